@@ -1,0 +1,59 @@
+"""lpkit: write a vLLM logits processor once, run it on both of vLLM's runners, prove that it is right.
+
+The names below load what they need when first used, so that ``import lpkit`` itself is nearly free.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from lpkit.adapter import AdapterLogitsProcessor
+    from lpkit.columns import Column, column
+    from lpkit.params import Field, Params, TokenId
+    from lpkit.processor import LogitsProcessor, Request
+    from lpkit.rows import Rows, SparseLogits
+
+_HOME = {
+    "AdapterLogitsProcessor": "adapter",
+    "Column": "columns",
+    "Field": "params",
+    "LogitsProcessor": "processor",
+    "Params": "params",
+    "Request": "processor",
+    "Rows": "rows",
+    "SparseLogits": "rows",
+    "TokenId": "params",
+    "column": "columns",
+}
+
+__all__ = [
+    "AdapterLogitsProcessor",
+    "Column",
+    "Field",
+    "LogitsProcessor",
+    "Params",
+    "Request",
+    "Rows",
+    "SparseLogits",
+    "TokenId",
+    "__version__",
+    "column",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module 'lpkit' has no attribute {name!r}") from None
+    value = getattr(importlib.import_module(f"lpkit.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

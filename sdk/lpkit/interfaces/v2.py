@@ -1,0 +1,89 @@
+"""vLLM's V2 logits processor interface (``vllm.v1.worker.gpu.sample.logits_processor``), in our own words.
+
+State is keyed by request *slot*, which never moves while the request runs; the rows of a step map to slots
+through :class:`LogitsContext`. Fields and semantics are those of vLLM 0.31 to 0.33.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from lpkit.interfaces.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True)
+class LogitsProcRequestState:
+    """The engine's per-slot buffers, read-only for processors.
+
+    Attributes:
+        device: where logits and token histories live.
+        max_num_reqs: number of slots.
+        vocab_size: columns of the logits.
+        all_token_ids: ``.gpu`` int32 ``[max_num_reqs, max_model_len]``, valid up to ``total_len``.
+        prompt_len: ``.np`` int32 ``[max_num_reqs]`` on the host; ``.gpu`` is rebound at every flush, so read it
+            when you use it.
+        prefill_len: likewise; the prompt plus the outputs that a resumed request brought.
+        total_len: ``.gpu`` int32 ``[max_num_reqs]``; prompt plus committed outputs.
+    """
+
+    device: torch.device
+    max_num_reqs: int
+    vocab_size: int
+    all_token_ids: Any
+    prompt_len: Any
+    prefill_len: Any
+    total_len: Any
+
+
+@dataclass(frozen=True)
+class LogitsContext:
+    """The rows of one ``apply`` call.
+
+    Attributes:
+        expanded_idx_mapping: ``[rows]``, row -> slot.
+        idx_mapping: ``[num_reqs]``, batch position -> slot.
+        idx_mapping_np: the same on the host.
+        expanded_local_pos: int32 ``[rows]``, offset of the row among its request's rows.
+        input_ids: int32 ``[rows]``, the token fed at the row's position; -1 for a draft placeholder.
+        pos: int64 ``[rows]``, the row's position; ``pos + 1`` tokens are visible to it.
+        seq_lens_upper_bound_np: int32 ``[num_reqs]`` or longer (zero padded), exact without drafts.
+    """
+
+    expanded_idx_mapping: torch.Tensor
+    idx_mapping: torch.Tensor
+    idx_mapping_np: np.ndarray[Any, Any]
+    expanded_local_pos: torch.Tensor
+    input_ids: torch.Tensor
+    pos: torch.Tensor
+    seq_lens_upper_bound_np: np.ndarray[Any, Any]
+
+
+class LogitsProcessor(ABC):
+    """Base of a V2 processor: one instance per engine process."""
+
+    def __init__(self, vllm_config: Any, req_states: LogitsProcRequestState) -> None:  # noqa: B027
+        """Capture what stays constant."""
+
+    @classmethod  # noqa: B027
+    def validate_params(cls, sampling_params: SamplingParams) -> None:
+        """Raise ``ValueError`` if the request's arguments are wrong; the engine then refuses that request."""
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        """A request takes slot ``req_idx``: overwrite everything the last occupant left.
+
+        Returns whether this processor edits the request's logits.
+        """
+        return True
+
+    def apply_staged_writes(self) -> None:  # noqa: B027
+        """Send what :meth:`add_request` staged to the device; called once per step before the forward pass."""
+
+    @abstractmethod
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        """Edit ``logits``, float32 ``[rows, vocab]``, in place or not, and return the result."""
