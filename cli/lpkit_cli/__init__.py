@@ -1,0 +1,1 @@
+"""The ``lpkit`` command: a thin shell, one module per command, over the conformance suite and the SDK."""

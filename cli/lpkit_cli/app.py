@@ -1,0 +1,96 @@
+"""``lpkit``: the command's entry point, and what happens to errors that nobody expected.
+
+Exit codes: 0 conformant, 1 a check failed, 2 could not run or nothing ran, 3 internal error, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lpkit_cli import new
+
+INTERNAL_ERROR = 3
+INTERRUPTED = 130
+
+# rich_markup_mode=None: plain help needs no rich, whose import would double the time `lpkit --help` takes.
+app = typer.Typer(
+    name="lpkit",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from lpkit import __version__
+
+        typer.echo(f"lpkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Scaffold, run and prove logits processors for vLLM.
+
+    Exit codes: 0 conformant, 1 a check failed, 2 could not run or nothing ran, 3 internal error,
+    130 interrupted.
+    """
+
+
+for _command in (new,):
+    _command.register(app)
+
+
+def main() -> None:
+    """Run the command; never shows a traceback unless ``LPKIT_DEBUG`` is set."""
+    for stream in (sys.stdout, sys.stderr):
+        # A Windows console or a C locale cannot print every character; that must not end a run.
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        app(prog_name="lpkit")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        _report(error)
+        sys.exit(INTERNAL_ERROR)
+
+
+def _report(error: Exception) -> None:
+    summary = traceback.format_exception_only(type(error), error)[-1].strip()
+    print(f"lpkit: internal error: {summary}", file=sys.stderr)
+    if os.environ.get("LPKIT_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error)
+        return
+    saved = _save(error)
+    where = f"The traceback is in {saved}; " if saved else ""
+    print(f"{where}LPKIT_DEBUG=1 shows it here. This is a fault of lpkit: please report it.", file=sys.stderr)
+
+
+def _save(error: Exception) -> Path | None:
+    try:
+        handle, name = tempfile.mkstemp(prefix="lpkit-error-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            traceback.print_exception(error, file=file)
+    except OSError:
+        return None
+    return Path(name)
+
+
+if __name__ == "__main__":
+    main()

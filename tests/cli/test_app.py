@@ -1,0 +1,119 @@
+"""The shell around the commands: what starts fast, and what happens to errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lpkit import __version__
+from lpkit_cli import app
+
+HEAVY = {"torch", "numpy", "vllm", "cookiecutter", "pytest", "rich"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["new", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    program = (
+        "import sys\nfrom lpkit_cli.app import main\n"
+        f"sys.argv = ['lpkit', *{arguments!r}]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print(sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_is_the_packages(lpkit) -> None:
+    done = lpkit("--version")
+    assert (done.returncode, done.stdout) == (0, f"lpkit {__version__}\n")
+
+
+def test_versions_agree_everywhere() -> None:
+    root = Path(__file__).resolve().parents[2]
+    in_pyproject = re.search(
+        r'^version = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"), re.M
+    )
+    in_template = re.search(
+        r'"_template_version": "(.+)"', (root / "template" / "cookiecutter.json").read_text(encoding="utf-8")
+    )
+    assert in_pyproject and in_template
+    assert in_pyproject[1] == in_template[1] == __version__
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(lpkit) -> None:
+    done = lpkit("nwe")
+    assert done.returncode == 2
+    assert "new" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_mistyped_option_is_answered_with_the_nearest(lpkit) -> None:
+    done = lpkit("new", "--stlye", "request", "my-proc")
+    assert done.returncode == 2
+    assert "--style" in done.stderr
+
+
+def test_no_command_shows_help_and_is_not_success(lpkit) -> None:
+    done = lpkit()
+    assert done.returncode == 2
+    assert "Usage: lpkit" in done.stdout + done.stderr
+
+
+def _fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
+    def broken(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(app, "app", broken)
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_an_internal_error_is_one_line_and_a_saved_traceback(monkeypatch, capsys) -> None:
+    monkeypatch.delenv("LPKIT_DEBUG", raising=False)
+    assert _fail(monkeypatch, ZeroDivisionError("oops")) == 3
+    shown = capsys.readouterr().err
+    assert shown.startswith("lpkit: internal error: ZeroDivisionError: oops\n")
+    assert "Traceback" not in shown
+    saved = Path(re.search(r"traceback is in (.+?); ", shown)[1])
+    assert "raise error" in saved.read_text(encoding="utf-8")
+    saved.unlink()
+
+
+def test_debug_shows_the_traceback(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("LPKIT_DEBUG", "1")
+    assert _fail(monkeypatch, ZeroDivisionError("oops")) == 3
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_an_internal_error_is_told_where_nothing_can_be_saved(monkeypatch, capsys) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.delenv("LPKIT_DEBUG", raising=False)
+    monkeypatch.setattr(app.tempfile, "mkstemp", refuse)
+    assert _fail(monkeypatch, ZeroDivisionError("oops")) == 3
+    assert "LPKIT_DEBUG=1" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_130(monkeypatch) -> None:
+    assert _fail(monkeypatch, KeyboardInterrupt()) == 130
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
+def test_an_interrupt_inside_a_command_is_130() -> None:
+    program = (
+        "import os, signal, sys\nfrom lpkit_cli import app\n"
+        "@app.app.command()\ndef wait():\n"
+        f"    os.kill(os.getpid(), {int(signal.SIGINT)})\n    import time; time.sleep(60)\n"
+        "sys.argv = ['lpkit', 'wait']\napp.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,212 @@
+"""``lpkit new``: what it writes, and that it writes nothing when it refuses."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lpkit_cli.scaffold import template_directory
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+STYLES = ("processor", "request")
+FILES = {
+    ".github/workflows/ci.yml",
+    ".gitignore",
+    ".lpkit-template.json",
+    "LICENSE",
+    "README.md",
+    "pyproject.toml",
+    "src/my_proc/__init__.py",
+    "src/my_proc/processor.py",
+    "src/my_proc/py.typed",
+    "tests/test_behaviour.py",
+    "tests/test_conformance.py",
+}
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(params=STYLES)
+def style(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def project(lpkit, tmp_path: Path, style: str) -> Path:
+    done = lpkit("new", "my-proc", "--style", style)
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "my-proc"
+
+
+def test_exactly_these_files_are_written(project: Path) -> None:
+    assert files(project) == FILES
+
+
+def test_nothing_of_the_template_language_is_left(project: Path) -> None:
+    for name in FILES:
+        text = (project / name).read_text(encoding="utf-8")
+        assert "{%" not in text, name
+        assert "cookiecutter" not in text, name
+        if not name.startswith(".github"):
+            assert "{{" not in text, name
+
+
+def test_the_entry_point_names_the_class(project: Path) -> None:
+    config = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    assert config["project"]["name"] == "my-proc"
+    assert config["project"]["entry-points"]["vllm.logits_processors"] == {
+        "my-proc": "my_proc.processor:MyProc"
+    }
+    module = ast.parse((project / "src/my_proc/processor.py").read_text(encoding="utf-8"))
+    assert "MyProc" in {node.name for node in module.body if isinstance(node, ast.ClassDef)}
+
+
+def test_it_depends_on_our_distribution_and_declares_a_case(project: Path) -> None:
+    config = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = config["project"]["dependencies"] + config["project"]["optional-dependencies"]["dev"]
+    assert any(item.startswith("vllm-lpkit>=") for item in needed)
+    assert not any(item.startswith("lpkit") for item in needed)
+    assert config["tool"]["lpkit"]["hosts"] == ["v1", "v2"]
+    assert all(case["extra_args"] for case in config["tool"]["lpkit"]["cases"])
+
+
+def test_the_answers_are_recorded(project: Path, style: str) -> None:
+    record = json.loads((project / ".lpkit-template.json").read_text(encoding="utf-8"))
+    assert record["answers"] == {
+        "project_name": "my-proc",
+        "package_name": "my_proc",
+        "class_name": "MyProc",
+        "style": style,
+    }
+    assert record["template_version"]
+
+
+def test_the_readme_tells_how_to_serve_and_ask(project: Path) -> None:
+    text = (project / "README.md").read_text(encoding="utf-8")
+    for needed in (
+        "vllm serve",
+        '"vllm_xargs"',
+        "extra_body=",
+        "pip install /path/to/vllm-lpkit",
+        "--find-links",
+    ):
+        assert needed in text
+    assert "pip install lpkit" not in text
+
+
+def test_the_workflow_covers_three_systems(project: Path) -> None:
+    text = (project / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    for needed in ("ubuntu-latest", "macos-latest", "windows-latest", "${{ matrix.os }}"):
+        assert needed in text
+
+
+def test_three_commands_come_next(lpkit, tmp_path: Path) -> None:
+    shown = [line.strip() for line in lpkit("new", "my-proc").stdout.splitlines()]
+    assert shown[-3:] == [
+        "cd my-proc",
+        "pip install -e .",
+        "lpkit check",
+    ]
+
+
+def test_output_goes_where_asked(lpkit, tmp_path: Path) -> None:
+    assert lpkit("new", "my-proc", "-o", str(tmp_path / "some where" / "else")).returncode == 0
+    assert files(tmp_path / "some where" / "else" / "my-proc") == FILES
+
+
+@pytest.mark.parametrize("longest", ["x", "my-" + "long-" * 7 + "p"])
+def test_names_of_any_length_stay_formatted(lpkit, tmp_path: Path, style: str, longest: str) -> None:
+    assert lpkit("new", longest, "--style", style).returncode == 0
+    for command in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--no-cache", "."],
+            cwd=tmp_path / longest,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["class", "json", "my proc", "vllm", "../up", ""])
+def test_a_refused_name_writes_nothing(lpkit, tmp_path: Path, name: str) -> None:
+    done = lpkit("new", name)
+    assert done.returncode == 2
+    assert "; try " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch], ids=["folder", "file"])
+def test_an_existing_target_is_left_alone(lpkit, tmp_path: Path, make) -> None:
+    make(tmp_path / "my-proc")
+    done = lpkit("new", "my-proc")
+    assert done.returncode == 2
+    assert "already exists" in done.stderr
+    assert not files(tmp_path) - {"my-proc"}
+
+
+def test_an_output_that_is_no_folder_is_refused(lpkit, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = lpkit("new", "my-proc", "-o", "file")
+    assert done.returncode == 2
+    assert "not a folder" in done.stderr
+
+
+def test_home_is_neither_read_nor_written(lpkit, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".cookiecutterrc").write_text("not: [valid", encoding="utf-8")
+    home.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    work = tmp_path / "work"
+    work.mkdir()
+    done = lpkit("new", "my-proc", cwd=work, env={"HOME": str(home), "USERPROFILE": str(home)})
+    assert done.returncode == 0, done.stderr
+    assert files(home) == {".cookiecutterrc"}
+    done = lpkit(
+        "new", "other", cwd=work, env={"HOME": str(tmp_path / "none"), "USERPROFILE": str(tmp_path / "none")}
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_missing_cookiecutter_is_told(lpkit, tmp_path: Path) -> None:
+    (tmp_path / "cookiecutter.py").write_text("raise ImportError('no cookiecutter here')", encoding="utf-8")
+    done = lpkit("new", "my-proc", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "needs cookiecutter" in done.stderr
+    assert not (tmp_path / "my-proc").exists()
+
+
+def test_plain_cookiecutter_bakes_the_same(lpkit, tmp_path: Path, style: str) -> None:
+    assert lpkit("new", "my-proc", "--style", style, "-o", "ours").returncode == 0
+    plain = [sys.executable, "-m", "cookiecutter", str(template_directory()), "--no-input", "-o", "plain"]
+    environment = {**os.environ, "HOME": str(tmp_path), "USERPROFILE": str(tmp_path)}
+    answers = ["project_name=my-proc", f"style={style}"]
+    subprocess.run([*plain, *answers], cwd=tmp_path, env=environment, check=True, stdin=subprocess.DEVNULL)
+    ours, theirs = tmp_path / "ours" / "my-proc", tmp_path / "plain" / "my-proc"
+    assert files(theirs) == files(ours)
+    for name in FILES:
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
+    refused = subprocess.run(
+        [*plain, "project_name=class"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode != 0
+    assert not (tmp_path / "plain" / "class").exists()
