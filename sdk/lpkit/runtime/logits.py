@@ -1,0 +1,75 @@
+"""The model of the reference engines: seeded logits for each (request, position)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+
+from lpkit.runtime.config import pick_device
+from lpkit.runtime.noise import element_hashes, row_hashes
+
+VOCAB_MULTIPLE = 128
+"""Elementwise kernels round alike for one row and for many only if no row has a ragged end."""
+
+_PART = np.uint64(21)
+_PART_MASK = np.uint64((1 << 21) - 1)
+_BOOST = np.float32(3.0)
+_FAVOUR = np.float32(6.0)
+
+
+class LogitsSource:
+    """Bell-shaped logits in [-6, 6) with standard deviation 2.
+
+    Args:
+        vocab_size: a multiple of 128.
+        seed: another seed is another model.
+        device: where :meth:`rows` puts its result; the values are the same everywhere.
+        likely: token ids to favour: each gets +3, and in half of the rows one of them gets another +6, which
+            usually makes it the argmax.
+
+    Raises:
+        ValueError: for another vocabulary size, or a likely id outside the vocabulary.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int = 512,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        likely: Iterable[int] = (),
+    ) -> None:
+        if vocab_size <= 0 or vocab_size % VOCAB_MULTIPLE:
+            raise ValueError(f"vocab_size must be a positive multiple of {VOCAB_MULTIPLE}, got {vocab_size}")
+        self.vocab_size = vocab_size
+        self.seed = seed
+        self.device = pick_device(device)
+        self.likely = tuple(sorted(set(likely)))
+        if self.likely and not 0 <= self.likely[0] <= self.likely[-1] < vocab_size:
+            raise ValueError(f"likely ids must lie in [0, {vocab_size}), got {self.likely}")
+        self._likely = np.array(self.likely, dtype=np.int64)
+
+    def rows(self, keys: Sequence[tuple[int | str, int]]) -> torch.Tensor:
+        """Fresh float32 ``[len(keys), vocab_size]`` logits, one row per (request key, position).
+
+        A row depends on the seed, its key and its position only, bit for bit.
+        """
+        hashes = row_hashes(self.seed, "logits", keys)
+        values = np.empty((len(keys), self.vocab_size), dtype=np.float32)
+        for part, bits in element_hashes(hashes, self.vocab_size):
+            # The sum of three 21-bit numbers is exact in float32, and so is scaling it by a power of two.
+            total = bits & _PART_MASK
+            bits >>= _PART
+            total += bits & _PART_MASK
+            bits >>= _PART
+            total += bits & _PART_MASK
+            values[part] = total
+        values *= np.float32(2.0**-19)
+        values -= np.float32(6.0)
+        if self.likely:
+            values[:, self._likely] += _BOOST
+            favoured = np.flatnonzero(hashes & np.uint64(1))
+            chosen = (hashes[favoured] >> np.uint64(8)) % np.uint64(len(self.likely))
+            values[favoured, self._likely[chosen.astype(np.int64)]] += _FAVOUR
+        return torch.from_numpy(values).to(self.device)

@@ -1,0 +1,96 @@
+"""One request as both reference engines know it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lpkit.sampling_params import SamplingParams
+
+
+class Request:
+    """A prompt, its sampling parameters and what has been generated so far.
+
+    Attributes:
+        request_id: unique among the requests of an engine.
+        params: the request's ``SamplingParams``.
+        prompt_token_ids: the prompt, or None when it came as embeddings (V1 only).
+        max_tokens: outputs after which the scheduler finishes the request.
+        output_token_ids: the live list that a V1 processor is given. Assign a copy to it before a resume to
+            imitate asynchronous scheduling, where a resumed request comes with a new list object.
+        num_computed_tokens: tokens already fed to the model; below ``total_len - 1`` during a chunked
+            prefill, 0 after a preemption.
+    """
+
+    __slots__ = (
+        "max_tokens",
+        "num_computed_tokens",
+        "output_token_ids",
+        "params",
+        "prompt_len",
+        "prompt_token_ids",
+        "request_id",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        params: SamplingParams,
+        prompt_token_ids: list[int] | None,
+        max_tokens: int = 16,
+        *,
+        prompt_len: int | None = None,
+        output_token_ids: Sequence[int] = (),
+    ) -> None:
+        """``prompt_len`` is for a prompt without token ids; ``output_token_ids`` starts a resumed request.
+
+        Raises:
+            ValueError: if the prompt is empty, or neither its ids nor its length are given.
+        """
+        length = len(prompt_token_ids) if prompt_token_ids is not None else prompt_len
+        if not length:
+            raise ValueError(f"request {request_id!r} needs a prompt of at least one token")
+        self.request_id = request_id
+        self.params = params
+        self.prompt_token_ids = prompt_token_ids
+        self.prompt_len = length
+        self.max_tokens = max_tokens
+        self.output_token_ids: list[int] = list(output_token_ids)
+        self.num_computed_tokens = 0
+
+    def __repr__(self) -> str:
+        return f"Request({self.request_id!r}, prompt={self.prompt_len}, outputs={len(self.output_token_ids)})"
+
+    @property
+    def total_len(self) -> int:
+        """Prompt plus generated tokens."""
+        return self.prompt_len + len(self.output_token_ids)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens to feed before the next one can be sampled; 1 while decoding."""
+        return self.total_len - self.num_computed_tokens
+
+    @property
+    def last_token_id(self) -> int:
+        """The newest token; -1 if it is part of an embedded prompt."""
+        if self.output_token_ids:
+            return self.output_token_ids[-1]
+        return -1 if self.prompt_token_ids is None else self.prompt_token_ids[-1]
+
+    def token_at(self, position: int) -> int:
+        """The token at ``position`` of prompt + outputs; -1 inside an embedded prompt."""
+        if position >= self.prompt_len:
+            return self.output_token_ids[position - self.prompt_len]
+        return -1 if self.prompt_token_ids is None else self.prompt_token_ids[position]
+
+    def finish_reason(self) -> str | None:
+        """``"stop"`` or ``"length"`` once the newest token ends the request, else None."""
+        outputs = self.output_token_ids
+        if outputs and len(outputs) >= self.params.min_tokens:
+            stop_ids = self.params.stop_token_ids
+            if stop_ids and outputs[-1] in stop_ids:
+                return "stop"
+        return "length" if len(outputs) >= self.max_tokens else None

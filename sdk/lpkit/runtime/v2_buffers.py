@@ -1,0 +1,69 @@
+"""The two kinds of per-slot buffer that V2 shares with processors, with the engine's visibility rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+
+class HostBackedTensor:
+    """``.np`` on the host is the truth; ``.gpu`` is a snapshot, another tensor after every :meth:`flush`.
+
+    vLLM's ``UvaBackedTensor`` goes round a ring of buffers, so a ``.gpu`` kept from an earlier step sooner
+    or later shows foreign values. With ``poison``, a retired snapshot is overwritten with -1 at once, which
+    makes keeping one a visible mistake.
+    """
+
+    def __init__(self, size: int, dtype: torch.dtype, device: torch.device, poison: bool = False) -> None:
+        self.cpu = torch.zeros(size, dtype=dtype)
+        self.np: npt.NDArray[Any] = self.cpu.numpy()
+        self.device = device
+        self.poison = poison
+        self.gpu = torch.zeros(size, dtype=dtype, device=device)
+
+    def flush(self) -> None:
+        """Publish the host values in a new tensor."""
+        # Never an inference tensor: those cannot be written outside inference mode.
+        with torch.inference_mode(False):
+            retired, self.gpu = self.gpu, self.cpu.to(self.device, copy=True)
+            if self.poison:
+                retired.fill_(-1)
+
+
+class StagedTensor:
+    """``.gpu`` stays the same tensor for good; host writes reach it at :meth:`apply_write`.
+
+    Args:
+        size: length, or (rows, columns).
+    """
+
+    def __init__(self, size: int | tuple[int, int], dtype: torch.dtype, device: torch.device) -> None:
+        self.gpu = torch.zeros(size, dtype=dtype, device=device)
+        self._columns = 1 if isinstance(size, int) else size[1]
+        self._places: list[int] = []
+        self._values: list[int] = []
+
+    def stage_write(self, row: int, start: int, values: Sequence[int]) -> None:
+        """Stage ``values`` for ``row`` from column ``start`` on."""
+        first = row * self._columns + start
+        self._places.extend(range(first, first + len(values)))
+        self._values.extend(values)
+
+    def stage_write_elem(self, row: int, value: int) -> None:
+        """Stage one value for the first column of ``row``."""
+        self._places.append(row * self._columns)
+        self._values.append(value)
+
+    def apply_write(self) -> None:
+        """Write what was staged; of several writes to one place the last one counts."""
+        if not self._places:
+            return
+        latest = dict(zip(self._places, self._values, strict=True))
+        places = torch.tensor(list(latest), dtype=torch.int64)
+        values = torch.tensor(list(latest.values()), dtype=self.gpu.dtype)
+        self.gpu.view(-1)[places.to(self.gpu.device)] = values.to(self.gpu.device)
+        self._places.clear()
+        self._values.clear()

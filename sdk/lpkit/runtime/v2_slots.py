@@ -1,0 +1,139 @@
+"""V2's request slots: a LIFO free list and the buffers that processors may read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from lpkit.runtime.config import pick_device
+from lpkit.runtime.v2_buffers import HostBackedTensor, StagedTensor
+from lpkit.v2 import LogitsProcRequestState
+
+if TYPE_CHECKING:
+    from lpkit.runtime.request import Request
+
+
+class V2Slots:
+    """Which request sits in which slot. A request keeps its slot until it is freed.
+
+    Args:
+        max_num_reqs: number of slots; the highest is given out first.
+        max_model_len: columns of the token buffer.
+        device: where the ``.gpu`` side of the buffers lives.
+        vocab_size: told to processors.
+        poison: overwrite retired ``prompt_len.gpu`` and ``prefill_len.gpu`` tensors at every flush.
+
+    Attributes:
+        state: what processors get.
+        total_len_np: host copy of ``total_len``, exact because the reference engine has no drafts.
+    """
+
+    def __init__(
+        self,
+        max_num_reqs: int,
+        max_model_len: int = 1024,
+        device: str | torch.device = "cpu",
+        *,
+        vocab_size: int = 512,
+        poison: bool = False,
+    ) -> None:
+        self.max_num_reqs = max_num_reqs
+        self.max_model_len = max_model_len
+        self.device = pick_device(device)
+        # Buffers are written in place from outside inference mode too.
+        with torch.inference_mode(False):
+            self.all_token_ids = StagedTensor((max_num_reqs, max_model_len), torch.int32, self.device)
+            self.total_len = StagedTensor(max_num_reqs, torch.int32, self.device)
+            self.prompt_len = HostBackedTensor(max_num_reqs, torch.int32, self.device, poison)
+            self.prefill_len = HostBackedTensor(max_num_reqs, torch.int32, self.device, poison)
+        self.total_len_np = np.zeros(max_num_reqs, dtype=np.int32)
+        self.state = LogitsProcRequestState(
+            device=self.device,
+            max_num_reqs=max_num_reqs,
+            vocab_size=vocab_size,
+            all_token_ids=self.all_token_ids,
+            prompt_len=self.prompt_len,
+            prefill_len=self.prefill_len,
+            total_len=self.total_len,
+        )
+        self._free = list(range(max_num_reqs))
+        self._slots: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._slots
+
+    def slot(self, request_id: str) -> int:
+        """The slot of a request; ``KeyError`` if it has none."""
+        return self._slots[request_id]
+
+    def add(self, request: Request) -> int:
+        """Give a new or resumed request the slot freed last, and stage its tokens; return the slot.
+
+        The lengths in ``.np`` are valid at once, everything on the device after :meth:`flush`.
+
+        Raises:
+            ValueError: if no slot is free, the id has one already, or the prompt is too long or has no ids.
+        """
+        if request.request_id in self._slots:
+            raise ValueError(f"request {request.request_id!r} has a slot already")
+        if not self._free:
+            raise ValueError(f"all {self.max_num_reqs} slots are taken")
+        if request.prompt_token_ids is None:
+            raise ValueError("V2 takes no request without prompt token ids")
+        if request.total_len > self.max_model_len:
+            raise ValueError(f"{request.total_len} tokens do not fit max_model_len {self.max_model_len}")
+        slot = self._free.pop()
+        self._slots[request.request_id] = slot
+        self.prompt_len.np[slot] = request.prompt_len
+        self.prefill_len.np[slot] = self.total_len_np[slot] = request.total_len
+        self.total_len.stage_write_elem(slot, request.total_len)
+        self.all_token_ids.stage_write(slot, 0, [*request.prompt_token_ids, *request.output_token_ids])
+        return slot
+
+    def free(self, request_id: str) -> int | None:
+        """Give the slot back and return it, or None if the request has none. No buffer is cleared."""
+        slot = self._slots.pop(request_id, None)
+        if slot is not None:
+            self._free.append(slot)
+        return slot
+
+    def flush(self) -> None:
+        """Bring staged values to the device; ``prompt_len.gpu`` and ``prefill_len.gpu`` are rebound."""
+        self.prompt_len.flush()
+        self.prefill_len.flush()
+        self.total_len.apply_write()
+        self.all_token_ids.apply_write()
+
+    def commit(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Append generated tokens to a slot's history, on the device at once.
+
+        Raises:
+            ValueError: if they do not fit ``max_model_len``.
+        """
+        start = int(self.total_len_np[slot])
+        end = start + len(token_ids)
+        if end > self.max_model_len:
+            raise ValueError(f"{end} tokens do not fit max_model_len {self.max_model_len}")
+        self.all_token_ids.gpu[slot, start:end] = torch.tensor(token_ids, dtype=torch.int32, device=self.device)
+        self.total_len.gpu[slot] = end
+        self.total_len_np[slot] = end
+
+    def commit_each(self, slots: Sequence[int], token_ids: Sequence[int]) -> None:
+        """Append one token to each of several distinct slots, in one go."""
+        if not slots:
+            return
+        places = np.asarray(slots, dtype=np.int64)
+        lengths = self.total_len_np[places]
+        if int(lengths.max()) >= self.max_model_len:
+            raise ValueError(f"a request has reached max_model_len {self.max_model_len}")
+        packed = torch.from_numpy(np.stack([places, lengths.astype(np.int64), np.asarray(token_ids, np.int64)]))
+        index, position, tokens = packed.to(self.device).unbind()
+        self.all_token_ids.gpu[index, position] = tokens.to(torch.int32)
+        self.total_len.gpu[index] = (position + 1).to(torch.int32)
+        self.total_len_np[places] = lengths + 1
