@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-GREEDY_EPSILON = 1e-5
+GREEDY_EPSILON: Final = 1e-5
 """vLLM samples greedily when ``temperature`` is below this (``_SAMPLING_EPS``)."""
 
-_LOWEST_TEMPERATURE = 1e-2
+_LOWEST_TEMPERATURE: Final = 1e-2
 
 
-@dataclass
+# vLLM's dataclass is positional, with fields that we leave out: only keywords mean the same in both.
+@dataclass(kw_only=True)
 class SamplingParams:
     """Per-request sampling options, named and normalised as vLLM 0.32 does.
 
     Raises:
-        ValueError: if a value is outside the range that vLLM accepts.
+        ValueError: if a value is outside the range that vLLM accepts. (vLLM 0.27 and later raise their own
+            ``VLLMValidationError``, which is no ``ValueError``.)
     """
 
     n: int = 1
@@ -34,6 +39,10 @@ class SamplingParams:
     max_tokens: int | None = 16
     min_tokens: int = 0
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
     extra_args: dict[str, Any] | None = None
@@ -45,24 +54,25 @@ class SamplingParams:
     _bad_words_token_ids: list[list[int]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(f"temperature must be non-negative, got {self.temperature}.")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be in (0, 1], got {self.top_p}.")
-        if self.top_k < -1:
-            raise ValueError(f"top_k must be 0 (disable) or at least 1, got {self.top_k}.")
-        if not 0 <= self.min_p <= 1:
-            raise ValueError(f"min_p must be in [0, 1], got {self.min_p}.")
-        if self.min_tokens < 0:
-            raise ValueError(f"min_tokens must be at least 0, got {self.min_tokens}.")
-        if self.repetition_penalty <= 0:
-            raise ValueError(f"repetition_penalty must be positive, got {self.repetition_penalty}.")
-        if self.temperature < GREEDY_EPSILON:
-            self.temperature, self.top_p, self.top_k, self.min_p = 0.0, 1.0, 0, 0.0
-        elif self.temperature < _LOWEST_TEMPERATURE:
+        # vLLM's order: a tiny temperature is raised before greediness is decided, so only 0 itself is greedy.
+        if 0 < self.temperature < _LOWEST_TEMPERATURE:
             self.temperature = _LOWEST_TEMPERATURE
-        self.top_k = max(self.top_k, 0)
-        self._all_stop_token_ids = self._all_stop_token_ids | set(self.stop_token_ids or ())
+        if self.seed == -1:
+            self.seed = None
+        self.stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        self.stop_token_ids = list(dict.fromkeys(self.stop_token_ids or ()))
+        self.bad_words = list(dict.fromkeys(self.bad_words or ()))
+        for name, rule, holds in _RULES:
+            value = getattr(self, name)
+            if not holds(value):
+                raise ValueError(f"{name} must be {rule}, got {value}.")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens must be at most max_tokens={self.max_tokens}, got {self.min_tokens}.")
+        if self.temperature < GREEDY_EPSILON:
+            self.top_p, self.top_k, self.min_p = 1.0, 0, 0.0
+            if self.n > 1:
+                raise ValueError(f"n must be 1 when sampling greedily, got {self.n}.")
+        self._all_stop_token_ids.update(self.stop_token_ids)
 
     @property
     def all_stop_token_ids(self) -> set[int]:
@@ -73,3 +83,41 @@ class SamplingParams:
     def bad_words_token_ids(self) -> list[list[int]] | None:
         """Token ids of ``bad_words``; None without a tokenizer."""
         return self._bad_words_token_ids
+
+    def clone(self) -> SamplingParams:
+        """A deep copy; with ``skip_clone`` a shallow one."""
+        return copy.copy(self) if self.skip_clone else copy.deepcopy(self)
+
+
+def _fits_the_transport(extra_args: dict[str, Any] | None) -> bool:
+    """MessagePack, between vLLM's processes, carries signed and unsigned 64-bit integers."""
+    pending: list[Any] = [extra_args]
+    seen: set[int] = set()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            return False
+        if isinstance(value, dict | list | tuple) and id(value) not in seen:
+            seen.add(id(value))
+            pending.extend((*value, *value.values()) if isinstance(value, dict) else value)
+    return True
+
+
+_RULES: Final[tuple[tuple[str, str, Callable[[Any], bool]], ...]] = (
+    ("n", "at least 1", lambda v: v >= 1),
+    ("extra_args", "free of integers outside -2**63 .. 2**64 - 1", _fits_the_transport),
+    ("presence_penalty", "in [-2, 2]", lambda v: -2 <= v <= 2),
+    ("frequency_penalty", "in [-2, 2]", lambda v: -2 <= v <= 2),
+    ("repetition_penalty", "finite and greater than 0", lambda v: math.isfinite(v) and v > 0),
+    ("temperature", "in [0, 2]", lambda v: 0 <= v <= 2),
+    ("top_p", "in (0, 1]", lambda v: 0 < v <= 1),
+    ("top_k", "an integer: 0 or -1 (disabled), or at least 1", lambda v: isinstance(v, int) and v >= -1),
+    ("min_p", "in [0, 1]", lambda v: 0 <= v <= 1),
+    ("max_tokens", "at least 1", lambda v: v is None or v >= 1),
+    ("min_tokens", "at least 0", lambda v: v >= 0),
+    ("logprobs", "non-negative or -1", lambda v: v is None or v >= -1),
+    ("prompt_logprobs", "non-negative or -1", lambda v: v is None or v >= -1),
+    ("stop_token_ids", "integers only", lambda v: all(isinstance(item, int) for item in v)),
+    ("stop", "free of empty strings", all),
+    ("bad_words", "free of empty strings", all),
+)

@@ -67,19 +67,24 @@ class LogitsProcessor(ABC):
         """Raise ``ValueError`` if the request's arguments are wrong; the engine then refuses that request."""
 
     @abstractmethod
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None: ...
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        # vLLM's abstract methods raise too, so that a subclass may not call them through super().
+        raise NotImplementedError
 
     @abstractmethod
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Edit ``logits``, float32 ``[rows, vocab]``, in place or not, and return the result."""
+        raise NotImplementedError
 
     @abstractmethod
     def is_argmax_invariant(self) -> bool:
         """Whether no row's argmax ever changes; asked once, right after construction."""
+        raise NotImplementedError
 
     @abstractmethod
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Follow the batch; called before each forward pass, with None when nothing changed."""
+        raise NotImplementedError
 
 
 class BatchUpdateBuilder:

@@ -7,7 +7,7 @@ through :class:`LogitsContext`. Fields and semantics are those of vLLM 0.31 to 0
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ class LogitsProcRequestState:
     prompt_len: Any
     prefill_len: Any
     total_len: Any
+
+    @classmethod
+    def from_request_state(cls, req_states: Any) -> LogitsProcRequestState:
+        """The view of a model runner's request state (any object with these seven attributes)."""
+        return cls(**{item.name: getattr(req_states, item.name) for item in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -87,3 +92,4 @@ class LogitsProcessor(ABC):
     @abstractmethod
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
         """Edit ``logits``, float32 ``[rows, vocab]``, in place or not, and return the result."""
+        raise NotImplementedError

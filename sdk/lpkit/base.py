@@ -1,0 +1,196 @@
+"""What the portable bases share: both constructors, both life cycles, admission, and how rows are handed out."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from lpkit import v1, v2
+from lpkit.binding_v1 import V1Binding
+from lpkit.binding_v2 import V2Binding
+from lpkit.columns import Arena, Column, column
+from lpkit.params import Params as BaseParams
+from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
+
+if TYPE_CHECKING:
+    from lpkit.rows import Rows
+
+logger = logging.getLogger("lpkit")
+
+STAGES = ("logits", "sampling")
+HISTORIES = ("none", "length", "tokens")
+
+# Hooks that vLLM has announced for its own bases; defining one today would change meaning tomorrow.
+RESERVED = frozenset({"needs_output_token_ids", "supports_spec_decode", "apply_with_spec_decode"})
+
+_TEMPERATURE = "_lpkit_temperature"
+
+
+class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
+    """A processor that vLLM's V1 and V2 runners both accept. Use its subclasses.
+
+    Attributes:
+        stage: ``"logits"`` edits the model's logits, greedy requests included. ``"sampling"`` edits what is
+            sampled from; greedy requests are not concerned and are never admitted.
+        history: ``"none"``, ``"length"`` or ``"tokens"``: how much of a request's past is read.
+        Params: the request's parameters; None when there are none.
+        device, vocab_size, max_num_reqs, vllm_config: of the engine.
+    """
+
+    stage: ClassVar[str] = "logits"
+    history: ClassVar[str] = "none"
+    Params: ClassVar[type[BaseParams] | None] = None
+    _declared_columns: ClassVar[dict[str, column]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _one_of(cls, "stage", STAGES)
+        _one_of(cls, "history", HISTORIES)
+        params = cls.Params
+        if params is not None and not (isinstance(params, type) and issubclass(params, BaseParams)):
+            raise TypeError(f"{cls.__qualname__}.Params must subclass lpkit.Params")
+        reserved = RESERVED & vars(cls).keys()
+        if reserved:
+            raise TypeError(f"{cls.__qualname__} defines {sorted(reserved)}, reserved for hooks of future vLLM")
+        cls._declared_columns = {
+            name: item
+            for base in reversed(cls.__mro__)
+            for name, item in vars(base).items()
+            if isinstance(item, column)
+        }
+
+    def __init__(self, vllm_config: Any, place: Any, is_pin_memory: bool | None = None) -> None:
+        """``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
+        self.vllm_config = vllm_config
+        on_v2 = hasattr(place, "all_token_ids")
+        self.device: torch.device = torch.device(place.device if on_v2 else place)
+        if on_v2:
+            self.max_num_reqs: int = place.max_num_reqs
+            self.vocab_size: int = place.vocab_size
+        else:
+            self.max_num_reqs = vllm_config.scheduler_config.max_num_seqs
+            self.vocab_size = vllm_config.model_config.get_vocab_size()
+        declared = {**self._declared_columns, _TEMPERATURE: column(torch.float32, default=1.0)}
+        self._arena = Arena(declared, self.max_num_reqs, self.device)
+        self._columns = self._arena.columns
+        params = type(self).Params
+        self._keys = frozenset(params.keys()) if params is not None else frozenset()
+        self._prefix = params.lpkit_prefix if params is not None else ""
+        self._optional = params is not None and not any(field.is_required() for field in params.model_fields.values())
+        self._token_ids = params.token_id_fields() if params is not None else ()
+        self._v2 = V2Binding(self, place) if on_v2 else None
+        self._v1 = None if on_v2 else V1Binding(self, self.max_num_reqs)
+        self.flush()
+
+    # -- vLLM calls these ------------------------------------------------------------------------------------
+
+    @classmethod
+    def validate_params(cls, sampling_params: SamplingParams) -> None:
+        """Raise ``ValueError``, naming the parameter, if the request's arguments for this processor are wrong."""
+        if cls.Params is not None:
+            cls.Params.parse(sampling_params.extra_args)
+
+    def is_argmax_invariant(self) -> bool:
+        """On V1 this places the processor: True means after temperature, and not for greedy requests."""
+        return self.stage == "sampling"
+
+    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
+        """V1: follow the batch."""
+        assert self._v1 is not None
+        self._v1.update(batch_update)
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        """V2: a request takes slot ``req_idx``."""
+        assert self._v2 is not None
+        return self._v2.add(req_idx, sampling_params)
+
+    def apply_staged_writes(self) -> None:
+        """V2: send what admissions staged."""
+        self.flush()
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
+        """Edit the rows of admitted requests. Without any, the same tensor comes back untouched."""
+        if self._v1 is not None:
+            rows = self._v1.rows(logits)
+        else:
+            assert self._v2 is not None and ctx is not None
+            rows = self._v2.rows(logits, ctx)
+        if rows is None:
+            return logits
+        return self.run(logits, rows)
+
+    # -- subclasses implement these --------------------------------------------------------------------------
+
+    @abstractmethod
+    def take(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
+        """A request with valid parameters asks for admission; True to admit it."""
+
+    @abstractmethod
+    def run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Edit ``rows`` of the batch's ``logits`` and return the batch's logits."""
+
+    def retire(self, slot: int) -> None:
+        """The request in ``slot`` left (V1), or its slot goes to another one (V2)."""
+
+    # -- bindings call these ---------------------------------------------------------------------------------
+
+    @property
+    def temperature_column(self) -> Column:
+        """What the engine divides each request's logits by."""
+        return self._columns[_TEMPERATURE]
+
+    def flush(self) -> None:
+        """Send staged column values to the device, if there are any."""
+        self._arena.flush()
+
+    def try_admit(self, slot: int, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
+        """Decide on a request. Never raises: an exception here would stop the engine for everybody."""
+        try:
+            greedy = sampling_params.temperature < GREEDY_EPSILON
+            if greedy and self.is_argmax_invariant():
+                return False
+            params = self._parse(sampling_params)
+            if params is None and type(self).Params is not None:
+                return False
+            for item in self._columns.values():
+                item.reset(slot)
+            if not greedy:
+                self.temperature_column[slot] = sampling_params.temperature
+            return bool(self.take(slot, params, sampling_params, prompt_ids))
+        except Exception:
+            logger.exception("%s declined a request that it could not admit", type(self).__qualname__)
+            return False
+
+    def _parse(self, sampling_params: SamplingParams) -> BaseParams | None:
+        declared = type(self).Params
+        if declared is None:
+            return None
+        extra_args = sampling_params.extra_args
+        if not self._optional and not (extra_args and self._keys & extra_args.keys()):
+            return None  # the common case, kept cheap: somebody else's request
+        params = declared.parse(extra_args)
+        if params is not None:
+            for name in self._token_ids:
+                self._check_vocabulary(name, getattr(params, name))
+        return params
+
+    def _check_vocabulary(self, name: str, value: Any) -> None:
+        if isinstance(value, int):
+            if value >= self.vocab_size:
+                raise ValueError(f"{name}: token id {value} is outside the vocabulary of {self.vocab_size}")
+        elif value is not None:
+            for item in value:
+                self._check_vocabulary(name, item)
+
+
+def _one_of(cls: type, name: str, allowed: tuple[str, ...]) -> None:
+    value = getattr(cls, name)
+    if value in allowed:
+        return
+    match = difflib.get_close_matches(str(value), allowed, n=1)
+    hint = f"; did you mean {match[0]!r}?" if match else ""
+    raise TypeError(f"{cls.__qualname__}.{name} must be one of {', '.join(allowed)}, not {value!r}{hint}")

@@ -1,0 +1,101 @@
+"""Runs a portable processor on V1: rows follow the batch updates, state stays with its slot."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import torch
+
+from lpkit.history_v1 import V1History
+from lpkit.ledger import Entry, Ledger
+from lpkit.rows import Rows
+
+if TYPE_CHECKING:
+    from lpkit.base import PortableProcessor
+    from lpkit.v1 import BatchUpdate
+
+logger = logging.getLogger("lpkit")
+
+
+class V1Binding:
+    """State that V1 needs beside the processor's own.
+
+    Args:
+        processor: whose rows these are.
+        slots: the engine's ``max_num_seqs``.
+    """
+
+    def __init__(self, processor: PortableProcessor, slots: int) -> None:
+        self._processor = processor
+        self._device = processor.device
+        self._ledger = Ledger(slots, self._release)
+        declared = processor.history
+        self._history = V1History(slots, self._device, declared == "tokens") if declared != "none" else None
+        self._own: list[tuple[int, Entry]] = []  # admitted requests in row order
+        self._index = self._slots = torch.zeros(0, dtype=torch.int64)
+        self._stale = False
+        self._warned = False
+        # At V1's sampling stage the engine has already divided by the temperature.
+        self._temperature = None if processor.is_argmax_invariant() else processor.temperature_column
+
+    def _release(self, slot: int) -> None:
+        if self._history is not None:
+            self._history.forget(slot)
+        self._processor.retire(slot)
+
+    def update(self, update: BatchUpdate | None) -> None:
+        """Follow the batch and flush what admissions staged."""
+        if update is None:
+            return
+        if self._ledger.update(update, self._processor.try_admit):
+            self._stale = True
+        self._processor.flush()
+
+    def rows(self, logits: torch.Tensor) -> Rows | None:
+        """This step's own rows; None if there are none."""
+        if self._stale:
+            self._renew()
+        if not self._own:
+            return None
+        index, slots = self._index, self._slots
+        if self._history is not None:
+            complete = self._history.sync([entry for _, entry in self._own])
+            if not all(complete):
+                keep = [i for i, whole in enumerate(complete) if whole]
+                self._warn()
+                if not keep:
+                    return None
+                self._history.select(keep)
+                chosen = torch.tensor(keep, device=self._device)
+                index, slots = index[chosen], slots[chosen]
+        whole = slots.shape[0] == logits.shape[0]  # row order, so equal counts mean equal rows
+        return Rows(index, slots, self._history, self._processor.history, self._temperature, whole)
+
+    def entries(self, rows: Rows) -> list[Entry]:
+        """The admitted requests of ``rows``, in the same order (host work; for request-level callables)."""
+        if rows.index is self._index:
+            return [entry for _, entry in self._own]
+        by_row = dict(self._own)
+        return [by_row[row] for row in rows.index.tolist()]
+
+    def _renew(self) -> None:
+        self._stale = False
+        self._own = sorted(self._ledger.rows.items(), key=lambda item: item[0])
+        packed = torch.tensor(
+            [[row for row, _ in self._own], [entry.slot for _, entry in self._own]], dtype=torch.int64
+        )
+        if self._device.type == "cuda":
+            packed = packed.pin_memory()
+        self._index, self._slots = packed.to(self._device, non_blocking=True)
+
+    def _warn(self) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        logger.warning(
+            "%s reads token ids, but vLLM's async scheduling left placeholders (-1) in the output list; the rows "
+            "concerned are left untouched. Pass the plugin explicitly (--logits-processors), or start vLLM "
+            "with --no-async-scheduling.",
+            type(self._processor).__qualname__,
+        )

@@ -1,0 +1,81 @@
+"""Runs a portable processor on V2: the engine's slots are ours, rows are found anew in each call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from lpkit.history_v2 import V2History
+from lpkit.rows import Rows
+
+if TYPE_CHECKING:
+    from lpkit.base import PortableProcessor
+    from lpkit.v2 import LogitsContext, LogitsProcRequestState
+
+
+class V2Binding:
+    """State that V2 needs beside the processor's own.
+
+    Args:
+        processor: whose rows these are.
+        states: the engine's per-slot buffers.
+    """
+
+    def __init__(self, processor: PortableProcessor, states: LogitsProcRequestState) -> None:
+        self._processor = processor
+        self.states = states
+        self._admitted = np.zeros(states.max_num_reqs, dtype=np.bool_)
+
+    def add(self, slot: int, sampling_params: Any) -> bool:
+        """A request takes ``slot``; whether it concerns the processor."""
+        if self._admitted[slot]:
+            self._processor.retire(slot)  # V2 tells nobody when a request leaves
+        admitted = self._processor.try_admit(slot, sampling_params, None)
+        self._admitted[slot] = admitted
+        return admitted
+
+    def rows(self, logits: torch.Tensor, ctx: LogitsContext) -> Rows | None:
+        """The call's own rows; None if there are none. Rows of unfinished prefills are left out."""
+        reqs = ctx.idx_mapping_np
+        own = self._admitted[reqs] & (ctx.seq_lens_upper_bound_np[: len(reqs)] >= self.states.prefill_len.np[reqs])
+        if not own.any():
+            return None
+        device = logits.device
+        if logits.shape[0] == len(reqs):
+            if own.all():
+                index = torch.arange(len(reqs), device=device)
+            else:
+                index = self._to_device(np.flatnonzero(own), device)
+        else:
+            index = self._with_drafts(own, ctx, device)
+        slots = ctx.expanded_idx_mapping[index].to(torch.int64)
+        declared = self._processor.history
+        history = None
+        if declared != "none":
+            history = V2History(self.states, ctx, int(ctx.seq_lens_upper_bound_np[: len(reqs)][own].max()))
+        return Rows(index, slots, history, declared, self._processor.temperature_column, bool(own.all()))
+
+    def _with_drafts(self, own: np.ndarray[Any, Any], ctx: LogitsContext, device: torch.device) -> torch.Tensor:
+        """Rows of own requests when a request has several: their number is known to the device alone.
+
+        An upper bound of it is known to the host: every request that is not ours has at least one row. The
+        places left over repeat our first row.
+        """
+        total = ctx.expanded_idx_mapping.shape[0]
+        if own.all():
+            return torch.arange(total, device=device)
+        mine = np.zeros(self._admitted.shape[0], dtype=np.bool_)
+        mine[ctx.idx_mapping_np[own]] = True
+        is_own = self._to_device(mine, device)[ctx.expanded_idx_mapping]
+        bound = total - int((~own).sum())
+        order = torch.argsort(is_own, descending=True, stable=True)[:bound]
+        return torch.where(is_own[order], order, order[:1])
+
+    @staticmethod
+    def _to_device(values: np.ndarray[Any, Any], device: torch.device) -> torch.Tensor:
+        host = torch.from_numpy(values)
+        if device.type == "cuda":
+            host = host.pin_memory()
+        return host.to(device, non_blocking=True)

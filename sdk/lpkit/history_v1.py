@@ -1,0 +1,122 @@
+"""Token histories under V1: staged from the engine's host lists to the device, new tokens only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from lpkit.ledger import Entry
+    from lpkit.rows import Rows
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+PLACEHOLDER = -1
+"""What the engine's output list holds for a token that the device has sampled and the host not yet seen."""
+
+_SMALLEST_WIDTH = 64
+
+
+class V1History:
+    """Device copy of the histories of admitted requests, by slot.
+
+    Args:
+        slots: number of slots.
+        device: where ``Rows`` are read.
+        keep_tokens: False when only lengths are declared.
+    """
+
+    def __init__(self, slots: int, device: torch.device, keep_tokens: bool) -> None:
+        self._device = device
+        self._keep = keep_tokens
+        self._slots = slots
+        self._buffer = torch.zeros(slots + 1, 0, dtype=torch.int64, device=device)
+        self._staged = [0] * (slots + 1)  # tokens of each slot that the buffer holds
+        self._last = [PLACEHOLDER] * (slots + 1)  # the last of them, to notice a list that was rewritten
+        self._lengths: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._width = 0
+
+    def forget(self, slot: int) -> None:
+        """A slot changed hands."""
+        self._staged[slot] = 0
+
+    def sync(self, entries: Sequence[Entry]) -> list[bool]:
+        """Bring lengths, and tokens if declared, up to date for this step's rows; one copy to the device.
+
+        Returns, per entry, whether its history is complete. It is not while an unrepaired placeholder is in it.
+        """
+        prompt = [len(entry.prompt_ids or ()) for entry in entries]
+        total = [n + len(entry.output_ids) for n, entry in zip(prompt, entries, strict=True)]
+        complete = [True] * len(entries)
+        parts = [np.array([prompt, total], dtype=np.int64).reshape(-1)]
+        slots: list[Ints] = []
+        places: list[Ints] = []
+        values: list[Ints] = []
+        if self._keep:
+            for i, (entry, start) in enumerate(zip(entries, prompt, strict=True)):
+                new, first = self._unstaged(entry, start)
+                complete[i] = self._staged[entry.slot] == total[i]
+                if len(new):
+                    slots.append(np.full(len(new), entry.slot, dtype=np.int64))
+                    places.append(np.arange(first, first + len(new), dtype=np.int64))
+                    values.append(np.asarray(new, dtype=np.int64))
+            parts += [np.concatenate(group) for group in (slots, places, values) if group]
+            self._reserve(max(total, default=0))
+        packed = self._to_device(np.concatenate(parts))
+        n = len(entries)
+        self._lengths = packed[:n], packed[n : 2 * n]
+        if slots:
+            slot, place, value = packed[2 * n :].view(3, -1)
+            self._buffer[slot, place] = value
+        return complete
+
+    def _unstaged(self, entry: Entry, prompt_len: int) -> tuple[Sequence[int], int]:
+        """Tokens that the buffer lacks, and the position of the first."""
+        slot, output = entry.slot, entry.output_ids
+        staged = self._staged[slot]
+        known = prompt_len + len(output)
+        rewritten = staged > prompt_len and staged <= known and output[staged - prompt_len - 1] != self._last[slot]
+        if staged > known or rewritten:
+            staged = min(staged, prompt_len)  # the prompt never changes while a request holds its slot
+        new: list[int] = []
+        if staged < prompt_len:
+            new += (entry.prompt_ids or [])[staged:]
+        for token in output[max(staged - prompt_len, 0) :]:
+            if token == PLACEHOLDER:
+                break
+            new.append(token)
+        self._staged[slot] = staged + len(new)
+        if new:
+            self._last[slot] = new[-1]
+        return new, staged
+
+    def _reserve(self, width: int) -> None:
+        self._width = max(_SMALLEST_WIDTH, 1 << (max(width, 1) - 1).bit_length())
+        if self._width > self._buffer.shape[1]:
+            grown = torch.zeros(self._slots + 1, self._width, dtype=torch.int64, device=self._device)
+            grown[:, : self._buffer.shape[1]] = self._buffer
+            self._buffer = grown
+
+    def _to_device(self, values: Ints) -> torch.Tensor:
+        host = torch.from_numpy(values)
+        if self._device.type == "cuda":
+            host = host.pin_memory()
+        return host.to(self._device, non_blocking=True)
+
+    def select(self, keep: Sequence[int]) -> None:
+        """Keep the lengths of the given entries of the last :meth:`sync` only."""
+        assert self._lengths is not None
+        chosen = self._to_device(np.asarray(keep, dtype=np.int64))
+        self._lengths = self._lengths[0][chosen], self._lengths[1][chosen]
+
+    def lengths(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self._lengths is not None
+        return self._lengths
+
+    def tokens(self, rows: Rows) -> torch.Tensor:
+        held = self._buffer[:, : self._width].index_select(0, rows.slots)
+        behind = torch.arange(self._width, device=self._device) >= rows.total_len.unsqueeze(1)
+        return held.masked_fill_(behind, -1)

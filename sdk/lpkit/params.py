@@ -1,0 +1,148 @@
+"""Typed per-request parameters, read from ``SamplingParams.extra_args`` (``vllm_xargs`` over HTTP)."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import from_json, to_json
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+TokenId = Annotated[int, Field(ge=0, le=INT64_MAX, json_schema_extra={"lpkit": "token_id"})]
+"""A token id parameter. Ids that the model's vocabulary lacks are refused when the request is admitted."""
+
+Self = TypeVar("Self", bound="Params")
+
+
+class Params(BaseModel):
+    """Base for a processor's parameters; each field is one key of ``SamplingParams.extra_args``.
+
+    ``class Params(lpkit.Params, prefix="mine_")`` puts ``mine_`` before every key; a key with that prefix which
+    is no field is then refused, with the nearest match. Keys of other plugins are ignored.
+
+    A field without a default is required: a request that gives none of the fields does not concern the
+    processor. What arrives over HTTP has passed through JSON and msgpack, so values must be JSON values: a bool
+    field takes 0 and 1 too, an int field refuses bools, ints fit in 64 bits, floats are finite.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    lpkit_prefix: ClassVar[str] = ""
+
+    def __init_subclass__(cls, prefix: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if prefix is not None:
+            cls.lpkit_prefix = prefix
+
+    @classmethod
+    def keys(cls) -> dict[str, str]:
+        """``extra_args`` key -> field name."""
+        return {field.alias or cls.lpkit_prefix + name: name for name, field in cls.model_fields.items()}
+
+    @classmethod
+    def token_id_fields(cls) -> tuple[str, ...]:
+        """Fields declared as :data:`TokenId` or a collection of it."""
+        found = []
+        for name, field in cls.model_fields.items():
+            if _is_token_id(field.annotation, field.json_schema_extra, field.metadata):
+                found.append(name)
+        return tuple(found)
+
+    @classmethod
+    def parse(cls: type[Self], extra_args: Mapping[str, Any] | None) -> Self | None:
+        """The request's parameters, or None if it does not use this processor.
+
+        Raises:
+            ValueError: naming the key, the value and the rule it breaks.
+        """
+        args = extra_args or {}
+        keys = cls.keys()
+        if cls.lpkit_prefix:
+            for key in args:
+                if isinstance(key, str) and key.startswith(cls.lpkit_prefix) and key not in keys:
+                    raise ValueError(f"unknown parameter {key!r}{_nearest(key, keys)}")
+        given = {key: args[key] for key in keys if key in args and args[key] is not None}
+        missing = [key for key, name in keys.items() if cls.model_fields[name].is_required() and key not in given]
+        if missing:
+            if not given:
+                return None
+            raise ValueError(f"{', '.join(sorted(given))} given without {', '.join(missing)}")
+        values: dict[str, Any] = {}
+        for key, value in given.items():
+            field = cls.model_fields[keys[key]]
+            values[field.alias or keys[key]] = _plain(key, value, _unwrap(field.annotation) is bool)
+        try:
+            # Strict mode reads JSON the way the REST layer sends it: a list may fill a tuple, True is no int.
+            return cls.model_validate_json(to_json(values), strict=True)
+        except pydantic.ValidationError as error:
+            raise ValueError(_explain(error, cls)) from None
+
+
+def _unwrap(annotation: Any) -> Any:
+    """``bool`` from ``bool | None`` and from ``Annotated[bool, ...]``."""
+    if get_origin(annotation) is Annotated:
+        return _unwrap(get_args(annotation)[0])
+    if get_origin(annotation) in (typing.Union, types.UnionType):
+        options = [option for option in get_args(annotation) if option is not type(None)]
+        return _unwrap(options[0]) if len(options) == 1 else annotation
+    return annotation
+
+
+def _is_token_id(annotation: Any, extra: Any, metadata: list[Any]) -> bool:
+    if isinstance(extra, dict) and extra.get("lpkit") == "token_id":
+        return True
+    for item in metadata:
+        if isinstance(getattr(item, "json_schema_extra", None), dict):
+            return bool(item.json_schema_extra.get("lpkit") == "token_id")
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _is_token_id(arguments[0], None, list(arguments[1:]))
+    return any(_is_token_id(argument, None, []) for argument in arguments if argument is not Ellipsis)
+
+
+def _plain(key: str, value: Any, is_bool: bool) -> Any:
+    """``value`` as JSON would deliver it."""
+    if is_bool and isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    _refuse_wide_ints(key, value)
+    try:
+        return from_json(to_json(value, inf_nan_mode="constants"), allow_inf_nan=True)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{key}: {type(value).__name__} is not a JSON value ({error})") from None
+
+
+def _refuse_wide_ints(key: str, value: Any) -> None:
+    if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError(f"{key}: {value} does not fit in a signed 64-bit integer")
+    if isinstance(value, Mapping):
+        for item in value.values():
+            _refuse_wide_ints(key, item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            _refuse_wide_ints(key, item)
+
+
+def _nearest(key: str, keys: Mapping[str, str]) -> str:
+    match = difflib.get_close_matches(key, list(keys), n=1)
+    return f"; did you mean {match[0]!r}?" if match else f"; known: {', '.join(keys)}"
+
+
+def _explain(error: pydantic.ValidationError, cls: type[Params]) -> str:
+    parts = []
+    names = {name: key for key, name in cls.keys().items()}
+    for item in error.errors(include_url=False):
+        where = [str(part) for part in item["loc"]]
+        if where:
+            where[0] = names.get(where[0], where[0])
+        prefix = f"{'.'.join(where)}: " if where else ""
+        got = f" (got {item['input']!r})" if where else ""
+        parts.append(f"{prefix}{item['msg']}{got}")
+    return "; ".join(parts)
+
+
+__all__ = ["Field", "Params", "TokenId"]

@@ -1,0 +1,86 @@
+"""The portable base: one class, both of vLLM's runners, no bookkeeping in the author's code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from lpkit.base import PortableProcessor
+from lpkit.rows import Rows, SparseLogits
+
+if TYPE_CHECKING:
+    from lpkit.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that asks for admission.
+
+    Attributes:
+        slot: where its column values go, e.g. ``self.bias[request.slot] = 2.0``.
+        params: an instance of the processor's ``Params``; None if it declares none.
+        sampling_params: the engine's, read-only.
+        prompt_token_ids: the prompt on V1; None on V2, and for prompt embeddings. Read-only.
+    """
+
+    slot: int
+    params: Any
+    sampling_params: SamplingParams
+    prompt_token_ids: list[int] | None
+
+
+class LogitsProcessor(PortableProcessor):
+    """Base for most processors. Override :meth:`admit`, and exactly one of :meth:`process` and :meth:`edit`.
+
+    State lives in columns (:func:`lpkit.column`), keyed by slot; the SDK moves nothing and forgets everything
+    when a request leaves. Results must depend on the request's parameters and tokens alone: the engine may
+    process a row more than once, or process it and throw the token away.
+
+    Source of the life cycle: vLLM 0.32, V1 ``LogitsProcessor.update_state`` and V2 ``LogitsProcessor.add_request``.
+    """
+
+    _sparse: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dense = cls.process is not LogitsProcessor.process
+        sparse = cls.edit is not LogitsProcessor.edit
+        if dense and sparse:
+            raise TypeError(f"{cls.__qualname__} overrides both process and edit; the engine needs one of them")
+        cls._sparse = sparse
+
+    def __init__(self, vllm_config: Any, place: Any, is_pin_memory: bool | None = None) -> None:
+        if type(self).process is LogitsProcessor.process and not self._sparse:
+            raise TypeError(f"{type(self).__qualname__} must override process or edit")
+        super().__init__(vllm_config, place, is_pin_memory)
+
+    def admit(self, request: Request) -> bool:
+        """A request enters: write its columns and return True, or return False if it is not concerned.
+
+        Runs on the host, once per request (again when it resumes after preemption). A request that is declined
+        costs nothing from here on.
+        """
+        return True
+
+    def process(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Edit float32 logits ``[rows.n, vocab]`` of admitted requests, in place or not; return the result."""
+        raise NotImplementedError
+
+    def edit(self, logits: SparseLogits, rows: Rows) -> None:
+        """Edit a few elements per row: ``logits[ids] = f(logits[ids])`` with ids ``[rows.n, k]``."""
+        raise NotImplementedError
+
+    def take(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
+        return self.admit(Request(slot, params, sampling_params, prompt_ids))
+
+    def run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+        if self._sparse:
+            self.edit(SparseLogits(logits, rows), rows)
+            return logits
+        if rows.whole:
+            return self.process(logits, rows)
+        # Rows of others are never shown to the author: what is gathered here is all there is to edit.
+        edited = self.process(logits.index_select(0, rows.index), rows)
+        return logits.index_copy_(0, rows.index, edited)

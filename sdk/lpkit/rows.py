@@ -1,0 +1,131 @@
+"""What an author's ``process`` and ``edit`` are given: their own rows, and the logits at chosen token ids."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from lpkit.columns import Column
+
+
+class History(Protocol):
+    """Where the lengths and tokens of a set of rows come from; one implementation per runner."""
+
+    def lengths(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """(prompt length, visible length), each ``[n]`` on the device."""
+
+    def tokens(self, rows: Rows) -> torch.Tensor:
+        """``[n, W]`` visible token ids, -1 behind the end."""
+
+
+class HistoryNotDeclaredError(TypeError):
+    """A processor read more of the history than its ``history`` attribute announces."""
+
+
+class Rows:
+    """The logits rows of the requests that a processor admitted, in batch order.
+
+    Under speculative decoding a request has one row per draft token, and a row may be listed twice: the result
+    must not depend on how often a row is processed.
+
+    Attributes:
+        n: number of rows.
+        index: ``[n]`` int64, the rows' places in the batch's logits.
+        slots: ``[n]`` int64, the slots of their requests.
+        whole: whether these are all rows of the batch, in order.
+    """
+
+    def __init__(
+        self,
+        index: torch.Tensor,
+        slots: torch.Tensor,
+        history: History | None,
+        declared: str,
+        temperature: Column | None,
+        whole: bool = False,
+    ) -> None:
+        self.n = slots.shape[0]
+        self.index = index
+        self.slots = slots
+        self._history = history
+        self._declared = declared
+        self._temperature = temperature
+        self.whole = whole
+
+    @cached_property
+    def temperature(self) -> torch.Tensor:
+        """``[n, 1]`` float32: what the engine will still divide these logits by; 1 for greedy requests, and
+        where the division is already done (V1's sampling stage)."""
+        if self._temperature is None:
+            return torch.ones(self.n, 1, device=self.slots.device)
+        return self._temperature[self].unsqueeze(1)
+
+    @cached_property
+    def _lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._history is None or self._declared == "none":
+            raise HistoryNotDeclaredError("declare history = 'length' to read lengths")
+        return self._history.lengths(self)
+
+    @property
+    def prompt_len(self) -> torch.Tensor:
+        """``[n]`` int64: tokens of the prompt."""
+        return self._lengths[0]
+
+    @property
+    def total_len(self) -> torch.Tensor:
+        """``[n]`` int64: tokens before the one to be chosen, drafts included."""
+        return self._lengths[1]
+
+    @property
+    def output_len(self) -> torch.Tensor:
+        """``[n]`` int64: ``total_len - prompt_len``."""
+        return self.total_len - self.prompt_len
+
+    @cached_property
+    def tokens(self) -> torch.Tensor:
+        """``[n, W]`` int64: prompt and output token ids from the start, -1 behind the end of each row.
+
+        ``W`` is at least the longest row; it grows in powers of two, so that kernels see few shapes.
+        """
+        if self._history is None or self._declared != "tokens":
+            raise HistoryNotDeclaredError("declare history = 'tokens' to read token ids")
+        return self._history.tokens(self)
+
+    @cached_property
+    def is_output(self) -> torch.Tensor:
+        """``[n, W]`` bool: which of :attr:`tokens` were generated."""
+        return (self._positions >= self.prompt_len.unsqueeze(1)) & (self.tokens >= 0)
+
+    @property
+    def _positions(self) -> torch.Tensor:
+        return torch.arange(self.tokens.shape[1], device=self.slots.device)
+
+
+class SparseLogits:
+    """Some elements per row of a batch of logits.
+
+    ``logits[ids]`` reads ``[n, k]`` values at token ids ``[n, k]``; ``logits[ids] = values`` writes them. Ids of
+    -1 read the row's token 0 and write nothing. An id that occurs twice in a row must be given equal values.
+    """
+
+    def __init__(self, logits: torch.Tensor, rows: Rows) -> None:
+        self._logits = logits
+        self._rows = rows.index.unsqueeze(1)
+
+    def __getitem__(self, ids: torch.Tensor) -> torch.Tensor:
+        return self._logits[self._rows, ids.clamp(min=0)]
+
+    def __setitem__(self, ids: torch.Tensor, values: torch.Tensor | float) -> None:
+        if ids.shape[1] == 0:
+            return
+        real = ids >= 0
+        spread = torch.as_tensor(values, dtype=self._logits.dtype, device=self._logits.device).expand(ids.shape)
+        # A padding write must not race with a real one, so it repeats a real write of its row; a row without
+        # any rewrites its token 0, which nothing else touches.
+        first = real.to(torch.int8).argmax(1, keepdim=True)
+        fill_ids = ids.gather(1, first).clamp(min=0)
+        fill_values = torch.where(real.gather(1, first), spread.gather(1, first), self._logits[self._rows, fill_ids])
+        self._logits[self._rows, torch.where(real, ids, fill_ids)] = torch.where(real, spread, fill_values)
