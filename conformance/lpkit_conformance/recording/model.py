@@ -1,0 +1,76 @@
+"""A Llama of two layers with seeded weights: enough of a model for an engine, and nothing to download."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+HIDDEN = 128
+LAYERS = 2
+HEAD_DIM = 64
+LOGITS_STD = 3.0
+
+
+def write(folder: Path, vocab_size: int, max_model_len: int, seed: int = 0) -> None:
+    """Write ``config.json`` and ``model.safetensors`` of the tiny model into ``folder``.
+
+    The weights are written rather than left to vLLM's dummy loader: that one draws them from +-0.001, norms
+    included, so all logits are nearly equal and a processor's effect drowns in rounding. Here the logits of
+    a row are spread like a real model's (standard deviation about 3) and differ from row to row.
+
+    Raises ImportError when torch or safetensors is missing, ValueError when ``vocab_size`` is not a multiple
+    of 128 (below that, kernels round differently for batches and for single rows).
+    """
+    if vocab_size <= 0 or vocab_size % 128:
+        raise ValueError(f"vocab_size must be a positive multiple of 128, not {vocab_size}")
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": HIDDEN,
+        "intermediate_size": HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HIDDEN // HEAD_DIM,
+        "num_key_value_heads": HIDDEN // HEAD_DIM,
+        "head_dim": HEAD_DIM,
+        "vocab_size": vocab_size,
+        "max_position_embeddings": max(2048, max_model_len),
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "torch_dtype": "float32",
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    save_file(_weights(vocab_size, seed), str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+
+def _weights(vocab_size: int, seed: int) -> dict[str, Any]:
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(rows: int, columns: int, std: float) -> torch.Tensor:
+        return torch.randn(rows, columns, generator=generator) * std
+
+    weights = {
+        "model.embed_tokens.weight": normal(vocab_size, HIDDEN, 1.0),
+        "model.norm.weight": torch.ones(HIDDEN),
+        # The final norm gives hidden states of unit variance.
+        "lm_head.weight": normal(vocab_size, HIDDEN, LOGITS_STD / math.sqrt(HIDDEN)),
+    }
+    inner = 1.0 / math.sqrt(HIDDEN)
+    for layer in range(LAYERS):
+        prefix = f"model.layers.{layer}."
+        for name in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o"):
+            weights[f"{prefix}{name}_proj.weight"] = normal(HIDDEN, HIDDEN, inner)
+        for name in ("mlp.gate", "mlp.up", "mlp.down"):
+            weights[f"{prefix}{name}_proj.weight"] = normal(HIDDEN, HIDDEN, inner)
+        for name in ("input", "post_attention"):
+            weights[f"{prefix}{name}_layernorm.weight"] = torch.ones(HIDDEN)
+    return weights
