@@ -59,6 +59,8 @@ class SamplingParams:
             self.temperature = _LOWEST_TEMPERATURE
         if self.seed == -1:
             self.seed = None
+        if self.thinking_token_budget == -1:
+            self.thinking_token_budget = None
         self.stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         self.stop_token_ids = list(dict.fromkeys(self.stop_token_ids or ()))
         self.bad_words = list(dict.fromkeys(self.bad_words or ()))
@@ -115,6 +117,7 @@ _RULES: Final[tuple[tuple[str, str, Callable[[Any], bool]], ...]] = (
     ("min_p", "in [0, 1]", lambda v: 0 <= v <= 1),
     ("max_tokens", "at least 1", lambda v: v is None or v >= 1),
     ("min_tokens", "at least 0", lambda v: v >= 0),
+    ("thinking_token_budget", "at least 0, or -1 for none", lambda v: v is None or v >= 0),
     ("logprobs", "non-negative or -1", lambda v: v is None or v >= -1),
     ("prompt_logprobs", "non-negative or -1", lambda v: v is None or v >= -1),
     ("stop_token_ids", "integers only", lambda v: all(isinstance(item, int) for item in v)),

@@ -62,7 +62,7 @@ class BatchUpdate:
 class LogitsProcessor(ABC):
     """Base of a V1 processor: one instance per engine process, one row of logits per request."""
 
-    @classmethod
+    @classmethod  # noqa: B027
     def validate_params(cls, sampling_params: SamplingParams) -> None:
         """Raise ``ValueError`` if the request's arguments are wrong; the engine then refuses that request."""
 

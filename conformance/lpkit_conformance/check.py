@@ -1,0 +1,81 @@
+"""How a check is written: a class named by its code, whose docstring is its documentation."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from lpkit_conformance.results import Finding
+    from lpkit_conformance.subject import Subject
+
+Tier = Literal["core", "advice"]
+
+
+class Failed(Exception):
+    """The rule is broken; carries the evidence."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.summary)
+        self.finding = finding
+
+
+class Skipped(Exception):
+    """The check cannot say anything about this plugin; the reason is shown."""
+
+
+class Check(ABC):
+    """One rule.
+
+    The docstring of a subclass has, separated by blank lines: a title, the rule, and paragraphs that begin with
+    ``Why:`` and ``Fix:``. Codes are never renumbered or reused.
+
+    Attributes:
+        code: ``LPnnn``.
+        name: short, kebab-case.
+        hosts: ``v1``, ``v2``, or empty for a check that needs no host.
+        requires: codes without whose pass (on the same host, or hostless) this one says nothing.
+        tier: ``advice`` never fails a plugin.
+        needs_action: whether a run in which the plugin never changed a logit proves nothing.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    hosts: ClassVar[tuple[str, ...]] = ("v1", "v2")
+    requires: ClassVar[tuple[str, ...]] = ("LP001", "LP101")
+    tier: ClassVar[Tier] = "core"
+    needs_action: ClassVar[bool] = False
+
+    @abstractmethod
+    def run(self, subject: Subject) -> str | None:
+        """Raise :class:`Failed` or :class:`Skipped`; return a note for the report, or None."""
+
+    @classmethod
+    def sections(cls) -> dict[str, str]:
+        """``title``, ``rule``, ``why`` and ``fix`` of the docstring."""
+        paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(cls.__doc__ or "").split("\n\n")]
+        found = {"title": paragraphs[0].rstrip("."), "rule": "", "why": "", "fix": ""}
+        for paragraph in paragraphs[1:]:
+            label, _, text = paragraph.partition(": ")
+            key = label.lower() if label in ("Why", "Fix") else "rule"
+            found[key] = f"{found[key]} {text if key != 'rule' else paragraph}".strip()
+        return found
+
+
+REGISTRY: dict[str, type[Check]] = {}
+
+
+def register(check: type[Check]) -> type[Check]:
+    """Class decorator: make a check known under its code."""
+    if check.code in REGISTRY:
+        raise ValueError(f"{check.code} is taken by {REGISTRY[check.code].__qualname__}")
+    REGISTRY[check.code] = check
+    return check
+
+
+def all_checks() -> list[type[Check]]:
+    """Every check, by code."""
+    import lpkit_conformance.checks  # noqa: F401 - importing the package registers them
+
+    return [REGISTRY[code] for code in sorted(REGISTRY)]

@@ -1,0 +1,128 @@
+"""What a run of the suite found: plain data, rendered elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+SCHEMA = "lpkit.check/1"
+
+Status = Literal["passed", "failed", "expected", "unexpected_pass", "skipped", "blocked", "advice", "error"]
+Verdict = Literal["pass", "fail", "error"]
+
+BAD: frozenset[Status] = frozenset({"failed", "unexpected_pass"})
+"""Statuses that make a verdict ``fail``."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Evidence of a defect, in the author's terms.
+
+    Attributes:
+        summary: one sentence: what is wrong.
+        where: request, row, step and the like, as label -> text.
+        expected, got: what the rule asks for and what came.
+        operations: what happened to the batch until then, one line each.
+        cause, fix: the likely mistake and what to change.
+        place: ``file:line`` of the method at fault, if it can be told.
+    """
+
+    summary: str
+    where: dict[str, str] = field(default_factory=dict)
+    expected: str = ""
+    got: str = ""
+    operations: tuple[str, ...] = ()
+    cause: str = ""
+    fix: str = ""
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Outcome of one check on one host."""
+
+    code: str
+    name: str
+    host: str
+    status: Status
+    message: str = ""
+    finding: Finding | None = None
+    seconds: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """``LP203[v1]``; checks that need no host have none."""
+        return f"{self.code}[{self.host}]" if self.host else self.code
+
+
+@dataclass(frozen=True)
+class TargetResult:
+    """Everything found out about one plugin."""
+
+    target: str
+    hosts: tuple[str, ...]
+    checks: tuple[CheckResult, ...]
+    interface: str = ""
+    against: str = ""
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """``error`` when the suite could not run, or when nothing that needs an active plugin ran."""
+        if any(check.status in BAD for check in self.checks):
+            return "fail"
+        if self.error or not any(check.status in ("passed", "expected", "advice") for check in self.checks):
+            return "error"
+        if any(check.status == "error" for check in self.checks):
+            return "error"
+        return "pass"
+
+    def count(self, *statuses: Status) -> int:
+        return sum(check.status in statuses for check in self.checks)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole run."""
+
+    targets: tuple[TargetResult, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        verdicts = [target.verdict for target in self.targets]
+        if not verdicts or "error" in verdicts:
+            return "fail" if "fail" in verdicts else "error"
+        return "fail" if "fail" in verdicts else "pass"
+
+    @property
+    def exit_code(self) -> int:
+        return {"pass": 0, "fail": 1, "error": 2}[self.verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        """``lpkit.check/1``."""
+        return {
+            "schema": SCHEMA,
+            "verdict": self.verdict,
+            "targets": [
+                {
+                    "target": target.target,
+                    "verdict": target.verdict,
+                    "hosts": list(target.hosts),
+                    "interface": target.interface,
+                    "against": target.against,
+                    "error": target.error,
+                    "notes": list(target.notes),
+                    "checks": [asdict(check) for check in target.checks],
+                }
+                for target in self.targets
+            ],
+        }
+
+
+def result_from_json(item: dict[str, Any]) -> CheckResult:
+    """Inverse of ``asdict(CheckResult)``."""
+    finding = item.get("finding")
+    if finding is not None:
+        finding = Finding(**{**finding, "operations": tuple(finding["operations"])})
+    return CheckResult(**{**item, "finding": finding})
