@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
 from lpkit.interfaces import sampling_params as own_params
 from lpkit.interfaces import v1 as own_v1
 from lpkit.interfaces import v2 as own_v2

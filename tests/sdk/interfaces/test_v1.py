@@ -9,7 +9,6 @@ from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
 import pytest
-
 from lpkit.interfaces import v1
 from lpkit.interfaces.sampling_params import SamplingParams
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from lpkit.interfaces import v2
 from lpkit.interfaces.sampling_params import SamplingParams
 
