@@ -209,7 +209,7 @@ class TinyEngine:
 
     @property
     def runner(self) -> str:
-        """"v1" or "v2", from the class vLLM really constructed; "unknown" for any other."""
+        """ "v1" or "v2", from the class vLLM really constructed; "unknown" for any other."""
         for base in type(self.model_runner).__mro__:
             if base.__module__ in RUNNER_MODULES:
                 return RUNNER_MODULES[base.__module__]
@@ -232,9 +232,7 @@ class TinyEngine:
             values.setdefault("logprobs", self.settings.vocab_size)
         try:
             params = self._sampling_params(**values)
-            self.llm.llm_engine.add_request(
-                ask.request_id, {"prompt_token_ids": list(ask.prompt_token_ids)}, params
-            )
+            self.llm.llm_engine.add_request(ask.request_id, {"prompt_token_ids": list(ask.prompt_token_ids)}, params)
         except Exception as error:
             # vLLM's own validation error is not a ValueError from 0.27 on.
             if isinstance(error, ValueError | TypeError) or type(error).__name__ == "VLLMValidationError":

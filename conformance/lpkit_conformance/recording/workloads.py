@@ -1,0 +1,156 @@
+"""The workloads that are recorded: fixed requests of fixed lengths, so that events never depend on tokens.
+
+Stop tokens are ignored and every request has its length from ``max_tokens``: the scheduler then does the same thing on
+every machine, whatever is sampled.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lpkit_conformance.recording.engine import Ask, EngineSettings, Runner
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``asks`` sent to an engine with ``settings``; None for both: driven through vLLM's InputBatch alone."""
+
+    runner: Runner
+    name: str
+    summary: str
+    settings: EngineSettings | None = None
+    asks: tuple[Ask, ...] = ()
+
+    @property
+    def trace_name(self) -> str:
+        return f"{self.runner}_{self.name}"
+
+
+def _asks(
+    count: int,
+    prompt: Callable[[int, random.Random], int],
+    tokens: Callable[[int, random.Random], int],
+    at: Callable[[int, random.Random], int] = lambda i, rng: 0,
+    abort: Callable[[int, random.Random], int | None] = lambda i, rng: None,
+    vocab_size: int = 512,
+) -> tuple[Ask, ...]:
+    """Requests r0, r1, ...: every third greedy, the others sampled from the engine's random numbers.
+
+    None has a seed of its own: on a CPU, a seeded request in a partial prefill kills the V1 engine of vLLM 0.32.
+    """
+    rng = random.Random(20)
+    asks = []
+    for index in range(count):
+        prompt_ids = tuple(rng.randrange(vocab_size) for _ in range(prompt(index, rng)))
+        params: dict[str, Any] = {"max_tokens": tokens(index, rng), "temperature": 1.0 if index % 3 else 0.0}
+        asks.append(Ask(f"r{index}", prompt_ids, params, at=at(index, rng), abort_at=abort(index, rng)))
+    return tuple(asks)
+
+
+def _preempting(runner: Runner, max_num_seqs: int) -> EngineSettings:
+    # Nine blocks of 32 tokens, one of them reserved: three requests of 96 tokens do not fit.
+    return EngineSettings(runner, max_num_seqs=max_num_seqs, max_model_len=96, num_gpu_blocks_override=9, block_size=32)
+
+
+_V1 = (
+    Workload(
+        "v1",
+        "steady",
+        "six requests that arrive together and decode together",
+        EngineSettings("v1"),
+        _asks(6, lambda i, rng: 4 + 3 * i, lambda i, rng: 40),
+    ),
+    Workload(
+        "v1",
+        "churn",
+        "forty requests of all lengths through eight rows: replacements, removals, condense moves",
+        EngineSettings("v1"),
+        _asks(
+            40,
+            lambda i, rng: rng.randint(1, 24),
+            lambda i, rng: rng.choice((1, 2, 3, 5, 8, 13, 21)),
+            at=lambda i, rng: 2 * i + rng.randrange(3),
+        ),
+    ),
+    Workload(
+        "v1",
+        "chunked",
+        "prompts longer than a step's token budget: rows that are sampled before their prompt is complete",
+        EngineSettings("v1", max_num_batched_tokens=32),
+        _asks(
+            12,
+            lambda i, rng: rng.choice((3, 20, 40, 70, 120)),
+            lambda i, rng: rng.randint(2, 16),
+            at=lambda i, rng: 4 * i,
+        ),
+    ),
+    Workload(
+        "v1",
+        "preempt",
+        "more tokens than the cache holds: requests leave, and come back with their outputs",
+        _preempting("v1", 8),
+        _asks(12, lambda i, rng: rng.randint(8, 40), lambda i, rng: rng.randint(20, 50), at=lambda i, rng: 3 * i),
+    ),
+    Workload(
+        "v1",
+        "aborts",
+        "requests aborted while waiting, in a partial prefill, while decoding, and all at once",
+        EngineSettings("v1", max_num_batched_tokens=48),
+        _asks(
+            28,
+            lambda i, rng: rng.choice((4, 9, 30, 100)),
+            lambda i, rng: rng.randint(6, 24),
+            at=lambda i, rng: 2 * i if i < 20 else 70,
+            abort=lambda i, rng: 76 if i >= 20 else 2 * i + rng.randint(1, 9) if i % 2 else None,
+        ),
+    ),
+    Workload(
+        "v1",
+        "big",
+        "a batch of up to ninety-six requests",
+        EngineSettings("v1", max_num_seqs=96),
+        _asks(150, lambda i, rng: rng.randint(1, 6), lambda i, rng: rng.randint(2, 24), at=lambda i, rng: i // 30),
+    ),
+    Workload("v1", "swaps", "swaps and chains of swaps among adds, removes and moves, through vLLM's InputBatch"),
+)
+
+_V2 = (
+    Workload(
+        "v2",
+        "steady",
+        "four requests that arrive together and decode together",
+        EngineSettings("v2"),
+        _asks(4, lambda i, rng: 4 + 3 * i, lambda i, rng: 12),
+    ),
+    Workload(
+        "v2",
+        "churn",
+        "twenty requests of all lengths through six slots",
+        EngineSettings("v2", max_num_seqs=6),
+        _asks(
+            20,
+            lambda i, rng: rng.randint(1, 16),
+            lambda i, rng: rng.choice((1, 2, 3, 5, 8)),
+            at=lambda i, rng: i + rng.randrange(2),
+        ),
+    ),
+    Workload(
+        "v2",
+        "chunked",
+        "prompts longer than a step's token budget",
+        EngineSettings("v2", max_num_seqs=4, max_num_batched_tokens=32),
+        _asks(6, lambda i, rng: (5, 70, 40, 9, 100, 33)[i], lambda i, rng: 4 + i, at=lambda i, rng: 2 * i),
+    ),
+    Workload(
+        "v2",
+        "preempt",
+        "more tokens than the cache holds: requests leave, and come back in other slots",
+        _preempting("v2", 6),
+        _asks(7, lambda i, rng: 20 + 2 * i, lambda i, rng: 24 + 6 * (i % 4)),
+    ),
+)
+
+WORKLOADS: dict[str, Workload] = {workload.trace_name: workload for workload in (*_V1, *_V2)}

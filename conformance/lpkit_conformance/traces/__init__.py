@@ -1,0 +1,82 @@
+"""Recorded traces: what real vLLM engines told their logits processors, as data to replay.
+
+``names()`` lists the traces that ship with lpkit, ``load`` reads one of them or any file of the same format.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from lpkit_conformance.traces.reader import loads
+from lpkit_conformance.traces.schema import (
+    SCHEMA,
+    Added,
+    Apply,
+    EngineInfo,
+    Move,
+    Placement,
+    Trace,
+    TraceError,
+    TraceRequest,
+    Update,
+    V1Step,
+    V2Step,
+)
+from lpkit_conformance.traces.structure import kinds, structure
+from lpkit_conformance.traces.validate import validate
+from lpkit_conformance.traces.writer import dumps, write
+
+__all__ = [
+    "SCHEMA",
+    "Added",
+    "Apply",
+    "EngineInfo",
+    "Move",
+    "Placement",
+    "Trace",
+    "TraceError",
+    "TraceRequest",
+    "Update",
+    "V1Step",
+    "V2Step",
+    "dumps",
+    "kinds",
+    "load",
+    "loads",
+    "names",
+    "structure",
+    "validate",
+    "write",
+]
+
+_SUFFIX = ".jsonl"
+
+
+def names(runner: str | None = None) -> tuple[str, ...]:
+    """Names of the shipped traces, such as ``"v1_churn"``, sorted; ``runner`` "v1" or "v2" narrows them."""
+    found = (entry.name for entry in resources.files(__name__).iterdir())
+    every = sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
+    return tuple(name for name in every if runner is None or name.startswith(f"{runner}_"))
+
+
+def load(name_or_path: str | Path) -> Trace:
+    """A shipped trace by name, or the trace in a file; parsed strictly and validated.
+
+    A string that names a shipped trace is never taken for a path. Raises TraceError, with file and line.
+    """
+    shipped = isinstance(name_or_path, str) and name_or_path in names()
+    shown = f"{name_or_path}{_SUFFIX}" if shipped else str(name_or_path)
+    try:
+        if shipped:
+            text = resources.files(__name__).joinpath(shown).read_text(encoding="utf-8")
+        else:
+            text = Path(name_or_path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        known = ", ".join(names()) or "none"
+        raise TraceError(f"no such file, and no shipped trace of that name (there are: {known})", path=shown) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"cannot be read: {error}", path=shown) from None
+    trace = loads(text, shown)
+    validate(trace)
+    return trace

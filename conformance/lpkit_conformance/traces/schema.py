@@ -1,0 +1,166 @@
+"""What a recorded trace holds: one frozen dataclass per kind of thing (``docs/traces.md`` has the file format)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA = "lpkit.trace/1"
+
+RunnerName = Literal["v1", "v2"]
+MoveKind = Literal["->", "<->"]
+
+
+class TraceError(ValueError):
+    """A trace is missing or malformed; the message names the file, the line, what is wrong and what was expected."""
+
+    def __init__(self, message: str, *, path: str | None = None, line: int | None = None) -> None:
+        self.path, self.line, self.reason = path, line, message
+        place = path or "trace"
+        super().__init__(f"{place}:{line}: {message}" if line is not None else f"{place}: {message}")
+
+
+@dataclass(frozen=True)
+class TraceRequest:
+    """A request by its id in the trace. ``prompt``: its ``prompt_len`` token ids, None for embedded prompts."""
+
+    request_id: str
+    prompt_len: int
+    prompt: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """Where the trace comes from. ``driver``: "engine", or "input_batch" when only vLLM's batch was driven."""
+
+    name: str
+    version: str
+    driver: str
+    runner_class: str
+
+
+@dataclass(frozen=True)
+class Added:
+    """V1: ``request`` enters at ``row`` with an output list of ``outputs`` tokens (not 0 on a resume).
+
+    ``fresh``: the list is another object than the one this request had before.
+    """
+
+    row: int
+    request: str
+    outputs: int
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Move:
+    source: int
+    target: int
+    kind: MoveKind
+
+
+@dataclass(frozen=True)
+class Update:
+    """V1: one ``BatchUpdate``, every list in the order the engine sent it."""
+
+    batch_size: int
+    removed: tuple[int, ...]
+    added: tuple[Added, ...]
+    moved: tuple[Move, ...]
+
+
+@dataclass(frozen=True)
+class V1Step:
+    """One call of ``update_state`` and, where ``applied``, the ``apply`` that followed it.
+
+    ``rows``: requests by row, after the update. ``discarded``: rows whose sampled token the engine throws away.
+    ``tokens``: what the step committed, by request. ``lists``: lengths of output lists that the engine cut before
+    the update.
+    """
+
+    step: int
+    update: Update | None
+    rows: tuple[str, ...]
+    applied: bool
+    discarded: frozenset[str] = frozenset()
+    tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    lists: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """V2: ``request`` enters ``slot``; ``prefill_len`` is the prompt plus the outputs it resumes with."""
+
+    request: str
+    slot: int
+    prompt_len: int
+    prefill_len: int
+
+
+@dataclass(frozen=True)
+class Apply:
+    """V2: one call of ``apply``. All but ``bounds`` have one entry per row; ``bounds`` has one per request.
+
+    ``rows``: the request that owns each row. ``pos``, ``local``, ``inputs``, ``bounds``: the context's ``pos``,
+    ``expanded_local_pos``, ``input_ids`` and ``seq_lens_upper_bound_np``.
+    """
+
+    rows: tuple[str, ...]
+    pos: tuple[int, ...]
+    local: tuple[int, ...]
+    inputs: tuple[int, ...]
+    bounds: tuple[int, ...]
+    discarded: frozenset[str] = frozenset()
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """The requests of this call in batch order (the context's ``idx_mapping``)."""
+        return tuple(dict.fromkeys(self.rows))
+
+
+@dataclass(frozen=True)
+class V2Step:
+    """One step: slots freed, requests placed, ``apply_staged_writes`` where ``flush``, then the ``apply`` calls."""
+
+    step: int
+    freed: tuple[str, ...]
+    added: tuple[Placement, ...]
+    flush: bool
+    applies: tuple[Apply, ...]
+    tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A recorded run. ``steps`` holds ``V1Step`` or ``V2Step`` objects, according to ``runner``."""
+
+    runner: RunnerName
+    workload: str
+    engine: EngineInfo
+    settings: Mapping[str, Any]
+    token_ids: Literal["remapped", "verbatim"]
+    requests: Mapping[str, TraceRequest]
+    v1_steps: tuple[V1Step, ...] = ()
+    v2_steps: tuple[V2Step, ...] = ()
+    path: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.runner}_{self.workload}"
+
+    @property
+    def steps(self) -> tuple[V1Step | V2Step, ...]:
+        return self.v1_steps if self.runner == "v1" else self.v2_steps
+
+    @property
+    def max_num_seqs(self) -> int:
+        return int(self.settings["max_num_seqs"])
+
+    @property
+    def max_model_len(self) -> int:
+        return int(self.settings["max_model_len"])
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.settings["vocab_size"])

@@ -1,0 +1,202 @@
+"""Checks that a trace means something: that its events could have come from one engine, in this order.
+
+A replay trusts what is checked here, so a hand-edited or half-recorded trace is refused before a plugin is blamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lpkit_conformance.traces.schema import Apply, Placement, Trace, TraceError, Update, V1Step, V2Step
+
+
+def validate(trace: Trace) -> None:
+    """Raise TraceError, naming the line, at the first step that contradicts the header or the steps before it."""
+    checker = _V1(trace) if trace.runner == "v1" else _V2(trace)
+    for index, step in enumerate(trace.steps):
+        try:
+            if step.step != index:
+                raise _Wrong(f"step is {step.step}; expected {index}")
+            checker.step(step)
+        except _Wrong as wrong:
+            raise TraceError(str(wrong), path=trace.path, line=index + 2) from None
+
+
+class _Wrong(Exception):
+    """A contradiction, before the place is known."""
+
+
+class _Checker:
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.outputs: dict[str, list[int]] = {}
+        for request in trace.requests.values():
+            self._ids(request.prompt or (), f"the prompt of {request.request_id}")
+
+    def step(self, step: V1Step | V2Step) -> None:
+        raise NotImplementedError
+
+    def known(self, names: Sequence[str] | frozenset[str], what: str) -> None:
+        for name in names:
+            if name not in self.trace.requests:
+                raise _Wrong(f"{what} names {name!r}, which the header does not list")
+
+    def commit(self, tokens: Mapping[str, tuple[int, ...]], committing: Sequence[str]) -> None:
+        """``committing``: requests with a row whose token counts, each of which must commit, and nobody else."""
+        for name in tokens:
+            if name not in committing:
+                raise _Wrong(f"{name!r} commits tokens, but no row of it was sampled and kept")
+        for name in committing:
+            if not tokens.get(name):
+                raise _Wrong(f"{name!r} has a sampled row that is not discarded, but commits no token")
+            self._ids(tokens[name], f"tokens of {name}")
+            output = self.outputs.setdefault(name, [])
+            output.extend(tokens[name])
+            length = self.trace.requests[name].prompt_len + len(output)
+            if length > self.trace.max_model_len:
+                raise _Wrong(f"{name!r} is {length} tokens long; max_model_len is {self.trace.max_model_len}")
+
+    def _ids(self, ids: Sequence[int], what: str) -> None:
+        for token in ids:
+            if token >= self.trace.vocab_size:
+                reason = f"{what} hold id {token}; vocab_size is {self.trace.vocab_size}"
+                raise TraceError(reason, path=self.trace.path, line=1) if "prompt" in what else _Wrong(reason)
+
+
+class _V1(_Checker):
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace)
+        self.rows: list[str] = []
+
+    def step(self, step: V1Step | V2Step) -> None:
+        assert isinstance(step, V1Step)
+        self.known(tuple(step.lists), "lists")
+        for name, length in step.lists.items():
+            output = self.outputs.setdefault(name, [])
+            if length > len(output):
+                raise _Wrong(f"lists cuts {name!r} to {length}, but it only has {len(output)} tokens")
+            del output[length:]
+        if step.update is not None:
+            self.rows = self._apply(step.update)
+        if tuple(self.rows) != step.rows:
+            raise _Wrong(f"rows are {list(step.rows)}; the updates give {self.rows}")
+        if stray := step.discarded - set(step.rows):
+            raise _Wrong(f"discarded names {sorted(stray)}, which have no row")
+        committing = [name for name in step.rows if name not in step.discarded] if step.applied else []
+        if not step.applied and step.discarded:
+            raise _Wrong("rows are discarded, but nothing was sampled")
+        self.commit(step.tokens, committing)
+
+    def _apply(self, update: Update) -> list[str]:
+        limit = self.trace.max_num_seqs
+        if update.batch_size > limit:
+            raise _Wrong(f"batch_size is {update.batch_size}; max_num_seqs is {limit}")
+        rows: dict[int, str] = dict(enumerate(self.rows))
+        if list(update.removed) != sorted(set(update.removed), reverse=True):
+            raise _Wrong(f"removed is {list(update.removed)}; expected strictly descending rows")
+        for row in update.removed:
+            if rows.pop(row, None) is None:
+                raise _Wrong(f"removed names row {row}, which was not occupied")
+        entered: set[int] = set()
+        for entry in update.added:
+            self.known([entry.request], "added")
+            if entry.row in entered or entry.row >= limit:
+                raise _Wrong(f"added names row {entry.row} twice, or beyond max_num_seqs = {limit}")
+            entered.add(entry.row)
+            have = len(self.outputs.get(entry.request, ()))
+            if entry.outputs != have:
+                raise _Wrong(f"{entry.request!r} enters with {entry.outputs} outputs; it has committed {have}")
+            rows[entry.row] = entry.request
+        for move in update.moved:
+            if move.source == move.target or move.source not in rows:
+                raise _Wrong(f"move {move.source}{move.kind}{move.target}: nothing to move")
+            if move.kind == "->":
+                rows[move.target] = rows.pop(move.source)
+            elif move.target not in rows:
+                raise _Wrong(f"move {move.source}<->{move.target}: row {move.target} is empty")
+            else:
+                rows[move.source], rows[move.target] = rows[move.target], rows[move.source]
+        if sorted(rows) != list(range(update.batch_size)):
+            raise _Wrong(f"occupied rows are {sorted(rows)}; batch_size is {update.batch_size}")
+        result = [rows[row] for row in range(update.batch_size)]
+        if len(set(result)) != len(result):
+            raise _Wrong(f"a request has two rows: {result}")
+        return result
+
+
+class _V2(_Checker):
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace)
+        self.slots: dict[str, int] = {}
+        self.prefill: dict[str, int] = {}
+
+    def step(self, step: V1Step | V2Step) -> None:
+        assert isinstance(step, V2Step)
+        for name in step.freed:
+            if self.slots.pop(name, None) is None:
+                raise _Wrong(f"freed names {name!r}, which has no slot")
+        for place in step.added:
+            self._place(place)
+        if step.added and not step.flush:
+            raise _Wrong("requests were added, but no flush follows")
+        committing: list[str] = []
+        for call in step.applies:
+            self._call(call)
+            committing += [name for name in call.requests if name not in call.discarded]
+        if len(set(committing)) != len(committing):
+            raise _Wrong("a request has rows in two apply calls of one step")
+        self.commit(step.tokens, committing)
+
+    def _place(self, place: Placement) -> None:
+        self.known([place.request], "added")
+        if place.request in self.slots:
+            raise _Wrong(f"{place.request!r} is added, but already has slot {self.slots[place.request]}")
+        if place.slot >= self.trace.max_num_seqs or place.slot in self.slots.values():
+            raise _Wrong(f"{place.request!r} enters slot {place.slot}, which is taken or does not exist")
+        prompt_len = self.trace.requests[place.request].prompt_len
+        total = prompt_len + len(self.outputs.get(place.request, ()))
+        if (place.prompt_len, place.prefill_len) != (prompt_len, total):
+            raise _Wrong(
+                f"{place.request!r} enters with prompt_len {place.prompt_len} and prefill_len {place.prefill_len}; "
+                f"expected {prompt_len} and {total}"
+            )
+        self.slots[place.request] = place.slot
+        self.prefill[place.request] = place.prefill_len
+
+    def _call(self, call: Apply) -> None:
+        for name in call.rows:
+            if name not in self.slots:
+                raise _Wrong(f"a row belongs to {name!r}, which has no slot")
+        lengths = {len(call.rows), len(call.pos), len(call.local), len(call.inputs)}
+        if len(lengths) != 1:
+            raise _Wrong("rows, pos, local and inputs differ in length")
+        if len(call.bounds) < len(call.requests) or any(call.bounds[len(call.requests) :]):
+            raise _Wrong("bounds must hold one length per request, then only zeros")
+        if stray := call.discarded - set(call.rows):
+            raise _Wrong(f"discarded names {sorted(stray)}, which have no row")
+        last: str | None = None
+        expected = 0
+        for name, pos, local, token in zip(call.rows, call.pos, call.local, call.inputs, strict=True):
+            expected = expected + 1 if name == last else 0
+            last = name
+            if local != expected:
+                raise _Wrong(f"local is {local} for a row of {name!r}; expected {expected}")
+            self._row(name, pos, local, token, name in call.discarded)
+        for name, bound in zip(call.requests, call.bounds, strict=False):
+            furthest = max(p for row, p in zip(call.rows, call.pos, strict=True) if row == name)
+            if bound < furthest + 1:
+                raise _Wrong(f"bounds has {bound} for {name!r}, less than the {furthest + 1} tokens it sees")
+
+    def _row(self, name: str, pos: int, local: int, token: int, discarded: bool) -> None:
+        request = self.trace.requests[name]
+        output = self.outputs.get(name, [])
+        total = request.prompt_len + len(output)
+        partial = pos + 1 < self.prefill[name]
+        if partial != discarded:
+            raise _Wrong(f"the row of {name!r} at {pos} is discarded: {discarded}; prefill {self.prefill[name]}")
+        if not partial and pos - local != total - 1:
+            raise _Wrong(f"{name!r} is sampled at position {pos - local}; it has {total} tokens")
+        if local == 0 and request.prompt is not None:
+            history = (*request.prompt, *output)
+            if token != history[pos]:
+                raise _Wrong(f"the input of {name!r} at {pos} is {token}; its token there is {history[pos]}")
