@@ -1,0 +1,212 @@
+"""What both reference engines share: which requests there are, who takes part in a step, and committing tokens."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Container, Mapping
+from typing import Any
+
+import torch
+
+from lpkit.runtime.config import make_config, pick_device
+from lpkit.runtime.logits import LogitsSource
+from lpkit.runtime.request import Request
+from lpkit.runtime.results import StepResult, StepRow
+
+
+class Engine(ABC):
+    """An engine whose model is a :class:`LogitsSource`.
+
+    Requests are added, finished, aborted, preempted and resumed between steps; processors hear of it during the
+    next :meth:`step`, in the engine's order. Steps run under ``torch.inference_mode``, constructors do not.
+
+    Args:
+        source: the model; by default one of ``vocab_size`` and ``seed``.
+        vocab_size: columns of the logits, unless a source says so.
+        max_num_seqs: requests in the batch at most.
+        max_model_len: tokens of a request at most.
+        device: ``"auto"`` is the source's, or CUDA when present.
+        seed: of the model and of the requests that have none of their own.
+        vocab_padding: columns behind the vocabulary, which make the logits non-contiguous as a model's padded
+            vocabulary does.
+
+    Attributes:
+        requests: the unfinished requests by id, preempted ones included.
+        config: the ``vllm_config`` that processors were constructed with.
+    """
+
+    def __init__(
+        self,
+        source: LogitsSource | None = None,
+        *,
+        vocab_size: int = 512,
+        max_num_seqs: int = 8,
+        max_model_len: int = 1024,
+        device: str | torch.device = "auto",
+        seed: int = 0,
+        vocab_padding: int = 0,
+    ) -> None:
+        if source is None:
+            source = LogitsSource(vocab_size, seed, pick_device(device))
+        self.source = source
+        self.device = source.device if device == "auto" else torch.device(device)
+        self.vocab_size = source.vocab_size
+        self.max_num_seqs = max_num_seqs
+        self.max_model_len = max_model_len
+        self.seed = seed
+        self.vocab_padding = vocab_padding
+        self.config = make_config(
+            max_num_seqs=max_num_seqs,
+            vocab_size=self.vocab_size,
+            max_model_len=max_model_len,
+            device=self.device,
+        )
+        self.requests: dict[str, Request] = {}
+        # Requests that want to take part, in order of arrival or resumption, and what the next step must hear of.
+        self._active: dict[str, None] = {}
+        self._new: dict[str, None] = {}
+        self._left: dict[str, None] = {}
+
+    def add(self, request: Request) -> None:
+        """A new request arrives.
+
+        Raises:
+            ValueError: if its id is in use, the engine is full, or its prompt leaves no room for a token.
+        """
+        if request.request_id in self.requests:
+            raise ValueError(f"request {request.request_id!r} is running already")
+        if request.total_len >= self.max_model_len:
+            raise ValueError(f"{request.total_len} tokens leave no room in max_model_len {self.max_model_len}")
+        self._check_room()
+        self.requests[request.request_id] = request
+        self._active[request.request_id] = None
+        self._new[request.request_id] = None
+
+    def finish(self, request_id: str) -> Request:
+        """A request ends; return it. ``KeyError`` if it is not running."""
+        request = self.requests.pop(request_id)
+        self._active.pop(request_id, None)
+        self._new.pop(request_id, None)
+        self._left[request_id] = None
+        return request
+
+    def abort(self, request_id: str) -> Request:
+        """A client goes away: as :meth:`finish`, at any time, also while preempted."""
+        return self.finish(request_id)
+
+    def preempt(self, request_id: str) -> None:
+        """Take a request out of the batch; it keeps its outputs and must be computed anew when resumed."""
+        del self._active[request_id]
+        self.requests[request_id].num_computed_tokens = 0
+        if request_id in self._new:
+            del self._new[request_id]
+        else:
+            self._left[request_id] = None
+
+    def resume(self, request_id: str, *, new_list: bool = False) -> None:
+        """Let a preempted request back in; with ``new_list`` its outputs come in another list object.
+
+        Raises:
+            ValueError: if it is not preempted, or the engine is full.
+        """
+        request = self.requests[request_id]
+        if request_id in self._active:
+            raise ValueError(f"request {request_id!r} is not preempted")
+        self._check_room()
+        if new_list:
+            request.output_token_ids = list(request.output_token_ids)
+        self._active[request_id] = None
+
+    def step(
+        self,
+        plan: Mapping[str, int] | None = None,
+        *,
+        partial: Collection[str] | Mapping[str, int] = (),
+        idle: bool = False,
+        force: Mapping[str, int] | None = None,
+    ) -> StepResult:
+        """One scheduler step.
+
+        Args:
+            plan: tokens to feed per request, in the scheduler's order; a request that feeds less than it lacks
+                has its sampled token discarded, one that is not named sits the step out. By default every
+                request feeds all that it lacks.
+            partial: without a plan, the requests that feed less: a number each, or 1 for all.
+            idle: tell processors of arrivals and departures, but run no forward pass.
+            force: tokens to commit instead of the sampled ones.
+
+        Raises:
+            ValueError: if the plan names an unknown request or an impossible number of tokens.
+        """
+        plan = self._plan(partial) if plan is None else dict(plan)
+        for request_id, count in plan.items():
+            if request_id not in self._active:
+                raise ValueError(f"request {request_id!r} cannot be scheduled")
+            if not 1 <= count <= self.requests[request_id].remaining:
+                raise ValueError(f"request {request_id!r} cannot feed {count} tokens")
+        with torch.inference_mode():
+            return self._step(plan, idle, force or {})
+
+    @abstractmethod
+    def swap(self, first: int, second: int) -> None:
+        """Exchange two rows in the next step (V1); V2 has no persistent rows."""
+
+    @abstractmethod
+    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int]) -> StepResult: ...
+
+    def _check_room(self) -> None:
+        if len(self._active) >= self.max_num_seqs:
+            raise ValueError(f"the engine is full ({self.max_num_seqs} requests)")
+
+    def _plan(self, partial: Collection[str] | Mapping[str, int]) -> dict[str, int]:
+        fed = partial if isinstance(partial, Mapping) else dict.fromkeys(partial, 1)
+        plan = {}
+        for request_id in self._active:
+            remaining = self.requests[request_id].remaining
+            plan[request_id] = fed.get(request_id, remaining)
+            if request_id in fed and fed[request_id] >= remaining:
+                raise ValueError(f"request {request_id!r} has no {fed[request_id] + 1} tokens left to feed")
+        if unknown := set(fed) - set(plan):
+            raise ValueError(f"request {min(unknown)!r} cannot be scheduled")
+        return plan
+
+    def _arrivals(self, plan: Mapping[str, int], present: Container[str]) -> list[Request]:
+        """The planned requests that are not present: new ones first, then resumed ones."""
+        absent = [request_id for request_id in plan if request_id not in present]
+        absent.sort(key=lambda request_id: request_id not in self._new)
+        for request_id in absent:
+            self._new.pop(request_id, None)
+        return [self.requests[request_id] for request_id in absent]
+
+    def _rows(self, requests: Collection[Request], plan: Mapping[str, int]) -> tuple[StepRow, ...]:
+        rows = []
+        for request in requests:
+            seen = request.num_computed_tokens + plan[request.request_id]
+            rows.append(StepRow(request.request_id, seen - 1, seen < request.total_len))
+        return tuple(rows)
+
+    def _logits(self, rows: tuple[StepRow, ...]) -> torch.Tensor:
+        logits = self.source.rows([(row.request_id, row.position) for row in rows]).to(self.device)
+        if self.vocab_padding:
+            logits = torch.nn.functional.pad(logits, (0, self.vocab_padding))[:, : self.vocab_size]
+        return logits
+
+    def _commit(
+        self, rows: tuple[StepRow, ...], sampled: torch.Tensor, force: Mapping[str, int]
+    ) -> dict[str, list[int]]:
+        """Append the sampled tokens of complete rows to their requests."""
+        tokens: dict[str, list[int]] = {}
+        for row, token in zip(rows, sampled.tolist(), strict=True):
+            request = self.requests[row.request_id]
+            request.num_computed_tokens = row.position + 1
+            if not row.discarded:
+                token = force.get(row.request_id, token)
+                request.output_token_ids.append(token)
+                tokens[row.request_id] = [token]
+        return tokens
+
+
+def build(processor: Any, *args: Any) -> Any:
+    """A processor from a class or factory; an instance is returned as it is."""
+    made = not isinstance(processor, type) and hasattr(processor, "apply")
+    return processor if made else processor(*args)

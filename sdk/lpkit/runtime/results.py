@@ -1,0 +1,83 @@
+"""What a step of a reference engine, or one pass through its sampler, tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from lpkit.v1 import BatchUpdate
+
+
+class Sampled(NamedTuple):
+    """Outcome of a sampler.
+
+    Attributes:
+        token_ids: int64 ``[n]``.
+        logits: float32 ``[n, vocab]`` as they were when the token was chosen. On V1 in a mixed batch the rows of
+            greedy requests have been through the sampling stages too, which did not choose their token.
+    """
+
+    token_ids: torch.Tensor
+    logits: torch.Tensor
+
+
+class StepRow(NamedTuple):
+    """One row of logits.
+
+    Attributes:
+        request_id: whose it is.
+        position: of the last token fed; ``position + 1`` tokens are visible, and ``LogitsSource`` was asked for
+            (request_id, position).
+        discarded: the engine throws the sampled token away (the prompt is not complete yet).
+    """
+
+    request_id: str
+    position: int
+    discarded: bool
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One step of an engine.
+
+    Attributes:
+        rows: in batch order; empty when there was no forward pass.
+        raw: the model's logits ``[n, vocab]``; None without a forward pass.
+        processed: what the sampler made of them; None likewise.
+        sampled: int64 ``[n]``, discarded rows included; None likewise.
+        tokens: the tokens appended to each request.
+        update: V1: what ``update_state`` was called with.
+        added: V2: (request_id, slot) of each request that took a slot.
+        freed: V2: ids of the requests that gave their slot back.
+        applied: whether the custom processors' ``apply`` was called (V1: those that do not claim argmax
+            invariance; V2: the gate was open).
+    """
+
+    rows: tuple[StepRow, ...] = ()
+    raw: torch.Tensor | None = None
+    processed: torch.Tensor | None = None
+    sampled: torch.Tensor | None = None
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+    update: BatchUpdate | None = None
+    added: tuple[tuple[str, int], ...] = ()
+    freed: tuple[str, ...] = ()
+    applied: bool = False
+
+
+def checked(processor: Any, before: torch.Tensor, after: Any) -> torch.Tensor:
+    """``after`` if it can replace ``before`` as logits.
+
+    Raises:
+        TypeError: if it is no tensor, or its shape, dtype or device differs: an engine would fail the step.
+    """
+    name = type(processor).__name__
+    if not isinstance(after, torch.Tensor):
+        raise TypeError(f"{name}.apply returned {type(after).__name__} instead of the logits")
+    for what in ("shape", "dtype", "device"):
+        expected, got = getattr(before, what), getattr(after, what)
+        if expected != got:
+            raise TypeError(f"{name}.apply returned logits of {what} {got} instead of {expected}")
+    return after

@@ -1,0 +1,75 @@
+"""The V1 runner without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from lpkit.runtime.engine import Engine, build
+from lpkit.runtime.logits import LogitsSource
+from lpkit.runtime.results import StepResult
+from lpkit.runtime.v1_batch import V1Batch
+from lpkit.runtime.v1_sampler import V1Sampler
+from lpkit.v1 import LogitsProcessor
+
+
+class V1Engine(Engine):
+    """Persistent rows; processors are told of changes by ``BatchUpdate``.
+
+    Args:
+        processors: instances, or classes and factories called with ``(config, device, is_pin_memory)``.
+        source: the model.
+        **options: of :class:`Engine`.
+    """
+
+    def __init__(
+        self,
+        processors: Iterable[LogitsProcessor | Callable[..., LogitsProcessor]] = (),
+        source: LogitsSource | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(source, **options)
+        self.batch = V1Batch(self.max_num_seqs)
+        self.processors: list[LogitsProcessor] = [
+            build(processor, self.config, self.device, False) for processor in processors
+        ]
+        self.sampler = V1Sampler(self.processors, vocab_size=self.vocab_size, device=self.device, seed=self.seed)
+        self._swaps: list[tuple[int, int]] = []
+
+    def swap(self, first: int, second: int) -> None:
+        """Exchange two rows in the next step, after its condense moves, as an attention backend would.
+
+        ``IndexError`` from that step if a row does not exist by then.
+        """
+        self._swaps.append((first, second))
+
+    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int]) -> StepResult:
+        batch = self.batch
+        # Whoever is not scheduled leaves the batch, running or not, and is added again later.
+        leaving = [r.request_id for r in batch.requests if r.request_id not in plan or r.request_id in self._left]
+        self._left.clear()
+        for request_id in leaving:
+            batch.remove(request_id)
+        for request in self._arrivals(plan, batch):
+            batch.add(request)
+        batch.condense()
+        swaps, self._swaps = self._swaps, []
+        for first, second in swaps:
+            batch.swap(first, second)
+        update = batch.take_update()
+        self.sampler.update(update, batch.requests)
+        if idle or not len(batch):
+            return StepResult(update=update)
+        rows = self._rows(batch.requests, plan)
+        logits = self._logits(rows)
+        raw = logits.clone()
+        sampled = self.sampler(logits)
+        return StepResult(
+            rows=rows,
+            raw=raw,
+            processed=sampled.logits,
+            sampled=sampled.token_ids,
+            tokens=self._commit(rows, sampled.token_ids, force),
+            update=update,
+            applied=True,
+        )

@@ -1,0 +1,79 @@
+"""V1's sampler: the order of its stages and what greedy requests skip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from lpkit.runtime import stages
+from lpkit.runtime.options import RowOptions
+from lpkit.runtime.request import Request
+from lpkit.runtime.results import Sampled, checked
+from lpkit.sampling_params import GREEDY_EPSILON
+from lpkit.v1 import BatchUpdate, LogitsProcessor, LogitsProcessors
+
+
+class V1Sampler:
+    """Processors and built-in stages in the engine's order.
+
+    Args:
+        processors: custom processors; ``is_argmax_invariant`` is asked here, once.
+        vocab_size: columns of the logits.
+        device: of the logits.
+        seed: of the requests that have none of their own.
+    """
+
+    def __init__(
+        self,
+        processors: Iterable[LogitsProcessor] = (),
+        *,
+        vocab_size: int = 512,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+    ) -> None:
+        self.processors = LogitsProcessors(processors)
+        self.vocab_size = vocab_size
+        self.device = torch.device(device)
+        self.seed = seed
+        self._options = RowOptions.of([], vocab_size, self.device)
+
+    def update(self, update: BatchUpdate | None, requests: Sequence[Request]) -> None:
+        """Tell every processor how the batch changed, the argmax-invariant ones first.
+
+        ``requests`` are the batch's requests by row after the update.
+        """
+        for processor in self.processors.all:
+            processor.update_state(update)
+        if update is not None:
+            self._options = RowOptions.of(requests, self.vocab_size, self.device)
+
+    def __call__(self, logits: torch.Tensor) -> Sampled:
+        """Process ``logits`` ``[n, vocab]``, possibly in place, and choose a token for every row."""
+        options = self._options
+        logits = self._before_greedy(logits.to(torch.float32), options)
+        if options.all_greedy:
+            return Sampled(logits.argmax(-1), logits)
+        greedy = None if options.all_random else logits.argmax(-1)
+        logits = self._before_sampling(logits, options)
+        token_ids = stages.sample(logits, options.noise(self.seed))
+        if greedy is not None:
+            token_ids = torch.where(options.temperature < GREEDY_EPSILON, greedy, token_ids)
+        return Sampled(token_ids, logits)
+
+    def _before_greedy(self, logits: torch.Tensor, options: RowOptions) -> torch.Tensor:
+        logits = options.allow(logits)
+        logits = options.ban_words(logits)
+        logits = options.hold_back_stops(logits, [len(r.output_token_ids) for r in options.requests])
+        logits = options.add_bias(logits)
+        for processor in self.processors.non_argmax_invariant:
+            logits = checked(processor, logits, processor.apply(logits))
+        return options.penalise(logits)
+
+    def _before_sampling(self, logits: torch.Tensor, options: RowOptions) -> torch.Tensor:
+        logits = stages.apply_temperature(logits, options.temperature)
+        if options.min_p is not None:
+            logits = stages.min_p_of_probabilities(logits, options.min_p)
+        for processor in self.processors.argmax_invariant:
+            logits = checked(processor, logits, processor.apply(logits))
+        return stages.apply_top_k_top_p(logits, options.top_k, options.top_p)

@@ -1,0 +1,97 @@
+"""The V2 runner without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from lpkit.runtime.engine import Engine, build
+from lpkit.runtime.logits import LogitsSource
+from lpkit.runtime.results import StepResult
+from lpkit.runtime.v2_context import V2Row, make_context
+from lpkit.runtime.v2_sampler import V2Sampler
+from lpkit.runtime.v2_slots import V2Slots
+from lpkit.v2 import LogitsProcessor
+
+
+class V2Engine(Engine):
+    """Slots that never move; rows sorted anew in every step.
+
+    Args:
+        processors: classes or factories called with ``(config, req_states)``, or instances made with the
+            ``state`` of the given ``slots``.
+        source: the model.
+        slots: the slots to use; by default ``max_num_seqs`` new ones.
+        padding: zeros behind the context's host bounds, as under full CUDA graphs.
+        **options: of :class:`Engine`.
+    """
+
+    def __init__(
+        self,
+        processors: Iterable[LogitsProcessor | Callable[..., LogitsProcessor]] = (),
+        source: LogitsSource | None = None,
+        *,
+        slots: V2Slots | None = None,
+        padding: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(source, **options)
+        if slots is None:
+            slots = V2Slots(self.max_num_seqs, self.max_model_len, self.device, vocab_size=self.vocab_size)
+        self.slots = slots
+        self.padding = padding
+        self.processors: list[LogitsProcessor] = [
+            build(processor, self.config, slots.state) for processor in processors
+        ]
+        self.sampler = V2Sampler(
+            self.processors,
+            max_num_reqs=slots.max_num_reqs,
+            vocab_size=self.vocab_size,
+            device=self.device,
+            seed=self.seed,
+        )
+
+    def swap(self, first: int, second: int) -> None:
+        """Nothing: V2 has no persistent rows."""
+
+    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int]) -> StepResult:
+        slots = self.slots
+        # The engine frees in sorted order so that all ranks agree on the slots.
+        freed = tuple(request_id for request_id in sorted(self._left) if slots.free(request_id) is not None)
+        self._left.clear()
+        added = []
+        for request in self._arrivals(plan, slots):
+            slot = slots.add(request)
+            added.append((request.request_id, slot))
+            self.sampler.add_request(slot, request.params)
+        if added:
+            slots.flush()
+        self.sampler.apply_staged_writes()
+        if idle or not plan:
+            return StepResult(added=tuple(added), freed=freed)
+        # Decodes, then prefills by the number of tokens they feed; stable.
+        order = sorted(plan, key=lambda request_id: (plan[request_id] != 1, plan[request_id]))
+        requests = [self.requests[request_id] for request_id in order]
+        rows = self._rows(requests, plan)
+        ctx = make_context(
+            [
+                V2Row(slots.slot(row.request_id), row.position, request.token_at(row.position))
+                for row, request in zip(rows, requests, strict=True)
+            ],
+            self.device,
+            padding=self.padding,
+        )
+        raw = self._logits(rows)
+        sampled = self.sampler(raw, ctx, requests)
+        tokens = self._commit(rows, sampled.token_ids, force)
+        slots.commit_each([slots.slot(request_id) for request_id in tokens], [t for (t,) in tokens.values()])
+        return StepResult(
+            rows=rows,
+            raw=raw,
+            processed=sampled.logits,
+            sampled=sampled.token_ids,
+            tokens=tokens,
+            added=tuple(added),
+            freed=freed,
+            applied=self.sampler.needs_processing(ctx),
+        )

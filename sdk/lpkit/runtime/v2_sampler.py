@@ -1,0 +1,97 @@
+"""V2's sampler: the gate in front of all processing, and the order of its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from lpkit.runtime import stages
+from lpkit.runtime.options import RowOptions, has_biases, has_penalties
+from lpkit.runtime.request import Request
+from lpkit.runtime.results import Sampled, checked
+from lpkit.sampling_params import SamplingParams
+from lpkit.v2 import LogitsContext, LogitsProcessor
+
+
+class V2Sampler:
+    """Processors and built-in stages in the engine's order.
+
+    Args:
+        processors: custom processors in list order.
+        max_num_reqs: number of slots.
+        vocab_size: columns of the logits.
+        device: of the logits.
+        seed: of the requests that have none of their own.
+    """
+
+    def __init__(
+        self,
+        processors: Sequence[LogitsProcessor] = (),
+        *,
+        max_num_reqs: int,
+        vocab_size: int = 512,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+    ) -> None:
+        self.processors = list(processors)
+        self.vocab_size = vocab_size
+        self.device = torch.device(device)
+        self.seed = seed
+        self._needs_processing = np.zeros(max_num_reqs, dtype=bool)
+        self._options = RowOptions.of([], vocab_size, self.device)
+
+    def add_request(self, slot: int, params: SamplingParams) -> None:
+        """Tell every processor of a new or resumed request, and note whether it needs processing."""
+        needs = self._uses_builtins(params)
+        for processor in self.processors:
+            needs |= bool(processor.add_request(slot, params))
+        self._needs_processing[slot] = needs
+
+    def apply_staged_writes(self) -> None:
+        """Every step, after the slots have been flushed."""
+        for processor in self.processors:
+            processor.apply_staged_writes()
+
+    def needs_processing(self, ctx: LogitsContext) -> bool:
+        """The gate: whether a request of the batch needs processing; if so, all rows are processed."""
+        return bool(self._needs_processing[ctx.idx_mapping_np].any())
+
+    def __call__(self, logits: torch.Tensor, ctx: LogitsContext, requests: Sequence[Request]) -> Sampled:
+        """Choose a token for every row; ``logits`` themselves are left alone. ``requests`` are by row."""
+        if self._options.requests != requests:
+            self._options = RowOptions.of(requests, self.vocab_size, self.device)
+        options = self._options
+        if self.needs_processing(ctx):
+            logits = self.process(logits, ctx, options)
+        greedy = logits.argmax(-1)
+        if options.all_greedy:
+            return Sampled(greedy, logits)
+        token_ids = stages.sample(logits, options.noise(self.seed))
+        return Sampled(torch.where(options.temperature == 0, greedy, token_ids), logits)
+
+    def process(self, logits: torch.Tensor, ctx: LogitsContext, options: RowOptions) -> torch.Tensor:
+        """All stages on a private float32 copy of ``logits``."""
+        logits = torch.empty_like(logits, dtype=torch.float32).copy_(logits)
+        logits = options.allow(logits)
+        logits = options.add_bias(logits)
+        # Positions, not the host's lists, decide: during a chunked prefill the row sees fewer tokens.
+        if options.min_tokens:
+            visible = (ctx.pos + 1).tolist()
+            output_lens = [n - r.prompt_len for n, r in zip(visible, options.requests, strict=True)]
+            logits = options.hold_back_stops(logits, output_lens)
+        logits = options.penalise(logits)
+        logits = options.ban_words(logits)
+        for processor in self.processors:
+            logits = checked(processor, logits, processor.apply(logits, ctx))
+        logits = stages.apply_temperature(logits, options.temperature)
+        if options.min_p is not None:
+            logits = stages.min_p_of_logits(logits, options.min_p)
+        return stages.apply_top_k_top_p(logits, options.top_k, options.top_p)
+
+    def _uses_builtins(self, params: SamplingParams) -> bool:
+        sampling = params.temperature != 0 and (
+            params.temperature != 1 or params.min_p != 0 or params.top_p != 1 or 0 < params.top_k < self.vocab_size
+        )
+        return bool(sampling or has_biases(params) or has_penalties(params) or params.bad_words_token_ids)
