@@ -1,0 +1,213 @@
+"""Imports one module or class for :mod:`lpkit.loading`, CUDA hidden, with errors that name the mistake."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+
+class LoadError(Exception):
+    """A processor cannot be loaded: ``problem`` says what is wrong, ``remedy`` what to do ("" if unknown)."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem, remedy)
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.problem}. {self.remedy}" if self.remedy else self.problem
+
+
+class InvalidTargetError(LoadError, ValueError):
+    """What was named cannot be a processor."""
+
+
+class WrongInterfaceError(InvalidTargetError):
+    """The class does not implement the interface that the runner needs."""
+
+
+class MissingAttributeError(LoadError, AttributeError):
+    """The module exists, the class in it does not."""
+
+
+class ImportFailedError(LoadError, RuntimeError):
+    """Importing the module failed; ``__cause__`` is what it raised."""
+
+
+class ConstructionError(LoadError, TypeError):
+    """The class cannot be called the way the runner calls it."""
+
+
+@contextlib.contextmanager
+def hidden_cuda() -> Iterator[None]:
+    """Hide CUDA as vLLM does while it imports plugins, so that importing one cannot initialise it."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+
+
+def split_fqcn(spec: object) -> tuple[str, str]:
+    """``("module", "Class")`` of ``module:Class``.
+
+    Raises:
+        InvalidTargetError: with the corrected form where it can be told.
+    """
+    if not isinstance(spec, str):
+        raise InvalidTargetError(
+            f"{type(spec).__qualname__} object was passed where a class or 'module:Class' is expected",
+            f"Pass the class: {type(spec).__module__}:{type(spec).__qualname__}",
+        )
+    module, _, name = spec.partition(":")
+    if module and name and ":" not in name and "/" not in spec and "\\" not in spec and not module.endswith(".py"):
+        return module, name
+    raise InvalidTargetError(f"{spec!r} is not of the form module:Class", _corrected(spec))
+
+
+def _corrected(spec: str) -> str:
+    file, _, name = spec.rpartition(":") if ":" in spec and not spec.endswith(".py") else (spec, "", "")
+    if file.endswith(".py") or "/" in spec or "\\" in spec:
+        path = Path(file.replace("\\", "/"))
+        return f"vLLM takes no file names: put {path.parent} on PYTHONPATH and write {path.stem}:{name or 'Class'}"
+    parts = [part for part in spec.replace(":", ".").split(".") if part]
+    if len(parts) < 2:
+        return "Write the module, a colon and the class"
+    return f"Write {colon_form('.'.join(parts))}"
+
+
+def colon_form(dotted: str) -> str | None:
+    """``pkg.mod:Outer.Inner`` for ``pkg.mod.Outer.Inner``: the first capital starts the class, else the last dot."""
+    parts = dotted.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        return None
+    start = next((i for i, part in enumerate(parts) if i and part[:1].isupper()), len(parts) - 1)
+    return f"{'.'.join(parts[:start])}:{'.'.join(parts[start:])}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``Did you mean 'x'?`` or an empty string."""
+    options = list(known)
+    match = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    if not match:  # difflib is case-sensitive: MINP and MinP share two letters
+        folded = {option.lower(): option for option in options}
+        match = [folded[hit] for hit in difflib.get_close_matches(name.lower(), folded, n=1)]
+    return f"Did you mean {match[0]!r}?" if match else ""
+
+
+def import_module(name: str) -> ModuleType:
+    """The module, imported with CUDA hidden.
+
+    Raises:
+        ImportFailedError: naming the cause and the line.
+    """
+    with importing(name):
+        return importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def importing(name: str) -> Iterator[None]:
+    """Hide CUDA, and turn whatever an import raises into an :class:`ImportFailedError`."""
+    try:
+        with hidden_cuda():
+            yield
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise ImportFailedError(f"there is no module {error.name!r}", _missing_module(error.name)) from error
+        place = _innermost(error)
+        where = f" at {place}" if place else ""
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise ImportFailedError(f"importing {name} failed{where}: {text}", _import_remedy(error)) from error
+
+
+def _missing_module(missing: str) -> str:
+    parent, _, last = missing.rpartition(".")
+    if not parent:
+        if Path(f"{missing}.py").is_file() or Path(missing, "__init__.py").is_file():
+            return f"The current folder is not importable: set PYTHONPATH={Path.cwd()}"
+        return f"Install the distribution that provides {missing!r}, in the environment that runs {sys.executable}"
+    package = sys.modules.get(parent)
+    if hasattr(package, last):
+        return f"{last!r} is an attribute of {parent!r}: the colon goes before it"
+    folders = [Path(folder) for folder in getattr(package, "__path__", [])]
+    return nearest(last, sorted({item.stem for folder in folders if folder.is_dir() for item in folder.iterdir()}))
+
+
+def _innermost(error: BaseException) -> str:
+    """``file:line`` of the last frame that is not the import system's or ours."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename != __file__ and not frame.filename.startswith("<") and "importlib" not in frame.filename:
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
+
+
+def _import_remedy(error: BaseException) -> str:
+    text = str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        if error.name.partition(".")[0] == "vllm":
+            installed = importlib.util.find_spec("vllm") is not None
+            return "" if installed else "vLLM is not installed here; lpkit's own classes do not need it"
+        return f"Install the distribution that provides {error.name.partition('.')[0]!r}"
+    if "CUDA" in text and any(sign in text for sign in ("No CUDA GPUs", "initializ", "not available", "no NVIDIA")):
+        return "vLLM hides CUDA while it imports plugins: touch the device in __init__, not at import"
+    if isinstance(error, SystemExit):
+        return "A module that vLLM imports must not exit the process"
+    return ""
+
+
+def attribute(obj: Any, owner: str, qualname: str) -> Any:
+    """Walk ``qualname`` ("" is ``obj`` itself).
+
+    Raises:
+        MissingAttributeError: with the nearest name.
+        ImportFailedError: a lazy module's ``__getattr__`` raised.
+    """
+    for name in filter(None, qualname.split(".")):
+        try:
+            with hidden_cuda():
+                obj = getattr(obj, name)
+        except AttributeError as error:
+            classes = [key for key, value in vars(obj).items() if isinstance(value, type)] if _scope(obj) else []
+            local = [key for key in classes if getattr(vars(obj)[key], "__module__", "") == _module_of(obj)]
+            hint = nearest(name, local) or nearest(name, dir(obj))
+            if not hint and local:
+                hint = f"Classes defined there: {', '.join(sorted(local))}"
+            raise MissingAttributeError(f"{owner} has no attribute {name!r}", hint) from error
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            raise ImportFailedError(f"{owner}.{name} failed to load: {text}", _import_remedy(error)) from error
+        owner = f"{owner}.{name}"
+    return obj
+
+
+def _scope(obj: Any) -> bool:
+    return isinstance(obj, ModuleType | type)
+
+
+def _module_of(scope: Any) -> str:
+    return scope.__name__ if isinstance(scope, ModuleType) else str(scope.__module__)
+
+
+def describe(obj: Any) -> str:
+    """What ``obj``, which is no class, is."""
+    if isinstance(obj, ModuleType):
+        return "a module"
+    if isinstance(obj, FunctionType | MethodType):
+        return "a function"
+    if isinstance(obj, functools.partial):
+        return "a functools.partial"
+    return f"an instance of {type(obj).__module__}.{type(obj).__qualname__}"

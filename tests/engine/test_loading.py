@@ -1,0 +1,100 @@
+"""``lpkit.loading`` against vLLM's two loaders: the same classes in the same order, or the same kind of error."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lpkit import loading
+
+pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
+
+PLUGIN = """
+from vllm.v1.sample.logits_processor import LogitsProcessor as V1
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2
+
+class OnlyV1(V1):
+    def __init__(self, vllm_config, device, is_pin_memory): pass
+    def apply(self, logits): return logits
+    def is_argmax_invariant(self): return True
+    def update_state(self, batch_update): pass
+
+class OnlyV2(V2):
+    def apply(self, logits, ctx): return logits
+
+class Both(V1, V2):
+    def __init__(self, *arguments): pass
+    def apply(self, logits, ctx=None): return logits
+    def is_argmax_invariant(self): return False
+    def update_state(self, batch_update): pass
+
+class Outer:
+    class Inner(Both): pass
+
+class Neither: pass
+def function(*arguments): return Both(*arguments)
+"""
+
+
+def vllms_loader(runner: str) -> Callable[[list[Any]], list[Any]]:
+    if runner == "v1":
+        return importlib.import_module("vllm.v1.sample.logits_processor")._load_custom_logitsprocs  # type: ignore[no-any-return]
+    return importlib.import_module("vllm.v1.worker.gpu.sample.logits_processor.loader")._load_v2_logitsprocs  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "engine_plugin.py").write_text(PLUGIN)
+    (tmp_path / "engine_broken.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "engine_plugin", raising=False)
+    return tmp_path
+
+
+def outcome(load: Callable[[], list[Any]]) -> Any:
+    try:
+        return load()
+    except Exception as error:
+        return next(kind for kind in (ValueError, RuntimeError, AttributeError, TypeError) if isinstance(error, kind))
+
+
+EXPLICIT: list[list[str]] = [
+    [],
+    ["engine_plugin:Both", "engine_plugin:Outer.Inner", "engine_plugin:Both"],
+    ["engine_plugin:OnlyV1"],
+    ["engine_plugin:OnlyV2"],
+    ["engine_plugin:Neither"],
+    ["engine_plugin:function"],
+    ["engine_plugin:Missing"],
+    ["engine_plugin.Both"],
+    ["engine_plugin:Both:x"],
+    ["engine_gone:Both"],
+    ["engine_broken:Both"],
+]
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+@pytest.mark.parametrize("specs", EXPLICIT, ids=str)
+def test_what_is_passed_loads_or_fails_alike(site: Path, specs: list[str], runner: loading.Runner) -> None:
+    ours = outcome(lambda: loading.load_all(specs, runner))
+    assert ours == outcome(lambda: vllms_loader(runner)(specs))
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+@pytest.mark.parametrize("target", ["Both", "OnlyV1", "OnlyV2", "Neither", "function", "Missing", "Outer.Inner"])
+def test_what_is_installed_loads_or_fails_alike(site: Path, target: str, runner: loading.Runner) -> None:
+    info = site / "engine_dist-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: engine-dist\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{loading.GROUP}]\nzz = engine_plugin:Both\nit = engine_plugin:{target}\n")
+    specs = ["engine_plugin:Both"]
+    ours = outcome(lambda: loading.load_all(specs, runner))
+    assert ours == outcome(lambda: vllms_loader(runner)(specs))
+
+
+def test_the_group_is_vllms() -> None:
+    assert importlib.import_module("vllm.v1.sample.logits_processor").LOGITSPROCS_GROUP == loading.GROUP
