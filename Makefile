@@ -112,7 +112,7 @@ build: $(VENV)/.installed ## build wheel and sdist into dist/
 	$(BIN)/python -m build --no-isolation
 
 record: $(VLLM_VENV)/.installed ## record the shipped traces again, from a real engine
-	$(VLLM_BIN)/lpkit record --all
+	$(VLLM_BIN)/lpkit record --all -o conformance/lpkit_conformance/traces
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) demo dist build .mypy_cache .ruff_cache .pytest_cache
