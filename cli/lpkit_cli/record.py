@@ -1,0 +1,107 @@
+"""``lpkit record``: traces of workloads on a real vLLM engine, for ``lpkit check`` to replay anywhere."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lpkit_conformance.recording.workloads import Workload
+
+COULD_NOT_RUN = 2
+
+
+class RunnerChoice(str, enum.Enum):
+    """vLLM's two model runners."""
+
+    v1 = "v1"
+    v2 = "v2"
+    all = "all"
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``lpkit record`` to the command line."""
+    app.command("record")(record)
+
+
+def record(
+    workloads: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORKLOAD]...", help="Workloads, e.g. churn or v2_churn.")
+    ] = None,
+    runner: Annotated[RunnerChoice, typer.Option("--runner", help="Record on this runner only.")] = RunnerChoice.all,
+    every: Annotated[bool, typer.Option("--all", help="Record every workload.")] = False,
+    output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write the traces to.")] = Path(),
+    token_ids: Annotated[
+        bool, typer.Option("--token-ids", help="Keep token ids as they were instead of renumbering them.")
+    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Show the workloads and exit.")] = False,
+) -> None:
+    """Record what a real vLLM engine tells its logits processors, as traces (JSON Lines) to replay.
+
+    Needs vLLM in this environment; a CPU build will do. The engine is tiny and downloads nothing.
+    """
+    from lpkit_conformance.recording.workloads import WORKLOADS
+
+    known = [w for w in WORKLOADS.values() if runner is RunnerChoice.all or w.runner == runner.value]
+    if listing:
+        for workload in known:
+            typer.echo(f"{workload.trace_name:12}  {workload.summary}")
+        return
+    if not workloads and not every:
+        raise _refusal("name a workload, or say --all; --list shows them")
+    chosen = known if every else _choose(workloads or [], known)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise _refusal(f"{output}: {error}") from None
+    _run(chosen, output, token_ids)
+
+
+def _choose(wanted: Iterable[str], known: list[Workload]) -> list[Workload]:
+    chosen: list[Workload] = []
+    for name in wanted:
+        found = [w for w in known if name in (w.name, w.trace_name)]
+        if not found:
+            raise _refusal(f"unknown workload {name!r}; there are {', '.join(w.trace_name for w in known)}")
+        chosen += [w for w in found if w not in chosen]
+    return chosen
+
+
+def _run(chosen: list[Workload], output: Path, token_ids: bool) -> None:
+    from lpkit_conformance.recording.engine import EngineError
+    from lpkit_conformance.recording.process import Worker
+    from lpkit_conformance.recording.record import record_to
+
+    try:
+        for runner in dict.fromkeys(workload.runner for workload in chosen):
+            _progress(f"starting a vLLM engine for the {runner} runner ...")
+            with Worker(runner) as worker:
+                for workload in (w for w in chosen if w.runner == runner):
+                    _progress(f"recording {workload.trace_name} ...")
+                    path = output / f"{workload.trace_name}.jsonl"
+                    done = worker.call(record_to, workload.trace_name, str(path), token_ids)
+                    _progress("")
+                    typer.echo(f"{path}: {done['steps']} steps, {done['requests']} requests, {done['runner_class']}")
+    except EngineError as error:
+        _progress("")
+        if os.environ.get("LPKIT_DEBUG", "") not in ("", "0"):
+            typer.echo(getattr(error, "details", ""), err=True)
+        first = str(error).strip().splitlines() or [type(error).__name__]
+        raise _refusal(first[0]) from None
+
+
+def _progress(text: str) -> None:
+    """One line that is overwritten, on a terminal only."""
+    if sys.stderr.isatty():
+        typer.echo(f"\r\x1b[K{text}", err=True, nl=False)
+
+
+def _refusal(message: str) -> typer.Exit:
+    typer.echo(f"lpkit record: {message}", err=True)
+    return typer.Exit(COULD_NOT_RUN)
