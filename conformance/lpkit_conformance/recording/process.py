@@ -33,10 +33,16 @@ class ClassRef:
     target: str
 
     def resolve(self) -> type:
-        module, _, name = self.target.partition(":")
-        cls = getattr(importlib.import_module(module), name)
-        assert isinstance(cls, type)
+        """Import it. Raises ImportError, AttributeError, or TypeError when it is no class."""
+        cls = _resolve(self.target)
+        if not isinstance(cls, type):
+            raise TypeError(f"{self.target} is not a class")
         return cls
+
+
+def _resolve(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 class RemoteError(EngineError):
@@ -71,8 +77,10 @@ class Worker:
         other.close()
         self.call(prepare, runner)
 
-    def call(self, function: Callable[..., Any], *args: Any, timeout: float = START_TIMEOUT) -> Any:
+    def call(self, function: Callable[..., Any] | str, *args: Any, timeout: float = START_TIMEOUT) -> Any:
         """``function(*args)`` in the child. Both ways everything is pickled; functions go by their names.
+
+        A string ``module:function`` is imported in the child only, from ``sys_path`` too.
 
         Raises RemoteError when it raised, EngineError when the child died or took longer than ``timeout`` seconds
         (it is then killed).
@@ -146,7 +154,7 @@ class EngineProcess(Worker):
         answers: dict[str, Answer] = self.call(_generate, tuple(asks), timeout=timeout)
         return answers
 
-    def inspect(self, function: Callable[..., Any], *args: Any) -> Any:
+    def inspect(self, function: Callable[..., Any] | str, *args: Any) -> Any:
         """``function(engine, *args)`` in the child, with the ``TinyEngine``; its answer must pickle."""
         return self.call(_inspect, function, args)
 
@@ -174,6 +182,8 @@ def _serve(connection: Connection, sys_path: list[str], env: dict[str, str], log
         reply: tuple[bool, Any]
         try:
             function, args = pickle.loads(message)
+            if isinstance(function, str):
+                function = _resolve(function)
             reply = (True, function(*args))
             data = pickle.dumps(reply)
         except BaseException as error:
@@ -203,8 +213,9 @@ def _generate(asks: tuple[Ask, ...]) -> dict[str, Answer]:
     return _running().generate(asks)
 
 
-def _inspect(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    return function(_running(), *args)
+def _inspect(function: Callable[..., Any] | str, args: tuple[Any, ...]) -> Any:
+    found = _resolve(function) if isinstance(function, str) else function
+    return found(_running(), *args)
 
 
 def _running() -> TinyEngine:

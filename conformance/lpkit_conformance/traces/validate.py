@@ -31,7 +31,10 @@ class _Checker:
         self.trace = trace
         self.outputs: dict[str, list[int]] = {}
         for request in trace.requests.values():
-            self._ids(request.prompt or (), f"the prompt of {request.request_id}")
+            try:
+                self._ids(request.prompt or (), f"the prompt ids of {request.request_id}")
+            except _Wrong as wrong:
+                raise TraceError(str(wrong), path=trace.path, line=1) from None
 
     def step(self, step: V1Step | V2Step) -> None:
         raise NotImplementedError
@@ -59,8 +62,7 @@ class _Checker:
     def _ids(self, ids: Sequence[int], what: str) -> None:
         for token in ids:
             if token >= self.trace.vocab_size:
-                reason = f"{what} hold id {token}; vocab_size is {self.trace.vocab_size}"
-                raise TraceError(reason, path=self.trace.path, line=1) if "prompt" in what else _Wrong(reason)
+                raise _Wrong(f"{what}: id {token} is not below vocab_size = {self.trace.vocab_size}")
 
 
 class _V1(_Checker):
