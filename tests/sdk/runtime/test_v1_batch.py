@@ -1,0 +1,213 @@
+"""V1's persistent batch against the documented examples and a plain row model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lpkit.runtime import Request, V1Batch, documented_form
+from lpkit.v1 import BatchUpdate, MoveDirectionality
+
+UNI, SWAP = MoveDirectionality.UNIDIRECTIONAL, MoveDirectionality.SWAP
+
+
+def follow(rows: dict[int, Any], update: BatchUpdate | None) -> dict[int, Any]:
+    """What a processor without any trick would do: removes, adds, moves, one dictionary entry per row."""
+    if update is None:
+        return rows
+    for row in update.removed:
+        rows.pop(row, None)
+    for row, *_, outputs in update.added:
+        rows[row] = outputs
+    for source, destination, kind in update.moved:
+        if kind is SWAP:
+            rows[source], rows[destination] = rows[destination], rows[source]
+        else:
+            rows[destination] = rows.pop(source)
+    return rows
+
+
+def held(batch: V1Batch) -> dict[int, list[int]]:
+    return {row: request.output_token_ids for row, request in enumerate(batch.requests)}
+
+
+def same_objects(left: dict[int, Any], right: dict[int, Any]) -> bool:
+    return left.keys() == right.keys() and all(left[row] is right[row] for row in left)
+
+
+@pytest.fixture
+def four(make_request: Callable[..., Request]) -> tuple[V1Batch, dict[str, Request], dict[int, Any]]:
+    """[A, B, C, D] and two more requests."""
+    requests = {name: make_request(name) for name in "ABCDEF"}
+    batch = V1Batch(8)
+    for name in "ABCD":
+        batch.add(requests[name])
+    return batch, requests, follow({}, batch.take_update())
+
+
+def names(batch: V1Batch) -> list[str]:
+    return [request.request_id for request in batch.requests]
+
+
+def test_fewer_arrivals_than_departures_as_the_engine_emits_it(four: Any) -> None:
+    batch, requests, rows = four
+    for name in "CA":
+        batch.remove(name)
+    batch.add(requests["E"])
+    batch.condense()
+    batch.swap(0, 1)
+    assert names(batch) == ["B", "E", "D"]
+    update = batch.take_update()
+    assert update is not None
+    e = requests["E"]
+    assert update.batch_size == 3
+    assert list(update.removed) == []
+    assert list(update.added) == [(0, e.params, e.prompt_token_ids, e.output_token_ids)]
+    assert list(update.moved) == [(3, 2, UNI), (0, 1, SWAP)]
+    assert same_objects(follow(rows, update), held(batch))
+
+
+def test_fewer_arrivals_than_departures_as_documented(four: Any) -> None:
+    batch, requests, rows = four
+    for name in "AC":
+        batch.remove(name)
+    batch.add(requests["E"])
+    batch.condense()
+    batch.swap(0, 1)
+    update = batch.take_update()
+    assert update is not None
+    e = requests["E"]
+    documented = BatchUpdate(
+        batch_size=3,
+        removed=[2],
+        added=[(0, e.params, e.prompt_token_ids, e.output_token_ids)],
+        moved=[(3, 2, UNI), (0, 1, SWAP)],
+    )
+    assert documented_form(update) == documented
+    final = follow(rows, documented)
+    assert same_objects(final, {i: requests[name].output_token_ids for i, name in enumerate("BED")})
+
+
+@pytest.mark.parametrize("form", [lambda update: update, documented_form], ids=["engine", "documented"])
+def test_more_arrivals_than_departures(four: Any, form: Callable[[BatchUpdate], BatchUpdate]) -> None:
+    batch, requests, rows = four
+    batch.remove("C")
+    assert [batch.add(requests[name]) for name in "EF"] == [2, 4]
+    batch.condense()
+    batch.swap(0, 1)
+    assert names(batch) == list("BAEDF")
+    update = batch.take_update()
+    assert update is not None
+    update = form(update)
+    added = [
+        (row, requests[n].params, requests[n].prompt_token_ids, requests[n].output_token_ids)
+        for row, n in ((2, "E"), (4, "F"))
+    ]
+    assert update == BatchUpdate(5, [], added, [(0, 1, SWAP)])
+    final = follow(rows, update)
+    assert same_objects(final, {i: requests[name].output_token_ids for i, name in enumerate("BAEDF")})
+
+
+def test_nothing_changed_is_none_and_every_step_starts_afresh(four: Any) -> None:
+    batch, *_ = four
+    assert batch.take_update() is None
+    batch.remove("B")
+    batch.condense()
+    assert batch.take_update() is not None
+    assert batch.take_update() is None
+
+
+def test_an_emptied_batch_reports_size_zero_and_descending_removals(four: Any) -> None:
+    batch, _, _ = four
+    for name in "BDAC":
+        batch.remove(name)
+    batch.condense()
+    update = batch.take_update()
+    assert update == BatchUpdate(0, [3, 2, 1, 0], [], [])
+    assert len(batch) == 0
+
+
+def test_a_resumed_request_comes_with_its_outputs_in_the_same_or_a_new_list(four: Any) -> None:
+    batch, requests, _ = four
+    b = requests["B"]
+    b.output_token_ids.extend([5, 6])
+    same = b.output_token_ids
+    batch.remove("B")
+    batch.condense()
+    batch.take_update()
+    batch.add(b)
+    update = batch.take_update()
+    assert update is not None and update.added[0][3] is same and same == [5, 6]
+    batch.remove("B")
+    batch.condense()
+    batch.take_update()
+    b.output_token_ids = list(same)
+    batch.add(b)
+    update = batch.take_update()
+    assert update is not None and update.added[0][3] is b.output_token_ids and update.added[0][3] is not same
+
+
+def test_what_the_engine_forbids_is_refused(four: Any, make_request: Callable[..., Request]) -> None:
+    batch, requests, _ = four
+    with pytest.raises(ValueError, match="already"):
+        batch.add(requests["A"])
+    with pytest.raises(IndexError):
+        batch.swap(0, 4)
+    assert batch.remove("Z") is None
+    batch.remove("A")
+    with pytest.raises(RuntimeError, match="condense"):
+        batch.take_update()
+    batch.add(requests["E"])
+    with pytest.raises(RuntimeError):
+        batch.remove("B")
+    small = V1Batch(1)
+    small.add(make_request("x"))
+    with pytest.raises(ValueError, match="full"):
+        small.add(make_request("y"))
+
+
+def check_form(update: BatchUpdate, before: int) -> None:
+    """What holds for every update of the engine."""
+    size, removed = update.batch_size, list(update.removed)
+    added = [row for row, *_ in update.added]
+    assert removed == sorted(set(removed), reverse=True)
+    assert all(row >= size for row in removed)
+    assert not set(removed) & set(added)
+    assert len(set(added)) == len(added)
+    kinds = [kind for *_, kind in update.moved]
+    assert kinds == sorted(kinds, key=lambda kind: kind is SWAP), "swaps follow the one-way moves"
+    one_way = [(a, b) for a, b, kind in update.moved if kind is UNI]
+    assert all(a >= size > b for a, b in one_way)
+    assert one_way == sorted(one_way, key=lambda move: -move[0]) == sorted(one_way, key=lambda move: move[1])
+    assert all(max(a, b) < size for a, b, kind in update.moved if kind is SWAP)
+    assert all(row < max(before, size) for row in [*removed, *added])
+
+
+@pytest.mark.parametrize("size", [1, 2, 8, 64, 256])
+def test_thousands_of_random_steps_keep_the_form_and_a_row_model_in_step(
+    size: int, make_request: Callable[..., Request]
+) -> None:
+    rng = random.Random(size)
+    batch, rows, documented_rows, serial = V1Batch(size), {}, {}, 0
+    for _ in range(1000):
+        before = len(batch)
+        present = names(batch)
+        leaving = rng.sample(present, rng.randint(0, len(present))) if rng.random() < 0.5 else []
+        for name in leaving:
+            batch.remove(name)
+        for _ in range(rng.randint(0, size - len(batch)) if rng.random() < 0.5 else 0):
+            batch.add(make_request(f"r{serial}", prompt=1))
+            serial += 1
+        batch.condense()
+        for _ in range(rng.randint(0, 3) if len(batch) > 1 else 0):
+            batch.swap(*rng.sample(range(len(batch)), 2))
+        update = batch.take_update()
+        if update is not None:
+            check_form(update, before)
+            documented_rows = follow(documented_rows, documented_form(update))
+        rows = follow(rows, update)
+        assert same_objects(rows, held(batch))
+        assert same_objects(documented_rows, held(batch))
+        assert all(batch.row(name) == row for row, name in enumerate(names(batch)))

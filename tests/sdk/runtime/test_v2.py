@@ -1,0 +1,269 @@
+"""V2's slots, buffers, context, gate and stage order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lpkit.runtime import Request, V2Engine, V2Row, V2Slots, make_context, stages
+
+
+def test_the_highest_slot_goes_first_and_the_last_freed_one_next(make_request: Callable[..., Request]) -> None:
+    slots = V2Slots(4)
+    assert [slots.add(make_request(name)) for name in "abc"] == [3, 2, 1]
+    assert [slots.free(name) for name in "ac"] == [3, 1]
+    assert [slots.add(make_request(name)) for name in "def"] == [1, 3, 0]
+    assert slots.free("a") is None
+
+
+def test_host_lengths_are_valid_at_once_and_the_device_after_the_flush(
+    make_request: Callable[..., Request],
+) -> None:
+    slots = V2Slots(4, max_model_len=32)
+    request = make_request("r", prompt=5, outputs=2)
+    slot, state = slots.add(request), slots.state
+    assert state.prompt_len.np[slot] == 5 and state.prefill_len.np[slot] == 7
+    assert state.prompt_len.gpu[slot] == 0 and state.total_len.gpu[slot] == 0
+    slots.flush()
+    assert state.prompt_len.gpu[slot] == 5 and state.prefill_len.gpu[slot] == 7
+    assert state.total_len.gpu[slot] == 7
+    tokens = [*(request.prompt_token_ids or []), 0, 1]
+    assert state.all_token_ids.gpu[slot, :7].tolist() == tokens
+
+
+def test_a_flush_rebinds_the_lengths_and_keeps_the_staged_tensors(make_request: Callable[..., Request]) -> None:
+    slots = V2Slots(2, poison=True)
+    state = slots.state
+    kept = {name: getattr(state, name).gpu for name in ("prompt_len", "prefill_len", "total_len", "all_token_ids")}
+    slots.add(make_request("r"))
+    slots.flush()
+    assert state.prompt_len.gpu is not kept["prompt_len"] and state.prefill_len.gpu is not kept["prefill_len"]
+    assert state.total_len.gpu is kept["total_len"] and state.all_token_ids.gpu is kept["all_token_ids"]
+    assert kept["prompt_len"].tolist() == kept["prefill_len"].tolist() == [-1, -1]
+
+
+def test_a_new_occupant_finds_the_old_tokens_behind_its_own(make_request: Callable[..., Request]) -> None:
+    slots = V2Slots(1, max_model_len=16)
+    slots.add(make_request("old", prompt=8))
+    slots.flush()
+    slots.free("old")
+    new = make_request("newer", prompt=2)
+    slots.add(new)
+    slots.flush()
+    row = slots.state.all_token_ids.gpu[0].tolist()
+    assert row[:2] == new.prompt_token_ids and any(row[2:8]) and slots.state.total_len.gpu[0] == 2
+
+
+def test_committed_tokens_are_on_the_device_at_once(make_request: Callable[..., Request]) -> None:
+    slots = V2Slots(3, max_model_len=8)
+    places = [slots.add(make_request(name, prompt=p)) for name, p in (("a", 3), ("b", 5))]
+    slots.flush()
+    slots.commit(places[0], [71, 72])
+    slots.commit_each(places, [73, 74])
+    total, ids = slots.state.total_len.gpu, slots.state.all_token_ids.gpu
+    assert total[places].tolist() == [6, 6] == slots.total_len_np[places].tolist()
+    assert ids[places[0], 3:6].tolist() == [71, 72, 73] and ids[places[1], 5] == 74
+    with pytest.raises(ValueError, match="max_model_len"):
+        slots.commit(places[0], [1, 2, 3])
+
+
+def test_requests_that_cannot_have_a_slot_are_refused(make_request: Callable[..., Request]) -> None:
+    slots = V2Slots(1, max_model_len=8)
+    with pytest.raises(ValueError, match="max_model_len"):
+        slots.add(make_request("long", prompt=9))
+    with pytest.raises(ValueError, match="prompt token ids"):
+        slots.add(Request("e", make_request("x").params, None, prompt_len=3))
+    slots.add(make_request("a"))
+    with pytest.raises(ValueError, match="already"):
+        slots.add(make_request("a"))
+    with pytest.raises(ValueError, match="taken"):
+        slots.add(make_request("b"))
+
+
+def test_the_context_has_the_engines_dtypes_and_groups_rows_by_request() -> None:
+    ctx = make_context([V2Row(5, 9, 3), V2Row(2, 4, 7), V2Row(2, 5, -1, 1)], padding=2)
+    assert ctx.expanded_idx_mapping.tolist() == [5, 2, 2] and ctx.expanded_idx_mapping.dtype == torch.int64
+    assert ctx.idx_mapping.tolist() == [5, 2] and ctx.idx_mapping.dtype == torch.int64
+    assert ctx.idx_mapping_np.tolist() == [5, 2] and ctx.idx_mapping_np.dtype == np.intp
+    assert ctx.expanded_local_pos.tolist() == [0, 0, 1] and ctx.expanded_local_pos.dtype == torch.int32
+    assert ctx.input_ids.tolist() == [3, 7, -1] and ctx.input_ids.dtype == torch.int32
+    assert ctx.pos.tolist() == [9, 4, 5] and ctx.pos.dtype == torch.int64
+    assert ctx.seq_lens_upper_bound_np.tolist() == [10, 6, 0, 0]
+    assert ctx.seq_lens_upper_bound_np.dtype == np.int32
+    with pytest.raises(ValueError, match="bounds"):
+        make_context([V2Row(0, 0, 0)], bounds=[1, 2])
+
+
+def engine(recorder: Any, *recorders: Any, **options: Any) -> tuple[V2Engine, list[Any]]:
+    calls: list[Any] = []
+    made = recorders or (lambda config, states: recorder(config, states, calls=calls),)
+    return V2Engine(made, device="cpu", vocab_size=128, **options), calls
+
+
+def kinds(calls: list[Any]) -> list[str]:
+    return [call[1] for call in calls]
+
+
+def test_requests_are_announced_before_the_flush_and_writes_are_staged_every_step(
+    v2_recorder: Any, make_request: Callable[..., Request]
+) -> None:
+    host, calls = engine(v2_recorder)
+    request = make_request("r", extra_args={"x": 1})
+    host.add(request)
+    for _ in range(2):
+        host.step()
+    host.step(idle=True)
+    assert kinds(calls) == ["add", "staged", "apply", "staged", "apply", "staged"]
+    assert calls[0][2:] == (7, request.params)
+
+
+@pytest.mark.parametrize(
+    ("options", "opens"),
+    [
+        ({"temperature": 0.0}, False),
+        ({"temperature": 1.0}, False),
+        ({"temperature": 1.0, "top_k": 128}, False),
+        ({"temperature": 0.7}, True),
+        ({"temperature": 1.0, "min_p": 0.1}, True),
+        ({"temperature": 1.0, "top_k": 5}, True),
+        ({"temperature": 1.0, "top_p": 0.9}, True),
+        ({"temperature": 0.0, "presence_penalty": 0.5}, True),
+        ({"temperature": 0.0, "repetition_penalty": 1.5}, True),
+        ({"temperature": 0.0, "logit_bias": {3: 1.0}}, True),
+        ({"temperature": 0.0, "allowed_token_ids": [1, 2]}, True),
+        ({"temperature": 0.0, "min_tokens": 2}, False),
+        ({"temperature": 0.0, "min_tokens": 2, "stop_token_ids": [5]}, True),
+        ({"temperature": 0.0, "extra_args": {"x": 1}}, True),
+    ],
+)
+def test_one_request_that_needs_processing_opens_the_gate_for_all_rows(
+    v2_recorder: Any, make_request: Callable[..., Request], options: dict[str, Any], opens: bool
+) -> None:
+    host, calls = engine(v2_recorder)
+    host.add(make_request("plain"))
+    host.add(make_request("r", **options))
+    result = host.step()
+    assert result.applied is opens and ("apply" in kinds(calls)) is opens
+    assert not opens or calls[-1][2].shape == (2, 128)
+    host.finish("r")
+    assert host.step().applied is False
+
+
+def test_processing_works_on_a_private_copy(v2_recorder: Any, make_request: Callable[..., Request]) -> None:
+    host, _ = engine(None, lambda config, states: v2_recorder(edit=lambda x: x.fill_(1.0)))
+    host.add(make_request("r", extra_args={"x": 1}))
+    result = host.step()
+    assert result.raw is not None and result.processed is not None
+    assert result.raw.std() > 1 and result.processed.std() == 0
+
+
+def test_custom_processors_see_bias_penalties_and_bans_but_no_temperature(
+    v2_recorder: Any, make_request: Callable[..., Request]
+) -> None:
+    host, calls = engine(v2_recorder)
+    request = make_request(
+        "r", outputs=3, temperature=0.5, min_p=0.3, top_k=4, repetition_penalty=2.0, logit_bias={5: 2.0}
+    )
+    request.params._bad_words_token_ids = [[9], [1, 2, 10], [1, 1, 11]]
+    host.add(request)
+    result = host.step()
+    raw = result.raw
+    assert raw is not None and result.processed is not None
+    raw = raw.clone()
+    raw[:, 5] += 2
+    expected = stages.apply_penalties(
+        raw,
+        stages.token_counts([request.prompt_token_ids or []], 128, raw.device) > 0,
+        stages.token_counts([[0, 1, 2]], 128, raw.device),
+        torch.tensor([2.0]),
+        torch.tensor([0.0]),
+        torch.tensor([0.0]),
+    )
+    expected[:, [9, 10]] = -math.inf
+    assert torch.equal(calls[-1][2], expected)
+    after = stages.min_p_of_logits(expected / 0.5, torch.tensor([0.3]))
+    assert torch.equal(result.processed, stages.apply_top_k_top_p(after, torch.tensor([4]), None))
+
+
+def test_custom_processors_run_in_list_order_for_greedy_requests_too(
+    v2_recorder: Any, make_request: Callable[..., Request]
+) -> None:
+    calls: list[Any] = []
+    host, _ = engine(
+        None,
+        lambda config, states: v2_recorder(name="a", calls=calls, edit=lambda x: x * 0),
+        lambda config, states: v2_recorder(name="b", calls=calls, edit=lambda x: x.index_fill(1, torch.tensor(77), 9)),
+    )
+    host.add(make_request("r", extra_args={"x": 1}))
+    assert host.step().tokens == {"r": [77]}
+    assert [call[0] for call in calls if call[1] == "apply"] == ["a", "b"]
+    assert calls[-1][2].abs().sum() == 0
+
+
+def test_decodes_come_before_prefills_and_those_by_size(v2_recorder: Any, make_request: Callable[..., Request]) -> None:
+    host, calls = engine(v2_recorder)
+    for name, prompt in (("decode1", 3), ("decode2", 4)):
+        host.add(make_request(name, prompt=prompt, extra_args={"x": 1}))
+    host.step()
+    for name, prompt in (("long", 9), ("short", 2), ("chunk", 12), ("single", 1)):
+        host.add(make_request(name, prompt=prompt))
+    result = host.step(partial={"chunk": 5})
+    assert [row.request_id for row in result.rows] == ["decode1", "decode2", "single", "short", "chunk", "long"]
+    assert [row.discarded for row in result.rows] == [False, False, False, False, True, False]
+    assert "chunk" not in result.tokens
+    ctx = calls[-1][3]
+    assert ctx.pos.tolist() == [3, 4, 0, 1, 4, 8] and ctx.seq_lens_upper_bound_np.tolist() == [4, 5, 1, 2, 5, 9]
+    assert ctx.idx_mapping_np.tolist() == [7, 6, 2, 4, 3, 5]
+    assert ctx.input_ids.tolist()[0] == host.requests["decode1"].output_token_ids[0]
+    # A partial row is told apart by its position, not by total_len.
+    states = host.slots.state
+    assert states.total_len.gpu[3] == 12 == states.prefill_len.gpu[3]
+
+
+def test_a_resumed_request_is_announced_again_with_its_outputs_in_the_prefill(
+    v2_recorder: Any, make_request: Callable[..., Request]
+) -> None:
+    host, calls = engine(v2_recorder, max_num_seqs=4)
+    for name in "ab":
+        host.add(make_request(name, prompt=5, extra_args={"x": name}))
+    host.step()
+    host.step()
+    host.preempt("a")
+    assert host.step().freed == ("a",)
+    host.add(make_request("c", prompt=5))
+    host.step()
+    host.resume("a")
+    result = host.step()
+    assert result.added == (("a", 1),)
+    assert [call[2] for call in calls if call[1] == "add"] == [3, 2, 3, 1]
+    states = host.slots.state
+    assert states.prompt_len.np[1] == 5 and states.prefill_len.np[1] == 7
+    assert states.all_token_ids.gpu[1, 5:8].tolist() == host.requests["a"].output_token_ids
+
+
+def test_slots_are_freed_in_the_order_of_request_ids(v2_recorder: Any, make_request: Callable[..., Request]) -> None:
+    host, _ = engine(v2_recorder, max_num_seqs=3)
+    for name in "abc":
+        host.add(make_request(name))
+    host.step()
+    for name in "cab":
+        host.finish(name)
+    for name in "xyz":
+        host.add(make_request(name))
+    result = host.step()
+    assert result.freed == ("a", "b", "c") and result.added == (("x", 0), ("y", 1), ("z", 2))
+
+
+def test_a_request_that_sits_a_step_out_keeps_its_slot(v2_recorder: Any, make_request: Callable[..., Request]) -> None:
+    host, calls = engine(v2_recorder)
+    for name in "ab":
+        host.add(make_request(name))
+    host.step()
+    result = host.step({"b": 1})
+    assert [row.request_id for row in result.rows] == ["b"] and "a" in host.slots
+    host.step()
+    assert kinds(calls).count("add") == 2
