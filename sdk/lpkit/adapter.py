@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable
@@ -64,8 +63,9 @@ class AdapterLogitsProcessor(PortableProcessor):
         self._calls.pop(slot, None)
 
     def run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
-        index = rows.index.tolist()
-        for row, (slot, prompt_ids, output_ids) in zip(index, self._histories(rows), strict=True):
+        # A row that is listed twice must not be edited in place twice.
+        histories = dict(zip(rows.index.tolist(), self._histories(rows), strict=True))
+        for row, (slot, prompt_ids, output_ids) in histories.items():
             view = logits[row]
             edited = self._calls[slot](prompt_ids, output_ids, view)
             if edited is not view:
@@ -96,17 +96,21 @@ def three_arguments(call: RequestLogitsProcessor) -> Call:
         TypeError: if it takes neither two nor three positional arguments.
     """
     kinds = inspect.Parameter
-    positional = [
-        parameter
-        for parameter in inspect.signature(call).parameters.values()
-        if parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
-        and (parameter.default is kinds.empty or not isinstance(call, functools.partial))
-    ]
-    if len(positional) == 3:
+    name = getattr(call, "__qualname__", type(call).__qualname__)
+    parameters = inspect.signature(call).parameters.values()
+    for parameter in parameters:
+        if parameter.kind is kinds.VAR_POSITIONAL:
+            raise TypeError(f"cannot tell what {name} takes: it has *{parameter.name}")
+        if parameter.kind is kinds.KEYWORD_ONLY and parameter.default is kinds.empty:
+            raise TypeError(f"nothing gives {name} its keyword {parameter.name!r}; bind it with functools.partial")
+    positional = sum(
+        parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) for parameter in parameters
+    )
+    if positional == 3:
         return call
-    if len(positional) == 2:
+    if positional == 2:
         return lambda prompt_ids, output_ids, logits: call(output_ids, logits)
     raise TypeError(
         "a request-level processor takes (output_ids, logits) or (prompt_ids, output_ids, logits), "
-        f"but {getattr(call, '__qualname__', type(call).__qualname__)} takes {len(positional)} positional arguments"
+        f"but {name} takes {positional} positional arguments"
     )

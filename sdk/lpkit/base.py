@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -182,7 +183,9 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         if isinstance(value, int):
             if value >= self.vocab_size:
                 raise ValueError(f"{name}: token id {value} is outside the vocabulary of {self.vocab_size}")
-        elif value is not None:
+        elif isinstance(value, Mapping):
+            self._check_vocabulary(name, (*value.keys(), *value.values()))
+        elif isinstance(value, Iterable) and not isinstance(value, str):
             for item in value:
                 self._check_vocabulary(name, item)
 

@@ -82,6 +82,8 @@ class V1Binding:
     def _renew(self) -> None:
         self._stale = False
         self._own = sorted(self._ledger.rows.items(), key=lambda item: item[0])
+        if not self._own:
+            return
         packed = torch.tensor(
             [[row for row, _ in self._own], [entry.slot for _, entry in self._own]], dtype=torch.int64
         )

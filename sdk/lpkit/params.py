@@ -109,7 +109,10 @@ def _plain(key: str, value: Any, is_bool: bool) -> Any:
     """``value`` as JSON would deliver it."""
     if is_bool and isinstance(value, int) and value in (0, 1):
         return bool(value)
-    _refuse_wide_ints(key, value)
+    try:
+        _refuse_wide_ints(key, value)
+    except RecursionError:
+        raise ValueError(f"{key}: nested too deeply") from None
     try:
         return from_json(to_json(value, inf_nan_mode="constants"), allow_inf_nan=True)
     except (ValueError, TypeError) as error:

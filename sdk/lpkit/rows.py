@@ -122,7 +122,10 @@ class SparseLogits:
         if ids.shape[1] == 0:
             return
         real = ids >= 0
-        spread = torch.as_tensor(values, dtype=self._logits.dtype, device=self._logits.device).expand(ids.shape)
+        if not isinstance(values, torch.Tensor):
+            # Filled on the device: a tensor made from a Python number would be a blocking copy from the host.
+            values = torch.full((), values, dtype=self._logits.dtype, device=self._logits.device)
+        spread = values.to(self._logits.dtype).expand(ids.shape)
         # A padding write must not race with a real one, so it repeats a real write of its row; a row without
         # any rewrites its token 0, which nothing else touches.
         first = real.to(torch.int8).argmax(1, keepdim=True)

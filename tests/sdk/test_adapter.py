@@ -1,0 +1,276 @@
+"""Request-level callables on both runners: what they are given, how they are counted, what they may return."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+import lpkit
+import pytest
+import torch
+from lpkit.adapter import three_arguments
+from lpkit.sampling_params import SamplingParams
+from sdk_hosts import VOCAB, V1Host, V2Host, logits_of, params
+
+Seen = list[tuple[list[int] | None, list[int]]]
+
+
+class Penalty(lpkit.AdapterLogitsProcessor):
+    """Takes `cost` off every token of the output, once per occurrence."""
+
+    class Params(lpkit.Params):
+        cost: float
+
+    def new_req_logits_processor(self, params: SamplingParams) -> Callable[..., torch.Tensor] | None:
+        wanted = self.params(params)
+        if wanted is None:
+            return None
+
+        def penalize(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            for token in output_ids:
+                logits[token] -= wanted.cost
+            return logits
+
+        return penalize
+
+
+def penalized(row: torch.Tensor, output: list[int], cost: float) -> torch.Tensor:
+    result = row.clone()
+    for token in output:
+        result[token] -= cost
+    return result
+
+
+def adapter(call: Any, **attributes: Any) -> type:
+    """An adapter that gives `call` to requests with `use`."""
+
+    def make(self: Any, params: SamplingParams) -> Any:
+        return call if (params.extra_args or {}).get("use") else None
+
+    return type("Made", (lpkit.AdapterLogitsProcessor,), {"new_req_logits_processor": make, **attributes})
+
+
+def on_v1(cls: type, output: list[int], prompt: list[int] | None = None) -> torch.Tensor:
+    host = V1Host(cls)
+    host.update(1, added=[(0, params(use=1), prompt, output)])
+    return host.apply(torch.zeros(1, VOCAB))
+
+
+def on_v2(cls: type, output: list[int], prompt: list[int]) -> torch.Tensor:
+    host = V2Host(cls)
+    host.add(3, params(use=1), prompt, output)
+    host.flush()
+    return host.apply(torch.zeros(1, VOCAB), host.context([3]))
+
+
+class TestArguments:
+    def two(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        return logits + len(output_ids)
+
+    def three(self, prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        return logits + 10 * len(prompt_ids) + len(output_ids)
+
+    @pytest.mark.parametrize("run", [on_v1, on_v2])
+    def test_two_and_three_arguments(self, run: Any) -> None:
+        assert run(adapter(self.two), [1, 2], [4, 5, 6])[0, 0] == 2
+        assert run(adapter(self.three), [1, 2], [4, 5, 6])[0, 0] == 32
+
+    def test_lists_of_ids_in_the_order_of_generation(self) -> None:
+        seen: Seen = []
+
+        def call(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            seen.append((list(prompt_ids), list(output_ids)))
+            return logits
+
+        on_v1(adapter(call), [3, 1, 2], [9, 8])
+        on_v2(adapter(call), [3, 1, 2], [9, 8])
+        assert seen == [([9, 8], [3, 1, 2])] * 2
+
+    def test_without_prompt_ids_the_prompt_is_empty(self) -> None:
+        assert on_v1(adapter(self.three), [1])[0, 0] == 1
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda output_ids, logits: (output_ids, logits),
+            lambda output_ids, logits, *, scale=1: (output_ids, logits),
+            lambda output_ids, logits, **options: (output_ids, logits),
+            lambda output_ids, logits, /: (output_ids, logits),
+            functools.partial(lambda scale, output_ids, logits: (output_ids, logits), 2),
+            functools.partial(lambda output_ids, logits, scale: (output_ids, logits), scale=2),
+            functools.partial(lambda output_ids, logits, *, scale: (output_ids, logits), scale=2),
+        ],
+        ids=["plain", "keyword-only", "kwargs", "positional-only", "partial", "partial keyword", "partial kw-only"],
+    )
+    def test_two_positional_arguments_are_output_and_logits(self, call: Any) -> None:
+        assert three_arguments(call)("prompt", "output", "logits") == ("output", "logits")  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda prompt_ids, output_ids, logits: (prompt_ids, output_ids, logits),
+            lambda prompt_ids, output_ids, logits, *, scale=1: (prompt_ids, output_ids, logits),
+            functools.partial(lambda scale, prompt_ids, output_ids, logits: (prompt_ids, output_ids, logits), 2),
+        ],
+        ids=["plain", "keyword-only", "partial"],
+    )
+    def test_three_positional_arguments_are_prompt_output_and_logits(self, call: Any) -> None:
+        expected = ("prompt", "output", "logits")
+        assert three_arguments(call)("prompt", "output", "logits") == expected  # type: ignore[arg-type]
+
+    def test_bound_methods_and_callable_objects_do_not_count_self(self) -> None:
+        class Two:
+            def __call__(self, output_ids: Any, logits: Any) -> Any:
+                return "two", output_ids, logits
+
+            def three(self, prompt_ids: Any, output_ids: Any, logits: Any) -> Any:
+                return "three", prompt_ids, output_ids, logits
+
+        assert three_arguments(Two())("p", "o", "l") == ("two", "o", "l")  # type: ignore[arg-type]
+        assert three_arguments(Two().three)("p", "o", "l") == ("three", "p", "o", "l")  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda logits: logits, "takes 1 positional"),
+            (lambda a, b, c, d: d, "takes 4 positional"),
+            (lambda output_ids, logits, *rest: logits, r"it has \*rest"),
+            (torch.nn.Identity(), r"it has \*args"),
+            (lambda output_ids, logits, *, scale: logits, "keyword 'scale'; bind it with functools.partial"),
+        ],
+    )
+    def test_other_shapes_are_refused_at_admission_and_the_engine_lives(
+        self, call: Any, message: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with pytest.raises(TypeError, match=message):
+            three_arguments(call)
+        with caplog.at_level(logging.ERROR, logger="lpkit"):
+            assert not on_v1(adapter(call), [1], [1]).any()
+            assert not on_v2(adapter(call), [1], [1]).any()
+        assert len(caplog.records) == 2
+
+    @pytest.mark.parametrize("run", [on_v1, on_v2])
+    def test_declared_lengths_are_enough_for_callables_that_count(self, run: Any) -> None:
+        assert run(adapter(self.three, history="length"), [1, 2], [4, 5, 6])[0, 0] == 32
+        assert run(adapter(lambda output_ids, logits: logits + 1, history="none"), [1], [4])[0, 0] == 1
+
+
+class TestRows:
+    @pytest.mark.parametrize("run", [on_v1, on_v2])
+    def test_a_new_row_may_be_returned(self, run: Any) -> None:
+        def fresh(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            return torch.full_like(logits, 7.0)
+
+        assert (run(adapter(fresh), [1], [1]) == 7).all()
+
+    def test_others_keep_their_rows_and_a_declined_request_costs_nothing(self) -> None:
+        host = V1Host(Penalty)
+        host.update(3, added=[(0, params(), [1], [2]), (1, params(cost=1.0), [1], [2, 2]), (2, params(), [1], [2])])
+        logits = logits_of(3)
+        before = logits.clone()
+        result = host.apply(logits)
+        assert torch.equal(result[0::2], before[0::2])
+        assert torch.equal(result[1], penalized(before[1], [2, 2], 1.0))
+
+    def test_outputs_are_live_on_v1(self) -> None:
+        host = V1Host(Penalty)
+        output: list[int] = []
+        host.update(1, added=[(0, params(cost=1.0), [1], output)])
+        for token in (3, 4, 3):
+            logits = logits_of(1)
+            assert torch.equal(host.apply(logits.clone())[0], penalized(logits[0], output, 1.0))
+            output.append(token)
+            host.quiet()
+
+    def test_outputs_are_live_on_v2(self) -> None:
+        host = V2Host(Penalty)
+        host.add(2, params(cost=1.0), [1])
+        host.flush()
+        output: list[int] = []
+        for token in (3, 4, 3):
+            logits = logits_of(1)
+            assert torch.equal(host.apply(logits.clone(), host.context([2]))[0], penalized(logits[0], output, 1.0))
+            host.commit(2, token)
+            output.append(token)
+
+    def test_every_request_has_a_callable_of_its_own_through_moves_and_replacement(self) -> None:
+        rng = random.Random(5)
+        host = V1Host(Penalty, max_num_seqs=4)
+        batch: list[tuple[float, list[int]]] = []
+        for step in range(100):
+            row = rng.randrange(min(len(batch) + 1, 4))
+            request = (float(step), [step % VOCAB])
+            batch[row : row + 1] = [request]
+            host.update(len(batch), added=[(row, params(cost=request[0]), [1], request[1])])
+            logits = logits_of(len(batch))
+            result = host.apply(logits.clone())
+            for got, before, (cost, output) in zip(result, logits, batch, strict=True):
+                assert torch.equal(got, penalized(before, output, cost))
+
+    def test_callables_of_requests_that_left_are_dropped(self) -> None:
+        host = V1Host(Penalty)
+        host.update(2, added=[(i, params(cost=1.0), [1], []) for i in range(2)])
+        host.update(1, removed=[1])
+        assert len(host.processor._calls) == 1
+        on_two = V2Host(Penalty)
+        on_two.add(0, params(cost=1.0), [1])
+        on_two.add(0, params(), [1])
+        assert not on_two.processor._calls
+
+    def test_drafts_of_others_do_not_edit_an_own_row_twice(self) -> None:
+        """With drafts the SDK may list an own row twice, which an edit in place must not notice."""
+        host = V2Host(Penalty)
+        host.add(0, params(), [1])
+        host.add(1, params(cost=1.0), [1], [4])
+        host.flush()
+        context = host.context([0, 1], drafts={0: [5, 6, 7], 1: [8]})
+        logits = logits_of(6)
+        result = host.apply(logits.clone(), context)
+        assert torch.equal(result[:4], logits[:4])
+        assert torch.equal(result[4], penalized(logits[4], [4], 1.0))
+        assert torch.equal(result[5], penalized(logits[5], [4, 8], 1.0))
+
+    def test_rows_with_unrepaired_placeholders_are_left_out(self) -> None:
+        host = V1Host(Penalty)
+        host.update(2, added=[(0, params(cost=1.0), [1], [4, -1]), (1, params(cost=1.0), [1], [4])])
+        logits = logits_of(2)
+        result = host.apply(logits.clone())
+        assert torch.equal(result[0], logits[0])
+        assert torch.equal(result[1], penalized(logits[1], [4], 1.0))
+
+
+def test_params_are_parsed_for_the_author_and_validated_for_the_engine() -> None:
+    assert Penalty.params(params()) is None
+    found = Penalty.params(params(cost=2))
+    assert found.cost == 2.0
+    with pytest.raises(ValueError, match="cost: "):
+        Penalty.validate_params(params(cost="x"))
+
+
+def test_at_the_sampling_stage_greedy_requests_are_not_concerned() -> None:
+    class Late(Penalty):
+        stage = "sampling"
+
+    host = V1Host(Late)
+    assert host.processor.is_argmax_invariant()
+    host.update(1, added=[(0, params(temperature=0.0, cost=1.0), [1], [2])])
+    logits = logits_of(1)
+    assert host.apply(logits) is logits
+
+
+def test_both_runners_give_the_same_logits() -> None:
+    one, two = V1Host(Penalty), V2Host(Penalty)
+    outputs: list[list[int]] = [[], [3], [4, 4], []]
+    one.update(4, added=[(i, params(cost=float(i)), [1, 2], outputs[i]) for i in range(4)])
+    for i in range(4):
+        two.add(i, params(cost=float(i)), [1, 2], outputs[i])
+    two.flush()
+    for step in range(4):
+        logits = logits_of(4, seed=step)
+        assert torch.equal(one.apply(logits.clone()), two.apply(logits.clone(), two.context([0, 1, 2, 3])))
+        for i in range(4):
+            outputs[i].append(step)
+            two.commit(i, step)

@@ -1,0 +1,147 @@
+"""A column keeps one value per request: defaults come back for the next occupant, and clean columns cost nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import lpkit
+import pytest
+import torch
+from lpkit.columns import Arena, column
+
+
+def rows(*slots: int) -> Any:
+    return SimpleNamespace(slots=torch.tensor(slots))
+
+
+def arena(slots: int = 4, device: str = "cpu", **declared: column) -> Arena:
+    return Arena(declared, slots, torch.device(device))
+
+
+DTYPES = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_unwritten_slots_hold_the_default(dtype: torch.dtype) -> None:
+    made = arena(value=column(dtype, default=1), row=column(dtype, width=3))
+    assert made.columns["value"].all.tolist() == torch.ones(5, dtype=dtype).tolist()
+    assert made.columns["value"].all.dtype == dtype
+    assert made.columns["row"].all.tolist() == torch.zeros(5, 3, dtype=dtype).tolist()
+
+
+def test_mixed_types_do_not_overlap() -> None:
+    made = arena(
+        5, **{str(i): column(dtype, width=width) for i, dtype in enumerate(DTYPES) for width in [i % 3 or None]}
+    )
+    for i, item in enumerate(made.columns.values()):
+        for slot in range(5):
+            item[slot] = (i + slot) % 2
+    made.flush()
+    for i, item in enumerate(made.columns.values()):
+        read = item[rows(0, 1, 2, 3, 4)].to(torch.int64).reshape(5, -1)
+        assert (read == torch.tensor([(i + slot) % 2 for slot in range(5)]).unsqueeze(1)).all()
+
+
+def test_rows_are_read_by_slot_in_their_order() -> None:
+    made = arena(bias=column(torch.float32))
+    for slot, value in enumerate((1.5, 2.5, 3.5, 4.5)):
+        made.columns["bias"][slot] = value
+    made.flush()
+    assert made.columns["bias"][rows(2, 0, 2)].tolist() == [3.5, 1.5, 3.5]
+
+
+def test_what_an_author_does_to_the_values_read_stays_with_him() -> None:
+    made = arena(bias=column(torch.float32, default=2.0))
+    made.columns["bias"][rows(1)].mul_(100)
+    assert made.columns["bias"][rows(1)].tolist() == [2.0]
+
+
+def test_a_wide_column_takes_a_sequence_or_one_value_for_all() -> None:
+    made = arena(row=column(torch.int64, width=3, default=-1))
+    made.columns["row"][1] = (7, 8, 9)
+    made.columns["row"][2] = 5
+    made.flush()
+    assert made.columns["row"][rows(0, 1, 2)].tolist() == [[-1, -1, -1], [7, 8, 9], [5, 5, 5]]
+    with pytest.raises(ValueError, match="broadcast"):
+        made.columns["row"][1] = (1, 2)
+
+
+def test_reset_puts_the_default_back() -> None:
+    made = arena(row=column(torch.int64, width=2, default=4))
+    made.columns["row"][1] = (7, 8)
+    made.columns["row"].reset(1)
+    made.flush()
+    assert made.columns["row"][rows(1)].tolist() == [[4, 4]]
+
+
+class Copies:
+    """Counts copies to a device that is not the host's: the meta device stands in for a GPU."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.n = 0
+        copy = torch.Tensor.copy_
+
+        def counted(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            self.n += tensor.device.type == "meta"
+            return copy(tensor, *args, **kwargs)
+
+        monkeypatch.setattr(torch.Tensor, "copy_", counted)
+
+
+def test_one_flush_sends_all_columns_in_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = arena(device="meta", a=column(torch.float32), b=column(torch.int64, width=4), c=column(torch.bool))
+    copies = Copies(monkeypatch)
+    for item in made.columns.values():
+        item[1] = 1
+        item[2] = 1
+    made.flush()
+    assert copies.n == 1
+
+
+def test_a_clean_arena_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = arena(device="meta", a=column(torch.float32))
+    made.flush()
+    copies = Copies(monkeypatch)
+    made.flush()
+    assert copies.n == 0
+    made.columns["a"].reset(0)
+    made.flush()
+    assert copies.n == 1
+
+
+def test_a_step_in_flight_keeps_its_own_host_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = arena(device="meta", a=column(torch.float32))
+    sources: list[torch.Tensor] = []
+    copy = torch.Tensor.copy_
+
+    def spied(tensor: torch.Tensor, source: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        if tensor.device.type == "meta":
+            sources.append(source)
+        return copy(tensor, source, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", spied)
+    made.columns["a"][0] = 1.0
+    made.flush()
+    made.columns["a"][0] = 2.0
+    made.flush()
+    assert [block.view(torch.float32)[0].item() for block in sources] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.complex64])
+def test_other_types_are_refused_where_they_are_declared(dtype: torch.dtype) -> None:
+    with pytest.raises(TypeError, match="a column holds one of"):
+        lpkit.column(dtype)
+
+
+def test_a_width_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="width must be at least 1"):
+        lpkit.column(torch.float32, width=0)
+
+
+def test_a_value_outside_the_type_is_refused() -> None:
+    made = arena(a=column(torch.uint8), b=column(torch.int32))
+    with pytest.raises(OverflowError):
+        made.columns["a"][0] = 256
+    with pytest.raises(OverflowError):
+        made.columns["b"][0] = 2**31

@@ -1,0 +1,221 @@
+"""Parameters arrive through JSON and msgpack; what cannot mean anything is refused by name, what is foreign ignored."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
+
+import lpkit
+import numpy as np
+import pytest
+
+
+class Bias(lpkit.Params, prefix="bias_"):
+    strength: float = lpkit.Field(ge=-10.0, le=10.0)
+    token: lpkit.TokenId = 0
+    soft: bool = False
+    decay: int = lpkit.Field(1, ge=0)
+
+
+class Shapes(lpkit.Params, prefix="s_"):
+    ids: list[lpkit.TokenId] = []
+    pair: tuple[int, float] | None = None
+    weights: dict[str, float] = {}
+    mode: Literal["a", "b"] = "a"
+    flag: bool | None = None
+    number: int = 0
+    real: float = 0.0
+    text: str = ""
+
+
+def refused(cls: type[lpkit.Params], extra_args: dict[Any, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match) as caught:
+        cls.parse(extra_args)
+    assert type(caught.value) is ValueError  # vLLM turns exactly this into HTTP 400
+
+
+def test_keys_carry_the_prefix() -> None:
+    found = Bias.parse({"bias_strength": 2, "bias_token": 7})
+    assert found is not None
+    assert (found.strength, found.token, found.soft, found.decay) == (2.0, 7, False, 1)
+
+
+def test_the_prefix_is_inherited_and_can_be_changed() -> None:
+    class Same(Bias):
+        more: int = 0
+
+    class Other(Bias, prefix="other_"):
+        pass
+
+    assert Same.keys()["bias_more"] == "more"
+    assert set(Other.keys()) == {"other_strength", "other_token", "other_soft", "other_decay"}
+    assert Bias.lpkit_prefix == "bias_"
+
+
+def test_without_a_prefix_the_field_names_are_the_keys() -> None:
+    class Plain(lpkit.Params):
+        size: int
+
+    assert Plain.parse({"size": 3, "sizes": 4}) == Plain(size=3)
+
+
+def test_an_alias_is_the_whole_key_and_still_guards_its_prefix() -> None:
+    class Target(lpkit.Params, prefix="target_token"):
+        token: lpkit.TokenId = lpkit.Field(alias="target_token")
+
+    found = Target.parse({"target_token": 0, "target_length": 5})
+    assert found is not None
+    assert found.token == 0
+    refused(Target, {"target_tokens": 0}, "unknown parameter 'target_tokens'; did you mean 'target_token'")
+
+
+def test_an_unknown_own_key_is_refused_with_the_nearest_match() -> None:
+    refused(Bias, {"bias_strenght": 2.0}, "unknown parameter 'bias_strenght'; did you mean 'bias_strength'")
+    refused(
+        Bias, {"bias_q1w2e3r4": 2.0}, "unknown parameter 'bias_q1w2e3r4'; known: bias_strength, bias_token, bias_so"
+    )
+
+
+def test_foreign_keys_are_ignored_whatever_they_hold() -> None:
+    foreign = {"kv_transfer_params": {"a": object()}, "other": 2**70, 5: "not even a string"}
+    assert Bias.parse(foreign) is None
+    found = Bias.parse({**foreign, "bias_strength": 1.0})
+    assert found is not None
+
+
+@pytest.mark.parametrize("extra_args", [None, {}, {"unrelated": 1}, {"bias_strength": None}])
+def test_without_any_own_key_the_processor_is_not_concerned(extra_args: dict[str, Any] | None) -> None:
+    assert Bias.parse(extra_args) is None
+
+
+def test_an_optional_key_alone_asks_for_the_missing_one() -> None:
+    refused(Bias, {"bias_token": 1}, "bias_token given without bias_strength")
+
+
+def test_falsy_values_are_values() -> None:
+    found = Bias.parse({"bias_strength": 0, "bias_token": 0, "bias_decay": 0})
+    assert found is not None
+    assert (found.strength, found.token, found.decay) == (0.0, 0, 0)
+
+
+def test_a_null_optional_key_means_its_default() -> None:
+    found = Bias.parse({"bias_strength": 1.0, "bias_decay": None})
+    assert found is not None
+    assert found.decay == 1
+
+
+def test_with_defaults_everywhere_there_is_always_an_instance() -> None:
+    assert Shapes.parse(None) == Shapes()
+
+
+@pytest.mark.parametrize(("sent", "meant"), [(True, True), (False, False), (1, True), (0, False)])
+def test_a_bool_takes_the_numbers_that_the_rest_layer_makes_of_it(sent: Any, meant: bool) -> None:
+    found = Shapes.parse({"s_flag": sent})
+    assert found is not None
+    assert found.flag is meant
+
+
+@pytest.mark.parametrize("sent", [2, -1, 1.0, "true", "1", [1]])
+def test_a_bool_takes_nothing_else(sent: Any) -> None:
+    refused(Shapes, {"s_flag": sent}, "s_flag: ")
+
+
+@pytest.mark.parametrize("sent", [True, False, 1.0, 1.5, "1", [1]])
+def test_an_int_takes_ints_only(sent: Any) -> None:
+    refused(Shapes, {"s_number": sent}, "s_number: ")
+
+
+@pytest.mark.parametrize("sent", [True, "0.5", [0.5], {}])
+def test_a_float_takes_numbers_only(sent: Any) -> None:
+    refused(Shapes, {"s_real": sent}, "s_real: ")
+
+
+@pytest.mark.parametrize("sent", [math.nan, math.inf, -math.inf])
+def test_a_float_is_finite(sent: float) -> None:
+    refused(Shapes, {"s_real": sent}, "s_real: .*finite")
+    refused(Shapes, {"s_weights": {"a": sent}}, "s_weights.a: .*finite")
+
+
+@pytest.mark.parametrize("sent", [2**63, 2**64 - 1, -(2**63) - 1, 10**40])
+def test_integers_fit_in_64_bits(sent: int) -> None:
+    refused(Shapes, {"s_number": sent}, "s_number: .*64-bit")
+    refused(Shapes, {"s_ids": [1, sent]}, "s_ids: .*64-bit")
+    refused(Shapes, {"s_weights": {"a": sent}}, "s_weights: .*64-bit")
+
+
+@pytest.mark.parametrize("sent", [2**63 - 1, -(2**63), 2**53 + 1])
+def test_the_whole_64_bit_range_is_exact(sent: int) -> None:
+    found = Shapes.parse({"s_number": sent})
+    assert found is not None
+    assert found.number == sent
+
+
+def test_lists_fill_tuples_and_tuples_fill_lists() -> None:
+    found = Shapes.parse({"s_pair": [1, 2.5], "s_ids": (4, 5)})
+    assert found is not None
+    assert found.pair == (1, 2.5)
+    assert found.ids == [4, 5]
+
+
+def test_a_wrong_element_is_named_by_its_place() -> None:
+    refused(Shapes, {"s_ids": [1, 2, -3]}, r"s_ids\.2: .*got -3")
+    refused(Shapes, {"s_pair": [1]}, "s_pair")
+
+
+@pytest.mark.parametrize("sent", [object(), SimpleNamespace(), {1: object()}, np.float32(1.0)])
+def test_what_json_cannot_carry_is_refused(sent: Any) -> None:
+    refused(Shapes, {"s_real": sent}, "s_real: .*not a JSON value")
+
+
+def test_a_self_containing_value_is_refused_like_any_other() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    refused(Shapes, {"s_ids": loop}, "s_ids: nested too deeply")
+
+
+def test_constraints_and_literals_name_key_value_and_rule() -> None:
+    refused(Bias, {"bias_strength": 11}, r"bias_strength: .*less than or equal to 10.*got 11")
+    refused(Shapes, {"s_mode": "c"}, r"s_mode: .*'a' or 'b'.*got 'c'")
+    refused(Bias, {"bias_strength": 1.0, "bias_token": -1}, "bias_token: .*greater than or equal to 0")
+
+
+def test_several_mistakes_are_reported_together() -> None:
+    refused(Bias, {"bias_strength": "x", "bias_decay": -1}, "bias_strength: .*; bias_decay: ")
+
+
+def test_the_arguments_are_not_changed() -> None:
+    sent = {"s_ids": [1, 2], "s_flag": 1, "foreign": {"a": 1}}
+    before = {"s_ids": [1, 2], "s_flag": 1, "foreign": {"a": 1}}
+    found = Shapes.parse(sent)
+    assert sent == before
+    assert found is not None
+    assert found.ids is not sent["s_ids"]
+
+
+def test_parameters_are_read_only() -> None:
+    found = Bias.parse({"bias_strength": 1.0})
+    assert found is not None
+    with pytest.raises(ValueError, match="frozen"):
+        found.strength = 2.0
+
+
+def test_token_ids_are_found_wherever_they_are_declared() -> None:
+    class Many(lpkit.Params):
+        one: lpkit.TokenId
+        fixed: lpkit.TokenId = lpkit.Field(3, le=100)
+        maybe: lpkit.TokenId | None = None
+        many: list[lpkit.TokenId] = []
+        nested: dict[str, tuple[lpkit.TokenId, ...]] = {}
+        extra: Annotated[lpkit.TokenId, lpkit.Field(le=5)] = 0
+        plain: int = 0
+        numbers: list[int] = []
+
+    assert set(Many.token_id_fields()) == {"one", "fixed", "maybe", "many", "nested", "extra"}
+
+
+def test_a_default_does_not_lift_the_bounds_of_a_token_id() -> None:
+    class One(lpkit.Params):
+        token: lpkit.TokenId = lpkit.Field(3)
+
+    refused(One, {"token": -1}, "token: ")

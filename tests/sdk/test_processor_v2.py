@@ -1,0 +1,326 @@
+"""The portable base on V2: slots are the engine's, rows are found anew in each call."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import lpkit
+import pytest
+import torch
+from sdk_hosts import HOST_SYNCS, VOCAB, V1Host, V2Host, logits_of, params, recorded_ops
+from sdk_plugins import Add, AddInPlace, Lengths, MinP, Spy, Temper, TemperAtSampling, Weigh, weighed
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(torch.int32)
+
+
+class TestNobodyAsked:
+    @pytest.mark.parametrize("cls", [Add, MinP, Lengths, Weigh])
+    def test_the_same_tensor_comes_back_without_any_operation(self, cls: type) -> None:
+        host = V2Host(cls)
+        assert not host.add(3, params(), [1, 2])
+        assert not host.add(1, params(foreign=1), [1, 2])
+        host.flush()
+        context = host.context([3, 1])
+        drafted = host.context([3, 1], drafts={1: [4, 5]})
+        logits, more = logits_of(2), logits_of(4)
+        with recorded_ops() as names:
+            host.processor.apply_staged_writes()
+            assert host.apply(logits, context) is logits
+            assert host.apply(more, drafted) is more
+        assert names == []
+
+    def test_admission_is_what_add_request_answers(self) -> None:
+        host = V2Host(MinP)
+        assert host.add(0, params(floor=0.5), [1])
+        assert not host.add(1, params(floor=0.0), [1])
+        assert not host.add(2, params(temperature=0.0, floor=0.5), [1])
+        assert not host.add(3, params(), [1])
+
+    def test_a_warm_up_call_without_requests_is_left_alone(self) -> None:
+        host = V2Host(Add)
+        host.add(0, params(), [])
+        logits = torch.zeros(0, VOCAB)
+        assert host.apply(logits, host.context([])) is logits
+
+
+class TestRows:
+    @pytest.mark.parametrize("mapping", [torch.int32, torch.int64])
+    @pytest.mark.parametrize("cls", [Add, AddInPlace])
+    def test_values_follow_the_slot_wherever_the_row_stands(self, cls: type, mapping: torch.dtype) -> None:
+        host = V2Host(cls)
+        for slot in (7, 2, 5):
+            host.add(slot, params(add=float(slot)) if slot != 2 else params(), [1, 2])
+        host.flush()
+        for order in ([7, 2, 5], [5, 7, 2], [2, 5], [7], [2], [5, 7]):
+            before = logits_of(len(order))
+            result = host.apply(before.clone(), host.context(order, mapping=mapping))
+            add = torch.tensor([[0.0 if slot == 2 else float(slot)] for slot in order])
+            assert torch.equal(result, before + add)
+
+    def test_rows_of_others_keep_their_bits(self) -> None:
+        host = V2Host(AddInPlace)
+        for slot in range(4):
+            host.add(slot, params(add=1.0) if slot % 2 else params(), [1])
+        host.flush()
+        logits = logits_of(4)
+        before = logits.clone()
+        result = host.apply(logits, host.context([0, 1, 2, 3]))
+        assert torch.equal(bits(result[0::2]), bits(before[0::2]))
+        assert torch.equal(result[1::2], before[1::2] + 1)
+
+    def test_a_batch_of_users_is_processed_as_a_whole(self) -> None:
+        host = V2Host(Add)
+        host.add(0, params(add=1.0), [1])
+        host.add(1, params(add=2.0), [1])
+        host.flush()
+        context = host.context([1, 0])
+        with recorded_ops() as names:
+            assert host.apply(torch.zeros(2, VOCAB), context)[:, 0].tolist() == [2, 1]
+        assert "index_copy_" not in names
+
+    def test_padded_length_bounds_are_cut(self) -> None:
+        host = V2Host(Weigh)
+        host.add(0, params(weigh=True), [1, 2], [3])
+        host.add(1, params(), [1])
+        host.flush()
+        logits = logits_of(2)
+        result = host.apply(logits.clone(), host.context([1, 0], padding=6))
+        assert torch.equal(result[1], weighed(logits[1], [1, 2], [3]))
+        assert torch.equal(result[0], logits[0])
+
+    def test_rows_of_unfinished_prefills_are_left_alone(self) -> None:
+        host = V2Host(Weigh)
+        host.add(0, params(weigh=True), list(range(20)))
+        host.add(1, params(weigh=True), [1, 2])
+        host.flush()
+        logits = logits_of(2)
+        result = host.apply(logits.clone(), host.context([0, 1], seen={0: 16}))
+        assert torch.equal(bits(result[0]), bits(logits[0]))
+        assert torch.equal(result[1], weighed(logits[1], [1, 2], []))
+        assert host.apply(logits, host.context([0], seen={0: 8})) is logits
+        result = host.apply(logits.clone(), host.context([0, 1]))
+        assert torch.equal(result[0], weighed(logits[0], list(range(20)), []))
+
+    def test_a_slots_next_occupant_inherits_nothing(self) -> None:
+        host = V2Host(Add)
+        host.add(0, params(add=5.0), [1])
+        host.flush()
+        assert not host.add(0, params(), [1])
+        host.flush()
+        logits = logits_of(1)
+        assert host.apply(logits, host.context([0])) is logits
+        host.add(0, params(add=-1.0), [1])
+        host.flush()
+        assert host.apply(torch.zeros(1, VOCAB), host.context([0]))[0, 0] == -1
+
+    def test_an_admit_that_raises_declines_that_request_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Fragile(Add):
+            def admit(self, request: lpkit.Request) -> bool:
+                assert request.prompt_token_ids is None
+                if request.params.add == 13.0:
+                    raise RuntimeError("unlucky")
+                return super().admit(request)
+
+        host = V2Host(Fragile)
+        with caplog.at_level(logging.ERROR, logger="lpkit"):
+            assert not host.add(0, params(add=13.0), [1])
+        assert host.add(1, params(add=1.0), [1])
+        host.flush()
+        assert host.apply(torch.zeros(2, VOCAB), host.context([0, 1]))[:, 0].tolist() == [0, 1]
+        assert "unlucky" in caplog.text
+
+    def test_at_either_stage_the_temperature_is_still_to_come(self) -> None:
+        for cls in (Temper, TemperAtSampling):
+            host = V2Host(cls)
+            host.add(0, params(temperature=0.5, temper=True), [1])
+            host.flush()
+            assert host.apply(torch.zeros(1, VOCAB), host.context([0]))[0, 0] == 0.5
+        host = V2Host(Temper)
+        host.add(0, params(temperature=0.0, temper=True), [1])
+        host.flush()
+        assert host.apply(torch.zeros(1, VOCAB), host.context([0]))[0, 0] == 1.0
+
+
+class TestHistory:
+    def test_buffers_that_the_engine_rebinds_are_read_anew(self) -> None:
+        host = V2Host(Lengths)
+        host.add(1, params(lengths=True), [1, 2, 3])
+        host.flush()
+        assert host.apply(logits_of(1), host.context([1]))[0, :3].tolist() == [3, 3, 0]
+        for _ in range(3):  # each flush spoils the tensors of the last one
+            host.add(0, params(), [1])
+            host.commit(1, 9)
+            host.flush()
+        assert host.apply(logits_of(1), host.context([1]))[0, :3].tolist() == [3, 6, 3]
+
+    def test_a_resumed_request_has_its_prompt_and_its_output(self) -> None:
+        host = V2Host(Weigh)
+        host.add(2, params(weigh=True), [1, 2], [2, 9])
+        host.flush()
+        logits = logits_of(1)
+        assert torch.equal(host.apply(logits.clone(), host.context([2]))[0], weighed(logits[0], [1, 2], [2, 9]))
+
+    def test_tokens_left_by_a_longer_predecessor_are_not_shown(self) -> None:
+        host = V2Host(Spy)
+        host.add(0, params(weigh=True), list(range(1, 30)))
+        host.flush()
+        host.apply(logits_of(1), host.context([0]))
+        host.add(0, params(weigh=True), [4])
+        host.flush()
+        host.apply(logits_of(1), host.context([0]))
+        assert host.processor.shown[0] == [4]
+
+    def test_the_width_grows_in_powers_of_two_up_to_the_engines_longest(self) -> None:
+        host = V2Host(Spy, max_model_len=96)
+        for length in (1, 64, 65, 96):
+            host.add(0, params(weigh=True), [i % VOCAB for i in range(length)])
+            host.flush()
+            host.apply(logits_of(1), host.context([0]))
+            assert host.processor.shown[0] == [i % VOCAB for i in range(length)]
+        assert host.processor.widths == [64, 64, 96, 96]
+
+
+class TestDrafts:
+    """Speculative decoding: several rows per request, and bounds that may be too high."""
+
+    def test_each_row_sees_the_drafts_before_it(self) -> None:
+        host = V2Host(Spy)
+        host.add(5, params(weigh=True), [1, 2])
+        host.commit(5, 3)
+        host.add(0, params(weigh=True), [7])
+        host.flush()
+        drafts = {5: [10, 11], 0: [12]}
+        logits = logits_of(5)
+        result = host.apply(logits.clone(), host.context([5, 0], drafts=drafts, slack=2))
+        seen = [([1, 2], [3]), ([1, 2], [3, 10]), ([1, 2], [3, 10, 11]), ([7], []), ([7], [12])]
+        for row, (prompt, output) in enumerate(seen):
+            assert host.processor.shown[row] == prompt + output
+            assert torch.equal(result[row], weighed(logits[row], prompt, output))
+
+    def test_lengths_count_drafts(self) -> None:
+        host = V2Host(Lengths)
+        host.add(5, params(lengths=True), [1, 2])
+        host.flush()
+        result = host.apply(logits_of(3), host.context([5], drafts={5: [10, 11]}, slack=1))
+        assert result[:, :3].tolist() == [[2, 2, 0], [2, 3, 1], [2, 4, 2]]
+
+    @pytest.mark.parametrize("cls", [Add, AddInPlace])
+    def test_rows_of_others_with_drafts_of_their_own_keep_their_bits(self, cls: type) -> None:
+        host = V2Host(cls)
+        for slot in range(4):
+            host.add(slot, params(add=1.0 + slot) if slot in (1, 2) else params(), [1])
+        host.flush()
+        for order in ([0, 1, 2, 3], [3, 2, 0, 1], [1, 0], [3, 1]):
+            for drafts in ({0: [4, 4, 4]}, {1: [4, 4]}, {0: [4], 1: [4], 2: [4, 4], 3: [4, 4]}):
+                context = host.context(order, drafts=drafts, slack=1)
+                before = logits_of(context.pos.shape[0])
+                result = host.apply(before.clone(), context)
+                slots = context.expanded_idx_mapping
+                add = torch.where((slots == 1) | (slots == 2), 1.0 + slots, 0.0).unsqueeze(1)
+                assert torch.equal(result, before + add)
+                if cls is Add:
+                    others = (slots == 0) | (slots == 3)
+                    assert torch.equal(bits(result[others]), bits(before[others]))
+
+    def test_placeholder_drafts_are_padding_in_the_history(self) -> None:
+        host = V2Host(Spy)
+        host.add(0, params(weigh=True), [1, 2])
+        host.flush()
+        host.apply(logits_of(2), host.context([0], drafts={0: [-1]}))
+        assert host.processor.shown[1] == [1, 2]
+
+    def test_a_verification_in_parts_equals_one_in_a_piece(self) -> None:
+        host = V2Host(Weigh)
+        for slot in range(3):
+            host.add(slot, params(weigh=True) if slot != 1 else params(), [slot + 1, 20])
+        host.flush()
+        drafts = {0: [5, 6], 1: [7], 2: [8]}
+        logits = logits_of(7)
+        whole = host.apply(logits.clone(), host.context([0, 1, 2], drafts=drafts))
+        first = host.apply(logits[:5].clone(), host.context([0, 1], drafts=drafts))
+        second = host.apply(logits[5:].clone(), host.context([2], drafts=drafts))
+        assert torch.equal(whole, torch.cat((first, second)))
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_random_drafts_equal_plain_python(self, seed: int) -> None:
+        rng = random.Random(seed)
+        host = V2Host(Weigh)
+        mine = {slot: rng.random() < 0.6 for slot in range(8)}
+        for slot, wants in mine.items():
+            host.add(slot, params(weigh=True) if wants else params(), [rng.randrange(VOCAB) for _ in range(3)])
+        host.flush()
+        for _ in range(25):
+            order = rng.sample(range(8), rng.randint(1, 8))
+            drafts = {slot: [rng.randrange(VOCAB) for _ in range(rng.choice((0, 1, 3)))] for slot in order}
+            context = host.context(order, drafts=drafts, slack=rng.randint(0, 3))
+            logits = logits_of(context.pos.shape[0])
+            result = host.apply(logits.clone(), context)
+            row = 0
+            for slot in order:
+                committed = host.tokens.gpu[slot, : host.total.gpu[slot]].tolist()
+                for j in range(len(drafts[slot]) + 1):
+                    output = committed[3:] + drafts[slot][:j]
+                    expected = weighed(logits[row], committed[:3], output) if mine[slot] else logits[row]
+                    assert torch.equal(result[row], expected)
+                    row += 1
+            for slot in order:
+                host.commit(slot, rng.randrange(VOCAB))
+
+
+class TestNoWaiting:
+    @pytest.mark.parametrize("drafts", [{}, {0: [3, 4], 1: [5]}], ids=["plain", "drafts"])
+    @pytest.mark.parametrize(("cls", "key"), [(Add, "add"), (MinP, "floor"), (Lengths, "lengths"), (Weigh, "weigh")])
+    def test_apply_never_reads_a_device_value(self, cls: type, key: str, drafts: dict[int, list[int]]) -> None:
+        host = V2Host(cls)
+        host.add(0, params(**{key: True if key in ("lengths", "weigh") else 0.5}), [1, 2])
+        host.add(1, params(), [1])
+        host.flush()
+        context = host.context([1, 0], drafts=drafts)
+        with recorded_ops() as names:
+            host.apply(logits_of(context.pos.shape[0]), context)
+        assert names
+        assert not HOST_SYNCS & set(names), names
+
+
+class TestBothRunners:
+    """The same class, the same requests, the same processed logits."""
+
+    @pytest.mark.parametrize(
+        ("cls", "key", "value"), [(Add, "add", 1.5), (Lengths, "lengths", True), (Weigh, "weigh", True)]
+    )
+    def test_at_the_logits_stage(self, cls: type, key: str, value: object) -> None:
+        one, two = V1Host(cls), V2Host(cls)
+        requests = [
+            (params(temperature=t, **({key: value} if used else {})), [i, i + 1], [i + 2] * i)
+            for i, (t, used) in enumerate([(1.0, True), (0.0, True), (0.5, False), (0.7, True)])
+        ]
+        one.update(4, added=[(i, sampling, prompt, output) for i, (sampling, prompt, output) in enumerate(requests)])
+        for slot, (sampling, prompt, output) in zip((6, 1, 3, 4), requests, strict=True):
+            two.add(slot, sampling, prompt, output)
+        two.flush()
+        for step in range(5):
+            logits = logits_of(4, seed=step)
+            left = one.apply(logits.clone())
+            right = two.apply(logits.clone(), two.context([6, 1, 3, 4]))
+            assert torch.equal(bits(left), bits(right))
+            for slot, (_, _, output) in zip((6, 1, 3, 4), requests, strict=True):
+                output.append(9 + step)
+                two.commit(slot, 9 + step)
+
+    def test_at_the_sampling_stage_up_to_the_division_by_the_temperature(self) -> None:
+        one, two = V1Host(MinP), V2Host(MinP)
+        temperatures = torch.tensor([[1.0], [0.25], [2.0]])
+        requests = [params(temperature=float(t), floor=0.1) for t in temperatures]
+        one.update(3, added=[(i, sampling, [1], []) for i, sampling in enumerate(requests)])
+        for slot, sampling in enumerate(requests):
+            two.add(slot, sampling, [1])
+        two.flush()
+        logits = logits_of(3)
+        left = one.apply(logits / temperatures)
+        right = two.apply(logits.clone(), two.context([0, 1, 2])) / temperatures
+        assert torch.equal(left.isinf(), right.isinf())
+        torch.testing.assert_close(left, right)
+        assert 0 < left.isinf().sum() < left.numel()
