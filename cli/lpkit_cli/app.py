@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from lpkit_cli import new
+from lpkit_cli import new, record
 
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
@@ -52,7 +52,7 @@ def _root(
     """
 
 
-for _command in (new,):
+for _command in (new, record):
     _command.register(app)
 
 

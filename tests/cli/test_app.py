@@ -16,7 +16,7 @@ from lpkit_cli import app
 HEAVY = {"torch", "numpy", "vllm", "cookiecutter", "pytest", "rich"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["new", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["new", "--help"], ["record", "--help"]])
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     program = (
         "import sys\nfrom lpkit_cli.app import main\n"
@@ -35,9 +35,7 @@ def test_version_is_the_packages(lpkit) -> None:
 
 def test_versions_agree_everywhere() -> None:
     root = Path(__file__).resolve().parents[2]
-    in_pyproject = re.search(
-        r'^version = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"), re.M
-    )
+    in_pyproject = re.search(r'^version = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"), re.M)
     in_template = re.search(
         r'"_template_version": "(.+)"', (root / "template" / "cookiecutter.json").read_text(encoding="utf-8")
     )
