@@ -1,0 +1,379 @@
+"""The reference runtime against vLLM's own batch, slots and sampler, driven by the same random operations.
+
+No model is loaded.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # importing vLLM warns
+    from lpkit import v1, v2
+    from lpkit.runtime import LogitsSource, Request, V1Batch, V1Engine, V1Sampler, V2Engine, V2Slots, make_config
+    from lpkit.runtime.v2_sampler import V2Sampler
+    from lpkit.sampling_params import SamplingParams
+    from vllm.v1.sample.logits_processor import LogitsProcessors
+    from vllm.v1.sample.logits_processor import builtin as vllm_builtin
+    from vllm.v1.sample.sampler import Sampler
+    from vllm.v1.worker.gpu.buffer_utils import StagedWriteTensor, UvaBackedTensor
+    from vllm.v1.worker.gpu.model_runner import sort_batch_req_ids
+    from vllm.v1.worker.gpu.states import RequestState
+    from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
+
+pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
+
+VOCAB = 256
+CPU = torch.device("cpu")
+
+
+class Recorder(v1.LogitsProcessor):
+    """Keeps every update."""
+
+    def __init__(self) -> None:
+        self.updates: list[v1.BatchUpdate | None] = []
+
+    def is_argmax_invariant(self) -> bool:
+        return True
+
+    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
+        self.updates.append(batch_update)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
+
+
+def vllm_batch(size: int, processors: list[Any]) -> InputBatch:
+    return InputBatch(
+        max_num_reqs=size,
+        max_model_len=64,
+        max_num_batched_tokens=64,
+        device=CPU,
+        vocab_size=VOCAB,
+        block_sizes=[16],
+        max_num_blocks_per_req=[4],
+        logitsprocs=LogitsProcessors(processors),
+        logitsprocs_need_output_token_ids=True,
+    )
+
+
+def cached(request: Request) -> CachedRequestState:
+    """The same request as vLLM knows it, with the same lists."""
+    return CachedRequestState(
+        req_id=request.request_id,
+        prompt_token_ids=request.prompt_token_ids,
+        mm_features=[],
+        sampling_params=request.params,
+        generator=None,
+        block_ids=([0],),
+        num_computed_tokens=0,
+        output_token_ids=request.output_token_ids,
+    )
+
+
+def plain(update: v1.BatchUpdate | None) -> Any:
+    """Comparable, with the identity of everything that is passed by reference."""
+    if update is None:
+        return None
+    added = [(row, id(params), id(prompt), id(outputs)) for row, params, prompt, outputs in update.added]
+    return update.batch_size, list(update.removed), added, list(update.moved)
+
+
+def test_vllms_own_classes_are_in_use() -> None:
+    assert v1.BatchUpdateBuilder.__module__.startswith("vllm.")
+    assert v2.LogitsProcRequestState.__module__.startswith("vllm.")
+    assert SamplingParams.__module__.startswith("vllm.")
+
+
+@pytest.mark.parametrize(("size", "steps"), [(1, 500), (2, 1000), (8, 2000), (64, 600), (256, 250)])
+def test_v1_batch_emits_the_updates_of_vllms_input_batch(size: int, steps: int) -> None:
+    rng = random.Random(size)
+    recorder = Recorder()
+    theirs, ours = vllm_batch(size, [recorder]), V1Batch(size)
+    away: list[Request] = []
+    kinds: set[str] = set()
+    for step in range(steps):
+        present = [request.request_id for request in ours.requests]
+        leaving = rng.sample(present, rng.randint(0, len(present))) if rng.random() < 0.6 else []
+        rows = {request.request_id: request for request in ours.requests}
+        for name in leaving:
+            assert theirs.remove_request(name) == ours.remove(name)
+            if rng.random() < 0.4:
+                away.append(rows[name])
+        arriving = rng.randint(0, size - len(ours)) if rng.random() < 0.6 else 0
+        for number in range(arriving):
+            if away and rng.random() < 0.5:
+                request = away.pop(rng.randrange(len(away)))
+                if rng.random() < 0.5:
+                    request.output_token_ids = list(request.output_token_ids)
+            else:
+                params = SamplingParams(temperature=rng.choice([0.0, 1.0]))
+                prompt = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 9))]
+                request = Request(f"r{step}.{number}", params, prompt)
+            assert theirs.add_request(cached(request)) == ours.add(request)
+        theirs.condense()
+        ours.condense()
+        for _ in range(rng.randint(0, 4) if len(ours) > 1 and rng.random() < 0.4 else 0):
+            first, second = rng.sample(range(len(ours)), 2)
+            theirs.swap_states(first, second)
+            ours.swap(first, second)
+        theirs.refresh_metadata()
+        update = ours.take_update()
+        assert plain(update) == plain(recorder.updates[-1])
+        assert theirs.req_ids == [request.request_id for request in ours.requests]
+        for request in ours.requests:
+            if request.total_len < 60 and rng.random() < 0.7:
+                request.output_token_ids.append(rng.randrange(VOCAB))
+        if update is not None:
+            kinds |= {kind.name for *_, kind in update.moved}
+            kinds |= {name for name in ("removed", "added") if getattr(update, name)}
+            kinds |= {"resumed" for *_, outputs in update.added if outputs}
+    assert len(recorder.updates) == steps
+    assert size <= 2 or kinds == {"UNIDIRECTIONAL", "SWAP", "removed", "added", "resumed"}
+
+
+class HostUva:
+    """vLLM's slot buffers want pinned memory, which a machine without a GPU lacks; the order does not."""
+
+    def __init__(self, size: Any, dtype: torch.dtype) -> None:
+        self.cpu = torch.zeros(size, dtype=dtype)
+        self.np = self.cpu.numpy()
+
+    def uva(self, n: int | None = None) -> torch.Tensor:
+        return self.cpu if n is None else self.cpu[:n]
+
+
+@pytest.fixture
+def request_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], RequestState]]:
+    from vllm.v1.worker.gpu import buffer_utils
+
+    monkeypatch.setattr(buffer_utils, "is_uva_available", lambda: False)
+    monkeypatch.setattr(buffer_utils, "NonUvaBuffer", HostUva)
+    yield lambda size: RequestState(size, 64, 64, 0, VOCAB, CPU)
+
+
+@pytest.mark.parametrize("size", [1, 4, 64])
+def test_v2_slots_are_given_out_in_vllms_order(size: int, request_state: Callable[[int], RequestState]) -> None:
+    rng = random.Random(size)
+    theirs, ours = request_state(size), V2Slots(size, 64, vocab_size=VOCAB)
+    present: list[str] = []
+    for step in range(2000):
+        if present and (len(present) == size or rng.random() < 0.5):
+            name = present.pop(rng.randrange(len(present)))
+            assert theirs.remove_request(name) == ours.free(name)
+            continue
+        outputs = list(range(rng.randint(0, 3)))
+        request = Request(f"r{step}", SamplingParams(), [1] * rng.randint(1, 9), output_token_ids=outputs)
+        theirs.add_request(request.request_id, request.prompt_len, [1] * request.prompt_len + outputs, 0, 9)
+        slot = ours.add(request)
+        assert theirs.req_id_to_index[request.request_id] == slot
+        for name in ("prompt_len", "prefill_len"):
+            assert getattr(theirs, name).np[slot] == getattr(ours.state, name).np[slot]
+        present.append(request.request_id)
+
+
+def test_v2_buffers_have_vllms_dtypes_and_rebind_what_vllm_rebinds(
+    request_state: Callable[[int], RequestState],
+) -> None:
+    theirs, ours = request_state(4), V2Slots(4, 64, vocab_size=VOCAB)
+    assert isinstance(theirs.prompt_len, UvaBackedTensor) and isinstance(theirs.total_len, StagedWriteTensor)
+    for name in ("prompt_len", "prefill_len", "total_len", "all_token_ids"):
+        left, right = getattr(theirs, name), getattr(ours.state, name)
+        assert left.gpu.dtype == right.gpu.dtype and left.gpu.shape == right.gpu.shape
+        if hasattr(left, "np"):
+            assert left.np.dtype == right.np.dtype
+            before = left.gpu, right.gpu
+            left.copy_to_uva()
+            ours.flush()
+            assert left.gpu is not before[0] and right.gpu is not before[1]
+
+
+def test_v2_rows_are_sorted_as_vllm_sorts_them() -> None:
+    rng = random.Random(3)
+    for _ in range(200):
+        engine = V2Engine(device="cpu", vocab_size=128, max_num_seqs=16)
+        plan: dict[str, int] = {}
+        for i in range(rng.randint(1, 16)):
+            engine.add(Request(f"r{i}", SamplingParams(temperature=0), [1] * rng.randint(1, 6)))
+            plan[f"r{i}"] = rng.randint(1, engine.requests[f"r{i}"].prompt_len)
+        rows = [row.request_id for row in engine.step(plan).rows]
+        assert rows == sort_batch_req_ids(plan, {}, 1)
+
+
+def random_params(rng: random.Random, greedy: bool) -> SamplingParams:
+    return SamplingParams(
+        temperature=0.0 if greedy else rng.choice([0.5, 1.0, 2.0]),
+        top_k=rng.choice([0, 0, 1, 5, 50]),
+        top_p=rng.choice([1.0, 1.0, 0.5, 0.95]),
+        min_p=rng.choice([0.0, 0.0, 0.1]),
+        repetition_penalty=rng.choice([1.0, 1.0, 1.5, 0.7]),
+        frequency_penalty=rng.choice([0.0, 0.0, 0.8, -0.5]),
+        presence_penalty=rng.choice([0.0, 0.0, 1.1]),
+        logit_bias=rng.choice([None, None, {3: 5.0, 200: -4.0}]),
+        allowed_token_ids=rng.choice([None, None, None, list(range(40, 90))]),
+        min_tokens=rng.choice([0, 0, 6]),
+        stop_token_ids=[rng.randrange(VOCAB) for _ in range(rng.randint(0, 3))],
+        max_tokens=50,
+    )
+
+
+class Halve(v1.LogitsProcessor):
+    """Changes every other logit, so that its place in the order is visible."""
+
+    def __init__(self, invariant: bool) -> None:
+        self.invariant = invariant
+
+    def is_argmax_invariant(self) -> bool:
+        return self.invariant
+
+    def update_state(self, batch_update: Any) -> None:
+        pass
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        logits[:, ::2] *= 0.5
+        return logits
+
+
+@pytest.mark.parametrize("mix", ["greedy", "random", "mixed"])
+def test_v1_sampler_processes_logits_and_picks_greedy_tokens_as_vllms(
+    mix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(len(mix))
+    size = 12
+    config: Any = make_config(max_num_seqs=size, vocab_size=VOCAB)
+    source = LogitsSource(VOCAB, seed=2)
+    for trial in range(60):
+        requests = []
+        for i in range(rng.randint(2, size)):
+            greedy = {"greedy": True, "random": False, "mixed": i % 2 == 0}[mix]
+            params = random_params(rng, greedy)
+            params._bad_words_token_ids = rng.choice([None, [[rng.randrange(VOCAB)], [1, 2, 3]]])
+            prompt = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 20))]
+            outputs = [rng.choice([1, 2, rng.randrange(VOCAB)]) for _ in range(rng.randint(0, 10))]
+            requests.append(Request(f"t{trial}.{i}", params, prompt, output_token_ids=outputs))
+        builtins = [
+            cls(config, CPU, False)
+            for cls in (
+                vllm_builtin.MinTokensLogitsProcessor,
+                vllm_builtin.LogitBiasLogitsProcessor,
+                vllm_builtin.MinPLogitsProcessor,
+            )
+        ]
+        theirs = vllm_batch(size, [*builtins, Halve(False), Halve(True)])
+        batch, ours = V1Batch(size), V1Sampler([Halve(False), Halve(True)], vocab_size=VOCAB)
+        for request in requests:
+            theirs.add_request(cached(request))
+            batch.add(request)
+        theirs.refresh_metadata()
+        ours.update(batch.take_update(), batch.requests)
+        sampler = Sampler()
+        seen: dict[str, torch.Tensor] = {}
+
+        def keep(logits: torch.Tensor, *args: Any, seen: dict[str, torch.Tensor] = seen) -> Any:
+            # vLLM masks and samples in one call; stop in between to look at the logits.
+            seen["logits"] = vllm_top_k_top_p(logits, *args[1:])
+            return logits.argmax(-1), None
+
+        monkeypatch.setattr(sampler.topk_topp_sampler, "forward", keep)
+        raw = source.rows([(request.request_id, request.total_len) for request in requests])
+        with torch.inference_mode():
+            output = sampler(raw.clone(), theirs.sampling_metadata)
+            result = ours(raw.clone())
+        for row, request in enumerate(requests):
+            if request.params.temperature == 0:
+                assert int(output.sampled_token_ids[row]) == int(result.token_ids[row])
+        if mix != "greedy":
+            torch.testing.assert_close(result.logits, seen["logits"], rtol=1e-5, atol=1e-5)
+
+
+def vllm_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Tensor | None) -> torch.Tensor:
+    from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
+
+    return apply_top_k_top_p_pytorch(logits.clone(), k, p)
+
+
+def test_v2_needs_processing_for_the_options_that_vllm_names() -> None:
+    """vLLM's own ``add_request`` of each stage, without the buffers behind it."""
+    from vllm.v1.worker.gpu.sample import logit_bias, states
+    from vllm.v1.worker.gpu.sample.penalties import use_penalty
+
+    class Sink:
+        def __getattr__(self, name: str) -> Any:
+            return self
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            pass
+
+        def __getitem__(self, key: Any) -> int:
+            return 4
+
+        def __call__(self, *args: Any) -> None:
+            pass
+
+    def stub(cls: Any, **attributes: Any) -> Any:
+        instance = cls.__new__(cls)
+        instance.__dict__.update(attributes)
+        return instance
+
+    sink = Sink()
+    sampling = stub(
+        states.SamplingStates,
+        vocab_size=VOCAB,
+        **dict.fromkeys(("temperature", "top_p", "top_k", "min_p", "seeds", "seeds_set", "num_logprobs"), sink),
+    )
+    bias_fields = (
+        "prompt_len_np num_allowed_token_ids allowed_token_ids num_logit_bias logit_bias_token_ids logit_bias "
+        "min_lens num_stop_token_ids restore_when_all_masked stop_token_ids use_logit_bias"
+    )
+    bias = stub(logit_bias.LogitBiasState, **dict.fromkeys(bias_fields.split(), sink))
+    rng = random.Random(9)
+    ours = V2Sampler([], max_num_reqs=1, vocab_size=VOCAB)
+    seen = set()
+    for _ in range(500):
+        params = random_params(rng, rng.random() < 0.5)
+        expected = sampling.add_request(0, params) | bias.add_request(0, params) | use_penalty(params)
+        ours.add_request(0, params)
+        assert bool(ours._needs_processing[0]) == bool(expected)
+        seen.add(bool(expected))
+    assert seen == {True, False}
+
+
+def test_the_engines_run_on_vllms_own_interface_classes() -> None:
+    """The same greedy tokens from both, through vLLM's ``BatchUpdateBuilder`` and ``LogitsContext``."""
+
+    class Both:
+        @staticmethod
+        def edit(logits: torch.Tensor) -> torch.Tensor:
+            logits[:, 7] += 4
+            return logits
+
+    class One(v1.LogitsProcessor):
+        def __init__(self, config: Any, device: torch.device, is_pin_memory: bool) -> None: ...
+
+        def is_argmax_invariant(self) -> bool:
+            return False
+
+        def update_state(self, batch_update: Any) -> None: ...
+
+        def apply(self, logits: torch.Tensor) -> torch.Tensor:
+            return Both.edit(logits)
+
+    class Two(v2.LogitsProcessor):
+        def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+            return Both.edit(logits)
+
+    outputs = []
+    for engine in (V1Engine([One], device="cpu"), V2Engine([Two], device="cpu")):
+        for i in range(8):
+            engine.add(Request(f"r{i}", SamplingParams(temperature=0), [i + 1] * (i + 1)))
+        for _ in range(10):
+            engine.step()
+        outputs.append({name: request.output_token_ids for name, request in engine.requests.items()})
+    assert outputs[0] == outputs[1]
+    assert any(7 in ids for ids in outputs[0].values())
