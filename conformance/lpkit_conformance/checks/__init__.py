@@ -1,0 +1,25 @@
+"""The checks, one module per family; importing this package registers them all."""
+
+from lpkit_conformance.checks import (
+    lp0_discovery,
+    lp1_parameters,
+    lp2_bookkeeping,
+    lp3_contract,
+    lp4_argmax,
+    lp5_history,
+    lp6_determinism,
+    lp7_cost,
+    lp8_v2,
+)
+
+__all__ = [
+    "lp0_discovery",
+    "lp1_parameters",
+    "lp2_bookkeeping",
+    "lp3_contract",
+    "lp4_argmax",
+    "lp5_history",
+    "lp6_determinism",
+    "lp7_cost",
+    "lp8_v2",
+]

@@ -1,0 +1,31 @@
+"""What the checks that run programs have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from lpkit_conformance.check import Check
+from lpkit_conformance.programs import Arrive, Program
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import default_host, verify
+
+
+class LadderCheck(Check):
+    """Programs with one hazard each: no request may come out otherwise than alone."""
+
+    needs_action: ClassVar[bool] = True
+
+    @abstractmethod
+    def programs(self, subject: Subject) -> Iterable[Program]:
+        """What to run."""
+
+    def run(self, subject: Subject) -> str | None:
+        return verify(subject, self.programs(subject), self.sections()["fix"], default_host)
+
+
+def crowd(count: int, prefix: str = "r", start: int = 0, prompt_len: int = 5) -> Iterator[Arrive]:
+    """``count`` arrivals with different arguments; every third does not use the plugin."""
+    for i in range(start, start + count):
+        yield Arrive(f"{prefix}{i}", None if i % 3 == 2 else i % 4, prompt_len + i % 3)

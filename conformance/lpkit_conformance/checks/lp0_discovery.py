@@ -1,0 +1,188 @@
+"""LP0: the plugin is what its packaging says, and a default vLLM starts with it."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import sys
+
+import torch
+
+from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import method_place
+
+BASES = {
+    "v1": "vllm.v1.sample.logits_processor.LogitsProcessor",
+    "v2": "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor",
+}
+
+
+@register
+class LP001(Check):
+    """The target is a logits processor class.
+
+    It is a class and subclasses vLLM's V1 base, V2 base, or both.
+
+    Why: V1 takes any object from an entry point and dies when it calls it; V2 refuses to start.
+
+    Fix: point the entry point at the class itself and derive it from ``lpkit.LogitsProcessor``, or from vLLM's base.
+    """
+
+    code, name, hosts, requires = "LP001", "is-a-processor", (), ()
+
+    def run(self, subject: Subject) -> str | None:
+        cls = subject.cls
+        if not isinstance(cls, type):
+            raise Failed(
+                Finding(
+                    f"{subject.target} is a {type(cls).__name__}, not a class",
+                    expected="a class",
+                    got=repr(cls)[:200],
+                    cause="the entry point names an instance, a function or a module",
+                    fix=self.sections()["fix"],
+                )
+            )
+        if not subject.interfaces:
+            raise Failed(
+                Finding(
+                    f"{cls.__qualname__} implements neither of vLLM's interfaces",
+                    expected=f"a subclass of {' or '.join(BASES.values())}",
+                    got=f"bases: {', '.join(base.__qualname__ for base in cls.__mro__[1:-1]) or 'none'}",
+                    fix=self.sections()["fix"],
+                    place=method_place(cls, "__init__"),
+                )
+            )
+        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        if missing:
+            raise Failed(
+                Finding(
+                    f"{cls.__qualname__} does not implement {', '.join(missing)}",
+                    expected="a class that can be instantiated",
+                    got=f"abstract methods: {', '.join(missing)}",
+                    fix=f"define {', '.join(missing)}",
+                    place=method_place(cls, "__init__"),
+                )
+            )
+        return f"implements {' and '.join(sorted(subject.interfaces))}"
+
+
+@register
+class LP002(Check):
+    """Importing the plugin does not touch CUDA.
+
+    vLLM imports plugins with the GPUs hidden, before it starts its workers.
+
+    Why: a CUDA context made at import either fails there or breaks every worker process.
+
+    Fix: create device tensors in ``__init__``, on the device that is passed in.
+    """
+
+    code, name, hosts, requires = "LP002", "import-hygiene", (), ()
+
+    def run(self, subject: Subject) -> str | None:
+        touched = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        if touched and subject.device.type == "cpu":
+            raise Failed(
+                Finding(
+                    "CUDA was initialised by importing the plugin",
+                    expected="no CUDA context after the import",
+                    got="torch.cuda.is_initialized() is True",
+                    fix=self.sections()["fix"],
+                    place=method_place(subject.cls, "__init__"),
+                )
+            )
+        return None
+
+
+@register
+class LP003(Check):
+    """The class can be pickled.
+
+    vLLM sends classes that are passed as objects to its engine process.
+
+    Why: a class defined inside a function works in a notebook until the engine runs in another process.
+
+    Fix: define the class at module level, under its own name.
+    """
+
+    code, name, hosts = "LP003", "picklable", ()
+    requires = ("LP001",)
+
+    def run(self, subject: Subject) -> str | None:
+        try:
+            found = pickle.loads(pickle.dumps(subject.cls))
+        except Exception as error:
+            found, got = None, f"{type(error).__name__}: {error}"
+        else:
+            got = f"unpickles to {found!r}"
+        if found is not subject.cls:
+            raise Failed(
+                Finding(
+                    f"{subject.cls.__qualname__} cannot be sent to another process",
+                    expected="pickle finds the same class again",
+                    got=got,
+                    fix=self.sections()["fix"],
+                    place=method_place(subject.cls, "__init__"),
+                )
+            )
+        return None
+
+
+@register
+class LP004(Check):
+    """A default vLLM starts with the plugin installed.
+
+    Since 0.31 vLLM's default runner is V2; it refuses to start while a V1-only plugin is installed.
+
+    Why: installing the package breaks every engine in that environment, also those that do not use it.
+
+    Fix: derive from ``lpkit.LogitsProcessor`` or ``lpkit.AdapterLogitsProcessor``, which serve both runners.
+    """
+
+    code, name, hosts, tier = "LP004", "default-engine-starts", (), "advice"
+    requires = ("LP001",)
+
+    def run(self, subject: Subject) -> str | None:
+        if "v2" in subject.interfaces:
+            return None
+        raise Failed(
+            Finding(
+                "while this class is an installed entry point, a default vLLM >= 0.31 does not start",
+                expected="a subclass of vLLM's V2 base too",
+                got="V1 interface only",
+                fix=self.sections()["fix"],
+                place=method_place(subject.cls, "__init__"),
+            )
+        )
+
+
+@register
+class LP005(Check):
+    """The module that defines the class stays importable under its name.
+
+    vLLM's engine process imports it again by that name.
+
+    Why: a class whose ``__module__`` is ``__main__`` or a module that is gone fails only there.
+
+    Fix: keep the class in a module of your package.
+    """
+
+    code, name, hosts = "LP005", "importable-module", ()
+    requires = ("LP001",)
+
+    def run(self, subject: Subject) -> str | None:
+        module = subject.cls.__module__
+        if module == "__main__" or module not in sys.modules or inspect.getmodule(subject.cls) is None:
+            raise Failed(
+                Finding(
+                    f"{subject.cls.__qualname__} lives in {module!r}, which another process cannot import",
+                    expected="a module that can be imported by name",
+                    got=module,
+                    fix=self.sections()["fix"],
+                )
+            )
+        if subject.cls.__qualname__ != subject.cls.__name__:
+            raise Skipped("the class is nested; LP003 judges whether it can be found again")
+        return None

@@ -1,0 +1,431 @@
+"""LP2: state follows its request, whatever happens to the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lpkit_conformance import traces
+from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.checks.ladder import LadderCheck, crowd
+from lpkit_conformance.hosts.observe import PluginError
+from lpkit_conformance.hosts.trace import PATTERNS, TraceHost
+from lpkit_conformance.oracle import compare
+from lpkit_conformance.programs import (
+    Arrive,
+    Finish,
+    Idle,
+    Preempt,
+    Program,
+    Resume,
+    Step,
+    Swap,
+    program,
+    soak,
+)
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import raised, replay_of, trace_finding
+
+
+@register
+class LP201(LadderCheck):
+    """Requests do not influence their neighbours.
+
+    A request gets the same logits in a batch as alone, whoever sits beside it.
+
+    Why: a reduction over the whole batch, or arguments looked up by the wrong row, shows in one customer's text
+    what another one asked for.
+
+    Fix: compute per row; look a row's arguments up by its own row (V1) or slot (V2).
+    """
+
+    code, name = "LP201", "neighbours"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program("six together", crowd(6), Step(4))
+        yield program("one after another", *[[arrival, Step()] for arrival in crowd(5)], Step(2))
+        yield program("all of them", [Arrive(f"r{i}", i) for i in range(6)], Step(3))
+
+
+@register
+class LP202(LadderCheck):
+    """An Add at an occupied row replaces its request.
+
+    When a request finishes and another arrives in the same step, the newcomer takes the row. V1's update then
+    lists it in ``added`` only, not in ``removed``; V2 gives the slot away without a word.
+
+    Why: state of the old request that survives is applied to the new one. It is the most common defect of all.
+
+    Fix: treat every entry of ``added`` as "forget this row first", also when the new request does not use the
+    plugin. On V2 overwrite the slot's whole state in ``add_request``, also when you return False.
+    """
+
+    code, name = "LP202", "replace-on-add"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        for old, new in ((0, None), (0, 1), (None, 0)):
+            yield program(
+                f"variant {old} makes room for {new}",
+                [Arrive("a", old), Arrive("b", 2), Step(2), Finish("a"), Arrive("c", new), Step(3)],
+            )
+        yield program(
+            "replaced at every step",
+            crowd(3),
+            Step(),
+            *[[Finish(f"r{i}"), Arrive(f"n{i}", (i + 1) % 4 if i % 2 else None), Step()] for i in range(3)],
+            Step(),
+        )
+
+
+@register
+class LP203(LadderCheck):
+    """A removed request is forgotten.
+
+    When the last row's request leaves, the batch gets shorter and nothing takes its place.
+
+    Why: state kept for a row that is gone is applied to whoever gets that row later, or indexes past the end of
+    the logits.
+
+    Fix: drop the state of every row in ``removed``.
+    """
+
+    code, name = "LP203", "remove"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program("the last row leaves", crowd(4), Step(), Finish("r3"), Step(2))
+        yield program(
+            "and another comes without the plugin",
+            [Arrive("a", 0), Arrive("b", 1), Step(), Finish("b"), Step(), Arrive("c", None), Step(2)],
+        )
+        yield program(
+            "two leave at once", crowd(5), Step(), Finish("r3"), Finish("r4"), Step(), Arrive("x", None), Step()
+        )
+
+
+@register
+class LP204(LadderCheck):
+    """A one-way move takes the state along and leaves none behind.
+
+    When a request leaves the middle of the batch, V1 moves the last request into the gap: ``(source,
+    destination, UNIDIRECTIONAL)``. The destination's old state is overwritten, the source becomes empty.
+
+    Why: a state left at the source reappears under the next request added there; a state lost in the move stops
+    working in mid-sentence.
+
+    Fix: pop the source's state; store it at the destination; if the source had none, delete the destination's.
+    """
+
+    code, name = "LP204", "one-way-move"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program("the last moves down", crowd(4), Step(), Finish("r0"), Step(3))
+        yield program(
+            "a plain one moves over a user's row",
+            [Arrive("a", 0), Arrive("b", 1), Arrive("c", None), Step(), Finish("a"), Step(2)],
+        )
+        yield program(
+            "a newcomer takes the row that was left",
+            [
+                Arrive("a", None),
+                Arrive("b", 1),
+                Arrive("c", 2),
+                Step(),
+                Finish("a"),
+                Step(),
+                Arrive("d", None),
+                Step(2),
+            ],
+        )
+        yield program(
+            "several moves in one update",
+            crowd(8),
+            Step(),
+            [Finish("r0"), Finish("r2"), Finish("r3")],
+            Step(2),
+            [Arrive("x", None), Arrive("y", 3), Arrive("z", None)],
+            Step(2),
+        )
+
+
+@register
+class LP205(LadderCheck):
+    """A swap exchanges the states of both rows.
+
+    ``(a, b, SWAP)``: either row may belong to a request that does not use the plugin.
+
+    Why: attention backends reorder the batch on the fly; a half-done swap gives two customers each other's
+    arguments (vLLM #51890).
+
+    Fix: take both states out, then store each under the other row; delete where there was none.
+    """
+
+    code, name, hosts = "LP205", "swap", ("v1",)
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        for first, second in ((0, 1), (0, None), (None, 1)):
+            yield program(
+                f"variants {first} and {second}",
+                [Arrive("a", first), Arrive("b", second), Step(), Swap(0, 1), Step(2), Swap(1, 0), Step()],
+            )
+
+
+@register
+class LP206(LadderCheck):
+    """Moves are carried out in order.
+
+    An update may hold one-way moves followed by a chain of swaps that share rows.
+
+    Why: moves carried out all at once, or from a snapshot, lose track after the first shared row.
+
+    Fix: loop over ``moved`` in the given order, each move on the result of the one before.
+    """
+
+    code, name, hosts = "LP206", "swap-chain", ("v1",)
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program("rotation", crowd(4), Step(), [Swap(0, 1), Swap(1, 2), Swap(2, 3)], Step(2))
+        yield program("there and back", crowd(3), Step(), [Swap(0, 2), Swap(2, 1), Swap(0, 2)], Step(2))
+        yield program(
+            "additions, condense moves and swaps in one update",
+            crowd(5),
+            Step(),
+            [Finish("r0"), Finish("r1"), Arrive("x", 3), Swap(0, 3), Swap(3, 1)],
+            Step(2),
+        )
+        yield program("a newcomer is swapped at once", crowd(2), Step(), Arrive("x", None), Swap(2, 0), Step(2))
+
+
+@register
+class LP207(LadderCheck):
+    """A full batch works.
+
+    Exactly ``max_num_seqs`` requests, and newcomers in all their places.
+
+    Why: a buffer that is one row short fails only in production, under load.
+
+    Fix: size buffers by ``vllm_config.scheduler_config.max_num_seqs`` (V1) or ``req_states.max_num_reqs`` (V2).
+    """
+
+    code, name = "LP207", "full"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        n = subject.max_num_seqs
+        yield program(
+            "full, then replaced",
+            crowd(n),
+            Step(2),
+            [Finish(f"r{i}") for i in range(n)],
+            crowd(n, "s", 1),
+            Step(2),
+            max_num_seqs=n,
+        )
+
+
+@register
+class LP208(LadderCheck):
+    """Large batches work.
+
+    Batches grow past 64 and past 256 requests and shrink again.
+
+    Why: fixed-size buffers, bytes used as row numbers and blocks of 64 rows look right in small tests.
+
+    Fix: size by the configuration; never assume how many rows there are.
+    """
+
+    code, name = "LP208", "growth"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program(
+            "70, then 264, then few",
+            crowd(70),
+            Step(),
+            crowd(194, start=70),
+            Step(),
+            [Finish(f"r{i}") for i in range(0, 264, 2)],
+            Step(),
+            [Finish(f"r{i}") for i in range(1, 255, 2)],
+            Step(),
+            max_num_seqs=264,
+        )
+
+
+@register
+class LP209(LadderCheck):
+    """The batch may run empty.
+
+    All requests leave (``batch_size`` 0), then one arrives.
+
+    Why: an update for an empty batch is easily mistaken for no update.
+
+    Fix: test ``batch_update is None``, not its truth or its ``batch_size``.
+    """
+
+    code, name = "LP209", "empty-then-one"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program(
+            "empty", crowd(3), Step(), [Finish(f"r{i}") for i in range(3)], Idle(), Arrive("x", None), Step(2)
+        )
+        yield program("empty, twice", Arrive("a", 0), Step(), Finish("a"), Idle(), Idle(), Arrive("b", 1), Step(2))
+
+
+@register
+class LP210(LadderCheck):
+    """Two requests may share one ``SamplingParams`` object.
+
+    With ``n > 1`` and in offline batches several requests come with the very same object and prompt.
+
+    Why: state keyed by the object, or stored in it, is shared by requests that should not know each other.
+
+    Fix: key state by row (V1) or slot (V2), never by ``id(params)``; store nothing in the parameters.
+    """
+
+    code, name = "LP210", "twins"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program(
+            "twins of different age",
+            [Arrive("a", 0), Step(2), Arrive("b", twin_of="a"), Step(3), Finish("a"), Step(2)],
+        )
+
+
+@register
+class LP211(LadderCheck):
+    """A preempted request resumes where it was.
+
+    It leaves and comes back later, at another row or slot, with its outputs; under async scheduling with a new
+    list object. It may do so at any length.
+
+    Why: state that started from zero at the Add, or that belonged to the old list, forgets what was generated.
+
+    Fix: derive state from the token lists that come with the Add (V1) or from the engine's token buffer (V2).
+    """
+
+    code, name = "LP211", "resume"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        for new_list in (False, True):
+            yield program(
+                "resumed at another row" + (" with a new list" if new_list else ""),
+                [Arrive("a", 0), Arrive("b", 1), Step(3), Preempt("a"), Step(), Arrive("c", 2), Step()],
+                [Resume("a", new_list), Step(4)],
+            )
+        yield program(
+            "preempted at every length",
+            Arrive("other", 1),
+            Arrive("a", 0),
+            *[[Step(), Preempt("a"), Step(), Resume("a", n % 2 == 0)] for n in range(8)],
+            Step(2),
+        )
+
+
+@register
+class LP212(LadderCheck):
+    """Partial prefills leave no trace.
+
+    With chunked prefill ``apply`` sees a row per chunk, whose token the engine throws away. Nothing marks it.
+
+    Why: state advanced per call of ``apply`` is ahead before the first token was generated.
+
+    Fix: make state a function of the output tokens; do not count calls.
+    """
+
+    code, name = "LP212", "partial-prefill"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program("two chunks", [Arrive("a", 0, 9, chunks=2), Arrive("b", 1), Step(6)])
+        yield program(
+            "among others", crowd(3), Step(), Arrive("x", 0, 9, chunks=3), Arrive("y", None, 9, chunks=1), Step(6)
+        )
+
+
+@register
+class LP213(LadderCheck):
+    """Steps without a change, and steps without tokens, change nothing.
+
+    ``update_state(None)`` (V1) and ``apply_staged_writes`` without additions (V2) are called all the time; on
+    some steps no ``apply`` follows.
+
+    Why: state advanced per ``update_state`` drifts from the tokens.
+
+    Fix: on None do nothing that depends on how often it is called.
+    """
+
+    code, name = "LP213", "idle-steps"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program("idle between steps", crowd(3), Step(), Idle(), Idle(), Step(2), Idle(), Step(2))
+        yield program("long stretch without changes", crowd(4), Step(10))
+
+
+@register
+class LP214(LadderCheck):
+    """Long outputs work.
+
+    Forty tokens and more, with departures on the way.
+
+    Why: a window, a cache or a counter of fixed size fails only late.
+
+    Fix: size buffers by ``max_model_len``, or grow them.
+    """
+
+    code, name = "LP214", "long-outputs"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program("forty tokens", crowd(3), Step(12), Finish("r0"), Step(14), Arrive("x", 3), Step(16))
+
+
+@register
+class LP219(LadderCheck):
+    """Everything at once.
+
+    Long random mixtures of arrivals, departures, preemptions, moves, swaps, partial prefills and idle steps.
+
+    Why: some defects need two hazards in a row.
+
+    Fix: the operations below are the smallest mixture that still fails; replay them by hand.
+    """
+
+    code, name = "LP219", "soak"
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        for n in range(3):
+            yield soak(subject.seed * 100 + n)
+        yield soak(subject.seed * 100 + 50, steps=25, max_num_seqs=48)
+
+
+@register
+class LP220(Check):
+    """Recorded engine traces replay cleanly.
+
+    The batch updates and rows of real vLLM runs, each with all, no, alternating and mixed requests using the
+    plugin.
+
+    Why: the generated programs are our idea of vLLM; the traces are vLLM.
+
+    Fix: the trace and step below name the update; docs/traces.md explains the format.
+    """
+
+    code, name = "LP220", "recorded-traces"
+    needs_action = True
+
+    def run(self, subject: Subject) -> str | None:
+        replay = replay_of(subject)
+        acted = False
+        names = traces.names(subject.host)
+        for trace_name in names:
+            trace = traces.load(trace_name)
+            for pattern in PATTERNS:
+                try:
+                    host = TraceHost(subject, trace, pattern)
+                    seen = list(host.run())
+                    acted |= replay.prepare(host.lives)
+                except PluginError as error:
+                    raise Failed(replace(raised(error), where={"trace": trace_name, "pattern": pattern})) from error
+                for observation in seen:
+                    mismatch = compare(observation, replay)
+                    if mismatch is not None:
+                        raise Failed(trace_finding(subject, trace_name, pattern, mismatch, self.sections()["fix"]))
+        if not acted:
+            raise Skipped("never active: the plugin changed no logit of any request")
+        return f"{len(names)} traces x {len(PATTERNS)} patterns"

@@ -1,0 +1,317 @@
+"""LP3: what ``apply`` may do to the logits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import torch
+
+from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.hosts import V1Host
+from lpkit_conformance.hosts.observe import PluginError, calling, checked
+from lpkit_conformance.programs import Arrive, Op, Step
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import Host, default_host, method_place, raised, replay_of
+
+Apply = Callable[[torch.Tensor], Any]
+
+
+def standing(subject: Subject, ops: list[Op], steps: int = 3) -> tuple[Host, torch.Tensor, Apply]:
+    """A host some steps into its run: its logits ``[rows, vocab]`` and a function that applies the plugin to any.
+
+    The function may be called as often as one likes; the engine's side does not move on.
+    """
+    host = default_host(subject, subject.max_num_seqs)
+    captured: list[Any] = []
+    original = host.processor.apply
+
+    def spy(logits: torch.Tensor, *rest: Any) -> Any:
+        captured[:] = [logits.clone(), rest]
+        return original(logits, *rest)
+
+    host.processor.apply = spy
+    for _ in host.run([*ops, Step(steps)]):
+        pass
+    if not captured:
+        raise Skipped("the engine never calls apply for these requests")
+    # The lists have grown by a token since; take it back, so that the call is the same one again.
+    if isinstance(host, V1Host):
+        for live in host.world.running.values():
+            if not live.chunks and live.request.output_token_ids:
+                live.request.output_token_ids.pop()
+    logits, rest = captured
+
+    def again(other: torch.Tensor) -> Any:
+        with torch.inference_mode(), calling("apply"):
+            return original(other, *rest)
+
+    return host, logits, again
+
+
+class ContractCheck(Check):
+    """Applies the plugin to chosen logits in the middle of a run."""
+
+    requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301")
+
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+        """Raise ``Failed`` if the rule is broken."""
+        raise NotImplementedError
+
+    def run(self, subject: Subject) -> str | None:
+        try:
+            _, logits, again = standing(subject, list(crowd(6)))
+            return self.judge(subject, logits, again)
+        except PluginError as error:
+            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+
+    def finding(self, subject: Subject, summary: str, expected: str, got: str, **where: str) -> Failed:
+        return Failed(
+            Finding(
+                summary,
+                where,
+                expected,
+                got,
+                fix=self.sections()["fix"],
+                place=method_place(subject.cls, "apply"),
+            )
+        )
+
+
+@register
+class LP301(Check):
+    """``apply`` returns the batch's logits.
+
+    A tensor of the shape, dtype and device it was given: the same one, or a new one.
+
+    Why: None, half precision or fewer rows fail the step, and with it the engine, for everybody.
+
+    Fix: end ``apply`` with ``return logits``.
+    """
+
+    code, name, requires = "LP301", "returns-logits", ("LP101",)
+
+    def run(self, subject: Subject) -> str | None:
+        try:
+            host = default_host(subject, subject.max_num_seqs)
+            for _ in host.run([*crowd(4), Step(3)]):
+                pass
+        except PluginError as error:
+            raise Failed(raised(error, fix=self.sections()["fix"] if error.method == "apply" else "")) from error
+        return None
+
+
+@register
+class LP302(Check):
+    """Rows of requests that did not ask come back bit for bit.
+
+    Also when other rows of the batch are edited.
+
+    Why: a multiplication by 1, an added 0 or a round trip through softmax changes other customers' results.
+
+    Fix: index the rows concerned; do not compute over the whole batch with neutral values.
+    """
+
+    code, name, needs_action = "LP302", "untouched-rows", True
+    requires = ("LP101", "LP301", "LP201")
+
+    def run(self, subject: Subject) -> str | None:
+        ops: list[Op] = [Arrive("a", 0), Arrive("b", None), Arrive("c", None), Arrive("d", 1), Arrive("e", None)]
+        replay = replay_of(subject)
+        try:
+            host = default_host(subject, subject.max_num_seqs)
+            seen = list(host.run([*ops, Step(4)]))
+            if not replay.prepare(host.world.requests):
+                raise Skipped("never active: the plugin changed no logit of any request")
+        except PluginError as error:
+            raise Failed(raised(error)) from error
+        judged = 0
+        for observation in seen:
+            for row, item in enumerate(observation.rows):
+                live = host.world.requests[item.request]
+                alone = replay.expected(item.request, item.position)
+                if live.variant is not None or item.discarded or alone is None:
+                    continue
+                before, after = observation.before[row], observation.after[row]
+                if not torch.equal(alone, before):
+                    continue  # the plugin acts on every request; that is its right
+                judged += 1
+                if not torch.equal(before, after):
+                    token = int((before != after).to(torch.int8).argmax())
+                    raise Failed(
+                        Finding(
+                            f"the row of {item.request}, which does not use the plugin, was changed",
+                            {"request": item.request, "row": str(row), "token id": str(token)},
+                            f"{float(before[token])!r}",
+                            f"{float(after[token])!r}",
+                            fix=self.sections()["fix"],
+                            place=method_place(subject.cls, "apply"),
+                        )
+                    )
+        if not judged:
+            raise Skipped("the plugin acts on every request")
+        return f"{judged} rows"
+
+
+@register
+class LP303(ContractCheck):
+    """``apply`` may be called twice.
+
+    Two calls for the same step give the same result.
+
+    Why: the engine applies processors to partial prefills, warm-up batches and split verifications, whose tokens
+    never come to be.
+
+    Fix: change no state in ``apply`` that changes the next result.
+    """
+
+    code, name = "LP303", "pure-apply"
+
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+        first = again(logits.clone()).clone()
+        for n in (2, 3):
+            other = again(logits.clone())
+            if not torch.equal(first, other):
+                row = int((first != other).any(1).to(torch.int8).argmax())
+                raise self.finding(
+                    subject, f"call {n} of apply gives another result", "the first call's", "another", row=str(row)
+                )
+        return None
+
+
+@register
+class LP304(ContractCheck):
+    """Logits need not be contiguous.
+
+    With a padded vocabulary vLLM hands over a view ``[:, :vocab]`` of a wider buffer.
+
+    Why: ``view(-1)`` raises, and flat indices computed from ``vocab_size`` hit the wrong tokens.
+
+    Fix: index rows and tokens separately; use ``reshape`` for reading only.
+    """
+
+    code, name = "LP304", "non-contiguous"
+
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+        wide = torch.full((logits.shape[0], logits.shape[1] + 64), 3.0, device=logits.device)
+        view = wide[:, : logits.shape[1]]
+        view.copy_(logits)
+        expected = again(logits.clone()).clone()
+        got = checked(again(view), logits)
+        if not torch.equal(expected, got):
+            row = int((expected != got).any(1).to(torch.int8).argmax())
+            raise self.finding(
+                subject, "a view of wider logits gives another result", "as for contiguous", "other", row=str(row)
+            )
+        if not bool((wide[:, logits.shape[1] :] == 3.0).all()):
+            raise self.finding(subject, "the padding behind the vocabulary was written to", "untouched", "changed")
+        return None
+
+
+@register
+class LP305(ContractCheck):
+    """Masked tokens stay masked.
+
+    A token at ``-inf`` was forbidden by a grammar or another processor.
+
+    Why: a finite value written over it lets the model break the grammar, and the request fails.
+
+    Fix: add to the logit instead of setting it, or write only where ``logits > -inf``.
+    """
+
+    code, name = "LP305", "keeps-masks"
+
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+        for masked in masks(subject, logits):
+            result = again(logits.masked_fill(masked, -math.inf))
+            revived = masked & (result > -math.inf)
+            if bool(revived.any()):
+                row, token = (int(i) for i in revived.nonzero()[0])
+                raise self.finding(
+                    subject,
+                    "a masked token was given a finite logit",
+                    "-inf",
+                    f"{float(result[row, token]):g}",
+                    row=str(row),
+                    token_id=str(token),
+                )
+        return None
+
+
+@register
+class LP306(ContractCheck):
+    """No NaN comes out.
+
+    Rows that are mostly masked, very large, very small or flat hold no NaN, and neither does the result.
+
+    Why: one NaN makes the sampler's choice undefined for the row.
+
+    Fix: mind ``inf - inf`` and ``0 * inf``; use ``torch.where`` on the masked elements.
+    """
+
+    code, name = "LP306", "no-nan"
+
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+        for label, rows in adversarial(logits).items():
+            result = again(rows.clone())
+            if bool(result.isnan().any()):
+                row, token = (int(i) for i in result.isnan().nonzero()[0])
+                raise self.finding(
+                    subject, f"NaN for {label} logits", "a number", "nan", row=str(row), token_id=str(token)
+                )
+        return None
+
+
+@register
+class LP307(ContractCheck):
+    """Something is left to sample.
+
+    A row with finite logits does not come back all ``-inf``.
+
+    Why: the sampler then picks token 0, or nonsense, without an error.
+
+    Fix: keep at least the best token.
+    """
+
+    code, name = "LP307", "leaves-a-token"
+
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+        result = again(logits.clone())
+        empty = (result == -math.inf).all(1)
+        if bool(empty.any()):
+            row = int(empty.to(torch.int8).argmax())
+            raise self.finding(subject, "every token of a row was masked", "a finite logit", "all -inf", row=str(row))
+        return None
+
+
+def masks(subject: Subject, logits: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Grammar-like masks ``[rows, vocab]``: a few, most, and the tokens that the case names."""
+    generator = torch.Generator().manual_seed(subject.seed)
+    draw = torch.rand(logits.shape, generator=generator).to(logits.device)
+    yield draw < 0.1
+    yield draw < 0.95
+    named = torch.zeros_like(logits, dtype=torch.bool)
+    named[:, [token for case in subject.cases for token in case.token_ids() if token < subject.vocab_size]] = True
+    yield named
+
+
+def adversarial(logits: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Rows that break careless arithmetic, by name."""
+    first = logits.argmax(1, keepdim=True)
+    one_hot = torch.full_like(logits, -math.inf).scatter(1, first, 1.0)
+    ties = logits.clone()
+    ties[:, : ties.shape[1] // 2] = logits.amax(1, keepdim=True)
+    sparse = torch.where(logits > logits.mean(1, keepdim=True) + 2.5, logits, -math.inf).scatter(1, first, 5.0)
+    return {
+        "ordinary": logits,
+        "tied": ties,
+        "flat": torch.zeros_like(logits),
+        "one-hot": one_hot,
+        "mostly masked": sparse,
+        "huge": logits * 1e30,
+        "tiny": logits * 1e-30,
+        "negative": logits - 1e4,
+    }

@@ -1,0 +1,173 @@
+"""LP5: what a processor reads of a request's past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lpkit.runtime import Request
+from lpkit.v1 import BatchUpdate
+
+from lpkit_conformance.check import Check, Failed, register
+from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.hosts import V1Host
+from lpkit_conformance.hosts import v1 as v1_host
+from lpkit_conformance.hosts.observe import Observation, PluginError
+from lpkit_conformance.hosts.world import Live
+from lpkit_conformance.programs import Arrive, Finish, Program, Step, program
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import default_host, method_place, raised, verify
+
+PLACEHOLDER = -1
+
+
+class LateTokens(V1Host):
+    """V1 under async scheduling: at ``update_state`` the newest token is a placeholder, at ``apply`` it is real."""
+
+    def _update(self) -> None:
+        held = {}
+        for live in self.world.running.values():
+            outputs = live.request.output_token_ids
+            if outputs:
+                held[live.id] = outputs[-1]
+                outputs[-1] = PLACEHOLDER
+        super()._update()
+        for request, token in held.items():
+            self.world.requests[request].request.output_token_ids[-1] = token
+
+
+@register
+class LP501(Check):
+    """The output list is live.
+
+    The list that came with the Add grows in place. Under async scheduling its newest entry is -1 during
+    ``update_state`` and real when ``apply`` runs.
+
+    Why: a copy made at the Add, or values read in ``update_state``, lag behind by one token.
+
+    Fix: keep the list itself, and read values in ``apply``.
+    """
+
+    code, name, hosts = "LP501", "live-outputs", ("v1",)
+    requires = ("LP101", "LP301", "LP201")
+    needs_action = True
+
+    def programs(self) -> Iterable[Program]:
+        yield program("tokens arrive late", crowd(4), Step(6), Finish("r0"), Step(3), Arrive("x", 2), Step(4))
+
+    def run(self, subject: Subject) -> str | None:
+        return verify(subject, self.programs(), self.sections()["fix"], LateTokens)
+
+
+@register
+class LP502(Check):
+    """The engine's token lists are left as they are.
+
+    Prompt and output lists belong to the engine.
+
+    Why: an appended or popped token changes what the engine believes was generated.
+
+    Fix: copy before you change.
+    """
+
+    code, name, hosts, requires = "LP502", "leaves-lists", ("v1",), ("LP101", "LP301")
+
+    def run(self, subject: Subject) -> str | None:
+        try:
+            host = default_host(subject, 8)
+            expected: dict[str, list[int]] = {}
+            for op in [*crowd(4), Step(), Step(), Step(), Finish("r0"), Step(), Step()]:
+                for _ in host.run((op,)):
+                    self._judge(subject, host.world.requests, expected)
+        except PluginError as error:
+            raise Failed(raised(error)) from error
+        return None
+
+    def _judge(self, subject: Subject, lives: dict[str, Live], expected: dict[str, list[int]]) -> None:
+        for live in lives.values():
+            outputs = live.request.output_token_ids
+            right = [subject.emit(live.id, live.variant, n) for n in range(len(outputs))]
+            prompt = subject.prompt(live.id, live.arrived.prompt_len, live.variant)
+            for label, got, want in (("output", outputs, right), ("prompt", live.request.prompt_token_ids, prompt)):
+                if got != want:
+                    raise Failed(
+                        Finding(
+                            f"the plugin changed the {label} token list of {live.id}",
+                            {"request": live.id},
+                            str(want)[:200],
+                            str(got)[:200],
+                            fix=self.sections()["fix"],
+                            place=method_place(subject.cls, "update_state"),
+                        )
+                    )
+
+
+@register
+class LP503(Check):
+    """A prompt may have no token ids.
+
+    With prompt embeddings ``prompt_token_ids`` is None.
+
+    Why: ``len(None)`` in ``update_state`` ends the engine for everybody.
+
+    Fix: treat None as unknown; leave such a request alone if you need its prompt.
+    """
+
+    code, name, hosts, requires, tier = "LP503", "prompt-none", ("v1",), ("LP101", "LP301"), "advice"
+
+    def run(self, subject: Subject) -> str | None:
+        request = Request("a", subject.params(0), None, prompt_len=5)
+        try:
+            processor = subject.create()
+            invariant = bool(processor.is_argmax_invariant())
+            v1_host.update(processor, BatchUpdate(1, [], [(0, request.params, None, request.output_token_ids)], []))
+            before = v1_host.stage_input(subject.rows([("a", 5)]), [request.params], invariant)
+            v1_host.apply(processor, before, invariant, [request.params])
+        except PluginError as error:
+            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        return None
+
+
+@register
+class LP504(Check):
+    """State is a function of the requests in the batch.
+
+    The rows of a running batch, put into a new instance by additions only, give the same logits.
+
+    Why: what depends on the way a batch came about differs between the workers of a parallel engine, and is lost
+    on preemption.
+
+    Fix: derive state from parameters and tokens; do not keep what the Add cannot restore.
+    """
+
+    code, name, hosts = "LP504", "fresh-batch", ("v1",)
+    requires = ("LP101", "LP301", "LP211")
+
+    def run(self, subject: Subject) -> str | None:
+        from lpkit_conformance.oracle import first_difference, fresh_batch
+
+        try:
+            host = default_host(subject, 8)
+            assert isinstance(host, V1Host)
+            ops = [*crowd(5), Step(3), Finish("r0"), Step(2), Arrive("x", 3), Finish("r2"), Arrive("y", None), Step(3)]
+            for seen in host.run(ops):
+                lives = [host.world.requests[row.request] for row in seen.rows]
+                self._judge(subject, seen, first_difference(seen.before, fresh_batch(subject, lives, seen), seen.after))
+        except PluginError as error:
+            raise Failed(raised(error)) from error
+        return None
+
+    def _judge(self, subject: Subject, seen: Observation, found: tuple[int, int, float, float, str] | None) -> None:
+        if found is None or seen.rows[found[0]].discarded:
+            return
+        row, token, expected, got, _ = found
+        raise Failed(
+            Finding(
+                f"request {seen.rows[row].request} gets other logits than in a new instance with the same batch",
+                {"row": str(row), "step": str(seen.step), "token id": str(token)},
+                f"{expected:g}",
+                f"{got:g}",
+                fix=self.sections()["fix"],
+                place=method_place(subject.cls, "update_state"),
+            )
+        )

@@ -1,0 +1,164 @@
+"""LP6: the same requests give the same logits, on every rank and for as long as the server runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from lpkit_conformance.check import Check, Failed, register
+from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.hosts.observe import Observation, PluginError
+from lpkit_conformance.programs import Arrive, Finish, Op, Step
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import default_host, method_place, raised
+
+CHURN = 160
+"""Requests that come and go before the first and again before the second look at the state."""
+
+
+def _observe(subject: Subject, ops: list[Op]) -> list[Observation]:
+    return list(default_host(subject, subject.max_num_seqs).run(ops))
+
+
+@register
+class LP601(Check):
+    """Two instances agree.
+
+    Each tensor-parallel rank samples with an instance of its own.
+
+    Why: an unseeded random number, a clock, or the order of a set makes ranks choose different tokens, and the
+    engine hangs or talks nonsense.
+
+    Fix: seed from the request; derive randomness from (seed, position); sort sets before using their order.
+    """
+
+    code, name, requires = "LP601", "two-instances-agree", ("LP101", "LP301")
+
+    def run(self, subject: Subject) -> str | None:
+        ops: list[Op] = [*crowd(5), Step(4), Finish("r1"), Step(2)]
+        try:
+            first = _observe(subject, ops)
+            torch.manual_seed(random.randrange(2**31))
+            second = _observe(subject, ops)
+        except PluginError as error:
+            raise Failed(raised(error)) from error
+        for one, other in zip(first, second, strict=True):
+            if not torch.equal(one.after, other.after):
+                row = int((one.after != other.after).any(1).to(torch.int8).argmax())
+                raise Failed(
+                    Finding(
+                        "two instances give different logits for the same requests",
+                        {"row": str(row), "step": str(one.step)},
+                        "equal logits",
+                        "different logits",
+                        fix=self.sections()["fix"],
+                        place=method_place(subject.cls, "apply"),
+                    )
+                )
+        return None
+
+
+@register
+class LP602(Check):
+    """The global random state is left alone.
+
+    Neither torch's, nor numpy's, nor Python's generator advances.
+
+    Why: the engine draws its samples from the same generator; a seeded request no longer repeats.
+
+    Fix: use a ``torch.Generator`` of your own, seeded from the request.
+    """
+
+    code, name, requires = "LP602", "leaves-global-rng", ("LP101", "LP301")
+
+    def run(self, subject: Subject) -> str | None:
+        def state() -> tuple[Any, ...]:
+            return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
+
+        before = state()
+        try:
+            _observe(subject, [*crowd(4), Step(3)])
+        except PluginError as error:
+            raise Failed(raised(error)) from error
+        changed = [
+            name for name, old, new in zip(("torch", "random", "numpy"), before, state(), strict=True) if old != new
+        ]
+        if changed:
+            raise Failed(
+                Finding(
+                    f"the plugin drew from the global generator of {' and '.join(changed)}",
+                    expected="the state of before",
+                    got="another state",
+                    fix=self.sections()["fix"],
+                    place=method_place(subject.cls, "apply"),
+                )
+            )
+        return None
+
+
+@register
+class LP603(Check):
+    """State does not grow with the number of requests served.
+
+    After hundreds of requests have come and gone, an instance holds as much as after the first hundred.
+
+    Why: a server runs for weeks.
+
+    Fix: forget a request when its row is removed or replaced (V1), or its slot is given away (V2).
+    """
+
+    code, name, requires = "LP603", "no-growth", ("LP101", "LP301")
+
+    def run(self, subject: Subject) -> str | None:
+        try:
+            host = default_host(subject, 4)
+            sizes = []
+            for block in range(3):
+                for i in range(block * CHURN, (block + 1) * CHURN, 2):
+                    ops = [Arrive(f"r{i}", i % 4), Arrive(f"r{i + 1}", 0), Step(), Finish(f"r{i}"), Finish(f"r{i + 1}")]
+                    for _ in host.run(ops):
+                        pass
+                sizes.append(held(host.processor))
+        except PluginError as error:
+            raise Failed(raised(error)) from error
+        # The first block warms caches up; a leak goes on at the same pace.
+        if min(sizes[1] - sizes[0], sizes[2] - sizes[1]) >= CHURN // 2:
+            raise Failed(
+                Finding(
+                    "the instance keeps something of every request that ever came",
+                    {"objects held": " -> ".join(map(str, sizes)), "requests": f"{CHURN} between two looks"},
+                    "no growth",
+                    f"{(sizes[2] - sizes[1]) / CHURN:.1f} objects per request",
+                    fix=self.sections()["fix"],
+                    place=method_place(subject.cls, "update_state" if subject.host == "v1" else "add_request"),
+                )
+            )
+        return None
+
+
+def held(processor: Any) -> int:
+    """Objects in the containers that an instance reaches through its attributes and its class's."""
+    seen: set[int] = set()
+    count = 0
+    stack: list[Any] = [vars(processor) if hasattr(processor, "__dict__") else {}]
+    stack.extend(value for value in vars(type(processor)).values() if isinstance(value, dict | list | set))
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, Mapping):
+            count += len(item)
+            stack.extend(item.values())
+            stack.extend(key for key in item if isinstance(key, tuple))
+        elif isinstance(item, list | tuple | set | frozenset):
+            count += len(item)
+            stack.extend(item)
+        elif type(item).__module__.split(".")[0] in (type(processor).__module__.split(".")[0], "lpkit"):
+            stack.append(getattr(item, "__dict__", {}))
+    return count

@@ -1,0 +1,132 @@
+"""LP7: what a step costs. Advice: the suite counts operations, it does not time them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.checks.lp3_contract import standing
+from lpkit_conformance.hosts.observe import PluginError
+from lpkit_conformance.programs import Arrive, Op
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import method_place, raised
+
+SYNCS = frozenset({"_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "_unique2", "unique_dim"})
+"""Operations that make the host wait for the device."""
+
+
+class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what reaches the dispatcher, by operation name."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.counts[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def operations(subject: Subject, requests: int, variant: int | None = 0) -> Counter[str]:
+    """Operations of one ``apply`` with that many requests."""
+    ops: list[Op] = [Arrive(f"r{i}", None if variant is None else i % 4) for i in range(requests)]
+    _, logits, again = standing(subject, ops)
+    with CountOperations() as counter:
+        again(logits)
+    found: Counter[str] = counter.counts
+    return found
+
+
+class CostCheck(Check):
+    requires = ("LP101", "LP301")
+    tier = "advice"
+
+    def measure(self, subject: Subject) -> str | None:
+        raise NotImplementedError
+
+    def run(self, subject: Subject) -> str | None:
+        try:
+            return self.measure(subject)
+        except PluginError as error:
+            raise Failed(raised(error)) from error
+
+    def advise(self, subject: Subject, summary: str, expected: str, got: str) -> Failed:
+        place = method_place(subject.cls, "apply")
+        return Failed(Finding(summary, {}, expected, got, fix=self.sections()["fix"], place=place))
+
+
+@register
+class LP701(CostCheck):
+    """The number of operations does not depend on the batch size.
+
+    ``apply`` dispatches as many tensor operations for eight requests as for two.
+
+    Why: a Python loop over rows launches kernels one by one; at 256 requests the GPU waits for the host.
+
+    Fix: gather per-row values into a tensor and compute on all rows at once.
+    """
+
+    code, name = "LP701", "no-per-row-operations"
+
+    def measure(self, subject: Subject) -> str | None:
+        few, many = (sum(operations(subject, n).values()) for n in (2, 8))
+        slope = (many - few) / 6
+        if slope >= 1:
+            raise self.advise(
+                subject,
+                "apply launches operations for each row",
+                "the same number for 2 and for 8 rows",
+                f"{few} and {many}",
+            )
+        return f"{many} operations"
+
+
+@register
+class LP702(CostCheck):
+    """A batch that does not use the plugin costs nothing.
+
+    ``apply`` returns the tensor it was given, after no tensor operation.
+
+    Why: every installed plugin is in the path of every request of the server.
+
+    Fix: return ``logits`` at once when no row is yours; on V2 return False from ``add_request``.
+    """
+
+    code, name = "LP702", "idle-is-free"
+
+    def measure(self, subject: Subject) -> str | None:
+        try:
+            count = sum(operations(subject, 4, None).values())
+        except Skipped:
+            return "apply is not even called"
+        if count:
+            raise self.advise(
+                subject, "apply works for requests that do not use it", "0 operations", f"{count} operations"
+            )
+        return None
+
+
+@register
+class LP703(CostCheck):
+    """``apply`` does not wait for the device.
+
+    No ``.item()``, ``.tolist()``, ``nonzero()`` or boolean indexing.
+
+    Why: each makes the host wait until the GPU has caught up, in every step.
+
+    Fix: keep lengths and flags on the host, and use ``torch.where`` or index tensors of known size.
+    """
+
+    code, name = "LP703", "no-host-syncs"
+
+    def measure(self, subject: Subject) -> str | None:
+        counts = operations(subject, 4)
+        syncs = {name: counts[name] for name in SYNCS if counts[name]}
+        if syncs:
+            got = ", ".join(f"{name} x{n}" for name, n in sorted(syncs.items()))
+            raise self.advise(subject, "apply makes the host wait for the device", "no such operation", got)
+        return None

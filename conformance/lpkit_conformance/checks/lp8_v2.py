@@ -1,0 +1,211 @@
+"""LP8: what is special about V2's rows and slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+import torch
+from lpkit.runtime import Request, V2Row, make_context
+
+from lpkit_conformance.cases import make_params
+from lpkit_conformance.check import Check, Failed, register
+from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.hosts import v2
+from lpkit_conformance.hosts.observe import PluginError, calling
+from lpkit_conformance.hosts.v2 import Manner, V2Host
+from lpkit_conformance.programs import Arrive, Finish, Preempt, Program, Resume, Speculate, Step, program, soak
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import raised, verify
+
+
+class HostileCheck(Check):
+    """A few programs on a host that is unpleasant in one way."""
+
+    hosts = ("v2",)
+    requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201")
+    needs_action = True
+    manner: ClassVar[Manner]
+
+    def programs(self, subject: Subject) -> Iterable[Program]:
+        yield program(
+            "comings and goings",
+            crowd(5),
+            Step(3),
+            [Finish("r0"), Preempt("r1"), Arrive("x", 2)],
+            Step(2),
+            [Resume("r1"), Arrive("y", None, 6, chunks=2)],
+            Step(4),
+        )
+
+    def run(self, subject: Subject) -> str | None:
+        def host(subject: Subject, max_num_seqs: int) -> V2Host:
+            return V2Host(subject, max_num_seqs, self.manner)
+
+        return verify(subject, self.programs(subject), self.sections()["fix"], host)
+
+
+@register
+class LP801(HostileCheck):
+    """Slots are reused, with any combination of arguments.
+
+    A slot is given away again as soon as it is free, and nobody says that it was freed.
+
+    Why: what ``add_request`` does not overwrite belongs to the last occupant, also when it returns False.
+
+    Fix: write every per-slot value in ``add_request``, before any early return.
+    """
+
+    code, name = "LP801", "slot-reuse"
+    manner = Manner()
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        variants = [*range(len(subject.cases)), None]
+        pairs = [(old, new) for old in variants for new in variants]
+        yield program(
+            "each after each",
+            Arrive("other", 0),
+            *[
+                [Arrive(f"a{i}", old), Step(), Finish(f"a{i}"), Arrive(f"b{i}", new), Step(), Finish(f"b{i}")]
+                for i, (old, new) in enumerate(pairs)
+            ],
+        )
+
+
+@register
+class LP802(HostileCheck):
+    """``prompt_len.gpu`` and ``prefill_len.gpu`` are read when used.
+
+    The engine rebinds them at every flush; the tensor of an earlier step is overwritten.
+
+    Why: a reference kept from the constructor shows other requests' lengths, now and then.
+
+    Fix: write ``self.req_states.prompt_len.gpu[...]`` in ``apply``; keep ``req_states``, not its tensors.
+    """
+
+    code, name = "LP802", "rebound-buffers"
+    manner = Manner(poison=True)
+
+
+@register
+class LP803(HostileCheck):
+    """A step may come in several calls.
+
+    Large verifications are split; each ``apply`` then has a part of the batch.
+
+    Why: rows counted on from the last call, or state advanced once per call, belong to the wrong request.
+
+    Fix: use ``ctx.expanded_idx_mapping`` of this call and nothing else.
+    """
+
+    code, name = "LP803", "split-applies"
+    manner = Manner(split=3)
+
+
+@register
+class LP804(HostileCheck):
+    """Draft tokens have rows of their own.
+
+    Under speculative decoding a request has one row per draft; a row sees the drafts before it, in
+    ``ctx.input_ids``. Rejected drafts, and placeholders of -1, are thrown away.
+
+    Why: one row per request is an assumption; so is that ``total_len`` is what a row sees.
+
+    Fix: a row's history is ``ctx.pos + 1`` tokens: committed ones, then the inputs of the request's rows above it.
+    """
+
+    code, name = "LP804", "draft-rows"
+    manner = Manner()
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program("two drafts, one right", crowd(4), Step(), *[Speculate(2, 1) for _ in range(4)], Step())
+        yield program("three drafts, all right", crowd(4), Step(), *[Speculate(3, 3) for _ in range(3)], Step())
+        yield program("all wrong", crowd(3), Step(), Speculate(2, 0), Speculate(1, 0), Step())
+        yield program(
+            "with a prefill beside",
+            crowd(3),
+            Step(),
+            Arrive("x", 1, 8, chunks=2),
+            *[Speculate(2, 2) for _ in range(4)],
+        )
+
+
+@register
+class LP805(HostileCheck):
+    """The row mapping may be int32.
+
+    vLLM's runner sends int64, its own tests int32.
+
+    Why: ``torch.gather`` and index assignment accept one of them only.
+
+    Fix: ``mapping = ctx.expanded_idx_mapping.long()``.
+    """
+
+    code, name = "LP805", "int32-mapping"
+    manner = Manner(mapping=torch.int32)
+
+
+@register
+class LP806(HostileCheck):
+    """The host bounds may be padded.
+
+    Under full CUDA graphs ``seq_lens_upper_bound_np`` has zeros behind the batch's requests.
+
+    Why: a length taken from it for ``len(batch)`` is too large.
+
+    Fix: cut it to ``len(ctx.idx_mapping_np)``.
+    """
+
+    code, name = "LP806", "padded-bounds"
+    manner = Manner(padding=3)
+
+
+@register
+class LP807(Check):
+    """Warm-up works.
+
+    Before the first request vLLM sends dummy ones: no ``extra_args``, prompt length 0, logits of zeros.
+
+    Why: an exception here keeps the engine from starting.
+
+    Fix: decline requests without your arguments, and let lengths be 0.
+    """
+
+    code, name, hosts, requires = "LP807", "warm-up", ("v2",), ("LP101",)
+
+    def run(self, subject: Subject) -> str | None:
+        slots = subject.slots(4)
+        try:
+            with calling("__init__"):
+                processor = subject.create_v2(slots, 4)
+            for name in ("a", "b"):
+                slot = slots.add(Request(name, make_params({}), [0]))
+                slots.prompt_len.np[slot] = slots.prefill_len.np[slot] = 0
+                v2.enter(processor, slot, make_params({}))
+            slots.flush()
+            v2.flush(processor)
+            rows = [V2Row(slots.slot(name), 0, 0) for name in ("a", "b")]
+            v2.apply(processor, torch.zeros(2, subject.vocab_size, device=subject.device), make_context(rows))
+        except PluginError as error:
+            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        return None
+
+
+@register
+class LP808(HostileCheck):
+    """Everything at once, on V2.
+
+    Long random mixtures with drafts, split calls, rebound buffers and padded bounds.
+
+    Why: some defects need two hazards in a row.
+
+    Fix: the operations below are the smallest mixture that still fails; replay them by hand.
+    """
+
+    code, name = "LP808", "hostile-soak"
+    requires = ("LP101", "LP301", "LP201", "LP802", "LP803", "LP804", "LP806")
+    manner = Manner(poison=True, split=2, padding=1)
+
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        for n in range(2):
+            yield soak(subject.seed * 100 + n, drafts=True)

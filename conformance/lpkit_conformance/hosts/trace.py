@@ -1,0 +1,150 @@
+"""Replays recorded traces: the engine's own batch updates and rows, with the plugin's cases as the requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from lpkit.runtime import V2Row, make_context
+from lpkit.v1 import BatchUpdate, MoveDirectionality
+
+from lpkit_conformance.hosts import v1, v2
+from lpkit_conformance.hosts.observe import Observation, SeenRow, calling
+from lpkit_conformance.hosts.world import Live, make_live
+from lpkit_conformance.programs import Arrive
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.traces import Apply, Trace, Update
+
+PATTERNS: dict[str, Callable[[int], int | None]] = {
+    "all": lambda i: i % 4,
+    "none": lambda i: None,
+    "alternating": lambda i: None if i % 2 else (i // 2) % 4,
+    "mixed": lambda i: None if i * 7 % 5 < 2 else i % 4,
+}
+"""Which requests of a trace use the plugin, and with which variant of the case."""
+
+_MOVES = {"->": MoveDirectionality.UNIDIRECTIONAL, "<->": MoveDirectionality.SWAP}
+
+
+class TraceHost:
+    """Drives one instance through a trace.
+
+    Lengths, rows and timing are the trace's; the tokens are the subject's, so that a case which needs certain
+    tokens gets them.
+
+    Args:
+        subject: the plugin; its host must be the trace's runner.
+        trace: what to replay.
+        pattern: a key of :data:`PATTERNS`.
+    """
+
+    def __init__(self, subject: Subject, trace: Trace, pattern: str) -> None:
+        self.subject = subject
+        self.trace = trace
+        assign = PATTERNS[pattern]
+        self.lives: dict[str, Live] = {
+            request: make_live(subject, Arrive(request, assign(i), item.prompt_len))
+            for i, (request, item) in enumerate(trace.requests.items())
+        }
+
+    def run(self) -> Iterator[Observation]:
+        """Every ``apply`` of the trace."""
+        yield from self._v1() if self.trace.runner == "v1" else self._v2()
+
+    def _commit(self, request: str, count: int) -> list[int]:
+        live = self.lives[request]
+        n = len(live.request.output_token_ids)
+        tokens = [self.subject.emit(request, live.variant, n + i) for i in range(count)]
+        live.request.output_token_ids.extend(tokens)
+        return tokens
+
+    # -- V1 --------------------------------------------------------------------------------------------------
+
+    def _v1(self) -> Iterator[Observation]:
+        with calling("__init__"):
+            processor = self.subject.create(self.trace.max_num_seqs)
+        with calling("is_argmax_invariant"):
+            invariant = bool(processor.is_argmax_invariant())
+        for step in self.trace.v1_steps:
+            for request, length in step.lists.items():
+                del self.lives[request].request.output_token_ids[length:]
+            v1.update(processor, self._batch_update(step.update) if step.update else None)
+            if step.applied:
+                lives = [self.lives[request] for request in step.rows]
+                params = [live.request.params for live in lives]
+                raw = self.subject.rows([(live.id, live.request.total_len) for live in lives])
+                before = v1.stage_input(raw, params, invariant)
+                after = v1.apply(processor, before, invariant, params)
+                rows = tuple(
+                    SeenRow(
+                        live.id,
+                        live.request.total_len,
+                        live.id in step.discarded or (invariant and v1.is_greedy(live.request.params)),
+                    )
+                    for live in lives
+                )
+                yield Observation(step.step, rows, before, after)
+            for request, tokens in step.tokens.items():
+                self._commit(request, len(tokens))
+
+    def _batch_update(self, update: Update) -> BatchUpdate:
+        added = []
+        for item in update.added:
+            request = self.lives[item.request].request
+            if item.fresh:
+                request.output_token_ids = list(request.output_token_ids)
+            added.append((item.row, request.params, request.prompt_token_ids, request.output_token_ids))
+        moved = [(move.source, move.target, _MOVES[move.kind]) for move in update.moved]
+        return BatchUpdate(update.batch_size, list(update.removed), added, moved)
+
+    # -- V2 --------------------------------------------------------------------------------------------------
+
+    def _v2(self) -> Iterator[Observation]:
+        slots = self.subject.slots(self.trace.max_num_seqs, poison=True)
+        with calling("__init__"):
+            processor = self.subject.create_v2(slots, self.trace.max_num_seqs)
+        needs: dict[str, bool] = {}
+        for step in self.trace.v2_steps:
+            for request in step.freed:
+                slots.free(request)
+            for item in step.added:
+                live = self.lives[item.request]
+                slot = slots.add(live.request)
+                needs[item.request] = v2.enter(processor, slot, live.request.params)
+            if step.added:
+                slots.flush()
+            if step.flush:
+                v2.flush(processor)
+            for call in step.applies:
+                lives = [self.lives[request] for request in call.rows]
+                seen = tuple(
+                    SeenRow(live.id, pos + 1 + self._shift(live), live.id in call.discarded)
+                    for live, pos in zip(lives, call.pos, strict=True)
+                )
+                before = after = self.subject.rows([(row.request, row.position) for row in seen])
+                if any(needs[live.id] or v2.opens_gate(live.request.params) for live in lives):
+                    rows = [
+                        V2Row(
+                            slots.slot(live.id),
+                            row.position - 1,
+                            self._input(live, row.position - 1),
+                            local,
+                        )
+                        for live, row, local in zip(lives, seen, call.local, strict=True)
+                    ]
+                    ctx = make_context(rows, self.subject.device, bounds=self._bounds(call))
+                    after = v2.apply(processor, before, ctx)
+                yield Observation(step.step, seen, before, after)
+            for request, tokens in step.tokens.items():
+                slots.commit(slots.slot(request), self._commit(request, len(tokens)))
+
+    def _shift(self, live: Live) -> int:
+        """How much longer the prompt is than the recorded one: a case may bring a prompt of its own."""
+        return live.request.prompt_len - self.trace.requests[live.id].prompt_len
+
+    @staticmethod
+    def _input(live: Live, position: int) -> int:
+        return live.request.token_at(position) if position < live.request.total_len else -1
+
+    def _bounds(self, call: Apply) -> list[int]:
+        pairs = zip(call.requests, call.bounds, strict=False)
+        return [bound + self._shift(self.lives[request]) for request, bound in pairs]

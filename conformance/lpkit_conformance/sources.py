@@ -1,0 +1,137 @@
+"""Finds and parses the source of a module as the import system would, without importing anything.
+
+``importlib.util.find_spec("pkg.mod")`` imports ``pkg``; this looks along ``sys.path`` by hand instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ModuleFile:
+    """Where a module comes from.
+
+    Attributes:
+        file: its source; None for a namespace package and for what cannot be read as source.
+        folders: where its submodules are; empty if it is no package.
+        opaque: why there is no source ("compiled"), or "".
+    """
+
+    file: Path | None
+    folders: tuple[Path, ...] = ()
+    opaque: str = ""
+
+
+class SourceError(Exception):
+    """A source file exists but cannot be parsed."""
+
+
+class Sources:
+    """The modules importable along ``path`` (``sys.path`` by default; folders of ``path`` have ``.pth`` files read)."""
+
+    def __init__(self, path: Sequence[str] | None = None) -> None:
+        if path is None:
+            self._folders = tuple(Path(entry or ".") for entry in sys.path)
+        else:
+            self._folders = tuple(_with_pth(path))
+        self._found: dict[str, ModuleFile | None] = {}
+        self._trees: dict[Path, ast.Module] = {}
+
+    def find(self, module: str) -> ModuleFile | None:
+        """The module's file, or None if there is no such module."""
+        if module not in self._found:
+            parent, _, name = module.rpartition(".")
+            if parent:
+                package = self.find(parent)
+                self._found[module] = _find_in(package.folders, name) if package else None
+            else:
+                self._found[module] = _find_in(self._folders, name) or self._editable(name)
+        return self._found[module]
+
+    def parse(self, file: Path) -> ast.Module:
+        """The syntax tree of a source file.
+
+        Raises:
+            SourceError: it cannot be read or is no Python.
+        """
+        if file not in self._trees:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a plugin's invalid escapes are no concern of ours
+                    self._trees[file] = ast.parse(file.read_bytes(), str(file))
+            except SyntaxError as error:
+                raise SourceError(f"{file}:{error.lineno or 0}: SyntaxError: {error.msg}") from error
+            except (OSError, ValueError, RecursionError, MemoryError) as error:
+                raise SourceError(f"{file}: {type(error).__name__}: {error}") from error
+        return self._trees[file]
+
+    def _editable(self, name: str) -> ModuleFile | None:
+        """setuptools' editable installs map packages to folders in a generated finder module."""
+        for folder in self._folders:
+            for finder in _listing(folder, "__editable___*_finder.py"):
+                place = _mapping(finder).get(name)
+                if place is not None:
+                    path = Path(place)
+                    return _find_in((path.parent,), path.name) or _find_in((path.parent,), path.stem)
+        return None
+
+
+def _listing(folder: Path, pattern: str) -> tuple[Path, ...]:
+    return tuple(sorted(folder.glob(pattern))) if folder.is_dir() else ()
+
+
+def _mapping(finder: Path) -> dict[str, str]:
+    try:
+        for node in ast.parse(finder.read_bytes()).body:
+            if isinstance(node, ast.AnnAssign):
+                named: list[ast.expr] = [node.target]
+            elif isinstance(node, ast.Assign):
+                named = node.targets
+            else:
+                continue
+            if node.value is not None and any(isinstance(n, ast.Name) and n.id == "MAPPING" for n in named):
+                return {str(key): str(place) for key, place in ast.literal_eval(node.value).items()}
+    except (OSError, SyntaxError, ValueError, AttributeError):
+        pass  # another tool's file of that name
+    return {}
+
+
+def _with_pth(path: Sequence[str]) -> Iterator[Path]:
+    for entry in path:
+        folder = Path(entry or ".")
+        yield folder
+        for pth in _listing(folder, "*.pth"):
+            try:
+                lines = pth.read_text("utf-8", "replace").splitlines()
+            except OSError:
+                continue
+            for line in lines:
+                if line.strip() and not line.startswith(("#", "import ", "import\t")):
+                    yield folder / line.strip()
+
+
+def _find_in(folders: Sequence[Path], name: str) -> ModuleFile | None:
+    """What ``FileFinder`` finds, in its order: a package, an extension, a source file, bytecode, a namespace."""
+    portions = []
+    for folder in folders:
+        package = folder / name
+        if (package / "__init__.py").is_file():
+            return ModuleFile(package / "__init__.py", (package,))
+        for suffix in EXTENSION_SUFFIXES:
+            if (folder / f"{name}{suffix}").is_file() or (package / f"__init__{suffix}").is_file():
+                return ModuleFile(None, (package,), "compiled")
+        if (folder / f"{name}.py").is_file():
+            return ModuleFile(folder / f"{name}.py")
+        for suffix in BYTECODE_SUFFIXES:
+            if (folder / f"{name}{suffix}").is_file() or (package / f"__init__{suffix}").is_file():
+                return ModuleFile(None, (package,), "compiled")
+        if package.is_dir():
+            portions.append(package)
+    return ModuleFile(None, tuple(portions)) if portions else None

@@ -1,0 +1,199 @@
+"""Runs programs on a subject and turns the first departure from the oracle into a finding."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lpkit_conformance.check import Failed, Skipped
+from lpkit_conformance.hosts import Observation, PluginError, V1Host, V2Host
+from lpkit_conformance.oracle import Mismatch, Replay, compare
+from lpkit_conformance.programs import Op, Program
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject import Subject
+
+SHRINK_SECONDS = 4.0
+
+Host = V1Host | V2Host
+MakeHost = Callable[[Subject, int], Host]
+
+CAUSES = {
+    "lost": (
+        "the plugin left the row of a request that uses it alone: its state was dropped, or stayed at the row the "
+        "request had before"
+    ),
+    "stale": "the plugin edited a row whose request does not ask for it: an earlier occupant's state is still there",
+    "wrong": (
+        "the plugin edited the row with other arguments or another history: state of another request, or state that "
+        "counts calls instead of tokens"
+    ),
+}
+
+
+def default_host(subject: Subject, max_num_seqs: int) -> Host:
+    return V1Host(subject, max_num_seqs) if subject.host == "v1" else V2Host(subject, max_num_seqs)
+
+
+def verify(
+    subject: Subject, programs: Iterable[Program], fix: str = "", make_host: MakeHost = default_host
+) -> str | None:
+    """Hold every program against the replay of its requests.
+
+    Raises:
+        Failed: with the shrunk program, on the first row that differs or when the plugin raises.
+        Skipped: if the plugin never changed a logit.
+    """
+    replay = replay_of(subject)
+    acted = False
+    rows = 0
+    for program in programs:
+        mismatch, lives_acted, judged = _run(subject, program, replay, make_host)
+        acted |= lives_acted
+        rows += judged
+        if mismatch is not None:
+            raise Failed(_finding(subject, program, mismatch, replay, make_host, fix))
+    if not acted:
+        raise Skipped("never active: the plugin changed no logit of any request")
+    return f"{rows} rows"
+
+
+def replay_of(subject: Subject) -> Replay:
+    """The subject's replay, shared by all checks that use it."""
+    if subject.replay is None:
+        subject.replay = Replay(subject)
+    found = subject.replay
+    assert isinstance(found, Replay)
+    return found
+
+
+def _run(
+    subject: Subject, program: Program, replay: Replay, make_host: MakeHost
+) -> tuple[Mismatch | PluginError | None, bool, int]:
+    seen: list[Observation] = []
+    try:
+        host = make_host(subject, program.max_num_seqs)
+        seen.extend(host.run(program.ops))
+        acted = replay.prepare(host.world.requests)
+    except PluginError as error:
+        return error, False, 0
+    judged = 0
+    for observation in seen:
+        judged += sum(not row.discarded for row in observation.rows)
+        mismatch = compare(observation, replay)
+        if mismatch is not None:
+            return mismatch, acted, judged
+    return None, acted, judged
+
+
+def _finding(
+    subject: Subject,
+    program: Program,
+    mismatch: Mismatch | PluginError,
+    replay: Replay,
+    make_host: MakeHost,
+    fix: str,
+) -> Finding:
+    def fails(ops: Sequence[Op]) -> Mismatch | PluginError | None:
+        smaller = Program(program.name, tuple(ops), program.max_num_seqs)
+        found = _run(subject, smaller, replay, make_host)[0]
+        return found if type(found) is type(mismatch) else None
+
+    ops, mismatch = shrink(list(program.ops), mismatch, fails)
+    operations = collapse(ops)
+    if isinstance(mismatch, PluginError):
+        return raised(mismatch, operations, fix)
+    return departure(subject, mismatch, {"program": program.name}, operations, fix)
+
+
+def trace_finding(subject: Subject, trace: str, pattern: str, mismatch: Mismatch, fix: str) -> Finding:
+    """A finding for a row of a recorded trace."""
+    return departure(subject, mismatch, {"trace": trace, "pattern": pattern}, (), fix)
+
+
+def departure(
+    subject: Subject, mismatch: Mismatch, source: dict[str, str], operations: tuple[str, ...], fix: str
+) -> Finding:
+    """A finding for a row that is not what its request gets alone."""
+    method = "update_state" if subject.host == "v1" else "add_request"
+    return Finding(
+        summary=f"request {mismatch.request} got other logits in the batch than alone",
+        where={
+            "request": mismatch.request,
+            "row": str(mismatch.row),
+            "step": str(mismatch.step),
+            "tokens so far": str(mismatch.position),
+            "token id": str(mismatch.token),
+            **source,
+        },
+        expected=f"{mismatch.expected:g}",
+        got=f"{mismatch.got:g}",
+        operations=operations,
+        cause=CAUSES[mismatch.kind],
+        fix=fix,
+        place=method_place(subject.cls, method),
+    )
+
+
+def raised(error: PluginError, operations: tuple[str, ...] = (), fix: str = "") -> Finding:
+    """A finding for a plugin that raised or returned nonsense."""
+    return Finding(
+        summary=f"{error.method} {error.summary}",
+        where={"method": error.method},
+        expected="the engine goes on: an exception here ends it for every request",
+        got=error.summary,
+        operations=operations,
+        cause="an unexpected argument, a state that is missing, or a row that is gone",
+        fix=fix or "check what the method assumes about rows and arguments",
+        place=error.place,
+    )
+
+
+def method_place(cls: Any, name: str) -> str:
+    """``file:line`` of a method, as far as Python knows it."""
+    try:
+        method = inspect.unwrap(getattr(cls, name))
+        path = Path(inspect.getsourcefile(method) or "")
+        # A method of a base class of the SDK or of vLLM is not where an author should look.
+        if {"lpkit", "vllm"} & set(path.parts):
+            method, path = cls, Path(inspect.getsourcefile(cls) or "")
+        return f"{path}:{inspect.getsourcelines(method)[1]}"
+    except (AttributeError, OSError, TypeError):
+        return ""
+
+
+def shrink(
+    ops: list[Op], outcome: Any, fails: Callable[[Sequence[Op]], Any], seconds: float = SHRINK_SECONDS
+) -> tuple[list[Op], Any]:
+    """Delta debugging: drop operations while the failure stays, largest pieces first."""
+    deadline = time.monotonic() + seconds
+    size = max(len(ops) // 2, 1)
+    while True:
+        start = 0
+        shrunk = False
+        while start < len(ops) and time.monotonic() < deadline:
+            candidate = ops[:start] + ops[start + size :]
+            found = fails(candidate) if candidate else None
+            if found is not None:
+                ops, outcome, shrunk = candidate, found, True
+            else:
+                start += size
+        if time.monotonic() >= deadline or (size == 1 and not shrunk):
+            return ops, outcome
+        if not shrunk:
+            size = max(size // 2, 1)
+
+
+def collapse(ops: Sequence[Op]) -> tuple[str, ...]:
+    """One line per operation; runs of the same text are counted."""
+    lines: list[str] = []
+    counts: list[int] = []
+    for op in ops:
+        if lines and lines[-1] == str(op):
+            counts[-1] += 1
+        else:
+            lines.append(str(op))
+            counts.append(1)
+    return tuple(f"{line} ({n} times)" if n > 1 else line for line, n in zip(lines, counts, strict=True))
