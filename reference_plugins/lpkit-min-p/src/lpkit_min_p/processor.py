@@ -1,0 +1,39 @@
+"""Min-p sampling: a token stays if it is at least so many times as likely as the likeliest one (arXiv 2407.01082).
+
+The probabilities never need to be computed: ``p_i >= threshold * p_max`` says of the logits, which the engine divides
+by the temperature, that ``x_i >= x_max + temperature * ln(threshold)``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import lpkit
+import torch
+
+
+class MinP(lpkit.LogitsProcessor):
+    """Mask tokens less likely than `min_p_threshold` times the likeliest one."""
+
+    stage = "sampling"  # what is sampled from; the likeliest token always stays, so greedy requests need none of it
+    history = "none"
+
+    class Params(lpkit.Params, prefix="min_p_"):
+        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+
+        threshold: float = lpkit.Field(ge=0.0, le=1.0)  # no default: a request that does not give it is left alone
+
+    log_threshold = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        threshold: float = request.params.threshold
+        if threshold == 0.0:
+            return False  # everything stays
+        self.log_threshold[request.slot] = math.log(threshold)
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        # How much of the division by the temperature is still to come differs between vLLM's runners.
+        log_threshold = rows.temperature * self.log_threshold[rows].unsqueeze(1)  # [n, 1]
+        lowest = logits.amax(dim=-1, keepdim=True) + log_threshold
+        return logits.masked_fill_(logits < lowest, -math.inf)

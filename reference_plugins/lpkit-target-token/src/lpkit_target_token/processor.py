@@ -1,0 +1,38 @@
+"""Forces one token: every other one is masked. The "hello world" of logits processors.
+
+Useful for tests of an engine (the output is known beforehand), and as the smallest complete example.
+"""
+
+from __future__ import annotations
+
+import math
+
+import lpkit
+import torch
+
+
+class TargetToken(lpkit.LogitsProcessor):
+    """Leave a request nothing but its `target_token`."""
+
+    stage = "logits"  # greedy requests too
+    history = "none"
+
+    # The prefix is the whole key: `target_tokens` is refused as a mistake, `target_length` is some other plugin's.
+    class Params(lpkit.Params, prefix="target_token"):
+        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+
+        token: lpkit.TokenId = lpkit.Field(alias="target_token")  # 0 is a token like any other
+
+    target = lpkit.column(torch.int64)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.target[request.slot] = request.params.token
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        ids = self.target[rows].unsqueeze(1)  # [n, 1]
+        others = torch.arange(logits.shape[1], device=logits.device) != ids  # [n, vocab]
+        # A target that a grammar has masked stays masked, and then so does the rest of the row's choice: better a
+        # token that the grammar allows than none at all.
+        allowed = logits.gather(1, ids) > -math.inf  # [n, 1]
+        return logits.masked_fill_(others & allowed, -math.inf)
