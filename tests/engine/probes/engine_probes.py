@@ -1,0 +1,109 @@
+"""Processors that write down what the engine does to them. Imported in the engine's process only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.v1.sample.logits_processor import LogitsProcessor as V1Base
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2Base
+
+EVENTS: list[Any] = []
+
+
+def _refuse(params: Any) -> None:
+    if (params.extra_args or {}).get("refuse"):
+        raise ValueError("the probe refuses this request")
+
+
+class V1Probe(V1Base):
+    invariant = False
+
+    @classmethod
+    def validate_params(cls, sampling_params: Any) -> None:
+        _refuse(sampling_params)
+
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
+        EVENTS.append("init")
+
+    def is_argmax_invariant(self) -> bool:
+        EVENTS.append("invariant?")
+        return self.invariant
+
+    def update_state(self, batch_update: Any) -> None:
+        if batch_update is None:
+            EVENTS.append(("update", None))
+            return
+        added = [(row, list(prompt), list(output)) for row, _, prompt, output in batch_update.added]
+        EVENTS.append(("update", batch_update.batch_size, list(batch_update.removed), added))
+
+    def apply(self, logits: Any) -> Any:
+        EVENTS.append(("apply", tuple(logits.shape)))
+        return logits
+
+
+class V1InvariantProbe(V1Probe):
+    invariant = True
+
+
+class V2Probe(V2Base):
+    @classmethod
+    def validate_params(cls, sampling_params: Any) -> None:
+        _refuse(sampling_params)
+
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        EVENTS.append("init")
+        self.states = req_states
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        EVENTS.append(("add", req_idx))
+        return bool((sampling_params.extra_args or {}).get("probe"))
+
+    def apply_staged_writes(self) -> None:
+        EVENTS.append(("flush", self.states.prompt_len.gpu.data_ptr()))
+
+    def apply(self, logits: Any, ctx: Any) -> Any:
+        dtypes = {
+            name: str(getattr(ctx, name).dtype)
+            for name in ("expanded_idx_mapping", "idx_mapping", "expanded_local_pos", "input_ids", "pos")
+        }
+        EVENTS.append(("apply", tuple(logits.shape), dtypes))
+        return logits
+
+
+class Both(V1Base, V2Base):
+    """One class for both runners, as vLLM's loaders accept it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        EVENTS.append(("init", len(arguments)))
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        pass
+
+    def apply(self, logits: Any, ctx: Any = None) -> Any:
+        EVENTS.append("apply")
+        return logits
+
+
+def take_events(engine: Any) -> list[Any]:
+    """What was written down since the last call."""
+    events = EVENTS.copy()
+    EVENTS.clear()
+    return events
+
+
+def abort_and_send_again(engine: Any, ask: Any) -> list[Any]:
+    """Abort a running request and send one with the same id before the next step; the events of that step."""
+    engine.submit(ask)
+    engine.step()
+    engine.step()
+    take_events(engine)
+    engine.abort([ask.request_id])
+    engine.submit(ask)
+    engine.step()
+    events = take_events(engine)
+    while engine.busy:
+        engine.step()
+    return events

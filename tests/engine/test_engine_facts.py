@@ -1,0 +1,168 @@
+"""What the real engine does that one would not guess: our hosts and documents rely on each of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from lpkit_conformance.recording.engine import Ask, EngineSettings
+from lpkit_conformance.recording.process import ClassRef, EngineProcess, RemoteError
+
+pytestmark = pytest.mark.engine
+
+CLASSES = {
+    "v1": "vllm.v1.worker.cpu_model_runner.CPUModelRunner",
+    "v2": "vllm.v1.worker.cpu.model_runner.CPUModelRunner",
+}
+GREEDY = {"max_tokens": 4, "temperature": 0.0}
+
+
+@pytest.fixture(scope="module")
+def v1(engines) -> EngineProcess:
+    return engines("v1", ["engine_probes:V1Probe"])
+
+
+@pytest.fixture(scope="module")
+def v2(engines) -> EngineProcess:
+    return engines("v2", [ClassRef("engine_probes:V2Probe")])
+
+
+def _events(engine: EngineProcess) -> list[Any]:
+    return engine.inspect("engine_probes:take_events")
+
+
+def _named(events: list[Any], kind: str) -> list[Any]:
+    return [event for event in events if event[0] == kind]
+
+
+# Both runners
+
+
+def test_each_engine_runs_the_runner_it_was_asked_for(v1: EngineProcess, v2: EngineProcess) -> None:
+    for name, engine in (("v1", v1), ("v2", v2)):
+        assert (engine.info["runner"], engine.info["runner_class"]) == (name, CLASSES[name])
+        assert engine.info["version"].startswith("0.32.")
+
+
+def test_raw_rows_decide_greedy_tokens_and_agree_between_the_runners(v1: EngineProcess, v2: EngineProcess) -> None:
+    asks = [Ask(f"g{n}", tuple(range(10, 13 + n)), {**GREEDY, "max_tokens": 6}, at=n, logits=True) for n in range(4)]
+    ours, theirs = v1.generate(asks), v2.generate(asks)
+    for name, answer in ours.items():
+        assert answer.rows.shape == (6, 512)
+        assert np.isfinite(answer.rows).all()
+        assert answer.rows.argmax(-1).tolist() == answer.token_ids == theirs[name].token_ids
+        np.testing.assert_allclose(answer.rows, theirs[name].rows, atol=1e-4)
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_a_request_that_validate_params_refuses_leaves_the_others_alone(request, runner: str) -> None:
+    engine: EngineProcess = request.getfixturevalue(runner)
+    answers = engine.generate(
+        [Ask("good", (1, 2), GREEDY), Ask("bad", (1, 2), {**GREEDY, "extra_args": {"refuse": True}})]
+    )
+    assert len(answers["good"].token_ids) == 4
+    assert "the probe refuses this request" in (answers["bad"].error or "")
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_a_class_that_is_installed_and_passed_twice_runs_three_times(engines, installed, runner: str) -> None:
+    folder = installed("both-runners", both="engine_probes:Both")
+    both = "engine_probes:Both"
+    engine = engines(runner, [both, ClassRef(both)], sys_path=[folder])
+    assert _events(engine) == [("init", 3 if runner == "v1" else 2)] * 3
+    engine.generate([Ask("a", (1, 2), {"max_tokens": 1, "temperature": 0.0})])
+    assert _events(engine) == ["apply"] * 3
+    engine.close()
+
+
+# V1
+
+
+def test_v1_tells_processors_about_steps_without_changes_and_about_the_end(v1: EngineProcess) -> None:
+    _events(v1)
+    v1.generate([Ask("a", (7, 8, 9), GREEDY)])
+    assert _events(v1) == [
+        ("update", 1, [], [(0, [7, 8, 9], [])]),
+        ("apply", (1, 512)),
+        ("update", None),
+        ("apply", (1, 512)),
+        ("update", None),
+        ("apply", (1, 512)),
+        ("update", None),
+        ("apply", (1, 512)),
+        ("update", 0, [0], []),  # no token is scheduled in this step, so no apply follows
+    ]
+
+
+def test_v1_sees_a_reused_request_id_as_a_replacement(v1: EngineProcess) -> None:
+    ask = Ask("twice", (3, 4), {"max_tokens": 6, "temperature": 0.0})
+    update = _named(v1.inspect("engine_probes:abort_and_send_again", ask), "update")[0]
+    assert update == ("update", 1, [], [(0, [3, 4], [])])
+
+
+def test_v1_samples_partial_prefills_with_an_empty_output_list(v1: EngineProcess) -> None:
+    v1.restart(EngineSettings("v1", max_num_batched_tokens=32), ["engine_probes:V1Probe"])
+    _events(v1)
+    answer = v1.generate([Ask("long", tuple(range(70)), {"max_tokens": 1, "temperature": 0.0})])["long"]
+    assert len(answer.token_ids) == 1
+    assert len(_named(_events(v1), "apply")) == 3
+
+
+def test_v1_skips_invariant_processors_only_when_every_request_is_greedy(v1: EngineProcess) -> None:
+    v1.restart(EngineSettings("v1"), ["engine_probes:V1InvariantProbe"])
+    assert _events(v1) == ["init", "invariant?"]
+    v1.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2), GREEDY)])
+    assert not _named(_events(v1), "apply")
+    v1.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2), {**GREEDY, "temperature": 1.0})])
+    assert _named(_events(v1), "apply") == [("apply", (2, 512))] * 4
+
+
+def test_v1_dies_on_a_cpu_when_a_seeded_request_is_partially_prefilled(v1: EngineProcess) -> None:
+    """The engine rewinds the request's generator, which a CPU generator cannot: no workload of ours has seeds."""
+    v1.restart(EngineSettings("v1", max_num_batched_tokens=32))
+    seeded = {"max_tokens": 1, "temperature": 1.0, "seed": 1}
+    with pytest.raises(RemoteError, match="does not use offset"):
+        v1.generate([Ask("long", tuple(range(70)), seeded)])
+    v1.restart(EngineSettings("v1"), ["engine_probes:V1Probe"])
+    assert len(v1.generate([Ask("a", (1, 2), GREEDY)])["a"].token_ids) == 4
+
+
+# V2
+
+
+def test_v2_flushes_every_step_and_frees_without_a_word(v2: EngineProcess) -> None:
+    _events(v2)
+    v2.generate([Ask("a", (7, 8, 9), {**GREEDY, "extra_args": {"probe": 1}})])
+    kinds = [event[0] for event in _events(v2)]
+    assert kinds == ["add", *["flush", "apply"] * 4, "flush"]
+
+
+def test_v2_rebinds_device_lengths_when_requests_enter(v2: EngineProcess) -> None:
+    _events(v2)
+    v2.generate([Ask(f"a{n}", (7, 8, 9), GREEDY, at=n) for n in range(4)])
+    pointers = {pointer for kind, pointer, *_ in _named(_events(v2), "flush")}
+    assert len(pointers) > 1
+
+
+def test_v2_skips_apply_when_nobody_needs_it_else_covers_declined_rows(v2: EngineProcess) -> None:
+    _events(v2)
+    v2.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2), GREEDY)])
+    assert not _named(_events(v2), "apply")
+    v2.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2), {**GREEDY, "temperature": 0.7})])
+    assert [event[1] for event in _named(_events(v2), "apply")] == [(2, 512)] * 4
+    v2.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2), {**GREEDY, "temperature": 1.0})])
+    assert not _named(_events(v2), "apply")
+
+
+def test_v2_context_types(v2: EngineProcess) -> None:
+    _events(v2)
+    v2.generate([Ask("a", (1, 2), {**GREEDY, "extra_args": {"probe": 1}})])
+    dtypes = _named(_events(v2), "apply")[0][2]
+    assert dtypes == {
+        "expanded_idx_mapping": "torch.int64",
+        "idx_mapping": "torch.int64",
+        "expanded_local_pos": "torch.int32",
+        "input_ids": "torch.int32",
+        "pos": "torch.int64",
+    }

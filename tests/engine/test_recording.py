@@ -1,0 +1,81 @@
+"""Recording again gives the traces that ship: the same events from the same engine class, whatever was sampled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lpkit_conformance import traces
+from lpkit_conformance.recording.process import Worker
+from lpkit_conformance.recording.record import record, record_to
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def v1() -> Iterator[Worker]:
+    with Worker("v1") as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def v2() -> Iterator[Worker]:
+    with Worker("v2") as worker:
+        yield worker
+
+
+def _same(recorded: Path) -> dict[str, Any]:
+    """Compare piece by piece, so that a difference is shown at its step."""
+    again, shipped = traces.load(recorded), traces.load(recorded.stem)
+    new, old = traces.structure(again), traces.structure(shipped)
+    for index, (ours, theirs) in enumerate(zip(new.pop("steps"), old.pop("steps"), strict=False)):
+        assert ours == theirs, f"step {index}"
+    assert len(again.steps) == len(shipped.steps)
+    assert new == old
+    return new
+
+
+@pytest.mark.parametrize("name", ["v1_churn", "v1_preempt", "v1_swaps"])
+def test_a_v1_workload_records_as_shipped(v1: Worker, tmp_path: Path, name: str) -> None:
+    done = v1.call(record_to, name, str(tmp_path / f"{name}.jsonl"))
+    _same(tmp_path / f"{name}.jsonl")
+    if name != "v1_swaps":
+        assert done["runner_class"] == "vllm.v1.worker.cpu_model_runner.CPUModelRunner"
+
+
+@pytest.mark.parametrize("name", ["v2_churn", "v2_preempt"])
+def test_a_v2_workload_records_as_shipped(v2: Worker, tmp_path: Path, name: str) -> None:
+    done = v2.call(record_to, name, str(tmp_path / f"{name}.jsonl"))
+    _same(tmp_path / f"{name}.jsonl")
+    assert done["runner_class"] == "vllm.v1.worker.cpu.model_runner.CPUModelRunner"
+
+
+def test_recording_twice_gives_the_same_tokens_and_verbatim_ids_renumber_to_the_shipped_form(v1: Worker) -> None:
+    verbatim = v1.call(record, "v1_steady", True)
+    remapped = v1.call(record, "v1_steady")
+    assert verbatim.token_ids == "verbatim"
+    assert remapped.token_ids == "remapped"
+    known: dict[int, int] = {}
+    for one, other in zip(verbatim.v1_steps, remapped.v1_steps, strict=True):
+        for name, ids in one.tokens.items():
+            for token, number in zip(ids, other.tokens[name], strict=True):
+                assert known.setdefault(token, number) == number
+    assert len(set(known.values())) == len(known) > 100
+
+
+def test_the_command_records_into_a_folder(tmp_path: Path) -> None:
+    program = "import typer; from lpkit_cli import record; app = typer.Typer(); record.register(app); app()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "v1_swaps", "-o", str(tmp_path / "new")],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(str(tmp_path / "new" / "v1_swaps.jsonl"))
+    _same(tmp_path / "new" / "v1_swaps.jsonl")
