@@ -238,7 +238,7 @@ class Deducer:
                     owner = self._bound(nested, name, body.names[name])
                 else:
                     owner = Opaque(f"{owner.node.name}.{name} is inherited or made at run time")
-            elif isinstance(owner, _Known):
+            elif isinstance(owner, _Known) and owner.interfaces:
                 owner = Opaque(f".{name} of a class outside the plugin")
             elif isinstance(owner, _NoClass):
                 owner = Opaque(f".{name} of {owner.what}")
@@ -249,7 +249,9 @@ class Deducer:
         if name in KNOWN.get(module, ()):
             return _Known(KNOWN[module][name])
         submodule = f"{module}.{name}"
-        if any(known == submodule or known.startswith(f"{submodule}.") for known in KNOWN):
+        if submodule == _MADE_PORTABLE or any(
+            known == submodule or known.startswith(f"{submodule}.") for known in KNOWN
+        ):
             return _Module(submodule)
         if module == _MADE_PORTABLE:
             return _Known(BOTH, makes_classes=True)
@@ -260,7 +262,9 @@ class Deducer:
         scope = self._scope(module)
         if not isinstance(scope, Scope):
             return scope
-        found = self._name(scope, name)
+        # "from . import sub" in a package's own __init__ means the submodule.
+        own = scope.names.get(name) == FromImport(module, name)
+        found = _Missing(f"{module} has no {name!r}") if own else self._name(scope, name)
         if isinstance(found, _Missing) and self._sources.find(submodule) is not None:
             return _Module(submodule)
         return found

@@ -6,11 +6,13 @@ to ``FOLDER/answers`` before and after each plugin, so that the parent knows whi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +22,7 @@ from lpkit_conformance.inventory import Inventory, Plugin, judge
 
 TIME_LIMIT: Final = 120.0
 """Seconds per plugin; importing vLLM itself takes five to twenty."""
+POLL: Final = 0.1
 
 Answer = dict[str, Any]
 
@@ -71,13 +74,13 @@ def _wait(folder: Path, limit: float) -> str:
             env=environment,
         )
         try:
-            while True:
-                size = answers.stat().st_size
-                try:
-                    return _ending(child.wait(timeout=limit), log)
-                except subprocess.TimeoutExpired:
-                    if answers.stat().st_size == size:  # no plugin was finished meanwhile
-                        return f"importing it took longer than {limit:g} s"
+            size, deadline = 0, time.monotonic() + limit
+            while time.monotonic() < deadline:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return _ending(child.wait(timeout=POLL), log)
+                if answers.stat().st_size != size:  # it went on: the next plugin has the full time again
+                    size, deadline = answers.stat().st_size, time.monotonic() + limit
+            return f"importing it took longer than {limit:g} s"
         finally:
             child.kill()
             child.wait()

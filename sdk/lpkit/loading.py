@@ -33,6 +33,7 @@ from lpkit._imports import (
     LoadError,
     MissingAttributeError,
     WrongInterfaceError,
+    describe,
 )
 
 GROUP: Final = "vllm.logits_processors"
@@ -301,7 +302,7 @@ def _checked(obj: Any, runner: Runner | None, label: str) -> type[Any]:
         WrongInterfaceError: it is not.
     """
     if not isinstance(obj, type):
-        what, remedy = _imports.describe(obj), "vLLM constructs the processor itself, so name a class"
+        what, remedy = describe(obj), "vLLM constructs the processor itself, so name a class"
         if interfaces_of(type(obj)):
             remedy = f"Name its class: {_name(type(obj))}"
         raise WrongInterfaceError(f"{label} is {what}, not a class", remedy)
@@ -351,6 +352,7 @@ __all__ = [
     "Target",
     "WrongInterfaceError",
     "build",
+    "describe",
     "installed",
     "interfaces_of",
     "load_all",

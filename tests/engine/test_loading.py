@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from lpkit import loading
+from lpkit_conformance.deduce import KNOWN
+from lpkit_conformance.inventory import take_inventory
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
 
@@ -55,6 +58,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def install(site: Path, entry_points: str) -> None:
+    info = site / "engine_dist-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: engine-dist\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{loading.GROUP}]\n{entry_points}\n")
+
+
 def outcome(load: Callable[[], list[Any]]) -> Any:
     try:
         return load()
@@ -87,13 +97,51 @@ def test_what_is_passed_loads_or_fails_alike(site: Path, specs: list[str], runne
 @pytest.mark.parametrize("runner", ["v1", "v2"])
 @pytest.mark.parametrize("target", ["Both", "OnlyV1", "OnlyV2", "Neither", "function", "Missing", "Outer.Inner"])
 def test_what_is_installed_loads_or_fails_alike(site: Path, target: str, runner: loading.Runner) -> None:
-    info = site / "engine_dist-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: engine-dist\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{loading.GROUP}]\nzz = engine_plugin:Both\nit = engine_plugin:{target}\n")
+    install(site, f"zz = engine_plugin:Both\nit = engine_plugin:{target}")
     specs = ["engine_plugin:Both"]
     ours = outcome(lambda: loading.load_all(specs, runner))
     assert ours == outcome(lambda: vllms_loader(runner)(specs))
+
+
+def starts(runner: str) -> bool:
+    """Whether vLLM's own loader takes what is installed, and its constructor call goes through."""
+    arguments = (None, None, False) if runner == "v1" else (None, None)
+    try:
+        for cls in vllms_loader(runner)([]):
+            cls(*arguments)
+    except Exception:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+@pytest.mark.parametrize("target", ["Both", "OnlyV1", "OnlyV2", "Missing", "Outer.Inner", "Neither", "function"])
+def test_the_inventory_predicts_whether_vllm_starts(site: Path, target: str, runner: Literal["v1", "v2"]) -> None:
+    install(site, f"it = engine_plugin:{target}")
+    predicted = take_inventory().starts(runner)
+    # V1 takes what is no class, or looks like none of its own, without a look: that prediction is "not known".
+    if predicted is None:
+        assert (runner, target) in {("v1", "Neither"), ("v1", "function")}
+    else:
+        assert predicted == starts(runner)
+
+
+def test_the_table_of_known_bases_matches_vllm() -> None:
+    for module, names in KNOWN.items():
+        if module.startswith("vllm"):
+            for name, interfaces in names.items():
+                found = getattr(importlib.import_module(module), name)
+                assert loading.interfaces_of(found) == interfaces, f"{module}.{name}"
+
+
+def test_the_installed_engine_and_its_runner_are_recognised() -> None:
+    from vllm.triton_utils import HAS_TRITON  # type: ignore[import-not-found]
+
+    engine = take_inventory().engine
+    assert engine is not None
+    assert engine.version == importlib.import_module("vllm").__version__
+    if "VLLM_USE_V2_MODEL_RUNNER" not in os.environ:
+        assert engine.runner == ("v2" if HAS_TRITON else "v1")
 
 
 def test_the_group_is_vllms() -> None:
