@@ -15,7 +15,8 @@ How to test a plugin on the real engine (see ``lpkit_conformance.recording`` for
 Three ways to load: an entry point (``installed`` below, or any folder with a dist-info, in ``sys_path``), an FQCN
 (``"module:Class"``), a class object (``ClassRef("module:Class")``). Settings go in ``EngineSettings(runner, ...)``:
 ``logprobs_mode="processed_logits"`` shows rows after all processors; ``max_num_batched_tokens=32`` gives chunked
-prefill; ``num_gpu_blocks_override=9, block_size=32, max_model_len=96`` gives preemption. An engine costs about 10 s,
+prefill; ``num_gpu_blocks_override=9, block_size=32, max_model_len=96`` gives preemption. Never give a
+request a ``seed`` together with chunked prefill: that kills a V1 engine on a CPU. An engine costs about 10 s,
 ``engine.restart(...)`` in the same process about 4 s: share them.
 """
 

@@ -303,6 +303,10 @@ class TinyEngine:
         gc.collect()
         with contextlib.suppress(Exception):
             importlib.import_module("vllm.distributed.parallel_state").cleanup_dist_env_and_memory()
+        self.remove_model()
+
+    def remove_model(self) -> None:
+        """Delete the model's folder; a running engine does not need it any more."""
         self._folder.cleanup()
 
     def __enter__(self) -> TinyEngine:

@@ -104,7 +104,7 @@ class Worker:
         self._process.join()
 
     def close(self) -> None:
-        """End the child; it shuts down its engine first."""
+        """End the child, and the engine with it; a second call does nothing."""
         self._connection.close()
         self._process.join(20)
         if self._process.is_alive():
@@ -190,7 +190,10 @@ def _serve(connection: Connection, sys_path: list[str], env: dict[str, str], log
             reply = (False, (type(error).__name__, str(error), traceback.format_exc()))
             data = pickle.dumps(reply)
         connection.send_bytes(data)
-    _stop()
+    # The process ends with everything in it; an orderly shut-down would take seconds.
+    if _engine is not None:
+        _engine.remove_model()
+    os._exit(0)
 
 
 def _stop() -> None:
