@@ -115,23 +115,23 @@ def take_inventory(path: Sequence[str] | None = None) -> Inventory:
     deducer = Deducer(sources)
     plugins: list[Plugin] = []
     engine = None
-    for dist in _distributions(path):
-        name = _field(dist, "Name")
-        if "vllm" in name.lower() and _provides_vllm(dist, name):
-            engine = engine or _engine(name, _field(dist, "Version"), sources)
+    for name, dist in _distributions(path):
+        if "vllm" in name and _provides_vllm(dist, name):
+            engine = engine or _engine(_field(dist, "Name"), _field(dist, "Version"), sources)
         plugins.extend(_plugins(dist, deducer))
     return Inventory(tuple(plugins), engine)
 
 
-def _distributions(path: Sequence[str] | None) -> Iterator[Distribution]:
-    """One per name, the first along the path: a wheel beside an editable install must not count twice."""
+def _distributions(path: Sequence[str] | None) -> Iterator[tuple[str, Distribution]]:
+    """One per normalised name, the first along the path: a wheel beside an editable install counts once."""
     seen = set()
     for dist in distributions() if path is None else distributions(path=list(path)):
-        # importlib.metadata.entry_points() tells them apart by this private name, so a missing Name is no problem.
-        name = getattr(dist, "_normalized_name", None) or _field(dist, "Name").lower()
+        # The private name by which importlib.metadata.entry_points() tells them apart: it comes from the folder's
+        # name, and parsing a hundred METADATA files would take most of this command's time.
+        name = str(getattr(dist, "_normalized_name", None) or _field(dist, "Name").lower())
         if name not in seen:
             seen.add(name)
-            yield dist
+            yield name, dist
 
 
 def _field(dist: Distribution, key: str) -> str:
@@ -206,7 +206,7 @@ def _text(dist: Distribution, file: str) -> str:
 
 
 def _provides_vllm(dist: Distribution, name: str) -> bool:
-    if name.lower() == "vllm" or "vllm" in _text(dist, "top_level.txt").split():
+    if name == "vllm" or "vllm" in _text(dist, "top_level.txt").split():
         return True
     return "\nvllm/__init__.py," in f"\n{_text(dist, 'RECORD')}"
 

@@ -7,6 +7,7 @@ to ``FOLDER/answers`` before and after each plugin, so that the parent knows whi
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -95,6 +96,8 @@ def _ending(code: int, log: Path) -> str:
 def _rejudged(plugin: Plugin, answer: Answer) -> Plugin:
     if not answer:
         return plugin
+    if "skipped" in answer:
+        return replace(plugin, note="; ".join(filter(None, (plugin.note.partition("; try")[0], answer["skipped"]))))
     if "interfaces" in answer:
         found = Deduction(frozenset(answer["interfaces"]), complete=True, problem=answer["problem"])
     else:
@@ -122,6 +125,9 @@ def _child(folder: Path) -> None:
             try:
                 obj: Any = loading.load_entry_point(EntryPoint(name, value, loading.GROUP))
             except loading.LoadError as error:
+                if _lacks_vllm(error):
+                    say(index=index, skipped="not imported: it needs vLLM, which is not installed here")
+                    continue
                 # Its cause says the same without the plugin's name, which stands in the row.
                 say(index=index, problem=str(error.__cause__ or error))
                 continue
@@ -131,6 +137,16 @@ def _child(folder: Path) -> None:
             elif not loading.interfaces_of(obj):
                 problem = f"{value} derives from neither of vLLM's interfaces"
             say(index=index, problem=problem, interfaces=sorted(loading.interfaces_of(obj)))
+
+
+def _lacks_vllm(error: BaseException) -> bool:
+    """Whether the import failed because there is no vLLM here, which says nothing about a machine that has it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ModuleNotFoundError) and (cause.name or "").partition(".")[0] == "vllm":
+            return importlib.util.find_spec("vllm") is None
+        cause = cause.__cause__
+    return False
 
 
 if __name__ == "__main__":

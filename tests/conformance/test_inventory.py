@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -396,6 +397,14 @@ class TestLoading:
         assert "not a class" in rows["f"].problem
         assert {row.source for row in rows.values()} == {"import"}
         assert [rows[name].starts_v2 for name in "abcdefg"] == [False] * 7
+
+    @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
+    def test_a_plugin_that_needs_an_absent_vllm_keeps_what_its_source_says(self, site: Site) -> None:
+        site.write("raw.py", f"{VLLM_V2}\nclass P(LogitsProcessor): ...")
+        site.dist("d", entry_points="a = raw:P")
+        row = self.load(site)["a"]
+        assert (row.interface, row.starts_v2, row.problem, row.source) == ("v2", True, "", "source")
+        assert "vLLM, which is not installed here" in row.note
 
     def test_a_plugin_that_hangs_is_a_row(self, site: Site) -> None:
         site.write("hang.py", "import time\ntime.sleep(600)")

