@@ -1,0 +1,41 @@
+"""What the plugin tests want to know about an engine. Imported in the engine's process only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def watch(engine: Any) -> None:
+    """Count preemptions and partial prefills from here on."""
+    scheduler = engine.llm.llm_engine.engine_core.engine_core.scheduler
+    engine.seen = {"preemptions": 0, "partial prefills": 0}
+    preempt, schedule = scheduler._preempt_request, scheduler.schedule
+
+    def preempting(*arguments: Any, **options: Any) -> Any:
+        engine.seen["preemptions"] += 1
+        return preempt(*arguments, **options)
+
+    def scheduling(*arguments: Any, **options: Any) -> Any:
+        output = schedule(*arguments, **options)
+        for request in scheduler.running:
+            # Counters are ahead of the step that was just planned.
+            if output.num_scheduled_tokens.get(request.request_id) and request.num_computed_tokens < request.num_tokens:
+                engine.seen["partial prefills"] += 1
+        return output
+
+    scheduler._preempt_request, scheduler.schedule = preempting, scheduling
+
+
+def seen(engine: Any) -> dict[str, int]:
+    found: dict[str, int] = engine.seen
+    return found
+
+
+def processors(engine: Any) -> list[str]:
+    """The names of the processors that the engine constructed beside its own, in its order."""
+    runner = engine.model_runner
+    if engine.runner == "v1":
+        found = list(runner.input_batch.logitsprocs.all)
+    else:
+        found = list(runner.sampler.logits_processors)
+    return [type(item).__name__ for item in found if not type(item).__module__.startswith("vllm.")]
