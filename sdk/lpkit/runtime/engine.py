@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ class Engine(ABC):
         seed: of the model and of the requests that have none of their own.
         vocab_padding: columns behind the vocabulary, which make the logits non-contiguous as a model's padded
             vocabulary does.
+        async_scheduling: what the configuration says; see ``V1AsyncEngine``.
 
     Attributes:
         requests: the unfinished requests by id, preempted ones included.
@@ -45,6 +46,7 @@ class Engine(ABC):
         device: str | torch.device = "auto",
         seed: int = 0,
         vocab_padding: int = 0,
+        async_scheduling: bool = False,
     ) -> None:
         if source is None:
             source = LogitsSource(vocab_size, seed, pick_device(device))
@@ -60,6 +62,7 @@ class Engine(ABC):
             vocab_size=self.vocab_size,
             max_model_len=max_model_len,
             device=self.device,
+            async_scheduling=async_scheduling,
         )
         self.requests: dict[str, Request] = {}
         # Requests that want to take part, in order of arrival or resumption, and what the next step must hear of.
@@ -124,6 +127,7 @@ class Engine(ABC):
         partial: Collection[str] | Mapping[str, int] = (),
         idle: bool = False,
         force: Mapping[str, int] | None = None,
+        discard: Collection[str] = (),
     ) -> StepResult:
         """One scheduler step.
 
@@ -134,6 +138,7 @@ class Engine(ABC):
             partial: without a plan, the requests that feed less: a number each, or 1 for all.
             idle: tell processors of arrivals and departures, but run no forward pass.
             force: tokens to commit instead of the sampled ones.
+            discard: complete requests whose token is thrown away all the same.
 
         Raises:
             ValueError: if the plan names an unknown request or an impossible number of tokens.
@@ -145,14 +150,16 @@ class Engine(ABC):
             if not 1 <= count <= self.requests[request_id].remaining:
                 raise ValueError(f"request {request_id!r} cannot feed {count} tokens")
         with torch.inference_mode():
-            return self._step(plan, idle, force or {})
+            return self._step(plan, idle, force or {}, frozenset(discard))
 
     @abstractmethod
     def swap(self, first: int, second: int) -> None:
         """Exchange two rows in the next step (V1); V2 has no persistent rows."""
 
     @abstractmethod
-    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int]) -> StepResult: ...
+    def _step(
+        self, plan: dict[str, int], idle: bool, force: Mapping[str, int], discard: frozenset[str]
+    ) -> StepResult: ...
 
     def _check_room(self) -> None:
         if len(self._active) >= self.max_num_seqs:
@@ -178,11 +185,12 @@ class Engine(ABC):
             self._new.pop(request_id, None)
         return [self.requests[request_id] for request_id in absent]
 
-    def _rows(self, requests: Collection[Request], plan: Mapping[str, int]) -> tuple[StepRow, ...]:
+    def _rows(self, names: Iterable[str], plan: Mapping[str, int], discard: frozenset[str]) -> tuple[StepRow, ...]:
         rows = []
-        for request in requests:
-            seen = request.num_computed_tokens + plan[request.request_id]
-            rows.append(StepRow(request.request_id, seen - 1, seen < request.total_len))
+        for name in names:
+            request = self.requests[name]
+            seen = request.num_computed_tokens + plan[name]
+            rows.append(StepRow(name, seen - 1, seen < request.total_len or name in discard))
         return tuple(rows)
 
     def _logits(self, rows: tuple[StepRow, ...]) -> torch.Tensor:
@@ -198,7 +206,8 @@ class Engine(ABC):
         tokens: dict[str, list[int]] = {}
         for row, token in zip(rows, sampled.tolist(), strict=True):
             request = self.requests[row.request_id]
-            request.num_computed_tokens = row.position + 1
+            # Whoever has all tokens computed but got none must compute the last one again.
+            request.num_computed_tokens = min(row.position + 1, request.total_len - row.discarded)
             if not row.discarded:
                 token = force.get(row.request_id, token)
                 request.output_token_ids.append(token)

@@ -53,6 +53,7 @@ class Scheduler:
         self.num_steps = 0
         self._later: list[tuple[int, Request]] = []
         self._held: dict[str, int] = {}
+        self._stopping: list[Request] = []
 
     def submit(self, request: Request, at_step: int = 0) -> None:
         """Queue a request, or let it arrive before step ``at_step``.
@@ -72,18 +73,9 @@ class Scheduler:
 
     def abort(self, request_id: str) -> None:
         """End a request, running, waiting or not yet arrived; an unknown id is ignored."""
-        for request in self.running:
+        for request in (*self.running, *self.waiting, *(request for _, request in self._later)):
             if request.request_id == request_id:
                 self._end(request, "abort")
-                return
-        for queued in (*self.waiting, *(request for _, request in self._later)):
-            if queued.request_id == request_id:
-                self.waiting = deque(r for r in self.waiting if r is not queued)
-                self._later = [item for item in self._later if item[1] is not queued]
-                if request_id in self.engine.requests:
-                    self.engine.abort(request_id)
-                self.finished[request_id], self.reasons[request_id] = queued, "abort"
-                return
 
     @property
     def unfinished(self) -> bool:
@@ -98,10 +90,17 @@ class Scheduler:
         plan, budget, preempted = self._schedule_running()
         if not preempted:
             self._schedule_waiting(plan, budget)
-        result = self.engine.step(plan)
+        stopped, self._stopping = self._stopping, []
+        result = self.engine.step(plan, discard=[request.request_id for request in stopped])
+        for request in stopped:
+            self._end(request, "stop")
         for request_id in result.tokens:
             request = self.engine.requests[request_id]
-            if reason := request.finish_reason():
+            reason = request.finish_reason()
+            if reason == "stop" and self.engine.config.scheduler_config.async_scheduling:
+                # The next step is on its way already; its token is thrown away.
+                self._stopping.append(request)
+            elif reason:
                 self._end(request, reason)
         return result
 
@@ -158,9 +157,15 @@ class Scheduler:
             budget -= count
 
     def _end(self, request: Request, reason: str) -> None:
-        self.running.remove(request)
-        self._held.pop(request.request_id)
-        self.engine.finish(request.request_id)
+        """Forget a request, wherever it is."""
+        if request.request_id in self.finished:
+            return
+        self.running = [r for r in self.running if r is not request]
+        self.waiting = deque(r for r in self.waiting if r is not request)
+        self._later = [item for item in self._later if item[1] is not request]
+        self._held.pop(request.request_id, None)
+        if request.request_id in self.engine.requests:
+            self.engine.finish(request.request_id)
         self.finished[request.request_id], self.reasons[request.request_id] = request, reason
 
     def _blocks(self, tokens: int) -> int:

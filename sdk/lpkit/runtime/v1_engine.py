@@ -7,6 +7,7 @@ from typing import Any
 
 from lpkit.runtime.engine import Engine, build
 from lpkit.runtime.logits import LogitsSource
+from lpkit.runtime.request import Request
 from lpkit.runtime.results import StepResult
 from lpkit.runtime.v1_batch import V1Batch
 from lpkit.runtime.v1_sampler import V1Sampler
@@ -43,7 +44,14 @@ class V1Engine(Engine):
         """
         self._swaps.append((first, second))
 
-    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int]) -> StepResult:
+    def _member(self, request: Request) -> Request:
+        """A request as the worker knows it."""
+        return request
+
+    def _before_sampling(self) -> None:
+        """After ``update_state``, before the first stage."""
+
+    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int], discard: frozenset[str]) -> StepResult:
         batch = self.batch
         # Whoever is not scheduled leaves the batch, running or not, and is added again later.
         leaving = [r.request_id for r in batch.requests if r.request_id not in plan or r.request_id in self._left]
@@ -51,7 +59,7 @@ class V1Engine(Engine):
         for request_id in leaving:
             batch.remove(request_id)
         for request in self._arrivals(plan, batch):
-            batch.add(request)
+            batch.add(self._member(request))
         batch.condense()
         swaps, self._swaps = self._swaps, []
         for first, second in swaps:
@@ -60,9 +68,10 @@ class V1Engine(Engine):
         self.sampler.update(update, batch.requests)
         if idle or not len(batch):
             return StepResult(update=update)
-        rows = self._rows(batch.requests, plan)
+        rows = self._rows([r.request_id for r in batch.requests], plan, discard)
         logits = self._logits(rows)
         raw = logits.clone()
+        self._before_sampling()
         sampled = self.sampler(logits)
         return StepResult(
             rows=rows,

@@ -48,6 +48,11 @@ class V1Sampler:
         if update is not None:
             self._options = RowOptions.of(requests, self.vocab_size, self.device)
 
+    @property
+    def needs_output_ids(self) -> bool:
+        """Whether a built-in stage of the batch reads the requests' output ids."""
+        return self._options.penalties is not None or bool(self._options.bad_words)
+
     def __call__(self, logits: torch.Tensor) -> Sampled:
         """Process ``logits`` ``[n, vocab]``, possibly in place, and choose a token for every row."""
         options = self._options

@@ -54,7 +54,7 @@ class V2Engine(Engine):
     def swap(self, first: int, second: int) -> None:
         """Nothing: V2 has no persistent rows."""
 
-    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int]) -> StepResult:
+    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int], discard: frozenset[str]) -> StepResult:
         slots = self.slots
         # The engine frees in sorted order so that all ranks agree on the slots.
         freed = tuple(request_id for request_id in sorted(self._left) if slots.free(request_id) is not None)
@@ -72,7 +72,7 @@ class V2Engine(Engine):
         # Decodes, then prefills by the number of tokens they feed; stable.
         order = sorted(plan, key=lambda request_id: (plan[request_id] != 1, plan[request_id]))
         requests = [self.requests[request_id] for request_id in order]
-        rows = self._rows(requests, plan)
+        rows = self._rows(order, plan, discard)
         ctx = make_context(
             [
                 V2Row(slots.slot(row.request_id), row.position, request.token_at(row.position))

@@ -1,0 +1,74 @@
+"""The V1 runner under asynchronous scheduling: output lists that end in a placeholder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from lpkit.runtime.logits import LogitsSource
+from lpkit.runtime.request import Request
+from lpkit.runtime.results import StepResult
+from lpkit.runtime.v1_engine import V1Engine
+from lpkit.v1 import LogitsProcessor
+
+PLACEHOLDER = -1
+
+
+class V1AsyncEngine(V1Engine):
+    """As :class:`V1Engine`, but the worker schedules a step before it knows the tokens of the last one.
+
+    Processors get the worker's own output lists. After each step a list grows by -1, so ``update_state`` always
+    sees one at the end. Just before sampling the placeholder is replaced, if somebody needs the ids: a processor
+    that was passed explicitly (``explicit``), or a penalty or bad words in the batch. Otherwise it stays for
+    ever; and if a later repair finds several placeholders, the list shrinks to the one known token.
+    ``Request.output_token_ids`` of the caller's requests always has the true tokens. A request that comes back
+    gets a new list of true tokens.
+    """
+
+    def __init__(
+        self,
+        processors: Iterable[LogitsProcessor | Callable[..., LogitsProcessor]] = (),
+        source: LogitsSource | None = None,
+        *,
+        explicit: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(processors, source, async_scheduling=True, **options)
+        self.explicit = explicit and bool(self.processors)
+        self._pending: dict[str, int] = {}
+
+    def _member(self, request: Request) -> Request:
+        return Request(
+            request.request_id,
+            request.params,
+            request.prompt_token_ids,
+            request.max_tokens,
+            prompt_len=request.prompt_len,
+            output_token_ids=request.output_token_ids,
+        )
+
+    def _before_sampling(self) -> None:
+        if not self._needs_ids():
+            return
+        for member in self.batch.requests:
+            outputs = member.output_token_ids
+            token = self._pending.get(member.request_id)
+            if token is None or not outputs or outputs[-1] != PLACEHOLDER:
+                continue
+            known = len(outputs)
+            while known and outputs[known - 1] == PLACEHOLDER:
+                known -= 1
+            outputs[known:] = [token]
+
+    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int], discard: frozenset[str]) -> StepResult:
+        result = super()._step(plan, idle, force, discard)
+        if result.raw is not None:
+            # A step nobody needed ids in does not copy its tokens to the host either.
+            self._pending = {name: ids[-1] for name, ids in result.tokens.items()} if self._needs_ids() else {}
+            for member in self.batch.requests:
+                if member.request_id in result.tokens:
+                    member.output_token_ids.append(PLACEHOLDER)
+        return result
+
+    def _needs_ids(self) -> bool:
+        return self.explicit or self.sampler.needs_output_ids
