@@ -54,7 +54,8 @@ class Check(ABC):
     @classmethod
     def sections(cls) -> dict[str, str]:
         """``title``, ``rule``, ``why`` and ``fix`` of the docstring."""
-        paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(cls.__doc__ or "").split("\n\n")]
+        text = inspect.cleandoc(cls.__doc__ or "").replace("``", "`")
+        paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
         found = {"title": paragraphs[0].rstrip("."), "rule": "", "why": "", "fix": ""}
         for paragraph in paragraphs[1:]:
             label, _, text = paragraph.partition(": ")

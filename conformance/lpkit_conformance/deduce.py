@@ -146,8 +146,8 @@ class Deducer:
         problem = ""
         if not found and not unknown:
             bases = ", ".join(ast.unparse(base) for base in entity.node.bases)
-            derives = f"derives from {bases}, " if bases else "derives from nothing, "
-            problem = f"{label} {derives}which is neither of vLLM's interfaces"
+            derives = f"derives from {bases}, which is" if bases else "has no base class, so it implements"
+            problem = f"{label} {derives} neither of vLLM's interfaces"
         return Deduction(found, not unknown, problem, unknown)
 
     def _guarded(self, entity: _Known | _Class, label: str) -> Deduction:

@@ -16,6 +16,7 @@ class LadderCheck(Check):
     """Programs with one hazard each: no request may come out otherwise than alone."""
 
     needs_action: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201")
 
     @abstractmethod
     def programs(self, subject: Subject) -> Iterable[Program]:

@@ -40,6 +40,7 @@ class LP201(LadderCheck):
     """
 
     code, name = "LP201", "neighbours"
+    requires = ("LP101", "LP301")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("six together", crowd(6), Step(4))
@@ -181,6 +182,7 @@ class LP206(LadderCheck):
     """
 
     code, name, hosts = "LP206", "swap-chain", ("v1",)
+    requires = ("LP201", "LP205")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("rotation", crowd(4), Step(), [Swap(0, 1), Swap(1, 2), Swap(2, 3)], Step(2))
@@ -207,6 +209,7 @@ class LP207(LadderCheck):
     """
 
     code, name = "LP207", "full"
+    requires = ("LP201", "LP202", "LP203")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         n = subject.max_num_seqs
@@ -233,6 +236,7 @@ class LP208(LadderCheck):
     """
 
     code, name = "LP208", "growth"
+    requires = ("LP201", "LP202", "LP203", "LP204", "LP207")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
@@ -370,6 +374,7 @@ class LP214(LadderCheck):
     """
 
     code, name = "LP214", "long-outputs"
+    requires = ("LP201", "LP202", "LP203", "LP204")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("forty tokens", crowd(3), Step(12), Finish("r0"), Step(14), Arrive("x", 3), Step(16))
@@ -383,10 +388,11 @@ class LP219(LadderCheck):
 
     Why: some defects need two hazards in a row.
 
-    Fix: the operations below are the smallest mixture that still fails; replay them by hand.
+    Fix: the operations shown are the smallest mixture that still fails; replay them by hand.
     """
 
     code, name = "LP219", "soak"
+    requires = tuple(f"LP{code}" for code in range(201, 215))
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         for n in range(3):
@@ -403,10 +409,11 @@ class LP220(Check):
 
     Why: the generated programs are our idea of vLLM; the traces are vLLM.
 
-    Fix: the trace and step below name the update; docs/traces.md explains the format.
+    Fix: the trace and step shown name the update; docs/traces.md explains the format.
     """
 
     code, name = "LP220", "recorded-traces"
+    requires = tuple(f"LP{code}" for code in range(201, 215))
     needs_action = True
 
     def run(self, subject: Subject) -> str | None:

@@ -199,7 +199,7 @@ class LP808(HostileCheck):
 
     Why: some defects need two hazards in a row.
 
-    Fix: the operations below are the smallest mixture that still fails; replay them by hand.
+    Fix: the operations shown are the smallest mixture that still fails; replay them by hand.
     """
 
     code, name = "LP808", "hostile-soak"

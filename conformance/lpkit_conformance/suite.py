@@ -1,0 +1,147 @@
+"""A whole run: which targets, with which settings, and what the project expected to fail."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lpkit_conformance import project as projects
+from lpkit_conformance.cases import Case
+from lpkit_conformance.check import all_checks
+from lpkit_conformance.isolation import LIMIT_SECONDS, Progress, check_target
+from lpkit_conformance.project import Expected, Project, ProjectError
+from lpkit_conformance.results import CheckResult, Report, TargetResult
+from lpkit_conformance.session import Plan
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+class UsageError(ValueError):
+    """The run cannot start: an unknown code, no target, a case that is none."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for; None and empty leave the choice to the project and the defaults."""
+
+    cases: tuple[str, ...] = ()
+    hosts: tuple[str, ...] | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    seed: int = 0
+    device: str = "cpu"
+    limit: float = LIMIT_SECONDS
+
+
+def known_code(code: str) -> str:
+    """``code`` if it is a check's or begins some checks' codes.
+
+    Raises:
+        UsageError: with the nearest match.
+    """
+    codes = [check.code for check in all_checks()]
+    if any(known.startswith(code.upper()) for known in codes) and code.upper().startswith("LP"):
+        return code.upper()
+    match = difflib.get_close_matches(code.upper(), codes, n=1, cutoff=0.4)
+    hint = f"did you mean {match[0]}?" if match else "see `lpkit explain`"
+    raise UsageError(f"there is no check {code}; {hint}")
+
+
+def run(
+    targets: Sequence[str],
+    options: Options,
+    folder: Path | None = None,
+    progress_for: Callable[[str], Progress] = lambda _: Progress(),
+) -> Report:
+    """Check every target; without any, the entry points of the project in ``folder``.
+
+    Raises:
+        UsageError, ProjectError, CaseError: before anything runs.
+    """
+    project = projects.find(folder or Path.cwd())
+    names = list(targets)
+    if not names:
+        names = list(project.entry_points) if project else []
+        if not names:
+            raise UsageError(
+                "nothing to check: name a target (an entry point, module:Class or file.py:Class), or run in the "
+                "folder of a project with entry points of the group vllm.logits_processors"
+            )
+    for code in (*options.select, *options.ignore):
+        known_code(code)
+    if project:
+        for expected in project.expected:
+            known_code(expected.code)
+    return Report(tuple(_one(name, options, project, progress_for(name)) for name in names))
+
+
+def plan_for(options: Options, project: Project | None) -> Plan:
+    """The plan of a target; ``project`` is None if its settings are not meant for the target."""
+    cases = [Case.parse(text) for text in options.cases]
+    if not cases and project:
+        try:
+            cases = [Case.parse(value) for value in project.cases]
+        except ValueError as error:
+            raise ProjectError(f"{project.root / 'pyproject.toml'}: [tool.lpkit] {error}") from None
+    plan = Plan(
+        cases=tuple(cases) or (Case(),),
+        hosts=options.hosts or (project.hosts if project else None),
+        select=tuple(known_code(code) for code in options.select),
+        ignore=tuple(known_code(code) for code in options.ignore),
+        seed=options.seed,
+        device=resolve_device(options.device),
+    )
+    if project and project.vocab_size:
+        plan = replace(plan, vocab_size=project.vocab_size)
+    if project and project.max_num_seqs:
+        plan = replace(plan, max_num_seqs=project.max_num_seqs)
+    return plan
+
+
+def resolve_device(device: str) -> str:
+    """``cpu`` or ``cuda``; ``auto`` is CUDA when a GPU is present."""
+    if device not in DEVICES:
+        raise UsageError(f"device must be one of {', '.join(DEVICES)}, not {device!r}")
+    if device == "cpu":
+        return device
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "cuda":
+        raise UsageError("no CUDA device is available; use --device cpu")
+    return "cpu"
+
+
+def _one(name: str, options: Options, project: Project | None, progress: Progress) -> TargetResult:
+    own = project if project and (project.owns(name) or name in project.entry_points) else None
+    spec = own.entry_points.get(name, name) if own else name
+    path = own.import_path if own else []
+    result = check_target(spec, plan_for(options, own), path, progress, options.limit)
+    result = replace(result, target=name)
+    return expect(result, own.expected) if own else result
+
+
+def expect(result: TargetResult, expected: Sequence[Expected]) -> TargetResult:
+    """Turn failures that the project announced into ``expected``, and announced ones that passed into failures."""
+    by_code = {item.code: item for item in expected}
+    ran = {check.code for check in result.checks if check.status in ("passed", "failed", "advice")}
+    failed = {check.code for check in result.checks if check.status in ("failed", "advice")}
+
+    def judge(check: CheckResult) -> CheckResult:
+        item = by_code.get(check.code)
+        if item is None:
+            return check
+        if item.expired and check.status == "failed":
+            return replace(check, message=f"{check.message} (was expected until {item.until}: {item.reason})")
+        if check.status in ("failed", "advice"):
+            return replace(check, status="expected", message=f"{item.reason}: {check.message}")
+        if check.status == "passed" and check.code in ran - failed:
+            return replace(
+                check, status="unexpected_pass", message=f"expected to fail ({item.reason}), but passes: remove it"
+            )
+        return check
+
+    return replace(result, checks=tuple(judge(check) for check in result.checks))
