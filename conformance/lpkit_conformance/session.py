@@ -105,7 +105,9 @@ def run(target: str, cls: Any, plan: Plan, started: Callable[[str], None] = lamb
             continue
         blockers = [other for other in check.requires if not _stands(other, host, statuses)]
         if blockers:
-            result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(blockers)}")
+            # Name the roots: what is blocked itself only repeats them.
+            roots = [other for other in blockers if _status(other, host, statuses) != "blocked"] or blockers
+            result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(roots)}")
         else:
             started(label)
             result = run_one(check, subjects[host], host)
@@ -114,8 +116,11 @@ def run(target: str, cls: Any, plan: Plan, started: Callable[[str], None] = lamb
 
 
 def _stands(code: str, host: str, statuses: dict[str, Status]) -> bool:
-    status = statuses.get(f"{code}[{host}]", statuses.get(code))
-    return status not in ("failed", "blocked", "error")
+    return _status(code, host, statuses) not in ("failed", "blocked", "error")
+
+
+def _status(code: str, host: str, statuses: dict[str, Status]) -> Status | None:
+    return statuses.get(f"{code}[{host}]", statuses.get(code))
 
 
 def run_one(check: type[Check], subjects: Sequence[Subject], host: str) -> CheckResult:
