@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from lpkit_cli.naming import names_for
 from lpkit_cli.scaffold import bake
+from lpkit_conformance.inventory import take_inventory
 from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
 from lpkit_conformance.recording.process import ClassRef, EngineProcess
 
@@ -70,6 +71,7 @@ DISABLED = (
     _ask("off, greedy min-p", 12, 20, at=12, min_p_threshold=0.9),
     _ask("off, min-p of zero", 12, 20, at=13, min_p_threshold=0),
     _ask("off, token outside the vocabulary", 7, 20, at=14, target_token=VOCAB),
+    _ask("off, sampled", 14, 30, at=9, temperature=1.0),
     _ask("off, late", 33, 20, at=25),
 )
 ENABLED = (
@@ -83,10 +85,9 @@ ENABLED = (
     _ask("recent", 8, 40, at=16, recent_penalty=4.0, recent_window=6),
     _ask("three at once", 20, 40, at=18, no_repeat_ngram_size=1, wrap_up_token=9, recent_penalty=1.0),
 )
-SAMPLED = (
-    _ask("min-p, sampled", 6, 40, at=8, temperature=0.8, min_p_threshold=0.3),
-    _ask("min-p with a target, sampled", 6, 15, at=20, temperature=2.0, min_p_threshold=0.3, target_token=511),
-)
+SAMPLED = (_ask("min-p, sampled", 6, 40, at=8, temperature=0.8, min_p_threshold=0.3),)
+# Min-p is loaded before the target token, which is a processor of an earlier stage.
+BOTH_STAGES = _ask("min-p and target", 6, 15, at=20, temperature=2.0, min_p_threshold=0.3, target_token=511)
 REFUSED = (
     (_ask("unknown key", 3, 3, at=3, target_tokens=7), "'target_tokens'; did you mean 'target_token'"),
     (_ask("out of range", 3, 3, at=5, temperature=1.0, min_p_threshold=1.5), "min_p_threshold: Input should be less"),
@@ -94,7 +95,7 @@ REFUSED = (
     (_ask("too wide", 3, 3, at=6, wrap_up_token=2**63), "wrap_up_token: 9223372036854775808 does not fit"),
     (_ask("incomplete", 3, 3, at=7, recent_window=3), "recent_window given without recent_penalty"),
 )
-WORKLOAD = (*DISABLED, *ENABLED, *SAMPLED)
+WORKLOAD = (*DISABLED, *ENABLED, *SAMPLED, BOTH_STAGES)
 
 # Seeds need requests that arrive in one piece: V1 on a CPU dies of a seed in a partial prefill.
 SEEDED = tuple(
@@ -244,6 +245,13 @@ def test_the_engine_runs_the_runner_and_the_plugins_it_was_asked_for(runner: str
     assert bare.processors == []
 
 
+def test_a_default_engine_starts_with_all_of_them_as_predicted(site: Path) -> None:
+    inventory = take_inventory([str(site), *sys.path])
+    found = {plugin.name: plugin.interface for plugin in inventory.plugins if plugin.name in TARGETS}
+    assert found == dict.fromkeys(TARGETS, "both")
+    assert not [plugin.name for plugin in inventory.blocking("v2") if plugin.name in TARGETS]
+
+
 def test_the_workload_has_preemption_and_prompts_in_pieces(run: Run, bare: Run) -> None:
     assert run.seen == bare.seen
     assert run.seen["preemptions"] >= 2
@@ -278,7 +286,20 @@ def test_sampled_tokens_are_among_those_that_the_rule_leaves(ask: Ask, run: Run)
 def test_forced_tokens_are_forced_at_every_position(run: Run) -> None:
     assert set(run.answers["target 0"].token_ids) == {0}
     assert set(run.answers["target 7, sampled"].token_ids) == {7}
-    assert set(run.answers["min-p with a target, sampled"].token_ids) == {511}
+
+
+def test_v1_runs_stages_in_their_order_and_v2_the_list_in_its_own(runner: str, run: Run) -> None:
+    """On V1 the target is forced, then min-p keeps it. On V2 min-p comes first, and mostly masks the target, which
+    is then not forced: what vLLM does with two plugins of different stages depends on the runner."""
+    answer = run.answers[BOTH_STAGES.request_id]
+    if runner == "v1":
+        assert set(answer.token_ids) == {511}
+        return
+    args = {"min_p_threshold": 0.3}
+    left = [ruled(row, args, [], 2.0) > -np.inf for row in answer.rows]
+    assert any(not row[511] for row in left)
+    for row, token in zip(left, answer.token_ids, strict=True):
+        assert token == 511 if row[511] else row[token]
 
 
 @pytest.mark.parametrize("ask", SEEDED, ids=lambda ask: ask.request_id)

@@ -39,3 +39,22 @@ def processors(engine: Any) -> list[str]:
     else:
         found = list(runner.sampler.logits_processors)
     return [type(item).__name__ for item in found if not type(item).__module__.startswith("vllm.")]
+
+
+def allow_async_scheduling() -> None:
+    """Undo the CPU platform's refusal of asynchronous scheduling, for engines started from here on."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    refuse = CpuPlatform.check_and_update_config.__func__
+
+    def check_and_update_config(cls: Any, vllm_config: Any) -> None:
+        wanted = vllm_config.scheduler_config.async_scheduling
+        refuse(cls, vllm_config)
+        vllm_config.scheduler_config.async_scheduling = wanted
+
+    CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
+
+
+def is_async(engine: Any) -> bool:
+    """Whether the engine schedules a step before it knows the last one's tokens."""
+    return bool(engine.llm.llm_engine.vllm_config.scheduler_config.async_scheduling)

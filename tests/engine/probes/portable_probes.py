@@ -1,0 +1,27 @@
+"""Portable processors for the engine tests."""
+
+from __future__ import annotations
+
+import math
+
+import lpkit
+import torch
+
+
+class Count(lpkit.LogitsProcessor):
+    """The first token generated is `count`, the next one `count` + 1, and so on."""
+
+    history = "length"
+
+    class Params(lpkit.Params):
+        count: lpkit.TokenId
+
+    first = lpkit.column(torch.int64)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.first[request.slot] = request.params.count
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        ids = (self.first[rows] + rows.output_len) % logits.shape[1]
+        return torch.full_like(logits, -math.inf).scatter_(1, ids.unsqueeze(1), 0.0)
