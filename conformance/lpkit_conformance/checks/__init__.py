@@ -5,9 +5,11 @@ from lpkit_conformance.checks import (
     lp1_parameters,
     lp2_bookkeeping,
     lp3_contract,
+    lp3_devices,
     lp4_argmax,
     lp5_history,
     lp6_determinism,
+    lp6_environment,
     lp7_cost,
     lp8_v2,
 )
@@ -17,9 +19,11 @@ __all__ = [
     "lp1_parameters",
     "lp2_bookkeeping",
     "lp3_contract",
+    "lp3_devices",
     "lp4_argmax",
     "lp5_history",
     "lp6_determinism",
+    "lp6_environment",
     "lp7_cost",
     "lp8_v2",
 ]

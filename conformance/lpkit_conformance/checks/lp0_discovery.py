@@ -7,6 +7,7 @@ import pickle
 import sys
 
 import torch
+from lpkit.loading import installed
 
 from lpkit_conformance.check import Check, Failed, Skipped, register
 from lpkit_conformance.results import Finding
@@ -185,4 +186,33 @@ class LP005(Check):
             )
         if subject.cls.__qualname__ != subject.cls.__name__:
             raise Skipped("the class is nested; LP003 judges whether it can be found again")
+        return None
+
+
+@register
+class LP006(Check):
+    """The class is registered once.
+
+    vLLM loads every installed entry point and deduplicates nothing.
+
+    Why: a class under two entry-point names is constructed twice and edits every row twice.
+
+    Fix: keep one entry point per class; do not pass an installed plugin with ``--logits-processors`` as well.
+    """
+
+    code, name, hosts = "LP006", "registered-once", ()
+    requires = ("LP001",)
+
+    def run(self, subject: Subject) -> str | None:
+        own = f"{subject.cls.__module__}:{subject.cls.__qualname__}"
+        names = [entry.name for entry in installed() if entry.value.split("[")[0].strip() == own]
+        if len(names) > 1:
+            raise Failed(
+                Finding(
+                    f"{own} is installed under {len(names)} entry points",
+                    expected="one entry point",
+                    got=", ".join(names),
+                    fix=self.sections()["fix"],
+                )
+            )
         return None

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.checks.lp3_contract import Apply, ContractCheck, adversarial
+from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.observe import PluginError, calling
-from lpkit_conformance.programs import Arrive, Step
+from lpkit_conformance.hosts.v1 import is_greedy
+from lpkit_conformance.oracle import first_difference
+from lpkit_conformance.programs import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Finding
 from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import default_host, method_place, raised
+from lpkit_conformance.verify import default_host, method_place, raised, replay_of
 
 
 @register
@@ -95,3 +101,79 @@ class LP402(Check):
                 )
             )
         return f"claims {answers[0]}"
+
+
+@register
+class LP403(Check):
+    """Both runners give a request the same logits.
+
+    A class with both interfaces is one processor: V2's result, divided by the temperature where V1 runs the
+    processor after it, is V1's.
+
+    Why: V1 runs an argmax-invariant processor after temperature, V2 runs all before it. A threshold on
+    probabilities then means something else on each runner.
+
+    Fix: with lpkit, multiply by ``rows.temperature``, which is what the engine will still divide by.
+    """
+
+    code, name, hosts = "LP403", "runners-agree", ()
+    requires = ("LP001",)
+    needs_action = True
+
+    def run(self, subject: Subject) -> str | None:
+        if subject.interfaces != {"v1", "v2"}:
+            raise Skipped("the class has one interface only")
+        first, second = replace(subject, host="v1"), replace(subject, host="v2")
+        ops: list[Op] = [*crowd(5), Step(4), Finish("r0"), Step(2)]
+        hosts = []
+        try:
+            for side in (first, second):
+                host = default_host(side, side.max_num_seqs)
+                for _ in host.run(ops):
+                    pass
+                replay_of(side).prepare(host.world.requests)
+                hosts.append(host)
+        except PluginError as error:
+            raise Failed(raised(error)) from error
+        v1_side, lives = hosts[0], hosts[0].world.requests
+        assert isinstance(v1_side, V1Host)
+        compared = 0
+        for live in lives.values():
+            if v1_side.invariant and is_greedy(live.request.params):
+                continue
+            scale = live.request.params.temperature if v1_side.invariant else 1.0
+            for position in range(live.request.prompt_len, live.request.total_len):
+                one, other = (replay_of(side).expected(live.id, position) for side in (first, second))
+                if one is None or other is None:
+                    continue
+                compared += 1
+                before = subject.rows([(live.id, position)]) / scale
+                found = first_difference(before, one[None], other[None] / scale, exact_rows=False)
+                if found is not None:
+                    raise self._failed(subject, live.id, position, scale, found)
+        if not (first.acted and second.acted):
+            raise Skipped("never active: the plugin changed no logit of any request")
+        return f"{compared} rows"
+
+    def _failed(
+        self, subject: Subject, request: str, position: int, scale: float, found: tuple[int, int, float, float, str]
+    ) -> Failed:
+        _, token, one, other, _ = found
+        return Failed(
+            Finding(
+                f"request {request} gets other logits on V2 than on V1",
+                {
+                    "request": request,
+                    "tokens so far": str(position),
+                    "token id": str(token),
+                    "temperature": f"{scale:g}",
+                },
+                f"{one:g} (V1)",
+                f"{other:g} (V2, after temperature)",
+                cause="the rule depends on the temperature, and V1 has divided by it already"
+                if scale != 1.0
+                else "the two interfaces are implemented differently",
+                fix=self.sections()["fix"],
+                place=method_place(subject.cls, "apply"),
+            )
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from lpkit.runtime import Request
 from lpkit.v1 import BatchUpdate
 
@@ -11,7 +12,7 @@ from lpkit_conformance.check import Check, Failed, register
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts import v1 as v1_host
-from lpkit_conformance.hosts.observe import Observation, PluginError
+from lpkit_conformance.hosts.observe import Observation, PluginError, calling
 from lpkit_conformance.hosts.world import Live
 from lpkit_conformance.programs import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Finding
@@ -171,3 +172,81 @@ class LP504(Check):
                 place=method_place(subject.cls, "update_state"),
             )
         )
+
+
+@register
+class LP505(Check):
+    """A placeholder is not a token.
+
+    An installed plugin never gets the placeholders of async scheduling repaired: its output lists hold -1 for
+    good. -1 must not be taken for a token, least of all for the last one of the vocabulary.
+
+    Why: ``logits[-1]`` is legal in Python, so the plugin quietly edits token ``vocab_size - 1`` (vLLM #52461).
+
+    Fix: skip ids below 0; leave a request alone whose history you do not know.
+    """
+
+    code, name, hosts = "LP505", "placeholders", ("v1",)
+    requires = ("LP101", "LP301")
+
+    def run(self, subject: Subject) -> str | None:
+        last = subject.vocab_size - 1
+        try:
+            unknown, as_last, as_other = (
+                self._row(subject, token) for token in (PLACEHOLDER, last, subject.vocab_size // 2)
+            )
+        except PluginError as error:
+            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        if torch.equal(unknown, as_last) and not torch.equal(as_last, as_other):
+            raise Failed(
+                Finding(
+                    "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
+                    {"output list": "[-1, -1, -1]"},
+                    "other logits than for the list of the last token",
+                    f"the same as for [{last}, {last}, {last}]",
+                    fix=self.sections()["fix"],
+                    place=method_place(subject.cls, "apply"),
+                )
+            )
+        return None
+
+    @staticmethod
+    def _row(subject: Subject, token: int) -> torch.Tensor:
+        with calling("__init__"):
+            processor = subject.create()
+        invariant = bool(processor.is_argmax_invariant())
+        request = Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=[token] * 3)
+        added = (0, request.params, request.prompt_token_ids, request.output_token_ids)
+        v1_host.update(processor, BatchUpdate(1, [], [added], []))
+        before = v1_host.stage_input(subject.rows([("a", 7)]), [request.params], invariant)
+        return v1_host.apply(processor, before, invariant, [request.params])
+
+
+class Shrinking(V1Host):
+    """V1 after failed KV loads: now and then a list loses its newest tokens, which are then generated again."""
+
+    def _update(self) -> None:
+        if self.step % 3 == 2:
+            for live in self.world.running.values():
+                del live.request.output_token_ids[-1:]
+        super()._update()
+
+
+@register
+class LP506(Check):
+    """Output lists may shrink.
+
+    After a failed KV load the engine takes tokens back and generates them again, in the same list.
+
+    Why: a state that only ever counts up is ahead from then on. Advice, because vLLM's own min-tokens has it too.
+
+    Fix: compute from ``len(output_ids)`` and the ids themselves in every step.
+    """
+
+    code, name, hosts, tier = "LP506", "shrinking-outputs", ("v1",), "advice"
+    requires = ("LP101", "LP301", "LP201", "LP501")
+    needs_action = True
+
+    def run(self, subject: Subject) -> str | None:
+        programs = [program("tokens are taken back", crowd(3), Step(9), Finish("r1"), Step(4))]
+        return verify(subject, programs, self.sections()["fix"], Shrinking)

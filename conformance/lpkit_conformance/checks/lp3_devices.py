@@ -1,0 +1,142 @@
+"""LP3: tensors live where the logits live. Found out without a GPU, on torch's meta device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from lpkit.runtime import Request, V2Row, make_context
+from lpkit.v1 import BatchUpdate
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.hosts.observe import PluginError, calling
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import method_place, raised
+
+META = torch.device("meta")
+
+MAY_MIX = frozenset({"copy_", "_to_copy", "_copy_from", "index", "index_put", "index_put_", "_index_put_impl_"})
+"""Operations whose operands may be on the CPU and on a GPU: copies, and indexing with CPU indices."""
+
+
+class MixedDevices(RuntimeError):
+    """Operands of one operation are on different devices."""
+
+
+class RefuseMixedDevices(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises where a GPU would; the meta device itself is lenient."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        if name not in MAY_MIX:
+            tensors = [item for item in tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
+            # A CPU scalar goes with every device.
+            devices = {item.device.type for item in tensors if item.ndim or item.device.type != "cpu"}
+            if len(devices) > 1:
+                raise MixedDevices(f"{name} got tensors on the CPU and on the device of the logits")
+        return func(*args, **kwargs)
+
+
+@register
+class LP308(Check):
+    """Tensors are on the device of the logits.
+
+    A processor given a device creates its tensors there. lpkit passes a device without memory: operations run,
+    and operands on different devices are refused, exactly as between the CPU and a GPU.
+
+    Why: on a CPU every tensor is on the right device; on the first GPU the engine dies in its first step.
+
+    Fix: pass `device=` wherever a tensor is made: the constructor's `device` on V1, `req_states.device` on V2.
+    """
+
+    code, name, requires = "LP308", "device-discipline", ("LP101", "LP301")
+
+    def run(self, subject: Subject) -> str | None:
+        away = replace(subject)
+        away.device = META
+        try:
+            with RefuseMixedDevices():  # type: ignore[no-untyped-call]
+                self._v1(away) if subject.host == "v1" else self._v2(away)
+        except PluginError as error:
+            if isinstance(error.__cause__, MixedDevices):
+                raise Failed(
+                    Finding(
+                        f"{error.method} mixes tensors of different devices",
+                        {"method": error.method},
+                        "all tensors on the device of the logits",
+                        error.summary,
+                        fix=self.sections()["fix"],
+                        place=error.place or method_place(subject.cls, error.method),
+                    )
+                ) from error
+            # Reading a value is no mistake of place; LP703 counts what makes the host wait.
+            raise Skipped(f"the plugin reads values on the host ({error.method})") from None
+        return None
+
+    def _v1(self, subject: Subject) -> None:
+        with calling("__init__"):
+            processor = subject.create()
+        requests = self._requests(subject)
+        added = [(row, r.params, r.prompt_token_ids, r.output_token_ids) for row, r in enumerate(requests)]
+        logits = torch.empty(len(requests), subject.vocab_size, device=META)
+        with torch.inference_mode():
+            with calling("update_state"):
+                processor.update_state(BatchUpdate(len(requests), [], added, []))
+            with calling("apply"):
+                processor.apply(logits)
+
+    def _v2(self, subject: Subject) -> None:
+        slots = subject.slots(4)
+        with calling("__init__"):
+            processor = subject.create_v2(slots, 4)
+        rows = []
+        with torch.inference_mode():
+            for request in self._requests(subject):
+                slot = slots.add(request)
+                rows.append(V2Row(slot, request.total_len - 1, request.last_token_id))
+                with calling("add_request"):
+                    processor.add_request(slot, request.params)
+            slots.flush()
+            with calling("apply_staged_writes"):
+                processor.apply_staged_writes()
+            with calling("apply"):
+                processor.apply(torch.empty(len(rows), subject.vocab_size, device=META), make_context(rows, META))
+
+    @staticmethod
+    def _requests(subject: Subject) -> list[Request]:
+        return [
+            Request(name, subject.params(variant), subject.prompt(name, 5, variant), output_token_ids=outputs)
+            for name, variant, outputs in (("a", 0, [3]), ("b", None, []), ("c", 1, [5, 4]))
+        ]
+
+
+@register
+class LP309(Check):
+    """A batch without rows is no accident.
+
+    `apply` may be given logits of shape ``[0, vocab]``, for example on a rank that owns none of the rows.
+
+    Why: `max()` of an empty tensor raises, and the engine dies.
+
+    Fix: return at once when `logits.shape[0]` is 0; reduce along the vocabulary only.
+    """
+
+    code, name, tier, hosts = "LP309", "empty-logits", "advice", ("v1",)
+    requires = ("LP101", "LP301")
+
+    def run(self, subject: Subject) -> str | None:
+        try:
+            processor = subject.create()
+            with torch.inference_mode():
+                with calling("update_state"):
+                    processor.update_state(None)
+                with calling("apply"):
+                    processor.apply(torch.empty(0, subject.vocab_size, device=subject.device))
+        except PluginError as error:
+            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        return None

@@ -1,0 +1,161 @@
+"""LP6: the same logits in another process and at another time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.fingerprint import digest, fingerprint
+from lpkit_conformance.hosts.observe import PluginError
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import method_place, raised
+
+LIMIT_SECONDS = 60
+
+
+@register
+class LP604(Check):
+    """Another process gives the same logits.
+
+    Tensor-parallel workers are processes of their own, each with its own hash seed.
+
+    Why: ``hash(str)`` and the order of a set of strings differ between processes, so ranks disagree about the
+    next token and the engine hangs.
+
+    Fix: sort before you iterate over a set; derive seeds with ``hashlib`` or from the request's ``seed``.
+    """
+
+    code, name, hosts = "LP604", "processes-agree", ()
+    requires = ("LP001", "LP003", "LP005")
+
+    def run(self, subject: Subject) -> str | None:
+        place = origin(subject)
+        if place is None:
+            raise Skipped("the class cannot be loaded in another process")
+        other_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+        with second_process(subject, place, other_seed) as child:
+            try:
+                here = fingerprint(subject)
+            except PluginError:
+                raise Skipped("the plugin raises; other checks say where") from None
+            try:
+                there, _ = child.communicate(timeout=LIMIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise Skipped(f"a second process did not finish within {LIMIT_SECONDS} s") from None
+        there = there.strip().rpartition("\n")[2]
+        if child.returncode or len(there) != len(here):
+            raise Skipped("the class cannot be loaded in another process")
+        if here != there:
+            raise Failed(
+                Finding(
+                    "another process gives other logits for the same requests",
+                    {"hash seed": f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {other_seed} there"},
+                    "equal logits",
+                    "different logits",
+                    cause="the order of a set, hash() of a string, or a number drawn at import",
+                    fix=self.sections()["fix"],
+                    place=method_place(subject.cls, "apply"),
+                )
+            )
+        return None
+
+
+@contextmanager
+def second_process(subject: Subject, place: str, hash_seed: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that prints the fingerprint of the same class; ended on exit."""
+    job = {
+        "target": place,
+        "case": json.loads(subject.case.text),
+        "vocab_size": subject.vocab_size,
+        "max_num_seqs": subject.max_num_seqs,
+        "seed": subject.seed,
+    }
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "lpkit_conformance.fingerprint", json.dumps(job)],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with child:
+        try:
+            yield child
+        finally:
+            if child.poll() is None:
+                child.kill()
+
+
+def origin(subject: Subject) -> str | None:
+    """A target that finds the class again: its module by name, or its file."""
+    module = sys.modules.get(subject.cls.__module__)
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or "<" in subject.cls.__qualname__:
+        return None
+    if module.__name__.startswith("lpkit_target_") or "." not in module.__name__:
+        return f"{Path(file).resolve()}:{subject.cls.__qualname__}"
+    return f"{module.__name__}:{subject.cls.__qualname__}"
+
+
+@register
+class LP605(Check):
+    """The clock has no say.
+
+    With a clock that jumps by hours between calls the logits stay the same.
+
+    Why: ranks read their clocks at different moments, so they disagree; and a request replayed later differs.
+
+    Fix: decide by tokens and positions, not by time.
+    """
+
+    code, name, requires = "LP605", "ignores-clock", ("LP101", "LP301", "LP601")
+
+    def run(self, subject: Subject) -> str | None:
+        try:
+            normal = digest(subject)
+            with jumping_clock():
+                jumpy = digest(subject)
+        except PluginError as error:
+            raise Failed(raised(error)) from error
+        if normal != jumpy:
+            raise Failed(
+                Finding(
+                    "the logits depend on the time of day",
+                    {},
+                    "equal logits",
+                    "other logits when the clock jumps",
+                    fix=self.sections()["fix"],
+                    place=method_place(subject.cls, "apply"),
+                )
+            )
+        return None
+
+
+@contextmanager
+def jumping_clock() -> Iterator[None]:
+    """Every reading of ``time``'s clocks is hours after the last."""
+    now = [time.time()]
+
+    def later() -> float:
+        now[0] += 5_000.3
+        return now[0]
+
+    def later_ns() -> int:
+        return int(later() * 1e9)
+
+    seconds = ("time", "monotonic", "perf_counter", "process_time")
+    clocks: dict[str, Any] = dict.fromkeys(seconds, later)
+    clocks |= {f"{name}_ns": later_ns for name in seconds}
+    with mock.patch.multiple(time, **clocks):
+        yield

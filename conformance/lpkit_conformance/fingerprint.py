@@ -1,0 +1,65 @@
+"""Fingerprints of a plugin's results, for comparing processes: ``python -m lpkit_conformance.fingerprint JOB``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import replace
+
+from lpkit_conformance.programs import Arrive, Finish, Op, Step
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import default_host
+
+OPS: tuple[Op, ...] = (
+    *(Arrive(f"r{i}", None if i == 2 else i, 5 + i) for i in range(5)),
+    Step(4),
+    Finish("r1"),
+    Step(3),
+)
+
+
+def digest(subject: Subject) -> str:
+    """A fingerprint of every processed logit of a short run."""
+    seen = default_host(subject, subject.max_num_seqs).run(OPS)
+    found = hashlib.sha256()
+    for observation in seen:
+        # Rounded: another process may pick another order of summation.
+        found.update(observation.after.double().mul(1e4).round().nan_to_num(nan=7e7).cpu().numpy().tobytes())
+    return found.hexdigest()
+
+
+def fingerprint(subject: Subject) -> str:
+    """The digests of a class on every host that it has an interface for."""
+    return "".join(digest(replace(subject, host=host)) for host in sorted(subject.interfaces))
+
+
+def main(text: str) -> None:
+    """Print the fingerprint of the class that the JSON job names."""
+    job = json.loads(text)
+    import torch
+
+    torch.set_num_threads(1)
+    from lpkit_conformance import standin
+
+    standin.prepare()
+    from lpkit.loading import interfaces_of, resolve_target
+
+    from lpkit_conformance.cases import Case
+
+    cls = resolve_target(job["target"]).cls
+    subject = Subject(
+        job["target"],
+        cls,
+        "",
+        Case.parse(job["case"]),
+        interfaces_of(cls),
+        job["vocab_size"],
+        job["max_num_seqs"],
+        seed=job["seed"],
+    )
+    print(fingerprint(subject))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
