@@ -35,9 +35,7 @@ def new(
             "request: one plain Python callable per request, the simple way.",
         ),
     ] = Style.processor,
-    output: Annotated[
-        Path, typer.Option("--output-dir", "-o", help="Folder to put the project into.")
-    ] = Path(),
+    output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to put the project into.")] = Path(),
 ) -> None:
     """Scaffold a vLLM logits-processor plugin."""
     try:

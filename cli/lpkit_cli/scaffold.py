@@ -62,9 +62,7 @@ def bake(names: Names, style: str, output: Path) -> Path:
         except CookiecutterException as error:
             raise ScaffoldError(f"the template could not be baked: {error}") from error
         except OSError as error:
-            raise ScaffoldError(
-                f"cannot write {output / names.project}: {error.strerror or error}"
-            ) from error
+            raise ScaffoldError(f"cannot write {output / names.project}: {error.strerror or error}") from error
     return Path(made)
 
 

@@ -66,9 +66,7 @@ def test_nothing_of_the_template_language_is_left(project: Path) -> None:
 def test_the_entry_point_names_the_class(project: Path) -> None:
     config = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
     assert config["project"]["name"] == "my-proc"
-    assert config["project"]["entry-points"]["vllm.logits_processors"] == {
-        "my-proc": "my_proc.processor:MyProc"
-    }
+    assert config["project"]["entry-points"]["vllm.logits_processors"] == {"my-proc": "my_proc.processor:MyProc"}
     module = ast.parse((project / "src/my_proc/processor.py").read_text(encoding="utf-8"))
     assert "MyProc" in {node.name for node in module.body if isinstance(node, ast.ClassDef)}
 
@@ -175,9 +173,7 @@ def test_home_is_neither_read_nor_written(lpkit, tmp_path: Path) -> None:
     done = lpkit("new", "my-proc", cwd=work, env={"HOME": str(home), "USERPROFILE": str(home)})
     assert done.returncode == 0, done.stderr
     assert files(home) == {".cookiecutterrc"}
-    done = lpkit(
-        "new", "other", cwd=work, env={"HOME": str(tmp_path / "none"), "USERPROFILE": str(tmp_path / "none")}
-    )
+    done = lpkit("new", "other", cwd=work, env={"HOME": str(tmp_path / "none"), "USERPROFILE": str(tmp_path / "none")})
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "none").exists()
 
