@@ -46,7 +46,7 @@ $(VLLM_VENV)/.installed: pyproject.toml
 	@echo "Installing a real vLLM engine into $(VLLM_VENV) ..."
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_BIN)/python $(PIP) "$(TORCH)" "$(VLLM)"
-	# These have no build that fits every torch, and break the import; text models do without them.
+	@# These have no build that fits every torch, and break the import; text models do without them.
 	$(VLLM_BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
 	$(VLLM_BIN)/python $(PIP) "$(TORCH)" -e ".[check,new]"
 	@touch $@
