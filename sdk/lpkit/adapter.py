@@ -103,9 +103,7 @@ def three_arguments(call: RequestLogitsProcessor) -> Call:
             raise TypeError(f"cannot tell what {name} takes: it has *{parameter.name}")
         if parameter.kind is kinds.KEYWORD_ONLY and parameter.default is kinds.empty:
             raise TypeError(f"nothing gives {name} its keyword {parameter.name!r}; bind it with functools.partial")
-    positional = sum(
-        parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) for parameter in parameters
-    )
+    positional = sum(parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) for parameter in parameters)
     if positional == 3:
         return call
     if positional == 2:

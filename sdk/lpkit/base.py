@@ -80,7 +80,6 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         self._columns = self._arena.columns
         params = type(self).Params
         self._keys = frozenset(params.keys()) if params is not None else frozenset()
-        self._prefix = params.lpkit_prefix if params is not None else ""
         self._optional = params is not None and not any(field.is_required() for field in params.model_fields.values())
         self._token_ids = params.token_id_fields() if params is not None else ()
         self._v2 = V2Binding(self, place) if on_v2 else None

@@ -20,7 +20,7 @@ except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
 PLUGINS = sorted((Path(__file__).resolve().parents[2] / "reference_plugins").iterdir())
-IGNORED = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+IGNORED = {"__pycache__", ".lpkit", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".venv", "build", "dist"}
 
 pytestmark = pytest.mark.parametrize("plugin", PLUGINS, ids=lambda path: path.name)
 

