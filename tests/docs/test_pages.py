@@ -1,0 +1,91 @@
+"""The code on the pages runs, prints what the pages say, and its processors are conformant."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lpkit_conformance import project as projects
+from lpkit_conformance.check import all_checks
+from markdown_blocks import Block, blocks, matches
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+RUN = ["concepts.md", "sdk.md", "conformance.md", "compatibility.md", "index.md", "traces.md"]
+SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", "cli"))
+PROCESSORS = [(name, block) for name in RUN for block in blocks(DOCS / name) if block.mark == "case"]
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_python_blocks_run_and_print_what_the_page_says(name: str) -> None:
+    namespace: dict[str, Any] = {"__name__": "page"}
+    printed = io.StringIO()
+    for block in blocks(DOCS / name):
+        where = f"{name}:{block.line}"
+        if block.language == "python" and block.mark != "not run":
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(block.text, where, "exec"), namespace)
+        elif block.language == "text":
+            assert matches(block.text, printed.getvalue()), f"{where}: {printed.getvalue()}"
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_settings_on_the_pages_are_accepted(name: str, tmp_path: Path) -> None:
+    for block in blocks(DOCS / name):
+        if block.language == "toml":
+            (tmp_path / "pyproject.toml").write_text(block.text, encoding="utf-8")
+            found = projects.find(tmp_path)
+            assert found is not None
+            assert {item.code for item in found.expected} <= {check.code for check in all_checks()}
+
+
+@pytest.mark.parametrize(("name", "block"), PROCESSORS, ids=[f"{name}:{block.line}" for name, block in PROCESSORS])
+def test_processors_on_the_pages_are_conformant(name: str, block: Block, tmp_path: Path) -> None:
+    (tmp_path / "on_the_page.py").write_text(block.text, encoding="utf-8")
+    families = ("LP1", "LP20", "LP21", "LP3", "LP5")
+    done = subprocess.run(
+        [sys.executable, "-m", "lpkit_cli.app", "check", "on_the_page.py", "--case", block.value]
+        + [argument for family in families for argument in ("--select", family)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": SOURCES, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_links_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
+    for page in pages:
+        for link in LINK.findall(page.read_text(encoding="utf-8")):
+            path, _, anchor = link.partition("#")
+            if "://" in link:
+                continue
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), f"{page}: {link}"
+            if anchor:
+                assert anchor in anchors(target), f"{page}: {link}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a forge gives to a page's headings."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_surprise_names_a_test_that_exists() -> None:
+    rows = re.findall(r"\| `(\w+\.py)`: `(\w+)` \|$", (DOCS / "compatibility.md").read_text(encoding="utf-8"), re.M)
+    assert len(rows) >= 3
+    for file, test in rows:
+        assert f"def {test}(" in (ROOT / "tests" / "engine" / file).read_text(encoding="utf-8"), f"{file}: {test}"
