@@ -58,3 +58,41 @@ def allow_async_scheduling() -> None:
 def is_async(engine: Any) -> bool:
     """Whether the engine schedules a step before it knows the last one's tokens."""
     return bool(engine.llm.llm_engine.vllm_config.scheduler_config.async_scheduling)
+
+
+def accept_integer_masks() -> None:
+    """Triton's interpreter insists on bool masks, which the speculative sampling kernels do not give it."""
+    from triton.runtime import interpreter
+
+    builder = interpreter.InterpreterBuilder
+    load, store = builder.create_masked_load, builder.create_masked_store
+
+    def as_bool(mask: Any) -> Any:
+        return interpreter.TensorHandle(mask.data.astype(bool), mask.dtype)
+
+    def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+        return load(self, pointers, as_bool(mask), *rest)
+
+    def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        return store(self, pointers, value, as_bool(mask), *rest)
+
+    builder.create_masked_load, builder.create_masked_store = masked_load, masked_store
+
+
+def count_drafts(engine: Any) -> None:
+    """Count rows and requests of the calls that processors get from here on."""
+    engine.calls = []
+    for processor in engine.model_runner.sampler.logits_processors:
+        if type(processor).__module__ == "lpkit_target_token.processor":
+            apply = processor.apply
+
+            def counted(logits: Any, context: Any, apply: Any = apply) -> Any:
+                engine.calls.append((logits.shape[0], len(context.idx_mapping_np)))
+                return apply(logits, context)
+
+            processor.apply = counted
+
+
+def calls(engine: Any) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = engine.calls
+    return found

@@ -1,0 +1,102 @@
+"""Speculative decoding on V2: several rows per request, and every one is processed with the history it would have."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
+from lpkit_conformance.recording.process import EngineProcess
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBES = Path(__file__).parent / "probes"
+PLUGINS = (
+    "lpkit_no_repeat_ngram.processor:NoRepeatNgram",
+    "lpkit_target_token.processor:TargetToken",
+    "portable_probes:Count",
+    "portable_probes:Weary",
+)
+# Draft tokens are looked up in what was written so far.
+SPECULATIVE = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+
+
+class DraftingEngine(EngineProcess):
+    def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
+        self.call("plugin_probes:accept_integer_masks")
+        super().restart(settings, logits_processors)
+
+
+def _ask(name: str, tokens: int, at: int = 0, **extra_args: Any) -> Ask:
+    seed = random.Random(name)
+    prompt = tuple(seed.randrange(8) for _ in range(20))  # few kinds of tokens: drafts are found
+    params = {"max_tokens": tokens, "temperature": 0.0, "extra_args": extra_args or None}
+    return Ask(name, prompt, params, at=at, logits=True)
+
+
+ASKS = (
+    _ask("off", 30),
+    _ask("off, too", 20, at=4),
+    _ask("target", 24, at=1, target_token=3),
+    _ask("no pair twice", 30, at=1, no_repeat_ngram_size=2),
+    _ask("no token twice", 20, at=2, no_repeat_ngram_size=1),
+    _ask("count", 20, at=3, count=1),
+    _ask("weary", 30, at=3, weary=2.0),
+)
+
+
+def chosen(ask: Ask, answer: Answer) -> list[int]:
+    """What the rules leave at the top of the model's logits, at each position."""
+    args = ask.params["extra_args"] or {}
+    tokens = []
+    for position, raw in enumerate(answer.rows):
+        output, row = answer.token_ids[:position], raw.astype(np.float64)
+        if "target_token" in args:
+            row[np.arange(512) != args["target_token"]] = -np.inf
+        if "count" in args:
+            row[np.arange(512) != args["count"] + position] = -np.inf
+        if size := args.get("no_repeat_ngram_size"):
+            for end in range(size - 1, len(output)):
+                if output[end - size + 1 : end] == output[len(output) - size + 1 :]:
+                    row[output[end]] = -np.inf
+        if "weary" in args:
+            for token in {*ask.prompt_token_ids, *output}:
+                row[token] -= args["weary"]
+        tokens.append(int(row.argmax()))
+    return tokens
+
+
+@dataclass
+class Run:
+    info: dict[str, str]
+    answers: dict[str, Answer]
+    calls: list[tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    sources = [PROBES, *(ROOT / "reference_plugins").glob("*/src")]
+    settings = EngineSettings("v2", extra={"speculative_config": SPECULATIVE})
+    with DraftingEngine(settings, PLUGINS, sys_path=sources) as engine:
+        engine.inspect("plugin_probes:count_drafts")
+        answers = engine.generate(ASKS)
+        yield Run(engine.info, answers, engine.inspect("plugin_probes:calls"))
+
+
+def test_the_engine_runs_v2_and_requests_have_several_rows(run: Run) -> None:
+    assert run.info["runner"] == "v2"
+    assert sum(rows > requests for rows, requests in run.calls) >= 10
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=lambda ask: ask.request_id)
+def test_each_position_is_what_the_rules_leave_at_the_top(ask: Ask, run: Run) -> None:
+    answer = run.answers[ask.request_id]
+    assert answer.error is None
+    assert answer.token_ids == chosen(ask, answer)
+    assert len(answer.token_ids) == ask.params["max_tokens"]
