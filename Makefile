@@ -21,7 +21,7 @@ PIP = -m pip install --disable-pip-version-check -q $(PIP_OPTIONS)
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep test-vllm test-gpu lint format types docs-check build record clean
+.PHONY: help venv install demo test deep test-vllm test-gpu lint format types docs docs-check build record clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -104,6 +104,9 @@ format: $(VENV)/.installed ## apply style and format
 
 types: $(VENV)/.installed ## check types, strictly
 	$(BIN)/python -m mypy
+
+docs: $(VENV)/.installed ## write the generated pages
+	$(BIN)/python docs/generate.py
 
 docs-check: $(VENV)/.installed ## run the documentation's code and compare its generated parts
 	$(BIN)/python -m pytest tests/docs $(PYTEST_OPTIONS)

@@ -1,0 +1,218 @@
+"""Writes the generated pages: ``checks/`` from the checks' docstrings, ``cli.md`` from the command's own help.
+
+``python docs/generate.py`` writes, ``--check`` only compares and exits with 1 if a page is not what it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import inspect
+import sys
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+for _folder in ("sdk", "conformance", "cli"):
+    sys.path.insert(0, str(ROOT / _folder))
+
+from lpkit_cli import app as command  # noqa: E402
+from lpkit_conformance.check import Check, all_checks  # noqa: E402
+from lpkit_conformance.guide import FAMILIES, turning_off  # noqa: E402
+
+NOTICE = "<!-- Written by docs/generate.py (make docs); edit {} instead. -->"
+
+
+def pages() -> dict[str, str]:
+    """Every generated page, by its path below ``docs/``."""
+    checks = all_checks()
+    return {
+        **{f"checks/{check.code}.md": check_page(check) for check in checks},
+        "checks/index.md": check_index(checks),
+        "cli.md": cli_page(),
+    }
+
+
+# -- checks ------------------------------------------------------------------------------------------------------
+
+
+def check_page(check: type[Check]) -> str:
+    """The page of one check."""
+    parts = check.sections()
+    home = f"conformance/{check.__module__.replace('.', '/')}.py"
+    requires = ", ".join(f"[{code}]({code}.md)" for code in check.requires) or "nothing"
+    lines = [
+        NOTICE.format(f"the docstring in {home}"),
+        "",
+        f"# {check.code} {check.name}",
+        "",
+        f"{parts['title']}.",
+        "",
+        "| runs on | tier | requires |",
+        "|---|---|---|",
+        f"| {runs_on(check)} | {check.tier} | {requires} |",
+        "",
+    ]
+    for title, key in (("Rule", "rule"), ("Why", "why"), ("Fix", "fix")):
+        if parts[key]:
+            lines += [f"## {title}", "", sentence(parts[key]), ""]
+    lines += ["## Turning it off", "", turning_off(check), ""]
+    if check.needs_action:
+        lines += ["A run in which the plugin never changes a logit is skipped, not passed.", ""]
+    lines += ["[All checks](index.md)", ""]
+    return "\n".join(lines)
+
+
+def check_index(checks: list[type[Check]]) -> str:
+    """The list of all checks, by family."""
+    lines = [
+        NOTICE.format("the checks' docstrings"),
+        "",
+        "# Checks",
+        "",
+        f"{len(checks)} checks. Codes are never renumbered or used again. A check of the advice tier never fails a "
+        "plugin. Some run on each runner whose interface the class has, others once. How they work together: "
+        "[conformance](../conformance.md).",
+        "",
+    ]
+    for family, title in FAMILIES.items():
+        lines += [f"## {family} {title}", "", "| code | name | rule | runs on | tier |", "|---|---|---|---|---|"]
+        for check in checks:
+            if check.code.startswith(family):
+                rule = check.sections()["title"]
+                row = (f"[{check.code}]({check.code}.md)", check.name, rule, runs_on(check), check.tier)
+                lines.append(f"| {' | '.join(row)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def runs_on(check: type[Check]) -> str:
+    return " and ".join(host.upper() for host in check.hosts) or "once"
+
+
+def sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# -- the command line --------------------------------------------------------------------------------------------
+
+
+def cli_page() -> str:
+    """Every command with its arguments and options."""
+    root = command.app.registered_callback
+    assert root is not None
+    lines = [
+        NOTICE.format("the commands in cli/lpkit_cli/"),
+        "",
+        "# Commands",
+        "",
+        *paragraphs(root.callback),
+        "```",
+        "lpkit [--version] [--help] COMMAND ...",
+        "```",
+        "",
+    ]
+    for item in command.app.registered_commands:
+        lines += [*command_section(str(item.name), item.callback)]
+    return "\n".join(lines)
+
+
+def command_section(name: str, callback: Any) -> Iterator[str]:
+    yield f"## lpkit {name}"
+    yield ""
+    yield from paragraphs(callback)
+    rows = list(parameters(callback))
+    usage = [row[0] for row in rows if not row[0].startswith("-")]
+    yield "```"
+    yield " ".join(("lpkit", name, *usage, "[OPTIONS]" if len(rows) > len(usage) else "")).rstrip()
+    yield "```"
+    yield ""
+    if rows:
+        yield "| | | default |"
+        yield "|---|---|---|"
+        yield from (f"| `{spelling}` | {text} | {default} |" for spelling, text, default in rows)
+        yield ""
+
+
+def parameters(callback: Any) -> Iterator[tuple[str, str, str]]:
+    """(spelling, help, default) of each argument and option, in the order of the signature."""
+    hints = typing.get_type_hints(callback, include_extras=True)
+    for name, parameter in inspect.signature(callback).parameters.items():
+        kind, info = typing.get_args(hints[name])[:2]
+        text = str(info.help or "").replace("|", "\\|")
+        default = parameter.default
+        if type(info).__name__ == "ArgumentInfo":
+            yield info.metavar or name.upper(), text, "" if default is inspect.Parameter.empty else "none"
+            continue
+        # Inside Annotated, typer keeps the first spelling where a default would be.
+        spellings = [item for item in (info.default, *(info.param_decls or ())) if str(item).startswith("-")]
+        spelling = ", ".join(spellings or [f"--{name.replace('_', '-')}"])
+        value = info.metavar or value_name(kind)
+        yield f"{spelling} {value}".strip(), text, shown(default)
+
+
+def value_name(kind: Any) -> str:
+    """What stands behind an option of this type; choices are spelt out, flags have nothing."""
+    options = [option for option in typing.get_args(kind) if option is not type(None)]
+    kind = options[0] if options else kind
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return "\\|".join(item.value for item in kind)
+    return {bool: "", int: "INT", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")
+
+
+def shown(default: Any) -> str:
+    if default is None or default is False:
+        return ""
+    if isinstance(default, enum.Enum):
+        default = default.value
+    return f"`{default}`"
+
+
+def paragraphs(callback: Any) -> Iterator[str]:
+    for part in (inspect.getdoc(callback) or "").split("\n\n"):
+        yield " ".join(part.split())
+        yield ""
+
+
+# -- writing and comparing ---------------------------------------------------------------------------------------
+
+
+def stale() -> list[str]:
+    """Paths below ``docs/`` that are missing, differ, or should not be there."""
+    wanted = pages()
+    present = {f"checks/{path.name}" for path in (DOCS / "checks").glob("*.md")}
+    differ = [name for name, text in wanted.items() if not (DOCS / name).is_file() or read(name) != text]
+    return sorted({*differ, *(present - wanted.keys())})
+
+
+def read(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def write() -> None:
+    wanted = pages()
+    (DOCS / "checks").mkdir(exist_ok=True)
+    for path in (DOCS / "checks").glob("*.md"):
+        if f"checks/{path.name}" not in wanted:
+            path.unlink()
+    for name, text in wanted.items():
+        (DOCS / name).write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    if not parser.parse_args().check:
+        write()
+        return 0
+    names = stale()
+    for name in names:
+        print(f"docs/{name} is stale: run make docs")
+    return 1 if names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
