@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lpkit.columns import Column, column
     from lpkit.params import Field, Params, TokenId
     from lpkit.processor import LogitsProcessor, Request
+    from lpkit.ragged_columns import RaggedColumn, TokenSetColumn, ragged, token_set
     from lpkit.rows import Rows, SparseLogits
 
 _HOME = {
@@ -23,11 +24,15 @@ _HOME = {
     "Field": "params",
     "LogitsProcessor": "processor",
     "Params": "params",
+    "RaggedColumn": "ragged_columns",
     "Request": "processor",
     "Rows": "rows",
     "SparseLogits": "rows",
     "TokenId": "params",
+    "TokenSetColumn": "ragged_columns",
     "column": "columns",
+    "ragged": "ragged_columns",
+    "token_set": "ragged_columns",
 }
 
 __all__ = [
@@ -36,12 +41,16 @@ __all__ = [
     "Field",
     "LogitsProcessor",
     "Params",
+    "RaggedColumn",
     "Request",
     "Rows",
     "SparseLogits",
     "TokenId",
+    "TokenSetColumn",
     "__version__",
     "column",
+    "ragged",
+    "token_set",
 ]
 
 

@@ -76,7 +76,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             self.max_num_reqs = vllm_config.scheduler_config.max_num_seqs
             self.vocab_size = vllm_config.model_config.get_vocab_size()
         declared = {**self._declared_columns, _TEMPERATURE: column(torch.float32, default=1.0)}
-        self._arena = Arena(declared, self.max_num_reqs, self.device)
+        self._arena = Arena(declared, self.max_num_reqs, self.device, self.vocab_size)
         self._columns = self._arena.columns
         params = type(self).Params
         self._keys = frozenset(params.keys()) if params is not None else frozenset()

@@ -11,7 +11,7 @@ import torch
 if TYPE_CHECKING:
     from lpkit.rows import Rows
 
-_NUMPY = {
+NUMPY_TYPES = {
     torch.bool: np.bool_,
     torch.uint8: np.uint8,
     torch.int32: np.int32,
@@ -54,6 +54,9 @@ class Column:
     def __getitem__(self, rows: Rows) -> torch.Tensor:
         return self.all.index_select(0, rows.slots)
 
+    def flush(self) -> None:
+        """Send what was staged; the arena does it for columns that live in it."""
+
 
 class column:  # noqa: N801 - used as a declaration, like dataclasses.field
     """Declares a :class:`Column` in a processor's class body.
@@ -65,8 +68,8 @@ class column:  # noqa: N801 - used as a declaration, like dataclasses.field
     """
 
     def __init__(self, dtype: torch.dtype, *, default: Scalar = 0, width: int | None = None) -> None:
-        if dtype not in _NUMPY:
-            raise TypeError(f"a column holds one of {', '.join(map(str, _NUMPY))}, not {dtype}")
+        if dtype not in NUMPY_TYPES:
+            raise TypeError(f"a column holds one of {', '.join(map(str, NUMPY_TYPES))}, not {dtype}")
         if width is not None and width < 1:
             raise ValueError(f"width must be at least 1, got {width}")
         self.dtype, self.default, self.width = dtype, default, width
@@ -74,6 +77,10 @@ class column:  # noqa: N801 - used as a declaration, like dataclasses.field
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
+
+    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> Column | None:
+        """The column, if it has memory of its own; None if it lives in the arena."""
+        return None
 
     @overload
     def __get__(self, instance: None, owner: type) -> column: ...
@@ -96,11 +103,15 @@ class Arena:
         declared: columns by name.
         slots: how many requests can hold a slot; one more slot keeps the defaults.
         device: where the columns are read.
+        vocab_size: of the engine, for columns that hold sets of tokens.
     """
 
-    def __init__(self, declared: dict[str, column], slots: int, device: torch.device) -> None:
+    def __init__(self, declared: dict[str, column], slots: int, device: torch.device, vocab_size: int = 0) -> None:
         self.dirty = False
         self._device_type = device.type
+        separate = {name: item.separate(slots, vocab_size, device, self) for name, item in declared.items()}
+        self._separate = {name: bound for name, bound in separate.items() if bound is not None}
+        declared = {name: item for name, item in declared.items() if name not in self._separate}
         layout: list[tuple[str, column, int, int]] = []
         size = 0
         # Widest items first keeps every view aligned without padding.
@@ -112,10 +123,10 @@ class Arena:
         # On the CPU the host buffer is what `column[rows]` reads: there is nothing to copy.
         self._on_device = self._host if device.type == "cpu" else torch.zeros(size, dtype=torch.uint8, device=device)
         self._pin = device.type == "cuda"
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, Column] = {**self._separate}
         raw = self._host.numpy()
         for name, item, start, length in layout:
-            host: np.ndarray[Any, Any] = raw[start : start + length].view(_NUMPY[item.dtype])
+            host: np.ndarray[Any, Any] = raw[start : start + length].view(NUMPY_TYPES[item.dtype])
             on_device = self._on_device[start : start + length].view(item.dtype)
             if item.width is not None:
                 host, on_device = host.reshape(slots + 1, item.width), on_device.view(slots + 1, item.width)
@@ -130,6 +141,8 @@ class Arena:
         if not self.dirty:
             return
         self.dirty = False
+        for item in self._separate.values():
+            item.flush()
         if self._on_device is self._host:
             return
         # A fresh pinned block per flush: the caching host allocator keeps it until the copy is done, so a

@@ -1,0 +1,43 @@
+"""Random numbers that are a function of what they are asked for: (seed, position), never of a call's turn.
+
+Whatever order or batch the rows come in, on whichever rank or device, the same key gives the same number. Integer
+operations alone, so the CPU and a GPU agree to the bit. Not for secrets.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_MIX = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
+
+
+def mix(*keys: torch.Tensor) -> torch.Tensor:
+    """Hash int64 tensors (any one shape, or shapes that broadcast) to int64; the order of the keys matters.
+
+    Each key goes through the finalizer of SplitMix64 (Steele, Lea and Flood 2014).
+    """
+    state = torch.zeros((), dtype=torch.int64, device=keys[0].device)
+    for key in keys:
+        state = (state ^ key) + _GOLDEN
+        for shift, factor in _MIX:
+            state = (state ^ _shifted(state, shift, 64)) * factor
+        state = state ^ _shifted(state, 31, 64)
+    return state
+
+
+def uniform(*keys: torch.Tensor) -> torch.Tensor:
+    """float32 in [0, 1), with 24 random bits, from int64 keys as in :func:`mix`."""
+    return _shifted(mix(*keys), 40, 64).to(torch.float32) * 2.0**-24
+
+
+def mix32_(state: torch.Tensor) -> torch.Tensor:
+    """Hash an int32 tensor in place, for whole vocabularies: the finalizer of MurmurHash3 (Appleby 2011)."""
+    for shift, factor in ((16, 0x85EBCA6B - 2**32), (13, 0xC2B2AE35 - 2**32)):
+        state.bitwise_xor_(_shifted(state, shift, 32)).mul_(factor)
+    return state.bitwise_xor_(_shifted(state, 16, 32))
+
+
+def _shifted(state: torch.Tensor, bits: int, width: int) -> torch.Tensor:
+    """A right shift that fills with zeros; torch's own repeats the sign."""
+    return (state >> bits).bitwise_and_((1 << (width - bits)) - 1)

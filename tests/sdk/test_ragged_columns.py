@@ -1,0 +1,154 @@
+"""Lists and sets per request: each slot its own, padded for the longest, nothing left for the next occupant."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import lpkit
+import pytest
+import torch
+from lpkit.columns import Arena, column
+
+VOCAB = 21
+
+
+def rows(*slots: int) -> Any:
+    return SimpleNamespace(slots=torch.tensor(slots))
+
+
+def arena(device: str = "cpu", **declared: column) -> Arena:
+    return Arena(declared, 4, torch.device(device), VOCAB)
+
+
+def test_lists_are_padded_to_a_power_of_two_of_the_longest() -> None:
+    made = arena(ids=lpkit.ragged(torch.int64), values=lpkit.ragged(torch.float32, fill=0.0))
+    ids, values = made.columns["ids"], made.columns["values"]
+    assert ids[rows(0, 3)].tolist() == [[-1], [-1]]
+    ids[0], ids[2] = [5], [7, 8, 9]
+    values[2] = (0.5, 1.5)
+    made.flush()
+    assert ids[rows(2, 0)].tolist() == [[7, 8, 9, -1], [5, -1, -1, -1]]
+    assert values[rows(2, 1)].tolist() == [[0.5, 1.5], [0.0, 0.0]]
+    assert ids[rows(0)].dtype == torch.int64
+
+
+def test_the_width_follows_the_lists_that_are_held() -> None:
+    made = arena(ids=lpkit.ragged(torch.int64))
+    ids = made.columns["ids"]
+    ids[1] = list(range(20))
+    ids[0] = [1, 2]
+    assert ids[rows(0)].shape == (1, 32)
+    ids.reset(1)
+    assert ids[rows(0, 1)].tolist() == [[1, 2], [-1, -1]]
+
+
+def test_a_shorter_list_leaves_nothing_of_a_longer_one() -> None:
+    made = arena(ids=lpkit.ragged(torch.int64))
+    ids = made.columns["ids"]
+    ids[1], ids[2] = [1, 2, 3, 4], [5, 6, 7]
+    ids[1] = [9]
+    assert ids[rows(1)].tolist() == [[9, -1, -1, -1]]
+
+
+def test_a_list_over_the_limit_is_refused() -> None:
+    made = arena(ids=lpkit.ragged(torch.int64, limit=3))
+    with pytest.raises(ValueError, match="4 values; at most 3"):
+        made.columns["ids"][0] = [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        lpkit.ragged(torch.int64, limit=0)
+
+
+def test_sets_are_masks_over_the_vocabulary() -> None:
+    made = arena(chosen=lpkit.token_set())
+    chosen: Any = made.columns["chosen"]
+    chosen[0], chosen[3] = [0, 7, 8, VOCAB - 1], [2, 2]
+    made.flush()
+    mask = chosen[rows(3, 1, 0)]
+    assert mask.dtype == torch.bool
+    assert [row.nonzero().flatten().tolist() for row in mask] == [[2], [], [0, 7, 8, VOCAB - 1]]
+    asked = torch.tensor([[2, 0, -1], [0, VOCAB - 1, 6]])
+    assert chosen.contains(rows(3, 0), asked).tolist() == [[True, False, False], [True, True, False]]
+
+
+@pytest.mark.parametrize("ids", [[-1], [VOCAB]])
+def test_a_set_takes_ids_of_the_vocabulary_only(ids: list[int]) -> None:
+    with pytest.raises(ValueError, match="outside the vocabulary of 21"):
+        arena(chosen=lpkit.token_set()).columns["chosen"][0] = ids
+
+
+def test_equal_sets_share_a_mask_and_abandoned_masks_are_reused() -> None:
+    made = arena(chosen=lpkit.token_set())
+    chosen: Any = made.columns["chosen"]
+    for slot in range(4):
+        chosen[slot] = [3, 1] if slot % 2 else [1, 3]
+    assert chosen.all.shape[0] == 2  # the empty set, and this one
+    rng = random.Random(0)
+    held: dict[int, list[int]] = {slot: [1, 3] for slot in range(4)}
+    for _ in range(300):
+        slot = rng.randrange(4)
+        held[slot] = rng.sample(range(VOCAB), rng.randint(0, 3))
+        if held[slot]:
+            chosen[slot] = held[slot]
+        else:
+            chosen.reset(slot)
+        assert [row.nonzero().flatten().tolist() for row in chosen[rows(0, 1, 2, 3)]] == [
+            sorted(held[slot]) for slot in range(4)
+        ]
+    assert chosen.all.shape[0] <= 8
+
+
+def test_only_changed_rows_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    copy = torch.Tensor.index_copy_
+    monkeypatch.setattr(
+        torch.Tensor,
+        "index_copy_",
+        lambda self, dim, index, block: sent.append(len(block)) or copy(self, dim, index, block),
+    )
+    made = arena("meta", ids=lpkit.ragged(torch.int64), chosen=lpkit.token_set())
+    ids, chosen = made.columns["ids"], made.columns["chosen"]
+    ids[0] = [1, 2, 3]
+    chosen[0] = [4]
+    made.flush()
+    sent.clear()
+    made.flush()
+    assert sent == []
+    ids[1], ids[2] = [1], [2]
+    made.flush()
+    assert sent == [2]
+    chosen[1] = [4]
+    made.flush()
+    assert sent == [2, 1]  # a place in the table; the mask itself is there already
+
+
+class Lists(lpkit.LogitsProcessor):
+    """Both kinds, declared in a class."""
+
+    class Params(lpkit.Params, prefix="lists_"):
+        ids: tuple[lpkit.TokenId, ...]
+
+    ids = lpkit.ragged(torch.int64, limit=4)
+    chosen = lpkit.token_set()
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.ids[request.slot] = request.params.ids
+        self.chosen[request.slot] = request.params.ids
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        assert torch.equal(self.chosen.contains(rows, self.ids[rows]), self.ids[rows] >= 0)
+        return logits + self.chosen[rows]
+
+
+def test_a_processor_declares_them_like_columns() -> None:
+    from sdk_hosts import V1Host, logits_of, params
+
+    host = V1Host(Lists)
+    requests = [params(lists_ids=[4, 9]), params(), params(lists_ids=[9]), params(lists_ids=[1, 2, 3, 4, 5])]
+    host.update(4, added=[(i, sampling, [1], []) for i, sampling in enumerate(requests)])
+    logits = logits_of(4)
+    change = host.apply(logits.clone()) - logits
+    # The list of the last one is too long: it is declined, and nobody else suffers.
+    assert [row.nonzero().flatten().tolist() for row in change] == [[4, 9], [], [9], []]

@@ -1,0 +1,112 @@
+"""Vectorized searches in token histories against plain Python."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from lpkit import sequences
+from sdk_hosts import HOST_SYNCS, recorded_ops
+
+
+def padded(histories: list[list[int]], width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = torch.full((len(histories), width), -1)
+    for row, ids in zip(rows, histories, strict=True):
+        row[: len(ids)] = torch.tensor(ids, dtype=torch.int64)
+    return rows, torch.tensor([len(ids) for ids in histories])
+
+
+def few_kinds(rng: random.Random, width: int, kinds: int) -> list[list[int]]:
+    fixed = [[], [3], [3] * width, [0, 1] * (width // 2), list(range(width))]
+    return fixed + [[rng.randrange(kinds) for _ in range(rng.randint(0, width))] for _ in range(30)]
+
+
+def test_match_lengths_are_those_of_a_plain_search() -> None:
+    for width, kinds in [(1, 2), (8, 2), (64, 3), (100, 2), (128, 150_000)]:
+        histories = few_kinds(random.Random(width), width, kinds)
+        found = sequences.match_lengths(*padded(histories, width)).tolist()
+        for ids, lengths in zip(histories, found, strict=True):
+            for i, length in enumerate(lengths):
+                expected = 0
+                while i < len(ids) and expected < i and ids[i - 1 - expected] == ids[-1 - expected]:
+                    expected += 1
+                assert length == expected
+
+
+def ragged(patterns: list[list[int]]) -> torch.Tensor:
+    return padded(patterns, max(1, *map(len, patterns)))[0]
+
+
+def patterns_for(rng: random.Random, n: int) -> list[list[int]]:
+    return [[rng.randrange(3) for _ in range(rng.randint(0, 4))] for _ in range(n)]
+
+
+def test_the_last_occurrence_of_a_pattern_is_found() -> None:
+    rng = random.Random(1)
+    histories = few_kinds(rng, 32, 3)
+    patterns = patterns_for(rng, len(histories))
+    found = sequences.end_of_last(padded(histories, 32)[0], ragged(patterns)).tolist()
+    for ids, pattern, end in zip(histories, patterns, found, strict=True):
+        k = len(pattern)
+        ends = [i + k for i in range(len(ids) - k + 1) if pattern and ids[i : i + k] == pattern]
+        assert end == max(ends, default=-1)
+    assert -1 in found
+
+
+def test_a_pattern_that_has_begun_is_recognized_by_its_longest_beginning() -> None:
+    rng = random.Random(2)
+    histories = few_kinds(rng, 32, 2) * 4
+    patterns = patterns_for(rng, len(histories))
+    since = [rng.randint(0, len(ids)) for ids in histories]
+    tokens, lengths = padded(histories, 32)
+    found = sequences.begun(tokens, lengths, ragged(patterns), torch.tensor(since)).tolist()
+    for ids, pattern, start, length in zip(histories, patterns, since, found, strict=True):
+        fitting = [k for k in range(1, len(pattern)) if len(ids) - k >= start and ids[-k:] == pattern[:k]]
+        assert length == max(fitting, default=0)
+    assert max(found) == 3
+
+
+def test_tokens_are_counted_among_the_selected_ones() -> None:
+    rng = random.Random(3)
+    histories = few_kinds(rng, 32, 4)
+    tokens, _ = padded(histories, 32)
+    among = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    found = sequences.counts(tokens, among & (tokens >= 0))
+    for row in range(len(histories)):
+        chosen = tokens[row][among[row]].tolist()
+        for token, count in zip(tokens[row].tolist(), found[row].tolist(), strict=True):
+            assert count == (chosen.count(token) if token >= 0 else 0)
+
+
+def test_each_id_keeps_its_largest_value_once() -> None:
+    rng = random.Random(4)
+    ids = torch.tensor([[rng.randint(-1, 5) for _ in range(12)] for _ in range(40)])
+    values = torch.tensor([[rng.randrange(9) for _ in range(12)] for _ in range(40)])
+    found_ids, found_values = sequences.largest_per_id(ids, values, 9)
+    for row in range(40):
+        expected: dict[int, int] = {}
+        for token, value in zip(ids[row].tolist(), values[row].tolist(), strict=True):
+            if token >= 0:
+                expected[token] = max(value, expected.get(token, 0))
+        found = [
+            (token, value)
+            for token, value in zip(found_ids[row].tolist(), found_values[row].tolist(), strict=True)
+            if token >= 0
+        ]
+        assert sorted(found) == sorted(expected.items())
+
+
+def test_no_search_waits_for_the_device_or_works_row_by_row() -> None:
+    used = []
+    for n in (1, 16):
+        tokens, lengths = padded([[1, 2, 1, 2]] * n, 64)
+        pattern = torch.tensor([[1, 2]] * n)
+        with recorded_ops() as names:
+            sequences.match_lengths(tokens, lengths)
+            sequences.end_of_last(tokens, pattern)
+            sequences.begun(tokens, lengths, pattern, lengths)
+            sequences.counts(tokens, tokens >= 0)
+            sequences.largest_per_id(tokens, tokens.clamp(min=0), 9)
+        used.append(names)
+    assert used[0] == used[1]
+    assert not HOST_SYNCS & set(used[0])
