@@ -40,9 +40,9 @@ def main(text: str) -> None:
     import torch
 
     torch.set_num_threads(1)
-    from lpkit_conformance import standin
+    from lpkit_conformance.against import prepare
 
-    standin.prepare()
+    prepare()
     from lpkit.loading import interfaces_of, resolve_target
 
     from lpkit_conformance.cases import Case

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,16 +16,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance import processes
 from lpkit_conformance.check import all_checks
+from lpkit_conformance.frames import place_in
 from lpkit_conformance.results import CheckResult, Finding, TargetResult, result_from_json
 from lpkit_conformance.session import Plan, inactive
 
 LIMIT_SECONDS = 120.0
 """For one check, and for loading the plugin."""
 
+START_SECONDS = 120.0
+"""Until the child has imported torch, and vLLM where it is installed; no plugin runs before."""
+
 POLL_SECONDS = 0.02
-MOST_LOSSES = 4
+MOST_LOSSES = 3
+MOST_OUTPUT = 64 * 2**20
 TAIL = 2_000
+
+CAUSE_OF_EXIT = "a call of os._exit, or a crash in native code"
+CAUSE_OF_HANG = "a loop without end, a deadlock, or a wait for something that does not come"
+CAUSE_OF_OUTPUT = "printing or logging per row or per token"
 
 
 @dataclass
@@ -37,14 +50,18 @@ class Progress:
 class _State:
     """What the events of a target's workers have said so far."""
 
+    lost: str = ""
     against: str = ""
     interface: str = ""
     hosts: tuple[str, ...] = ()
     labels: list[str] = field(default_factory=list)
     results: dict[str, CheckResult] = field(default_factory=dict)
     current: str | None = None
+    latest: str | None = None
+    places: dict[str, str] = field(default_factory=dict)
     hint: str = ""
     error: str = ""
+    notes: list[str] = field(default_factory=list)
     ended: bool = False
 
 
@@ -67,48 +84,75 @@ def check_target(
     progress = progress or Progress()
     lost = 0
     while not state.ended:
-        before = len(state.results)
         if lost == MOST_LOSSES:
             state.error = f"gave up after the plugin ended or blocked the process {lost} times"
             break
         lost += 1
         _one_worker(target, plan, path, state, progress, limit)
-        if len(state.results) == before and not state.ended:
-            state.error = state.error or "the child process ended without a result"
-            break
+    _give_up(state)
     results = tuple(state.results[label] for label in state.labels if label in state.results) or tuple(
         state.results.values()
     )
     error = state.error
     if not error and inactive(results):
         error = state.hint
-    return TargetResult(target, state.hosts, results, state.interface, state.against, error)
+    return TargetResult(target, state.hosts, results, state.interface, state.against, error, tuple(state.notes))
 
 
 def _one_worker(target: str, plan: Plan, path: list[str], state: _State, progress: Progress, limit: float) -> None:
-    """Run a child until it is done, dies, or says nothing for too long."""
-    with tempfile.TemporaryDirectory(prefix="lpkit-", ignore_cleanup_errors=True) as folder:
-        job, events, output = (Path(folder) / name for name in ("job.json", "events.jsonl", "output.txt"))
-        job.write_text(json.dumps({"target": target, "path": path, "plan": _plan_json(plan, state)}), encoding="utf-8")
-        events.touch()
-        with output.open("wb") as sink:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "lpkit_conformance.worker", str(job), str(events)],
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                env=_environment(),
-            )
+    """Run a child until it is done, dies, prints without end or says nothing for too long."""
+    with tempfile.TemporaryDirectory(prefix="lpkit-", ignore_cleanup_errors=True) as name:
+        files = _Files(Path(name))
+        job = {"target": target, "path": path, "plan": _plan_json(plan, state), "limit": limit, "lost": state.lost}
+        files.job.write_text(json.dumps(job), encoding="utf-8")
+        files.events.touch()
+        with files.output.open("wb") as sink:
+            child = processes.spawn(["lpkit_conformance.worker", name], sink, _environment())
         try:
-            reason = _follow(child, events, state, progress, limit)
+            loss = _follow(child, files, state, progress, limit)
         finally:
-            if child.poll() is None:
-                child.kill()
-            child.wait()
-        if state.ended:
-            return
-        tail = output.read_bytes()[-TAIL:].decode("utf-8", "replace").strip()
-        _blame(state, reason, tail, progress)
+            processes.end(child)
+        if loss is not None:
+            _blame(state, loss, files, progress)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What parent and child share: a folder."""
+
+    folder: Path
+
+    @property
+    def job(self) -> Path:
+        return self.folder / "job.json"
+
+    @property
+    def events(self) -> Path:
+        return self.folder / "events.jsonl"
+
+    @property
+    def output(self) -> Path:
+        """What the plugin prints."""
+        return self.folder / "output.txt"
+
+    @property
+    def stacks(self) -> Path:
+        """Where the interpreter says what it was doing when it crashed or hung."""
+        return self.folder / "stacks.txt"
+
+    def last_line(self) -> str:
+        with self.output.open("rb") as file:
+            file.seek(max(self.output.stat().st_size - TAIL, 0))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """How a child was lost, and what usually does that."""
+
+    what: str
+    cause: str
 
 
 def _environment() -> dict[str, str]:
@@ -136,33 +180,48 @@ def _plan_json(plan: Plan, state: _State) -> dict[str, Any]:
     }
 
 
-def _follow(child: subprocess.Popen[bytes], events: Path, state: _State, progress: Progress, limit: float) -> str:
-    """Take in events until the child is done; why it is over."""
-    deadline = time.monotonic() + limit
-    with events.open(encoding="utf-8") as lines:
+def _follow(
+    child: subprocess.Popen[bytes], files: _Files, state: _State, progress: Progress, limit: float
+) -> _Loss | None:
+    """Take in events until the child is done; how it was lost, if it was."""
+    patience = max(limit, START_SECONDS)
+    deadline = time.monotonic() + patience
+    with files.events.open(encoding="utf-8") as lines:
         pending = ""
         while True:
             over = child.poll() is not None
             text = lines.read()
             if text:
-                deadline = time.monotonic() + limit
                 pending += text
                 *whole, pending = pending.split("\n")
                 for line in whole:
                     _take(json.loads(line), state, progress)
+                    patience = limit  # the first event says that everything of our own is there
+                deadline = time.monotonic() + patience
             if state.ended:
-                return ""
+                return None
             if over:
-                return f"the process ended with exit code {child.returncode}"
+                return _Loss(_exit_text(child.returncode), CAUSE_OF_EXIT)
             if time.monotonic() > deadline:
-                return f"it did not come back within {limit:g} s"
+                return _Loss(f"the plugin did not come back within {patience:g} s", CAUSE_OF_HANG)
+            if files.output.stat().st_size > MOST_OUTPUT:
+                return _Loss(f"the plugin printed more than {MOST_OUTPUT >> 20} MiB", CAUSE_OF_OUTPUT)
             time.sleep(POLL_SECONDS)
+
+
+def _exit_text(code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"the process was ended by {signal.Signals(-code).name}"
+    return f"the process ended with exit code {code}"
 
 
 def _take(event: dict[str, Any], state: _State, progress: Progress) -> None:
     kind = event.pop("event")
     if kind == "ready":
         state.against = event["against"]
+    elif kind == "unusable":
+        state.ended, state.error = True, event["problem"]
     elif kind == "unloadable":
         state.ended = True
         if event["broken"]:
@@ -180,33 +239,58 @@ def _take(event: dict[str, Any], state: _State, progress: Progress) -> None:
         _add(result_from_json(event["result"]), state, progress)
     elif kind == "done":
         state.ended = True
+        if event["children"]:
+            state.notes.append("the plugin left a process running; it was ended with the run")
 
 
 def _add(result: CheckResult, state: _State, progress: Progress) -> None:
     state.results[result.label] = result
+    state.latest = result.label
     progress.finished(result)
 
 
-def _blame(state: _State, reason: str, tail: str, progress: Progress) -> None:
-    """The child is gone without saying so: the check that was running failed, or loading did."""
-    last = tail.splitlines()[-1] if tail else ""
-    got = f"{reason}; the last it printed: {last}"[:400] if last else reason
-    if state.current is None and state.labels:
-        state.error = f"the checking process was lost between two checks: {reason}"
-        state.ended = True
-        return
-    label = state.current or "LP001"
+def _give_up(state: _State) -> None:
+    """Checks that were planned and did not run are told as such."""
+    for label in state.labels:
+        if label not in state.results:
+            result = CheckResult(*_parts(label), "blocked", "the run was given up")
+            state.results[label] = result
+
+
+def _parts(label: str) -> tuple[str, str, str]:
+    """Code, name and host of a check's label."""
     code, _, host = label.rstrip("]").partition("[")
-    name = next(check.name for check in all_checks() if check.code == code)
-    what = "loading the plugin" if state.current is None else "the check"
-    finding = Finding(
-        f"the plugin ended or blocked the process during {what}: {reason}",
-        expected="the process goes on",
-        got=got,
-        cause="a call of exit or os._exit, a crash in native code, or a loop without end",
-        fix="run the method in a debugger with the operations of this check",
-    )
+    return code, next(check.name for check in all_checks() if check.code == code), host
+
+
+def _blame(state: _State, loss: _Loss, files: _Files, progress: Progress) -> None:
+    """The child is gone without saying so: the check that was running failed, or loading did."""
+    last = files.last_line()
+    got = f"{loss.what}; the last it printed: {last[:200]}" if last else loss.what
+    if not state.against:
+        if not state.lost and importlib.util.find_spec("vllm") is not None:
+            state.lost = f"importing it, {loss.what}"
+        else:
+            state.error, state.ended = f"the checking process did not start: {got}", True
+        return
+    # Between two checks only the plugin's finalizers run: what the last check left behind.
+    label = state.current or state.latest or "LP001"
     state.current = None
-    _add(CheckResult(code, name, host, "failed", finding.summary, finding), state, progress)
+    during = "while the plugin was loaded" if not state.labels else "during the check"
+    stacks = files.stacks.read_text(encoding="utf-8", errors="replace") if files.stacks.exists() else ""
+    place = place_in(stacks)
+    if place and place in state.places:  # one root cause, one failure
+        _add(CheckResult(*_parts(label), "blocked", f"needs {state.places[place]}"), state, progress)
+        return
+    state.places[place] = label
+    finding = Finding(
+        f"{loss.what}, {during}",
+        expected="the process goes on: an engine that hangs or exits takes all requests with it",
+        got=got,
+        cause=loss.cause,
+        fix="see the line below" if place else "run the method in a debugger",
+        place=place,
+    )
+    _add(CheckResult(*_parts(label), "failed", finding.summary, finding), state, progress)
     if not state.labels:
         state.ended = True

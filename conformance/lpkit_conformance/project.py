@@ -49,8 +49,18 @@ class Project:
     expected: tuple[Expected, ...] = ()
 
     def owns(self, target: str) -> bool:
-        """Whether the settings are meant for this target."""
-        return target in self.entry_points or target in self.entry_points.values()
+        """Whether the settings are meant for this target: an entry point, a file or a module of the project."""
+        if target in self.entry_points or target in self.entry_points.values():
+            return True
+        name, colon, _ = target.rpartition(":")
+        file = name if colon else target
+        if file.endswith(".py"):
+            return self.root.resolve() in Path(file).resolve().parents
+        parts = name.split(".")
+        return bool(name) and any(
+            Path(folder, *parts).with_suffix(".py").is_file() or Path(folder, *parts, "__init__.py").is_file()
+            for folder in self.import_path
+        )
 
     @property
     def import_path(self) -> list[str]:
@@ -71,6 +81,8 @@ def find(folder: Path) -> Project | None:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ProjectError(f"{path} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise ProjectError(f"{path} cannot be read: {error.strerror}") from None
     entry_points = _table(path, data, "project", "entry-points", GROUP)
     settings = _table(path, data, "tool", "lpkit")
     for key in settings:
@@ -143,5 +155,5 @@ def _expected(path: Path, settings: dict[str, Any]) -> tuple[Expected, ...]:
             value = value.get("reason")
         if not isinstance(value, str) or not value.strip():
             raise ProjectError(f"{where} {code} needs a reason")
-        found.append(Expected(code, value, until))
+        found.append(Expected(code.upper(), " ".join(value.split()), until))
     return tuple(found)

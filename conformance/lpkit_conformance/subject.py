@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -38,17 +39,29 @@ class Subject:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 0
     standin: bool = False
-    cases: list[Case] = field(default_factory=list)
-    source: LogitsSource = field(init=False)
     acted: bool = False
     replay: object = None
 
     def __post_init__(self) -> None:
-        self.cases = variants(self.case, self.accepts, self.vocab_size)
-        likely = [token for case in self.cases for token in case.token_ids() if 0 <= token < self.vocab_size]
-        self.source = LogitsSource(self.vocab_size, self.seed, self.device, likely)
-        self._emitted = sorted({*likely, *range(3, 15)})
         self._logits: dict[tuple[str, int], torch.Tensor] = {}
+
+    # The plugin's validation is asked only when a check needs it: it may hang, and that check is then to blame.
+    @cached_property
+    def cases(self) -> list[Case]:
+        """The case and its relatives; ``variant`` is an index into them."""
+        return variants(self.case, self.accepts, self.vocab_size)
+
+    @cached_property
+    def source(self) -> LogitsSource:
+        return LogitsSource(self.vocab_size, self.seed, self.device, self._likely)
+
+    @cached_property
+    def _likely(self) -> list[int]:
+        return [token for case in self.cases for token in case.token_ids() if 0 <= token < self.vocab_size]
+
+    @cached_property
+    def _emitted(self) -> list[int]:
+        return sorted({*self._likely, *range(3, 15)})
 
     # -- instances -------------------------------------------------------------------------------------------
 
@@ -82,7 +95,7 @@ class Subject:
             return True
         try:
             validate(params)
-        except Exception:
+        except (Exception, SystemExit):
             return False
         return True
 

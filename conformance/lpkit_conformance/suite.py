@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lpkit import _vllm
+
 from lpkit_conformance import project as projects
 from lpkit_conformance.cases import Case
 from lpkit_conformance.check import all_checks
@@ -42,7 +44,7 @@ def known_code(code: str) -> str:
         UsageError: with the nearest match.
     """
     codes = [check.code for check in all_checks()]
-    if any(known.startswith(code.upper()) for known in codes) and code.upper().startswith("LP"):
+    if code.upper().startswith("LP") and any(known.startswith(code.upper()) for known in codes):
         return code.upper()
     match = difflib.get_close_matches(code.upper(), codes, n=1, cutoff=0.4)
     hint = f"did you mean {match[0]}?" if match else "see `lpkit explain`"
@@ -72,17 +74,43 @@ def run(
     for code in (*options.select, *options.ignore):
         known_code(code)
     if project:
-        for expected in project.expected:
-            known_code(expected.code)
-    return Report(tuple(_one(name, options, project, progress_for(name)) for name in names))
+        check_expected(project)
+    # All plans first: a mistake in one of them is told before anything runs.
+    jobs = [(name, _owner(name, project)) for name in dict.fromkeys(names)]
+    plans = [plan_for(options, own) for _, own in jobs]
+    return Report(
+        tuple(_one(name, own, plan, options, progress_for(name)) for (name, own), plan in zip(jobs, plans, strict=True))
+    )
+
+
+def check_expected(project: Project) -> None:
+    """Refuse expected failures of checks that do not exist.
+
+    Raises:
+        ProjectError: with the nearest code.
+    """
+    codes = [check.code for check in all_checks()]
+    for expected in project.expected:
+        if expected.code not in codes:
+            match = difflib.get_close_matches(expected.code, codes, n=1, cutoff=0.4)
+            hint = f"; did you mean {match[0]}?" if match else ""
+            raise ProjectError(
+                f"{project.root / 'pyproject.toml'}: [tool.lpkit.expected_failures] there is no check "
+                f"{expected.code}{hint}"
+            )
+
+
+def _owner(name: str, project: Project | None) -> Project | None:
+    return project if project and project.owns(name) else None
 
 
 def plan_for(options: Options, project: Project | None) -> Plan:
     """The plan of a target; ``project`` is None if its settings are not meant for the target."""
-    cases = [Case.parse(text) for text in options.cases]
+    complete = not _vllm.left_out()
+    cases = [Case.parse(text, complete) for text in options.cases]
     if not cases and project:
         try:
-            cases = [Case.parse(value) for value in project.cases]
+            cases = [Case.parse(value, complete) for value in project.cases]
         except ValueError as error:
             raise ProjectError(f"{project.root / 'pyproject.toml'}: [tool.lpkit] {error}") from None
     plan = Plan(
@@ -115,12 +143,10 @@ def resolve_device(device: str) -> str:
     return "cpu"
 
 
-def _one(name: str, options: Options, project: Project | None, progress: Progress) -> TargetResult:
-    own = project if project and (project.owns(name) or name in project.entry_points) else None
+def _one(name: str, own: Project | None, plan: Plan, options: Options, progress: Progress) -> TargetResult:
     spec = own.entry_points.get(name, name) if own else name
     path = own.import_path if own else []
-    result = check_target(spec, plan_for(options, own), path, progress, options.limit)
-    result = replace(result, target=name)
+    result = replace(check_target(spec, plan, path, progress, options.limit), target=name)
     return expect(result, own.expected) if own else result
 
 
@@ -134,13 +160,15 @@ def expect(result: TargetResult, expected: Sequence[Expected]) -> TargetResult:
         item = by_code.get(check.code)
         if item is None:
             return check
-        if item.expired and check.status == "failed":
+        if item.expired and check.status in ("failed", "advice"):
             return replace(check, message=f"{check.message} (was expected until {item.until}: {item.reason})")
         if check.status in ("failed", "advice"):
             return replace(check, status="expected", message=f"{item.reason}: {check.message}")
         if check.status == "passed" and check.code in ran - failed:
             return replace(
-                check, status="unexpected_pass", message=f"expected to fail ({item.reason}), but passes: remove it"
+                check,
+                status="unexpected_pass",
+                message=f"expected to fail ({item.reason}), but passes: remove it from expected_failures",
             )
         return check
 

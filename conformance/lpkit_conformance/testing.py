@@ -6,24 +6,31 @@
     def test_conformance(check):
         check.run()
 
+or, as a class::
+
+    class TestMyProcessor(ConformanceTests):
+        target = "my_package.processor:MyProcessor"
+
 Cases, hosts and expected failures come from ``[tool.lpkit]`` of the project that pytest runs in. The checks run in
 this process, where debuggers and coverage see them; ``lpkit check`` gives the same verdicts in a process apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from lpkit_conformance import against
 from lpkit_conformance import project as projects
-from lpkit_conformance import session, standin
-from lpkit_conformance.project import Project
-from lpkit_conformance.report.text import check_lines
-from lpkit_conformance.results import CheckResult, TargetResult
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.suite import Options, expect, plan_for
+
+if TYPE_CHECKING:
+    from lpkit_conformance.project import Project
+    from lpkit_conformance.results import CheckResult
+    from lpkit_conformance.session import Plan
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
@@ -35,29 +42,74 @@ class ConformanceError(AssertionError):
 class _Run:
     """The results of one plugin, computed as they are asked for, in the suite's order."""
 
-    def __init__(self, target: str, plan: session.Plan, project: Project | None) -> None:
-        from lpkit.loading import resolve_target
+    def __init__(self, target: str, plan: Plan, project: Project | None) -> None:
+        from lpkit.loading import LoadError, resolve_target
 
-        self.cls = resolve_target(target).cls
+        from lpkit_conformance import session
+
         self.target, self.plan, self.project = target, plan, project
-        self.items = session.labels(self.cls, plan)
-        self._iterator = session.run(target, self.cls, plan)
         self._results: dict[str, CheckResult] = {}
+        self._iterator: Iterator[CheckResult] = iter(())
+        try:
+            cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
+        except LoadError as error:
+            self._results["LP001"] = _unloadable(error)
+            self.items = [("LP001", "is-a-processor", "")]
+            return
+        self.items = [(check.code, check.name, host) for check, host in session.labels(cls, plan)]
+        self._iterator = session.run(target, cls, plan)
 
     def result(self, label: str) -> CheckResult:
-        while label not in self._results:
-            found = next(self._iterator)
-            self._results[found.label] = found
-        result = self._results[label]
-        if self.project:
-            whole = TargetResult(self.target, (), (result,))
-            result = expect(whole, self.project.expected).checks[0]
-        return result
+        """The result of a check, as the project expects it."""
+        from lpkit_conformance.results import TargetResult
+        from lpkit_conformance.suite import expect
 
-    def judge_action(self) -> None:
-        """After the last check: a plugin that never acted has passed nothing."""
-        if session.inactive(self._results.values()):
-            raise ConformanceError(session.inactivity_hint(self.plan))
+        code = label.partition("[")[0]
+        announced = self.project is not None and any(item.code == code for item in self.project.expected)
+        # Whether an announced failure came is a question to all hosts.
+        labels = [name for name in self._labels() if name.partition("[")[0] == code] if announced else [label]
+        results = tuple(self._compute(name) for name in labels)
+        if self.project is not None:
+            results = expect(TargetResult(self.target, (), results), self.project.expected).checks
+        return next(result for result in results if result.label == label)
+
+    def inactive(self) -> bool:
+        """Whether no check at all saw the plugin act; runs them all."""
+        from lpkit_conformance import session
+
+        return session.inactive([self._compute(label) for label in self._labels()])
+
+    def _labels(self) -> list[str]:
+        return [f"{code}[{host}]" if host else code for code, _, host in self.items]
+
+    def _compute(self, label: str) -> CheckResult:
+        with _one_thread():
+            while label not in self._results:
+                found = next(self._iterator)
+                self._results[found.label] = found
+        return self._results[label]
+
+
+def _unloadable(error: Any) -> CheckResult:
+    from lpkit_conformance.frames import place_of
+    from lpkit_conformance.results import CheckResult, Finding
+
+    place = place_of(error.__cause__) if error.__cause__ else ""
+    finding = Finding(error.problem, fix=error.remedy, place=place)
+    return CheckResult("LP001", "is-a-processor", "", "failed", error.problem, finding)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """As ``lpkit check`` runs: sums come out the same every time."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class BoundCheck:
@@ -75,14 +127,18 @@ class BoundCheck:
         """Raise :class:`ConformanceError` if the plugin breaks the rule; skip the test if nothing can be said."""
         import pytest
 
+        from lpkit_conformance.report.text import check_lines
+        from lpkit_conformance.session import inactivity_hint
+
+        __tracebackhide__ = True
         result = self._run.result(self.label)
         if result.status in ("failed", "unexpected_pass", "error"):
             raise ConformanceError("\n".join(["", *check_lines(result)]))
         if result.status == "expected":
             pytest.xfail(result.message)
         if result.status in ("skipped", "blocked"):
-            if "never active" in result.message:
-                raise ConformanceError(session.inactivity_hint(self._run.plan))
+            if "never active" in result.message and self._run.inactive():
+                raise ConformanceError(inactivity_hint(self._run.plan))
             pytest.skip(f"{result.status}: {result.message}")
 
 
@@ -98,28 +154,34 @@ def checks(
 ) -> list[BoundCheck]:
     """Every check for ``target``, to be run one by one or all together.
 
+    A target that cannot be loaded gives one check, which fails.
+
     Args:
         target: ``module:Class``, an entry point's name, or ``file.py:Class``.
         cases: case objects; by default those of ``[tool.lpkit]``.
         root: the project's folder; by default the current one.
-    """
-    import json
 
-    standin.prepare()
+    Raises:
+        UsageError, ProjectError, CaseError: for settings that cannot be used.
+    """
+    uses_standin = against.prepare().startswith(against.STANDIN)
+    from lpkit_conformance.suite import Options, check_expected, plan_for
+
     project = projects.find(root or Path.cwd())
     own = project if project and project.owns(target) else None
+    if own:
+        check_expected(own)
+    given = None if cases is None else tuple(json.dumps(case) for case in cases)
     options = Options(
-        cases=tuple(json.dumps(case) for case in cases) if cases is not None else (),
+        cases=given or (),
         hosts=tuple(hosts) if hosts is not None else None,
         select=tuple(select),
         ignore=tuple(ignore),
         seed=seed,
     )
-    plan = plan_for(options, own)
-    if cases is not None and not options.cases:
-        plan = replace(plan, cases=())
-    run = _Run(target, plan, own)
-    return [BoundCheck(run, check.code, check.name, host) for check, host in run.items]
+    plan = plan_for(options, own if given is None else own and replace(own, cases=()))
+    run = _Run(target, replace(plan, standin=uses_standin), own)
+    return [BoundCheck(run, *item) for item in run.items]
 
 
 def parametrize_with_checks(target: str, cases: Iterable[Any] | None = None, **settings: Any) -> Callable[[Test], Test]:
@@ -130,4 +192,24 @@ def parametrize_with_checks(target: str, cases: Iterable[Any] | None = None, **s
     return pytest.mark.parametrize("check", found, ids=[repr(check).replace(" ", "-") for check in found])
 
 
-__all__ = ["BoundCheck", "ConformanceError", "Subject", "checks", "parametrize_with_checks"]
+class ConformanceTests:
+    """A ready test class: subclass it under a name that pytest collects, and set ``target``.
+
+    Attributes:
+        target, cases, settings: the arguments of :func:`parametrize_with_checks`.
+    """
+
+    target: ClassVar[str]
+    cases: ClassVar[Iterable[Any] | None] = None
+    settings: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        def test_conformance(self: ConformanceTests, check: BoundCheck) -> None:
+            check.run()
+
+        if "target" in vars(cls):
+            bound = parametrize_with_checks(cls.target, cls.cases, **cls.settings)(test_conformance)
+            cls.test_conformance = bound  # type: ignore[attr-defined]
+
+
+__all__ = ["BoundCheck", "ConformanceError", "ConformanceTests", "checks", "parametrize_with_checks"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.check import Failed, Skipped
+from lpkit_conformance.frames import is_authors
 from lpkit_conformance.hosts import Observation, PluginError, V1Host, V2Host
 from lpkit_conformance.oracle import Mismatch, Replay, compare
 from lpkit_conformance.programs import Op, Program
@@ -157,7 +158,7 @@ def method_place(cls: Any, name: str) -> str:
         method = inspect.unwrap(getattr(cls, name))
         path = Path(inspect.getsourcefile(method) or "")
         # A method of a base class of the SDK or of vLLM is not where an author should look.
-        if {"lpkit", "vllm"} & set(path.parts):
+        if not is_authors(str(path)):
             method, path = cls, Path(inspect.getsourcefile(cls) or "")
         return f"{path}:{inspect.getsourcelines(method)[1]}"
     except (AttributeError, OSError, TypeError):

@@ -1,25 +1,54 @@
-"""The child process in which a plugin's code runs: ``python -m lpkit_conformance.worker JOB EVENTS``.
+"""The child process in which a plugin's code runs; see :mod:`lpkit_conformance.isolation` for its parent.
 
-It reads its job from one file and writes one JSON object per line to the other, so that whatever the plugin
-prints, breaks or ends, the parent knows how far it came.
+It reads its job from one file of a folder and writes one JSON object per line to another, so that whatever the
+plugin prints, breaks or ends, the parent knows how far it came.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from lpkit_conformance import processes
+from lpkit_conformance.against import STANDIN, prepare
+
+if TYPE_CHECKING:
+    from lpkit_conformance.session import Plan
+
+PATIENCE = 0.8
+"""Of the time limit, after which the stacks are written down."""
 
 
-def main(job_file: str, events_file: str) -> None:
-    """Run the job; see :mod:`lpkit_conformance.isolation` for its form."""
-    job = json.loads(Path(job_file).read_text(encoding="utf-8"))
-    with Path(events_file).open("a", encoding="utf-8") as events:
-        work(job, Events(events))
+def main(folder: Path) -> None:
+    """Run the job in ``folder``."""
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    with (
+        (folder / "events.jsonl").open("a", encoding="utf-8") as events,
+        (folder / "stacks.txt").open("w", encoding="utf-8") as stacks,
+    ):
+        faulthandler.enable(stacks)
+        trace_exits(stacks)
+        try:
+            work(job, Events(events), Watch(stacks, job["limit"] * PATIENCE))
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            faulthandler.disable()
+
+
+class Watch:
+    """Notes where the process is shortly before its parent loses patience."""
+
+    def __init__(self, file: TextIO, seconds: float) -> None:
+        self._file, self._seconds = file, seconds
+
+    def restart(self) -> None:
+        faulthandler.dump_traceback_later(self._seconds, file=self._file)
 
 
 class Events:
@@ -33,22 +62,26 @@ class Events:
         self._file.flush()
 
 
-def work(job: dict[str, Any], events: Events) -> None:
+def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
     """Load the plugin and run its checks."""
-    sys.path[:0] = job["path"]
     import torch
 
     # One thread: sums come out the same every time, and several targets may be checked side by side.
     torch.set_num_threads(1)
-    from lpkit_conformance import standin
-
-    against = standin.prepare()
-    events.send("ready", against=against)
+    against = prepare(job["lost"])
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
-    from lpkit_conformance.session import Plan, hosts_for, inactivity_hint, labels, run
+    from lpkit_conformance.cases import CaseError
+    from lpkit_conformance.session import hosts_for, inactivity_hint, labels, run
 
-    plan = plan_of(job["plan"], against.startswith("lpkit"))
+    events.send("ready", against=against)
+    try:
+        plan = plan_of(job["plan"], against.startswith(STANDIN))
+    except CaseError as error:
+        events.send("unusable", problem=str(error))
+        return
+    watch.restart()
+    sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
     try:
         target = resolve_target(job["target"])
     except LoadError as error:
@@ -64,14 +97,14 @@ def work(job: dict[str, Any], events: Events) -> None:
 
     def started(label: str) -> None:
         events.send("started", label=label)
+        watch.restart()
 
-    assert isinstance(plan, Plan)
     for result in run(job["target"], target.cls, plan, started):
         events.send("result", result=asdict(result), hint=inactivity_hint(plan))
-    events.send("done")
+    events.send("done", children=processes.has_children())
 
 
-def plan_of(data: dict[str, Any], uses_standin: bool) -> Any:
+def plan_of(data: dict[str, Any], uses_standin: bool) -> Plan:
     """A ``Plan`` from its JSON form."""
     from lpkit_conformance.cases import Case
     from lpkit_conformance.session import Plan
@@ -112,12 +145,18 @@ def load_failure(target: str, error: Any) -> dict[str, Any]:
     }
 
 
+def trace_exits(stacks: TextIO) -> None:
+    """Let ``os._exit`` say where it was called: nothing else will."""
+    leave, pid = os._exit, os.getpid()
+
+    def traced(status: int) -> NoReturn:
+        if os.getpid() == pid:
+            faulthandler.dump_traceback(stacks)
+        leave(status)
+
+    os._exit = traced
+
+
 def start(arguments: Sequence[str]) -> None:
     """Entry of the child process."""
-    # What a plugin prints goes nowhere near our own output.
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    main(*arguments)
-
-
-if __name__ == "__main__":
-    start(sys.argv[1:])
+    main(Path(arguments[0]))

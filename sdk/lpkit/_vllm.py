@@ -26,11 +26,29 @@ class Lookup:
     reason: str | None = None
 
 
+_without = False
+
+
+def do_without() -> None:
+    """From now on vLLM counts as absent in this process: another one uses it, or it is known to be broken.
+
+    To be called before :mod:`lpkit.v1`, ``v2`` and ``sampling_params`` are imported.
+    """
+    global _without
+    _without = True
+    find.cache_clear()
+
+
+def left_out() -> bool:
+    """Whether vLLM is installed and not used in this process."""
+    return _without and importlib.util.find_spec("vllm") is not None
+
+
 @cache
 def find(name: str) -> Lookup:
     """Import vLLM's module ``name`` once; never raises, because a broken vLLM must not break the SDK."""
     standin = getattr(sys.modules.get("vllm"), "__lpkit_standin__", False)
-    if standin:
+    if standin or _without:
         return Lookup(None, "absent")
     try:
         if importlib.util.find_spec("vllm") is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
+
+from lpkit_conformance.frames import place_of as place_of
 
 
 @dataclass(frozen=True)
@@ -52,22 +52,10 @@ def calling(method: str) -> Iterator[None]:
     """Turns whatever the plugin raises into a :class:`PluginError` that knows the line."""
     try:
         yield
-    except PluginError:
+    except (PluginError, KeyboardInterrupt):
         raise
-    except (Exception, RecursionError, SystemExit) as error:
+    except BaseException as error:
         raise PluginError(method, f"raised {type(error).__name__}: {error}"[:500], place_of(error)) from error
-
-
-def place_of(error: BaseException) -> str:
-    """``file:line`` of the innermost frame that is neither ours nor an installed library's."""
-    own = Path(__file__).parents[2]
-    best = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        path = Path(frame.filename)
-        if own in path.parents or "lpkit" in path.parts or "torch" in path.parts:
-            continue
-        best = f"{frame.filename}:{frame.lineno}"
-    return best
 
 
 def checked(result: Any, before: torch.Tensor) -> torch.Tensor:

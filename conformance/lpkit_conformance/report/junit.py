@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree as ET
 
 from lpkit_conformance.report.text import finding_lines
 from lpkit_conformance.results import BAD, Report
+
+NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+
+
+def text(value: str) -> str:
+    """``value`` without the characters that XML cannot hold, which a plugin's messages may have."""
+    return NOT_XML.sub("?", value)
 
 
 def to_junit(report: Report) -> str:
@@ -16,9 +24,9 @@ def to_junit(report: Report) -> str:
             root,
             "testsuite",
             name=target.target,
-            tests=str(len(target.checks)),
+            tests=str(len(target.checks) + bool(target.error)),
             failures=str(target.count("failed", "unexpected_pass")),
-            errors=str(target.count("error")),
+            errors=str(target.count("error") + bool(target.error)),
             skipped=str(target.count("skipped", "blocked", "expected")),
             time=f"{sum(check.seconds for check in target.checks):.3f}",
         )
@@ -32,15 +40,16 @@ def to_junit(report: Report) -> str:
             )
             body = "\n".join(finding_lines(check.finding)) if check.finding else ""
             if check.status in BAD:
-                ET.SubElement(case, "failure", message=check.message).text = body
+                ET.SubElement(case, "failure", message=text(check.message)).text = text(body)
             elif check.status == "error":
-                ET.SubElement(case, "error", message=check.message).text = body
+                ET.SubElement(case, "error", message=text(check.message)).text = text(body)
             elif check.status in ("skipped", "blocked", "expected"):
-                ET.SubElement(case, "skipped", message=f"{check.status}: {check.message}")
+                ET.SubElement(case, "skipped", message=text(f"{check.status}: {check.message}"))
             elif check.status == "advice":
-                ET.SubElement(case, "system-out").text = f"advice: {check.message}\n{body}"
+                ET.SubElement(case, "system-out").text = text(f"advice: {check.message}\n{body}")
         if target.error:
             case = ET.SubElement(suite, "testcase", classname=target.target, name="run")
-            ET.SubElement(case, "error", message=target.error)
+            ET.SubElement(case, "error", message=text(target.error))
     ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    # Written as UTF-8; ElementTree would declare the locale's encoding.
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from lpkit_conformance.check import all_checks
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
 
-SHOWN: tuple[Status, ...] = ("failed", "unexpected_pass", "error", "advice", "expected")
+SHOWN: tuple[Status, ...] = ("failed", "unexpected_pass", "error", "expected", "advice")
+"""What needs attention, most of it first."""
 MARKS: dict[Status, str] = {
     "passed": "ok",
     "failed": "FAIL",
@@ -39,15 +40,30 @@ def to_text(report: Report, verbose: bool = False) -> str:
 def target_lines(target: TargetResult, verbose: bool = False) -> Iterator[str]:
     """One target: a headline, what needs attention, a summary."""
     yield headline(target)
-    for check in target.checks:
-        if check.status in SHOWN:
-            yield ""
-            yield from check_lines(check)
-        elif verbose:
-            note = f"  {check.message}" if check.message else ""
-            yield f"  {MARKS[check.status]:8} {check.label:10} {check.name:24} {check.seconds:7.2f} s{note}"
+    if verbose:
+        yield from every_check(target)
+    for status in SHOWN:
+        for check in target.checks:
+            if check.status == status:
+                yield ""
+                yield from check_lines(check)
     yield ""
     yield from summary(target)
+
+
+def every_check(target: TargetResult) -> Iterator[str]:
+    """A line per check, then the time of each family."""
+    seconds: dict[str, float] = {}
+    for check in target.checks:
+        note = f"  {one_line(check.message)}" if check.message and check.status not in SHOWN else ""
+        yield f"  {MARKS[check.status]:8} {check.label:10} {check.name:24} {check.seconds:7.2f} s{note}"
+        seconds[check.code[:3]] = seconds.get(check.code[:3], 0.0) + check.seconds
+    yield f"  seconds: {', '.join(f'{family} {spent:.2f}' for family, spent in seconds.items())}"
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks and control characters, which a plugin's messages may have."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def headline(target: TargetResult) -> str:
@@ -58,7 +74,9 @@ def headline(target: TargetResult) -> str:
 
 def check_lines(check: CheckResult) -> Iterator[str]:
     """One check that needs attention, with its evidence."""
-    yield f"{MARKS[check.status]} {check.label} {check.name}: {check.message}"
+    yield f"{MARKS[check.status]} {check.label} {check.name}: {one_line(check.message)}"
+    if check.status == "expected":
+        return
     rule = rule_of(check.code)
     if rule:
         yield f"    rule        {rule}"
@@ -68,18 +86,20 @@ def check_lines(check: CheckResult) -> Iterator[str]:
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:
-    if finding.where:
-        yield f"    where       {', '.join(f'{key} {value}' for key, value in finding.where.items())}"
-    if finding.expected:
-        yield f"    expected    {finding.expected}"
-    if finding.got:
-        yield f"    got         {finding.got}"
-    for number, operation in enumerate(finding.operations):
-        yield f"    {'operations' if number == 0 else '':11} {operation}"
-    for label in ("cause", "fix", "place"):
-        text = getattr(finding, label)
-        if text:
-            yield f"    {label:11} {text}"
+    where = ", ".join(f"{key} {value}" for key, value in finding.where.items())
+    shown = {
+        "where": (where,),
+        "expected": (finding.expected,),
+        "got": (finding.got,),
+        "operations": finding.operations,
+        "cause": (finding.cause,),
+        "fix": (finding.fix,),
+        "place": (finding.place,),
+    }
+    for label, lines in shown.items():
+        for number, line in enumerate(lines):
+            if line:
+                yield f"    {'' if number else label:11} {line.rstrip() if label == 'batch' else one_line(line)}"
 
 
 def rule_of(code: str) -> str:
@@ -106,7 +126,9 @@ def summary(target: TargetResult) -> Iterator[str]:
                 if len(labels) <= MOST_LABELS
                 else [*labels[:MOST_LABELS], f"and {len(labels) - MOST_LABELS} more"]
             )
-            yield f"  {status} ({reason}): {', '.join(shown)}"
+            yield f"  {status} ({one_line(reason)}): {', '.join(shown)}"
+    for note in target.notes:
+        yield f"  note: {one_line(note)}"
     if target.error:
-        yield f"  could not judge: {target.error}"
+        yield f"  could not judge: {one_line(target.error)}"
     yield {"pass": "PASS", "fail": "FAIL", "error": "ERROR"}[target.verdict] + f"  {target.target}"

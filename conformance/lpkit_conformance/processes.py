@@ -1,0 +1,52 @@
+"""Child processes: started so that whatever they start can be ended with them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+
+def spawn(arguments: Sequence[str], output: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A Python process that leads a group of its own, without standard input.
+
+    Nothing of the parent's folder is importable in it: a plugin's ``types.py`` would replace the library's.
+    """
+    begin = "import sys; sys.path[:] = [entry for entry in sys.path if entry]"
+    return subprocess.Popen(
+        [sys.executable, "-c", f"{begin}; from {arguments[0]} import start; start(sys.argv[1:])", *arguments[1:]],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,  # ignored on Windows
+    )
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End ``child`` and what it has started, whether or not it is still there; wait for ``child`` only."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    elif child.poll() is None:
+        with contextlib.suppress(OSError):  # no taskkill: at least the child itself goes
+            subprocess.run(["taskkill", "/F", "/T", "/PID", str(child.pid)], capture_output=True, check=False)
+    if child.poll() is None:
+        child.kill()
+    child.wait()
+
+
+def has_children() -> bool:
+    """Whether this process has children that are still running; False where that cannot be told."""
+    if not hasattr(os, "WNOHANG"):
+        return False
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
