@@ -99,7 +99,7 @@ class LP102(Check):
 
     Why: a plugin that refuses what it does not know takes the server down for everybody else.
 
-    Fix: return at once when none of your own keys is present.
+    Fix: begin with ``args = params.extra_args or {}`` and return when none of your own keys is in it.
     """
 
     code, name, hosts, requires = "LP102", "accepts-others", (), ("LP001",)
@@ -129,7 +129,8 @@ class LP103(Check):
 
     vLLM turns ``ValueError`` into HTTP 400 for that request; any other exception is an internal server error.
 
-    Why: a ``TypeError`` from comparing a string with a number reaches the client as a crash of the server.
+    Why: comparing a string with a number raises ``TypeError``: the client is told that the server failed, and not
+    what to change.
 
     Fix: check types before values, or declare the arguments as ``lpkit.Params``.
     """
@@ -169,7 +170,9 @@ class LP104(Check):
     Why: an exception in ``update_state``, ``add_request`` or ``apply`` ends the engine for all requests: one
     client's 2**63 or out-of-vocabulary token id is everybody's outage.
 
-    Fix: refuse it in ``validate_params``; what only the vocabulary can tell, ignore at admission.
+    Fix: refuse it in ``validate_params``. A token id beyond the vocabulary cannot be seen there: compare it when the
+    request is added (``vllm_config.model_config.get_vocab_size()``, ``req_states.vocab_size``) and leave such a
+    request alone.
     """
 
     code, name, requires = "LP104", "accepted-then-works", ("LP101",)
@@ -255,7 +258,7 @@ class LP106(Check):
 
     Why: arguments that work offline and are refused online are found by users, not by tests.
 
-    Fix: accept 0 and 1 for bools, and lists for tuples and sets.
+    Fix: accept 0 and 1 for bools, and lists for tuples and sets; or correct the case, if it was never a valid one.
     """
 
     code, name, hosts, requires = "LP106", "accepts-the-case", (), ("LP001",)

@@ -87,7 +87,8 @@ class LP203(LadderCheck):
     Why: state kept for a row that is gone is applied to whoever gets that row later, or indexes past the end of
     the logits.
 
-    Fix: drop the state of every row in ``removed``.
+    Fix: drop the state of every row in ``removed``. On V2, where nobody says that a request left, look at the slots of
+    this call's rows and at no others.
     """
 
     code, name = "LP203", "remove"
@@ -113,7 +114,8 @@ class LP204(LadderCheck):
     Why: a state left at the source reappears under the next request added there; a state lost in the move stops
     working in mid-sentence.
 
-    Fix: pop the source's state; store it at the destination; if the source had none, delete the destination's.
+    Fix: pop the source's state; store it at the destination; if the source had none, delete the destination's. On V2
+    rows come in a new order in every step: look a row's slot up in ``ctx.expanded_idx_mapping``.
     """
 
     code, name = "LP204", "one-way-move"
@@ -327,7 +329,8 @@ class LP211(LadderCheck):
 class LP212(LadderCheck):
     """Partial prefills leave no trace.
 
-    With chunked prefill ``apply`` sees a row per chunk, whose token the engine throws away. Nothing marks it.
+    With chunked prefill ``apply`` sees a row per chunk, whose token the engine throws away. On V1 nothing marks it; on
+    V2 its ``pos + 1`` is below ``prefill_len``.
 
     Why: state advanced per call of ``apply`` is ahead before the first token was generated.
 

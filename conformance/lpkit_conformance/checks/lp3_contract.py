@@ -165,7 +165,7 @@ class LP303(ContractCheck):
     Why: the engine applies processors to partial prefills, warm-up batches and split verifications, whose tokens
     never come to be.
 
-    Fix: change no state in ``apply`` that changes the next result.
+    Fix: count nothing and advance nothing in ``apply``; derive what changes from the tokens.
     """
 
     code, name = "LP303", "pure-apply"
@@ -217,7 +217,7 @@ class LP305(ContractCheck):
 
     A token at ``-inf`` was forbidden by a grammar or another processor.
 
-    Why: a finite value written over it lets the model break the grammar, and the request fails.
+    Why: a finite value written over it lets the model leave the grammar: what was to be valid JSON is none.
 
     Fix: add to the logit instead of setting it, or write only where ``logits > -inf``.
     """

@@ -26,8 +26,8 @@ class LP401(ContractCheck):
     After ``apply`` the token that had the largest logit still has it: ``y[argmax(x)] == max(y)``, on random rows
     and on ties, flat, one-hot, mostly masked, huge and tiny ones.
 
-    Why: V1 skips such a processor when all requests are greedy, so a false claim makes the plugin work or not
-    depending on the neighbours (vLLM #28617).
+    Why: V1 has chosen the tokens of greedy requests before such a processor runs, so a plugin that changes the
+    argmax does nothing for them, without a word (vLLM #28617).
 
     Fix: return False from ``is_argmax_invariant``; with lpkit, ``stage = "logits"``.
     """

@@ -135,8 +135,7 @@ class LP504(Check):
 
     The rows of a running batch, put into a new instance by additions only, give the same logits.
 
-    Why: what depends on the way a batch came about differs between the workers of a parallel engine, and is lost
-    on preemption.
+    Why: what depends on the way a batch came about is lost when a request is preempted, and nothing brings it back.
 
     Fix: derive state from parameters and tokens; do not keep what the Add cannot restore.
     """

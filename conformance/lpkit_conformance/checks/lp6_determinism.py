@@ -69,7 +69,8 @@ class LP602(Check):
 
     Neither torch's, nor numpy's, nor Python's generator advances.
 
-    Why: the engine draws its samples from the same generator; a seeded request no longer repeats.
+    Why: the engine draws from it for every request without a seed of its own; a run with a fixed engine seed no
+    longer repeats, and workers that were in step are not.
 
     Fix: use a ``torch.Generator`` of your own, seeded from the request.
     """

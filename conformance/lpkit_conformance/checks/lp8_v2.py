@@ -136,7 +136,7 @@ class LP805(HostileCheck):
 
     vLLM's runner sends int64, its own tests int32.
 
-    Why: ``torch.gather`` and index assignment accept one of them only.
+    Why: ``torch.gather``, ``scatter_`` and ``index_copy_`` take int64 only, and a kernel of your own reads one width.
 
     Fix: ``mapping = ctx.expanded_idx_mapping.long()``.
     """
@@ -151,7 +151,7 @@ class LP806(HostileCheck):
 
     Under full CUDA graphs ``seq_lens_upper_bound_np`` has zeros behind the batch's requests.
 
-    Why: a length taken from it for ``len(batch)`` is too large.
+    Why: whoever takes its length for the number of requests counts some that are not there.
 
     Fix: cut it to ``len(ctx.idx_mapping_np)``.
     """
