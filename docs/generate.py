@@ -20,15 +20,15 @@ for _folder in ("sdk", "conformance", "cli"):
     sys.path.insert(0, str(ROOT / _folder))
 
 from lpkit_cli import app as command  # noqa: E402
-from lpkit_conformance.check import Check, all_checks  # noqa: E402
-from lpkit_conformance.guide import FAMILIES, turning_off  # noqa: E402
+from lpkit_conformance.check import Check  # noqa: E402
+from lpkit_conformance.guide import FAMILIES, every_check, turning_off  # noqa: E402
 
 NOTICE = "<!-- Written by docs/generate.py (make docs); edit {} instead. -->"
 
 
 def pages() -> dict[str, str]:
     """Every generated page, by its path below ``docs/``."""
-    checks = all_checks()
+    checks = every_check()
     return {
         **{f"checks/{check.code}.md": check_page(check) for check in checks},
         "checks/index.md": check_index(checks),
@@ -60,6 +60,8 @@ def check_page(check: type[Check]) -> str:
         if parts[key]:
             lines += [f"## {title}", "", sentence(parts[key]), ""]
     lines += ["## Turning it off", "", turning_off(check), ""]
+    if getattr(check, "engine", "reference") != "reference":
+        lines += ["Runs with `lpkit check --engine vllm` only.", ""]
     if check.needs_action:
         lines += ["A run in which the plugin never changes a logit is skipped, not passed.", ""]
     lines += ["[All checks](index.md)", ""]
@@ -79,6 +81,8 @@ def check_index(checks: list[type[Check]]) -> str:
         "",
     ]
     for family, title in FAMILIES.items():
+        if not any(check.code.startswith(family) for check in checks):
+            continue
         lines += [f"## {family} {title}", "", "| code | name | rule | runs on | tier |", "|---|---|---|---|---|"]
         for check in checks:
             if check.code.startswith(family):
