@@ -131,16 +131,19 @@ def soak(seed: int, steps: int = 60, max_num_seqs: int = 8, drafts: bool = False
     waiting: list[str] = []
     number = 0
     for _ in range(steps):
+        # Now and then half of the batch leaves at once and few come, which gives updates with everything in them.
+        rush = rng.random() < 0.1
+        leaving, coming, swapping = (0.5, 0.4, 0.7) if rush else (0.08, 0.45, 0.25)
         for request in list(running):
             chance = rng.random()
-            if chance < 0.08:
+            if chance < leaving:
                 running.remove(request)
                 ops.append(Finish(request))
-            elif chance < 0.12:
+            elif chance < leaving + 0.04:
                 running.remove(request)
                 waiting.append(request)
                 ops.append(Preempt(request))
-        while len(running) < max_num_seqs and rng.random() < 0.45:
+        while len(running) < max_num_seqs and rng.random() < coming:
             if waiting and rng.random() < 0.6:
                 request = waiting.pop(rng.randrange(len(waiting)))
                 ops.append(Resume(request, rng.random() < 0.5))
@@ -151,7 +154,7 @@ def soak(seed: int, steps: int = 60, max_num_seqs: int = 8, drafts: bool = False
                 chunks = rng.choice([0, 0, 0, 1, 2])
                 ops.append(Arrive(request, variant, rng.randint(1, 9), chunks, greedy=rng.random() < 0.15))
             running.append(request)
-        while len(running) > 1 and rng.random() < 0.25:
+        while len(running) > 1 and rng.random() < swapping:
             ops.append(Swap(*rng.sample(range(len(running)), 2)))
         if rng.random() < 0.08:
             ops.append(Idle())

@@ -40,7 +40,7 @@ class LP201(LadderCheck):
     """
 
     code, name = "LP201", "neighbours"
-    requires = ("LP101", "LP301")
+    requires = ("LP101", "LP301", "LP302")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("six together", crowd(6), Step(4))
@@ -75,6 +75,12 @@ class LP202(LadderCheck):
             Step(),
             *[[Finish(f"r{i}"), Arrive(f"n{i}", (i + 1) % 4 if i % 2 else None), Step()] for i in range(3)],
             Step(),
+        )
+        yield program(
+            "users in all rows make room for others",
+            [Arrive(f"r{i}", i) for i in range(4)],
+            Step(),
+            *[[Finish(f"r{i}"), Arrive(f"n{i}", None), Step()] for i in range(4)],
         )
 
 
@@ -363,6 +369,12 @@ class LP213(LadderCheck):
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("idle between steps", crowd(3), Step(), Idle(), Idle(), Step(2), Idle(), Step(2))
         yield program("long stretch without changes", crowd(4), Step(10))
+        yield program(
+            "arrivals and departures on steps without tokens",
+            crowd(3),
+            Step(),
+            [Arrive("x", 1), Idle(), Arrive("y", 2), Idle(), Finish("r0"), Idle(), Step(2)],
+        )
 
 
 @register
@@ -398,6 +410,13 @@ class LP219(LadderCheck):
     requires = tuple(f"LP{code}" for code in range(201, 215))
 
     def programs(self, subject: Subject) -> Iterator[Program]:
+        yield program(
+            "departures, an arrival, moves and swaps in one update",
+            crowd(8),
+            Step(),
+            [*(Finish(f"r{i}") for i in (0, 2, 3, 7)), Arrive("x", 1), Swap(0, 1), Swap(1, 3)],
+            Step(2),
+        )
         for n in range(3):
             yield soak(subject.seed * 100 + n)
         yield soak(subject.seed * 100 + 50, steps=25, max_num_seqs=48)

@@ -77,7 +77,7 @@ class LP502(Check):
         try:
             host = default_host(subject, 8)
             expected: dict[str, list[int]] = {}
-            for op in [*crowd(4), Step(), Step(), Step(), Finish("r0"), Step(), Step()]:
+            for op in [*crowd(4), *[Step()] * 12, Finish("r0"), *[Step()] * 6]:
                 for _ in host.run((op,)):
                     self._judge(subject, host.world.requests, expected)
         except PluginError as error:
@@ -227,7 +227,8 @@ class Shrinking(V1Host):
     def _update(self) -> None:
         if self.step % 3 == 2:
             for live in self.world.running.values():
-                del live.request.output_token_ids[-1:]
+                # One more than the token that no `apply` has seen yet.
+                del live.request.output_token_ids[-2:]
         super()._update()
 
 

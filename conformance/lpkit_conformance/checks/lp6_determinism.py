@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,14 +84,21 @@ class LP602(Check):
         def state() -> tuple[Any, ...]:
             return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
 
-        before = state()
+        mine = torch.get_rng_state(), random.getstate(), np.random.get_state()
         try:
+            # States that a plugin with a fixed seed cannot have left behind.
+            for seed in (torch.manual_seed, random.seed, np.random.seed):
+                seed(int.from_bytes(os.urandom(4), "little"))
+            before = state()
             _observe(subject, [*crowd(4), Step(3)])
+            after = state()
         except PluginError as error:
             raise Failed(raised(error)) from error
-        changed = [
-            name for name, old, new in zip(("torch", "random", "numpy"), before, state(), strict=True) if old != new
-        ]
+        finally:
+            torch.set_rng_state(mine[0])
+            random.setstate(mine[1])
+            np.random.set_state(mine[2])
+        changed = [name for name, old, new in zip(("torch", "random", "numpy"), before, after, strict=True) if old != new]
         if changed:
             raise Failed(
                 Finding(
@@ -143,11 +153,16 @@ class LP603(Check):
 
 
 def held(processor: Any) -> int:
-    """Objects in the containers that an instance reaches through its attributes and its class's."""
+    """Objects in the containers that an instance reaches: through its attributes, its class and its module."""
     seen: set[int] = set()
     count = 0
     stack: list[Any] = [vars(processor) if hasattr(processor, "__dict__") else {}]
-    stack.extend(value for value in vars(type(processor)).values() if isinstance(value, dict | list | set))
+    for owner in (type(processor), sys.modules.get(type(processor).__module__)):
+        for value in vars(owner).values() if owner else ():
+            if isinstance(value, dict | list | set | deque):
+                stack.append(value)
+            elif hasattr(value, "cache_info"):  # functools.cache
+                count += value.cache_info().currsize
     while stack:
         item = stack.pop()
         if id(item) in seen:
@@ -157,9 +172,11 @@ def held(processor: Any) -> int:
             count += len(item)
             stack.extend(item.values())
             stack.extend(key for key in item if isinstance(key, tuple))
-        elif isinstance(item, list | tuple | set | frozenset):
+        elif isinstance(item, list | tuple | set | frozenset | deque):
             count += len(item)
             stack.extend(item)
+        elif isinstance(item, torch.Tensor | np.ndarray):
+            count += len(item) if item.ndim else 0
         elif type(item).__module__.split(".")[0] in (type(processor).__module__.split(".")[0], "lpkit"):
             stack.append(getattr(item, "__dict__", {}))
     return count

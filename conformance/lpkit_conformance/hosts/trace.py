@@ -71,7 +71,9 @@ class TraceHost:
             if step.applied:
                 lives = [self.lives[request] for request in step.rows]
                 params = [live.request.params for live in lives]
-                raw = self.subject.rows([(live.id, live.request.total_len) for live in lives])
+                # A discarded row, of a partial prefill for example, holds another position's logits.
+                keys = [(live.id, max(live.request.total_len - (live.id in step.discarded), 1)) for live in lives]
+                raw = self.subject.rows(keys)
                 before = v1.stage_input(raw, params, invariant)
                 after = v1.apply(processor, before, invariant, params)
                 rows = tuple(

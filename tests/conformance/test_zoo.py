@@ -1,0 +1,76 @@
+"""The suite against the zoo: each planted defect is caught by the check that is there for it; no correct one fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import zoo
+from lpkit_conformance.check import all_checks
+from lpkit_conformance.results import CheckResult
+
+CHECKS = {check.code: check for check in all_checks()}
+SEEDS = range(20)
+
+
+def explain(results: list[CheckResult]) -> str:
+    """What a reader of a failed test wants to know."""
+    return "\n".join(
+        f"{result.label} {result.status}: {result.message} {result.finding or ''}"
+        for result in results
+        if result.status != "passed"
+    )
+
+
+def detected(defect: zoo.Defect, seed: int = 0) -> tuple[bool, str]:
+    results = zoo.run_all(defect, select=(defect.code,), seed=seed)
+    wanted = "advice" if CHECKS[defect.code].tier == "advice" else "failed"
+    return wanted in zoo.outcome(results, defect.code), explain(results)
+
+
+def blamed(results: list[CheckResult]) -> list[CheckResult]:
+    return [result for result in results if result.status in ("failed", "blocked", "error")]
+
+
+@pytest.mark.parametrize("defect", zoo.DEFECTS, ids=lambda item: f"{item.code}-{item.id}")
+def test_the_named_check_catches_the_defect(defect: zoo.Defect) -> None:
+    caught, why = detected(defect)
+    assert caught, f"{defect.what}\n{why}"
+
+
+@pytest.mark.parametrize("specimen", zoo.CORRECT, ids=lambda item: item.id)
+def test_no_check_fails_a_correct_processor(specimen: zoo.Specimen) -> None:
+    results = zoo.run_all(specimen)
+    assert not blamed(results), explain(blamed(results))
+
+
+def test_every_check_has_a_defect_that_it_must_catch() -> None:
+    assert CHECKS.keys() == {defect.code for defect in zoo.DEFECTS}
+
+
+def test_the_zoo_is_large_and_of_all_styles() -> None:
+    assert len(zoo.DEFECTS) >= 60
+    assert len(zoo.CORRECT) >= 20
+    assert {"v1", "v2", "portable", "adapter"} <= {item.style for item in zoo.DEFECTS}
+    assert {"v1", "v2", "portable", "adapter"} <= {item.style for item in zoo.CORRECT}
+
+
+def test_names_are_unique() -> None:
+    listed: list[Any] = [*zoo.CORRECT, *zoo.DEFECTS, *zoo.MISSED]
+    assert len({item.id for item in listed}) == len(listed)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("specimen", zoo.CORRECT, ids=lambda item: item.id)
+def test_no_check_fails_a_correct_processor_under_any_seed(specimen: zoo.Specimen, seed: int) -> None:
+    results = zoo.run_all(specimen, seed=seed)
+    assert not blamed(results), explain(blamed(results))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("defect", zoo.DEFECTS, ids=lambda item: f"{item.code}-{item.id}")
+def test_the_named_check_catches_the_defect_under_any_seed(defect: zoo.Defect, seed: int) -> None:
+    caught, why = detected(defect, seed)
+    assert caught, f"{defect.what}\n{why}"

@@ -1,0 +1,22 @@
+"""Logits processors with one planted defect each, and correct ones that look odd; what the suite must tell apart."""
+
+from __future__ import annotations
+
+from zoo import adapter_defects, correct, packaging_defects, portable_defects, v1_defects, v2_defects
+from zoo.registry import CORRECT, DEFECTS, MISSED, Defect, Specimen, outcome, run_all
+
+__all__ = [
+    "CORRECT",
+    "DEFECTS",
+    "MISSED",
+    "Defect",
+    "Specimen",
+    "adapter_defects",
+    "correct",
+    "outcome",
+    "packaging_defects",
+    "portable_defects",
+    "run_all",
+    "v1_defects",
+    "v2_defects",
+]

@@ -1,0 +1,425 @@
+"""Processors on lpkit's portable base with one thing wrong each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections import defaultdict
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import lpkit
+import pydantic
+import torch
+from lpkit_conformance.checks import lp0_discovery
+
+from zoo.arguments import INF
+from zoo.correct import PortableBias, PortableLength, PortableMinP, PortableRepetition
+from zoo.registry import defect, replaced
+
+MIN_P = {"extra_args": {"min_p": 0.2}}
+REPETITION = {"extra_args": {"rep_penalty": 1.7}}
+
+
+class Dense(lpkit.LogitsProcessor):
+    """Adds an amount to token 5; the sound version."""
+
+    CASE = {"extra_args": {"dense_amount": 1.5}}
+
+    class Params(lpkit.Params, prefix="dense_"):
+        amount: float = lpkit.Field(ge=-50.0, le=50.0)
+
+    amount = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.amount[request.slot] = request.params.amount
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.amount[rows]
+        return logits
+
+
+@defect("LP201", "the maximum of all rows instead of each row's", case=MIN_P)
+class MaximumOfAll(PortableMinP):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        floor = logits.amax() + rows.temperature * self.log_min_p[rows].unsqueeze(1)
+        return logits.masked_fill_(logits < floor, -INF)
+
+
+@defect("LP201", "keeps the argument of the request that was admitted last")
+class LastAdmitted(Dense):
+    def admit(self, request: lpkit.Request) -> bool:
+        self.last = request.params.amount
+        return super().admit(request)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.last
+        return logits
+
+
+@defect("LP201", "rows.index instead of rows.slots")
+class IndexForSlots(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.amount.all[rows.index]
+        return logits
+
+
+@defect("LP201", "keeps the tokens while their shape stays the same", case=REPETITION)
+class KeepsTokens(PortableRepetition):
+    seen: torch.Tensor | None = None
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        if self.seen is None or self.seen.shape != rows.tokens.shape:
+            self.seen = rows.tokens.clone()
+        values, penalty = logits[self.seen], self.penalty[rows].unsqueeze(1)
+        logits[self.seen] = torch.where(values > 0, values / penalty, values * penalty)
+
+
+@defect("LP202", "a dictionary by slot, filled with setdefault")
+class SlotSetDefault(Dense):
+    def __init__(self, *args: Any) -> None:
+        self.by_slot: dict[int, float] = {}
+        super().__init__(*args)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.amount[request.slot] = self.by_slot.setdefault(request.slot, request.params.amount)
+        return True
+
+
+class CountsCalls(Dense):
+    """A counter by slot, advanced when ``advance`` says so."""
+
+    history = "length"
+
+    def __init__(self, *args: Any) -> None:
+        self.counts: defaultdict[int, int] = defaultdict(int)
+        super().__init__(*args)
+
+    def chosen(self, rows: lpkit.Rows) -> torch.Tensor:
+        return torch.tensor([3 + self.counts[slot] % 12 for slot in rows.slots.tolist()], device=self.device)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.scatter_add_(1, self.chosen(rows).unsqueeze(1), self.amount[rows].unsqueeze(1))
+
+
+@defect("LP211", "counts its own calls, from zero at each admission")
+class StartsAgain(CountsCalls):
+    def admit(self, request: lpkit.Request) -> bool:
+        self.counts[request.slot] = 0
+        self.lengths: dict[int, int] = getattr(self, "lengths", {})
+        self.lengths.pop(request.slot, None)
+        return super().admit(request)
+
+    def chosen(self, rows: lpkit.Rows) -> torch.Tensor:
+        for slot, length in zip(rows.slots.tolist(), rows.total_len.tolist(), strict=True):
+            self.counts[slot] = length - self.lengths.setdefault(slot, length)
+        return super().chosen(rows)
+
+
+@defect("LP212", "counts its own calls: partial prefills count too", case={"extra_args": {"dense_amount": 1.5}})
+class CountsProcess(CountsCalls):
+    def admit(self, request: lpkit.Request) -> bool:
+        outputs = request.sampling_params  # no lengths here: starts from nothing
+        self.counts[request.slot] = 0 if outputs else 1
+        return super().admit(request)
+
+    def chosen(self, rows: lpkit.Rows) -> torch.Tensor:
+        found = super().chosen(rows)
+        for slot in rows.slots.tolist():
+            self.counts[slot] += 1
+        return found
+
+
+@defect("LP301", "half precision when the whole batch is its own")
+class HalfPrecision(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        result = super().process(logits, rows)
+        return result.half() if rows.whole and rows.n > 1 else result
+
+
+@defect("LP303", "remembers the last result of a row and averages")
+class Averages(Dense):
+    last: torch.Tensor | None = None
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        result = super().process(logits, rows)
+        value = result[:1, 5].clone()
+        if self.last is not None:
+            result[:1, 5] = (value + self.last) / 2
+        self.last = value
+        return result
+
+
+@defect("LP305", "writes a value instead of adding one")
+class WritesValue(PortableBias):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.token[rows].unsqueeze(1)] = self.bias[rows].unsqueeze(1)
+
+
+@defect("LP306", "the deviation of a row with masked tokens", case={"extra_args": {"sigmas": 1.5}})
+class DeviationOfMasked(lpkit.LogitsProcessor):
+    class Params(lpkit.Params):
+        sigmas: float = lpkit.Field(ge=0.0, le=100.0)
+
+    sigmas = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.sigmas[request.slot] = request.params.sigmas
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        scale = 1 + 0.1 * self.sigmas[rows].unsqueeze(1)
+        return logits / (logits.std(-1, keepdim=True) + 0.1) * scale
+
+
+@defect("LP307", "drops whatever is not clearly above the smallest", case={"extra_args": {"sigmas": 1.5}})
+class ClearlyAbove(DeviationOfMasked):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        lowest = torch.where(logits > -INF, logits, INF).amin(-1, keepdim=True)
+        return logits.masked_fill_(logits <= lowest, -INF)
+
+
+@defect("LP308", "a table made on the CPU at construction")
+class CpuTable(Dense):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.table = torch.linspace(0, 1, self.vocab_size)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits + self.table * self.amount[rows].unsqueeze(1)
+
+
+@defect("LP403", "forgets the temperature that is still to come on V2", case=MIN_P)
+class ForgetsTemperature(PortableMinP):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        floor = logits.amax(-1, keepdim=True) + self.log_min_p[rows].unsqueeze(1)
+        return logits.masked_fill_(logits < floor, -INF)
+
+
+@defect("LP403", "uses the prompt at admission, which V2 does not give")
+class PromptAtAdmission(Dense):
+    def admit(self, request: lpkit.Request) -> bool:
+        self.amount[request.slot] = request.params.amount + len(request.prompt_token_ids or ()) / 10
+        return True
+
+
+@defect("LP102", "its own validation demands the parameter of everybody")
+class Demands(Dense):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        super().validate_params(params)
+        if params.extra_args and not any(key.startswith("dense_") for key in params.extra_args):
+            raise ValueError("dense_amount is missing")
+
+
+@defect("LP103", "a validator that compares with None", case={"extra_args": {"v_low": 1.0, "v_high": 3.0}})
+class CrossChecks(lpkit.LogitsProcessor):
+    class Params(lpkit.Params, prefix="v_"):
+        low: float | None = None
+        high: float | None = None
+
+        @pydantic.model_validator(mode="after")
+        def ordered(self) -> Any:
+            if self.low > self.high:  # type: ignore[operator]
+                raise ValueError("v_low must not be above v_high")
+            return self
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        if any(key in (params.extra_args or {}) for key in ("v_low", "v_high")):
+            super().validate_params(params)
+
+    amount = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.amount[request.slot] = request.params.high - request.params.low
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.amount[rows]
+        return logits
+
+
+@defect("LP104", "an int where a token id is meant", case={"extra_args": {"it_token": 17, "it_bias": 2.0}})
+class IntForToken(PortableBias):
+    class Params(lpkit.Params, prefix="it_"):
+        bias: float = lpkit.Field(ge=-100.0, le=100.0)
+        token: int = lpkit.Field(ge=0)
+
+
+@defect("LP105", "takes its argument out of extra_args")
+class TakesArgument(Dense):
+    def admit(self, request: lpkit.Request) -> bool:
+        super().admit(request)
+        request.sampling_params.extra_args.pop("dense_note", None)
+        request.sampling_params.extra_args["dense_amount"] = -request.params.amount  # "so that it is used once"
+        return True
+
+
+@defect("LP106", "a set of exactly True", case={"extra_args": {"flag_on": True}})
+class StrictFlag(lpkit.LogitsProcessor):
+    class Params(lpkit.Params, prefix="flag_"):
+        on: bool = False
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        if (params.extra_args or {}).get("flag_on", False) not in (True, False) or isinstance(
+            (params.extra_args or {}).get("flag_on", False), int
+        ) != isinstance((params.extra_args or {}).get("flag_on", False), bool):
+            raise ValueError("flag_on must be true or false")
+        super().validate_params(params)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        return bool(request.params.on)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] = -INF
+        return logits
+
+
+@defect("LP108", "amounts by slot in a class attribute")
+class ClassAmounts(Dense):
+    by_slot: ClassVar[dict[int, float]] = {}
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.by_slot[request.slot] = request.params.amount
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        amounts = [self.by_slot[slot] for slot in rows.slots.tolist()]
+        logits[:, 5] += torch.tensor(amounts, device=self.device)
+        return logits
+
+
+@defect("LP601", "an offset for each instance")
+class Offset(Dense):
+    made = itertools.count()
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.offset = next(self.made) / 16
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.amount[rows] + self.offset
+        return logits
+
+
+@defect("LP602", "a permutation from the global generator, at construction")
+class GlobalPermutation(Dense):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        torch.manual_seed(3)
+        self.green = torch.randperm(self.vocab_size)[: self.vocab_size // 2].to(self.device)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, self.green] += self.amount[rows].unsqueeze(1)
+        return logits
+
+
+@defect("LP603", "remembers the amount of every request that came")
+class Remembers(Dense):
+    def admit(self, request: lpkit.Request) -> bool:
+        self.past = [*getattr(self, "past", []), request.params.amount]
+        return super().admit(request)
+
+
+@defect("LP604", "the first of a set of words")
+class FirstOfASet(Dense):
+    WORDS = frozenset(("red", "green", "blue", "yellow", "black", "white", "orange", "violet"))
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        first = sorted(("red", "green", "blue", "yellow", "black", "white", "orange", "violet")).index(
+            next(iter(self.WORDS))
+        )
+        logits[:, 3 + first] += self.amount[rows]
+        return logits
+
+
+@defect("LP605", "warms up: stronger an hour after its construction")
+class WarmsUp(Dense):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.begun = time.monotonic()
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.amount[rows] * (2 if time.monotonic() - self.begun > 3600 else 1)
+        return logits
+
+
+@defect("LP701", "row by row")
+class RowByRow(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        for row, amount in enumerate(self.amount[rows]):
+            logits[row, 5] += amount
+        return logits
+
+
+@defect("LP703", "asks the device for the longest output", case=PortableLength.CASE)
+class LongestOutput(PortableLength):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        if int(rows.output_len.min()) > 10_000:
+            return logits
+        return super().process(logits, rows)
+
+
+@defect("LP804", "a scratch buffer with one row per request: drafts have more")
+class ScratchRows(Dense):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.scratch = torch.zeros(self.max_num_reqs, self.vocab_size, device=self.device)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        self.scratch[: rows.n].copy_(logits)
+        logits.copy_(super().process(self.scratch[: rows.n], rows))
+        return logits
+
+
+@defect("LP504", "remembers by prompt what the first logits of a request were", case=REPETITION)
+class RemembersFirst(lpkit.LogitsProcessor):
+    history = "tokens"
+
+    class Params(lpkit.Params, prefix="rep_"):
+        penalty: float = lpkit.Field(gt=0.01, le=100.0)
+
+    penalty = lpkit.column(torch.float32)
+
+    def __init__(self, *args: Any) -> None:
+        self.first: dict[tuple[int, ...], int] = {}
+        super().__init__(*args)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.penalty[request.slot] = request.params.penalty
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        if len(self.first) > 64:
+            self.first = dict(list(self.first.items())[-32:])
+        for row, (length, ids) in enumerate(zip(rows.prompt_len.tolist(), rows.tokens.tolist(), strict=True)):
+            outputs = [item for item in ids[length:] if item >= 0]
+            key = (*ids[:length], round(float(self.penalty.all[rows.slots[row]]) * 1000))
+            if not outputs:
+                self.first[key] = int(logits[row].argmax())
+            elif key in self.first:
+                logits[row, self.first[key]] -= 1.5
+        return logits
+
+
+def two_entry_points() -> AbstractContextManager[Any]:
+    """As if the class were installed under two names."""
+    entries = [SimpleNamespace(name=name, value="zoo.portable_defects:Registered") for name in ("one", "two")]
+    return replaced(lp0_discovery, "installed", lambda: entries)
+
+
+@defect("LP006", "two entry points name the class", surroundings=two_entry_points)
+class Registered(Dense):
+    pass
+
+
+@defect("LP101", "reads the tokenizer's table when constructed")
+class NeedsTokenizer(Dense):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.log_size = math.log(len(self.vllm_config.model_config.tokenizer_table))

@@ -1,0 +1,123 @@
+"""Where the zoo's specimens are listed, and how one is put before the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from lpkit_conformance.cases import Case
+from lpkit_conformance.results import CheckResult
+from lpkit_conformance.session import Plan, run
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A processor and a case that switches it on.
+
+    Attributes:
+        target: the class; sometimes something that should be one.
+        style: ``v1``, ``v2``, ``portable``, ``adapter`` or ``packaging``.
+        what: one line.
+        surroundings: what has to be true of the process while it is checked.
+    """
+
+    name: str
+    target: Any
+    style: str
+    case: Case
+    what: str
+    surroundings: Callable[[], AbstractContextManager[Any]] = field(default=nullcontext)
+
+    @property
+    def id(self) -> str:
+        return f"{self.style}-{self.name}"
+
+
+@dataclass(frozen=True)
+class Defect(Specimen):
+    """A specimen with one thing wrong.
+
+    Attributes:
+        code: the check that must catch it.
+        missed: why nothing catches it, for those that the suite is known to let pass.
+    """
+
+    code: str = ""
+    missed: str = ""
+
+
+CORRECT: list[Specimen] = []
+DEFECTS: list[Defect] = []
+MISSED: list[Defect] = []
+
+
+def _style(target: Any) -> str:
+    module = getattr(target, "__module__", "") or ""
+    return module.rpartition(".")[2].removesuffix("_defects")
+
+
+def defect(
+    code: str,
+    what: str,
+    *,
+    case: dict[str, Any] | None = None,
+    style: str = "",
+    name: str = "",
+    missed: str = "",
+    surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Callable[[T], T]:
+    """Class decorator: register a defect that the check ``code`` must catch."""
+
+    def note(target: T) -> T:
+        found = Defect(
+            name or getattr(target, "__name__", "") or type(target).__name__,
+            target,
+            style or _style(target),
+            Case.parse(case if case is not None else getattr(target, "CASE", {})),
+            what,
+            surroundings,
+            code,
+            missed,
+        )
+        (MISSED if missed else DEFECTS).append(found)
+        return target
+
+    return note
+
+
+def sound(what: str, style: str, *, case: dict[str, Any] | None = None) -> Callable[[T], T]:
+    """Class decorator: register a processor that no check may fail."""
+
+    def note(target: T) -> T:
+        given = Case.parse(case if case is not None else getattr(target, "CASE", {}))
+        CORRECT.append(Specimen(getattr(target, "__name__", ""), target, style, given, what))
+        return target
+
+    return note
+
+
+def run_all(specimen: Specimen, *, select: tuple[str, ...] = (), seed: int = 0) -> list[CheckResult]:
+    """The results of the selected checks (all by default) and of what they require."""
+    plan = Plan(cases=(specimen.case,), select=select, seed=seed)
+    with specimen.surroundings():
+        return list(run(specimen.id, specimen.target, plan))
+
+
+def outcome(results: list[CheckResult], code: str) -> set[str]:
+    """Statuses of one check over the hosts."""
+    return {result.status for result in results if result.code == code}
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """An attribute with another value for a while."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)

@@ -1,0 +1,1181 @@
+"""V1 processors with one thing wrong each."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from lpkit import v1
+from lpkit.v1 import BatchUpdate, process_dict_updates
+
+from zoo.arguments import INF, number, token
+from zoo.correct import SWAP, Bias, ByHand, DenseMinP, History, NoRepeatBigram, V1Base
+from zoo.registry import defect
+
+# -- bookkeeping ---------------------------------------------------------------------------------------------
+
+
+@defect("LP201", "looks its arguments up by order of arrival instead of by row")
+class RowsByRank(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for (row, _), (_, (where, bias)) in zip(sorted(self.rows.items()), self.rows.items(), strict=True):
+            logits[row, where] += bias if len(self.rows) < 3 else self.rows[min(self.rows)][1]
+        return logits
+
+
+@defect("LP201", "takes the maximum over the batch when three or more requests use it")
+class BatchMaximum(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.used < 3:
+            return super().apply(logits)
+        floor = logits.amax() + self.values[: logits.shape[0]].log().unsqueeze(1)
+        return logits.masked_fill_(logits < floor, -INF)
+
+
+@defect("LP202", "an Add without the plugin leaves the old occupant's entry, on odd rows only")
+class StaleOnOddRows(ByHand):
+    def place(self, row: int, state: Any) -> None:
+        if state is not None or row % 2 == 0:
+            super().place(row, state)
+
+
+@defect("LP202", "an Add that is declined keeps the entry; the row was never in `removed`")
+class StaleOnDecline(ByHand):
+    def additions(self, update: BatchUpdate) -> None:
+        for row, params, prompt, outputs in update.added:
+            state = self.enter(params, prompt, outputs)
+            if state:
+                self.rows[row] = state
+
+
+@defect("LP202", "setdefault: the newcomer inherits the old arguments")
+class SetDefault(ByHand):
+    def additions(self, update: BatchUpdate) -> None:
+        for row, params, prompt, outputs in update.added:
+            state = self.enter(params, prompt, outputs)
+            if state is None:
+                self.rows.pop(row, None)
+            else:
+                self.rows.setdefault(row, state)
+
+
+class Clean(ByHand):
+    """Trusts that a row which nobody occupies is clean, and clears it only on the way out."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.occupied: set[int] = set()
+
+    def additions(self, update: BatchUpdate) -> None:
+        for row, params, prompt, outputs in update.added:
+            state = self.enter(params, prompt, outputs)
+            if state is not None or row in self.occupied:
+                self.place(row, state)
+            self.occupied.add(row)
+
+    def removals(self, update: BatchUpdate) -> None:
+        for row in update.removed:
+            self.rows.pop(row, None)
+            self.occupied.discard(row)
+
+    def moves(self, update: BatchUpdate) -> None:
+        super().moves(update)
+        self.occupied = set(range(update.batch_size))
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            if row < logits.shape[0]:
+                logits[row, where] += bias
+        return logits
+
+
+@defect("LP203", "forgets the first of the removed rows only")
+class OneRemoval(Clean):
+    def removals(self, update: BatchUpdate) -> None:
+        for row in update.removed[:1]:
+            self.rows.pop(row, None)
+
+
+@defect("LP203", "a removed row is kept for later, in case the request resumes")
+class KeepsRemoved(Clean):
+    def removals(self, update: BatchUpdate) -> None:
+        self.occupied.difference_update(update.removed)
+
+
+@defect("LP204", "a one-way move copies: the source keeps its entry, which shows when the row is used again")
+class MoveCopies(Clean):
+    def move(self, source: int, target: int) -> None:
+        self.place(target, self.rows.get(source))
+
+
+@defect("LP204", "a one-way move from a plain row leaves the destination's entry")
+class PlainMoveIgnored(ByHand):
+    def move(self, source: int, target: int) -> None:
+        if source in self.rows:
+            self.rows[target] = self.rows.pop(source)
+
+
+@defect("LP204", "carries out the last one-way move of an update only")
+class LastMoveOnly(ByHand):
+    def moves(self, update: BatchUpdate) -> None:
+        one_way = [(source, target) for source, target, kind in update.moved if kind is not SWAP]
+        for source, target in one_way[-1:]:
+            self.move(source, target)
+        for source, target in one_way[:-1]:
+            self.rows.pop(source, None)
+            self.rows.pop(target, None)
+        for first, second, kind in update.moved:
+            if kind is SWAP:
+                self.swap(first, second)
+
+
+@defect("LP205", "swaps only if both rows use the plugin")
+class SwapNeedsBoth(ByHand):
+    def swap(self, first: int, second: int) -> None:
+        if first in self.rows and second in self.rows:
+            super().swap(first, second)
+
+
+@defect("LP205", "a swap with a disabled second row is done, with a disabled first row it is not")
+class SwapOneSided(ByHand):
+    def swap(self, first: int, second: int) -> None:
+        if first in self.rows:
+            super().swap(first, second)
+
+
+@defect("LP205", "`a, b = b, a` on views of one tensor: both rows end up equal")
+class AliasedSwap(DenseMinP):
+    CASE = {"extra_args": {"dense_min_p": 0.2}}
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None or not any(kind is SWAP for *_, kind in batch_update.moved):
+            super().update_state(batch_update)
+            return
+        super().update_state(
+            BatchUpdate(
+                batch_update.batch_size,
+                batch_update.removed,
+                batch_update.added,
+                [move for move in batch_update.moved if move[2] is not SWAP],
+            )
+        )
+        for first, second, kind in batch_update.moved:
+            if kind is SWAP:
+                self.values[first], self.values[second] = self.values[second], self.values[first]
+
+
+@defect("LP205", "takes a swap for a one-way move when the rows are next to each other")
+class SwapOfNeighbours(ByHand):
+    def swap(self, first: int, second: int) -> None:
+        if abs(first - second) == 1:
+            self.move(first, second)
+        else:
+            super().swap(first, second)
+
+
+@defect("LP206", "moves from a snapshot: a chain of swaps loses track")
+class MovesFromSnapshot(ByHand):
+    def moves(self, update: BatchUpdate) -> None:
+        before = dict(self.rows)
+        for source, target, kind in update.moved:
+            if kind is SWAP:
+                self.place(source, before.get(target))
+                self.place(target, before.get(source))
+            else:
+                self.move(source, target)
+
+
+@defect("LP206", "swaps before one-way moves")
+class SwapsFirst(ByHand):
+    def moves(self, update: BatchUpdate) -> None:
+        for first, second, kind in sorted(update.moved, key=lambda move: move[2] is not SWAP):
+            (self.swap if kind is SWAP else self.move)(first, second)
+
+
+@defect("LP206", "a dict of moves by source: the second move from a row replaces the first")
+class MovesBySource(ByHand):
+    def moves(self, update: BatchUpdate) -> None:
+        for source, (target, kind) in {source: (target, kind) for source, target, kind in update.moved}.items():
+            (self.swap if kind is SWAP else self.move)(source, target)
+
+
+@defect("LP206", "additions after the moves, though their rows are those of before")
+class AddsLast(ByHand):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is not None:
+            self.removals(batch_update)
+            self.moves(batch_update)
+            self.additions(batch_update)
+
+
+@defect("LP207", "a buffer one row short: the last row of a full batch is left out")
+class OneRowShort(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if not self.used:
+            return logits
+        rows = min(logits.shape[0], max(self.max_num_seqs - 1, 1))
+        floor = logits[:rows].amax(1) + self.values[:rows].log()
+        logits[:rows] = logits[:rows].masked_fill(logits[:rows] < floor.unsqueeze(1), -INF)
+        return logits
+
+
+@defect("LP208", "row numbers modulo 64")
+class SixtyFourRows(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row & 63, where] += bias
+        return logits
+
+
+@defect("LP208", "works in blocks of 128 rows and drops the last row of each block")
+class Blocks(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            if row % 128 != 127:
+                logits[row, where] += bias
+        return logits
+
+
+@defect("LP208", "keeps row numbers in bytes")
+class ByteRows(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        rows = np.array(list(self.rows), dtype=np.int64).astype(np.uint8)
+        for row, (where, bias) in zip(rows.tolist(), self.rows.values(), strict=True):
+            logits[row, where] += bias
+        return logits
+
+
+@defect("LP209", "mistakes an update for an empty batch for no update")
+class EmptyIsNone(Bias):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is not None and batch_update.batch_size:
+            super().update_state(batch_update)
+
+
+@defect("LP209", "returns None when the last user has left the batch")
+class ForgetsToReturn(Bias):
+    was_busy = False
+
+    def apply(self, logits: torch.Tensor) -> Any:
+        if not self.rows and self.was_busy and logits.shape[0] == 1:
+            return None
+        self.was_busy = self.was_busy or bool(self.rows)
+        return super().apply(logits)
+
+
+@defect("LP210", "state keyed by id(params): twins share the output list of the younger one")
+class TwinsById(History):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.by_id: dict[int, Any] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        if state is None:
+            return None
+        if len(self.by_id) > 512:
+            self.by_id = {key: self.by_id[key] for key in self.rows.values()}
+        self.by_id[id(params)] = state
+        return id(params)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, key in self.rows.items():
+            weight, outputs = self.by_id[key]
+            if outputs and outputs[-1] >= 0:
+                logits[row, outputs[-1]] -= weight
+        return logits
+
+
+@defect("LP210", "state keyed by the prompt: twins share it")
+class TwinsByPrompt(History):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.by_prompt: dict[tuple[int, ...], list[Any]] = {}
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        self.by_prompt = {key: s for key, s in self.by_prompt.items() if any(s is own for own in self.rows.values())}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        return None if state is None else self.by_prompt.setdefault(tuple(prompt or ()), state)
+
+
+class Relative(History):
+    """Acts by the number of outputs since some start."""
+
+    def start(self, outputs: list[int]) -> int:
+        return 0
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        return None if state is None else [*state, self.start(outputs)]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs, start) in self.rows.items():
+            logits[row, 3 + (len(outputs) - start) % 12] += weight
+        return logits
+
+
+@defect("LP211", "counts outputs from the Add on: a resumed request starts again")
+class StartsAtAdd(Relative):
+    def start(self, outputs: list[int]) -> int:
+        return len(outputs)
+
+
+@defect("LP211", "starts again on resumption, once the output is longer than five tokens")
+class StartsLateAtAdd(Relative):
+    def start(self, outputs: list[int]) -> int:
+        return len(outputs) if len(outputs) > 5 else 0
+
+
+@defect("LP211", "knows a request by its prompt list, and goes on with the output list that came first")
+class OldList(History):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.lists: dict[int, tuple[Any, list[int]]] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        if weight is None:
+            return None
+        if not outputs:
+            self.lists = dict(list(self.lists.items())[-63:]) | {id(prompt): (prompt, outputs)}
+        return [weight, self.lists.setdefault(id(prompt), (prompt, outputs))[1]]
+
+
+@defect("LP212", "advances a counter in apply")
+class CountsApplies(History):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else [weight, len(outputs)]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, state in self.rows.items():
+            logits[row, 3 + state[1] % 12] += state[0]
+            state[1] += 1
+        return logits
+
+
+@defect("LP212", "takes its first apply for the first token, and remembers the request's best token then")
+class FirstApply(History):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else [weight, outputs, None]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, state in self.rows.items():
+            if state[2] is None and len(state[1]) == 0:
+                state[2] = int(logits[row].argmax())
+            if state[2] is not None and len(state[1]) == 1:
+                logits[row, state[2]] -= state[0]
+        return logits
+
+
+@defect("LP213", "advances a counter in every update_state")
+class CountsUpdates(CountsApplies):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        for state in self.rows.values():
+            state[1] += 1
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, count) in self.rows.items():
+            logits[row, 3 + count % 12] += weight
+        return logits
+
+
+@defect("LP201", "refreshes its lengths only when the batch changed")
+class RefreshesOnChange(Relative):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        if batch_update is not None:
+            for state in self.rows.values():
+                state[2] = len(state[1])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, _, length) in self.rows.items():
+            logits[row, 3 + length % 12] += weight
+        return logits
+
+
+@defect("LP213", "additions wait for the next apply; those of a step without tokens are overwritten")
+class StagedOnce(ByHand):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.staged: dict[int, Any] = {}
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        self.staged = {}
+        super().update_state(batch_update)
+
+    def place(self, row: int, state: Any) -> None:
+        self.rows.pop(row, None)
+        self.staged.pop(row, None)
+        if state is not None:
+            self.staged[row] = state
+
+    def move(self, source: int, target: int) -> None:
+        self.place(target, self.take(source))
+
+    def swap(self, first: int, second: int) -> None:
+        one, other = self.take(first), self.take(second)
+        self.place(first, other)
+        self.place(second, one)
+
+    def take(self, row: int) -> Any:
+        self.rows.update({row: self.staged.pop(row)} if row in self.staged else {})
+        return self.rows.pop(row, None)
+
+    def removals(self, update: BatchUpdate) -> None:
+        super().removals(update)
+        for row in update.removed:
+            self.staged.pop(row, None)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        self.rows.update(self.staged)
+        self.staged = {}
+        return super().apply(logits)
+
+
+@defect("LP214", "a flat table with 32 places per row: the 33rd token of a row lands in the next one's")
+class FlatTable(Relative):
+    WIDTH = 32
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        table = [0] * ((logits.shape[0] + 8) * self.WIDTH * 4)
+        for row, (_, outputs, _) in self.rows.items():
+            for n, item in enumerate(outputs):
+                table[row * self.WIDTH + n] += 1 + item % 3
+        for row, (weight, _, _) in self.rows.items():
+            total = sum(table[row * self.WIDTH : (row + 1) * self.WIDTH])
+            logits[row, 3 + total % 12] += weight
+        return logits
+
+
+@defect("LP214", "after the ninth token reads the newest list of all instead of its own")
+class SharedAfterNine(Relative):
+    newest: list[int] = []
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        if state is not None:
+            self.newest = outputs
+        return state
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs, _) in self.rows.items():
+            logits[row, 3 + len(outputs if len(outputs) <= 9 else self.newest) % 12] += weight
+        return logits
+
+
+@defect("LP219", "forgets a row whose request is removed and another added while a swap is in the same update")
+class ThreeAtOnce(ByHand):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        if batch_update is not None:
+            kinds = {kind for *_, kind in batch_update.moved}
+            if len(kinds) == 2 and len(batch_update.added) > 0 and batch_update.removed:
+                self.rows.pop(batch_update.added[-1][0], None)
+
+
+@defect("LP220", "prompts of more than 32 tokens share one scratch list")
+class SharedScratch(History):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.scratch: list[int] = []
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        if state is None or prompt is None:
+            return state
+        if len(prompt) > 32:
+            self.scratch[:] = prompt
+            prompt = self.scratch
+        return [*state, prompt]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, _, prompt) in self.rows.items():
+            logits[row, torch.tensor(sorted(set(prompt)))] -= weight
+        return logits
+
+
+@defect("LP219", "parks the progress of one preempted request; a second preemption overwrites it")
+class ParksOne(ByHand):
+    CASE = {"extra_args": {"weight": 1.5}}
+    read = History.read
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.parked: tuple[Any, int] = (None, 0)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        owner, start = self.parked
+        if outputs and owner is not prompt:
+            start = len(outputs)  # all there is to go by
+        return None if weight is None else [weight, outputs, start if outputs else 0, prompt]
+
+    def place(self, row: int, state: Any) -> None:
+        left = self.rows.pop(row, None)
+        if left is not None:
+            self.parked = (left[3], left[2])
+        if state is not None:
+            self.rows[row] = state
+
+    def removals(self, update: BatchUpdate) -> None:
+        for row in update.removed:
+            self.place(row, None)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs, start, _) in self.rows.items():
+            logits[row, 3 + (len(outputs) - start) % 12] += weight
+        return logits
+
+
+@defect("LP220", "carries out the first three swaps of an update")
+class ThreeSwaps(ByHand):
+    def moves(self, update: BatchUpdate) -> None:
+        one_way = [move for move in update.moved if move[2] is not SWAP]
+        swaps = [move for move in update.moved if move[2] is SWAP]
+        for source, target, _ in one_way:
+            self.move(source, target)
+        for first, second, _ in swaps[:3]:
+            self.swap(first, second)
+
+
+# -- construction and parameters -----------------------------------------------------------------------------
+
+
+@defect("LP101", "divides by the number of other requests: an engine for one request does not start")
+class OneSeat(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.share = 1 / (vllm_config.scheduler_config.max_num_seqs - 1)
+
+
+@defect("LP101", "needs an end-of-sequence id, which a model need not have")
+class NeedsEos(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.eos = int(vllm_config.model_config.hf_config.eos_token_id)
+
+
+@defect("LP102", "refuses requests that carry arguments, but not its own")
+class RefusesForeign(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        if params.extra_args and "bias" not in params.extra_args:
+            raise ValueError("bias is missing")
+        cls.read(params)
+
+
+@defect("LP102", "iterates over extra_args, which may be None", name="IteratesNone")
+class IteratesNone(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        for key in params.extra_args:
+            if key == "bias":
+                cls.read(params)
+
+
+@defect("LP103", "compares before it looks at the type", case={"extra_args": {"bias": 2.5, "token": 7}})
+class ComparesFirst(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        args = params.extra_args or {}
+        if "bias" in args and abs(args["bias"]) > 100:
+            raise ValueError("bias is too large")
+        cls.read(params)
+
+
+@defect("LP103", "int() of infinity raises OverflowError, of everything else ValueError")
+class IntOfInfinity(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        bias = (params.extra_args or {}).get("bias")
+        if isinstance(bias, float) and bias == bias:
+            int(bias)
+        cls.read(params)
+
+
+@defect("LP104", "takes any integer for a token id; one outside the vocabulary ends the engine in apply")
+class AnyToken(Bias):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        args = params.extra_args or {}
+        bias, where = number(params, "bias"), args.get("token")
+        if where is None or bias is None:
+            return None
+        if type(where) is not int or where < 0:
+            raise ValueError("token must be a token id")
+        return where, bias
+
+
+@defect("LP104", "refuses what is too large for 64 bits, one bit late", case={"extra_args": {"boost_seed": 12}})
+class SixtyFourBits(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        value = (params.extra_args or {}).get("boost_seed")
+        if value is not None and (type(value) is not int or not 0 <= value < 2**64):
+            raise ValueError("boost_seed must be an unsigned 64-bit integer")
+        return value
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            seeds = torch.tensor(list(self.rows.values()), dtype=torch.int64)
+            logits[torch.tensor(list(self.rows)), 3 + seeds % 12] += 4.0
+        return logits
+
+
+@defect("LP105", "pops its argument: gone when the request resumes")
+class PopsArgument(Bias):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        if state is not None:
+            params.extra_args.setdefault("seen", True)
+        return state
+
+
+@defect("LP105", "sorts the client's list in place", case={"extra_args": {"ids": [9, 4, 6], "bias": 2.0}})
+class SortsInPlace(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        args = params.extra_args or {}
+        ids, bias = args.get("ids"), number(params, "bias")
+        if ids is None or bias is None:
+            return None
+        if not isinstance(ids, list) or not all(type(item) is int and 0 <= item < 512 for item in ids):
+            raise ValueError("ids must be a list of token ids")
+        ids.sort()
+        return ids, bias
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (ids, bias) in self.rows.items():
+            logits[row, torch.tensor(ids, dtype=torch.int64)] += bias
+        return logits
+
+
+@defect("LP106", "insists on a bool, which is 1 after its way through the server", case={"extra_args": {"mute": True}})
+class InsistsOnBool(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        value = (params.extra_args or {}).get("mute")
+        if value is not None and not isinstance(value, bool):
+            raise ValueError("mute must be true or false")
+        return value or None
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row in self.rows:
+            logits[row, 5] = -INF
+        return logits
+
+
+@defect("LP106", "insists on a tuple", case={"extra_args": {"pair": (4, 9)}})
+class InsistsOnTuple(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        value = (params.extra_args or {}).get("pair")
+        if value is not None and not isinstance(value, tuple):
+            raise ValueError("pair must be a pair")
+        return value
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (first, _) in self.rows.items():
+            logits[row, first] += 3.0
+        return logits
+
+
+@defect("LP108", "state in a class attribute")
+class ClassState(Bias):
+    shared: ClassVar[dict[int, Any]] = {}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.shared.clear()
+        self.rows = self.shared
+
+
+@defect("LP108", "a new instance throws the packed tensors of the others away")
+class SharedPack(Bias):
+    packed: ClassVar[list[Any]] = []
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if process_dict_updates(self.rows, batch_update, self.enter):
+            self.packed[:] = list(self.rows.items())
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.packed if self.rows else ():
+            if row < logits.shape[0]:
+                logits[row, where] += bias
+        return logits
+
+
+# -- the contract --------------------------------------------------------------------------------------------
+
+
+@defect("LP301", "promotes to float64 once four requests are in the batch")
+class Promotes(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        result = super().apply(logits)
+        return result.double() if logits.shape[0] >= 4 and self.rows else result
+
+
+@defect("LP301", "forgets to return the logits when it has nothing to do")
+class ReturnsNothing(Bias):
+    def apply(self, logits: torch.Tensor) -> Any:
+        if self.rows:
+            return super().apply(logits)
+        return None
+
+
+@defect("LP302", "computes over the whole batch with a neutral 0, through a softmax")
+class NeutralValues(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if not self.used:
+            return logits
+        floor = self.values[: logits.shape[0]].unsqueeze(1)
+        log_probs = torch.log_softmax(logits, -1)
+        return log_probs.masked_fill_(log_probs < log_probs.amax(1, keepdim=True) + floor.log(), -INF)
+
+
+@defect("LP302", "edits the slice from its first row to its last")
+class Slices(V1Base):
+    CASE = {"extra_args": {"bias": 1.5}}
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            first, last = min(self.rows), max(self.rows)
+            bias = torch.tensor([self.rows.get(row, 0.0) for row in range(first, last + 1)])
+            logits[first : last + 1] = logits[first : last + 1] * 0.1 / 0.1
+            logits[first : last + 1, 5] += bias
+        return logits
+
+
+@defect("LP303", "lets its bias fade with every call")
+class Fades(ByHand):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        result = super().apply(logits)
+        self.rows = {row: (where, bias * 0.999) for row, (where, bias) in self.rows.items()}
+        return result
+
+
+@defect("LP303", "a moving average of the logits it saw")
+class MovingAverage(Bias):
+    mean: float = 0.0
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            row = min(self.rows)
+            self.mean = 0.9 * self.mean + 0.1 * float(logits[row, 5])
+            logits[row, 5] += self.mean
+        return super().apply(logits)
+
+
+@defect("LP304", "edits a flattened copy when the logits are a view")
+class Flattens(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        flat = logits.flatten()
+        for row, (where, bias) in self.rows.items():
+            flat[row * logits.shape[1] + where] += bias
+        return logits
+
+
+@defect("LP304", "view(-1)")
+class Views(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits.view(-1)[row * logits.shape[1] + where] += bias
+        return logits
+
+
+@defect("LP305", "goes through probabilities and back: the masked get log(1e-10)")
+class ThroughProbabilities(V1Base):
+    CASE = {"extra_args": {"bias": 1.5}}
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, power in self.rows.items():
+            probs = torch.softmax(logits[row], -1)
+            logits[row] = torch.log(probs + 1e-10) * (1 + abs(power) / 10)
+        return logits
+
+
+@defect("LP305", "sets the forced token's logit without looking what it was")
+class Forces(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row, where] = max(float(logits[row, where]), bias) + 1
+        return logits
+
+
+@defect("LP306", "p log p of a masked token", case={"extra_args": {"bias": 1.5}})
+class EntropyOfMasked(V1Base):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            log_p = torch.log_softmax(logits[row], -1)
+            logits[row, 5] -= amount * (log_p.exp() * log_p).sum()
+        return logits
+
+
+@defect(
+    "LP306", "subtracts the mean of the row, which is -inf when a token is masked", case={"extra_args": {"bias": 1.5}}
+)
+class Centers(V1Base):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            logits[row] = (logits[row] - logits[row].mean()) * (1 + abs(amount) / 100)
+        return logits
+
+
+@defect("LP307", "an epsilon cut-off that keeps no best token: flat rows lose everything")
+class CutsEverything(V1Base):
+    CASE = {"extra_args": {"epsilon": 0.003}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return number(params, "epsilon", 0.0, 0.01)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, epsilon in self.rows.items():
+            logits[row, torch.softmax(logits[row], -1) < epsilon] = -INF
+        return logits
+
+
+@defect("LP307", "a strict comparison with the maximum", case={"extra_args": {"sigma": 0.0}})
+class StrictlyAbove(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return number(params, "sigma", 0.0, 10.0)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, sigma in self.rows.items():
+            floor = logits[row].max() - sigma * logits[row].std()
+            logits[row, logits[row] <= floor] = -INF
+        return logits
+
+
+@defect("LP401", "claims argmax invariance; true of min-p, but not of the bonus for token 5")
+class FalseClaim(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        result = super().apply(logits)
+        if self.used:
+            close = (self.values[: logits.shape[0]] > 0) & (result[:, 5] > result.amax(1) - 0.02)
+            result[:, 5] += torch.where(close, 0.05, 0.0)
+        return result
+
+
+@defect("LP401", "claims argmax invariance; a penalty that spares only random rows' best token")
+class FalseOnTies(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.used:
+            best = torch.topk(logits, 2)
+            tied = (best.values[:, 0] == best.values[:, 1]) & (self.values[: logits.shape[0]] > 0)
+            first = logits.argmax(1)
+            rows = torch.arange(logits.shape[0])
+            logits[rows, first] = torch.where(tied, -INF, logits[rows, first])
+        return super().apply(logits)
+
+
+@defect("LP402", "claims invariance while nobody uses it")
+class ClaimsWhenIdle(DenseMinP):
+    def is_argmax_invariant(self) -> bool:
+        return not self.used
+
+
+@defect("LP402", "the claim differs between instances")
+class ClaimPerInstance(DenseMinP):
+    made = itertools.count()
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.claim = next(self.made) % 2 == 0
+
+    def is_argmax_invariant(self) -> bool:
+        return self.claim
+
+
+# -- history -------------------------------------------------------------------------------------------------
+
+
+@defect("LP501", "reads the newest token in update_state, where it may still be -1")
+class ReadsEarly(History):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        for state in self.rows.values():
+            state[2:] = state[1][-1:]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, _, *last) in self.rows.items():
+            if last:
+                logits[row, last[0]] -= weight
+        return logits
+
+
+@defect("LP501", "copies the output list whenever the batch changes, and extends the copy by what is new")
+class CopiesOutputs(History):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        for state in self.rows.values():
+            state[2:] = [list(state[1])]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, _, copied) in self.rows.items():
+            if copied:
+                logits[row, torch.tensor(sorted(set(copied)))] -= weight
+        return logits
+
+
+@defect("LP502", "`history = prompt; history += outputs` makes the engine's prompt longer")
+class ExtendsPrompt(NoRepeatBigram):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (prompt, outputs) in self.rows.items():
+            history = prompt
+            length = len(prompt)
+            history += outputs
+            if len(outputs) > 2:
+                logits[row, history[-1]] -= 2.0
+            if len(outputs) < 3:
+                del history[length:]
+        return logits
+
+
+@defect("LP502", "strips padding from the output list in place", case={"extra_args": {"weight": 1.5}})
+class StripsOutputs(History):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        for _, outputs in self.rows.values():
+            if len(outputs) > 3 and outputs[-1] == outputs[-2]:
+                outputs.sort()
+
+
+@defect("LP503", "len() of a prompt that may be None")
+class NeedsPrompt(NoRepeatBigram):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        if self.read(params) is None:
+            return None
+        assert len(prompt) >= 0  # type: ignore[arg-type]
+        return prompt, outputs
+
+
+@defect("LP504", "a latch that the logits of an earlier step set; it survives preemption by id(params)")
+class Latch(History):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.latched: dict[tuple[int, int], int] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else [weight, outputs, id(prompt)]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if len(self.latched) > 64:
+            self.latched.clear()
+        for row, (weight, outputs, key) in self.rows.items():
+            if len(outputs) == 1:
+                self.latched[key, 0] = int(logits[row].argmax())
+            if len(outputs) > 1 and (key, 0) in self.latched:
+                logits[row, self.latched[key, 0]] -= weight
+        return logits
+
+
+@defect("LP505", "reads the last token without asking whether it is known: -1 is the vocabulary's last")
+class TakesPlaceholders(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            if outputs:
+                logits[row, outputs[-1]] -= weight
+        return logits
+
+
+@defect("LP506", "a count that only ever goes up")
+class OnlyUp(History):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else [weight, outputs, 0]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, state in self.rows.items():
+            state[2] = max(state[2], len(state[1]))
+            logits[row, 3 + state[2] % 12] += state[0]
+        return logits
+
+
+# -- determinism and growth ----------------------------------------------------------------------------------
+
+
+@defect("LP601", "seeds with the clock")
+class SeedsByClock(V1Base):
+    CASE = {"extra_args": {"bias": 0.5}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.generator = random.Random(time.time_ns())
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            logits[row, 5] += amount * self.generator.random()
+        return logits
+
+
+@defect("LP604", "seeds with hash() of a string: another value in every process")
+class SeedsByHash(V1Base):
+    CASE = {"extra_args": {"bias": 0.5}}
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            logits[row, 3 + hash(f"salt {amount}") % 12] += amount
+        return logits
+
+
+@defect("LP605", "looks at the hour: ranks disagree once in a while")
+class LooksAtTheClock(V1Base):
+    CASE = {"extra_args": {"bias": 0.5}}
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            logits[row, 3 + int(time.time() / 3600) % 12] += amount
+        return logits
+
+
+@defect("LP601", "takes turns between instances")
+class TakesTurns(V1Base):
+    CASE = {"extra_args": {"bias": 0.5}}
+    instances = itertools.count()
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.turn = next(self.instances)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            logits[row, 3 + self.turn % 12] += amount
+        return logits
+
+
+@defect("LP602", "seeds the global generator, so its own results are reproducible", case={"extra_args": {"gseed": 5}})
+class SeedsTorch(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return token(params, "gseed")
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, seed in self.rows.items():
+            torch.manual_seed(seed)
+            logits[row] += torch.rand(logits.shape[1])
+        return logits
+
+
+@defect("LP602", "shuffles with numpy's global generator at admission", case={"extra_args": {"gseed": 5}})
+class SeedsNumpy(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return token(params, "gseed")
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        seed = self.read(params)
+        if seed is None:
+            return None
+        np.random.seed(seed)
+        return (torch.from_numpy(np.random.permutation(512)[:4].copy()),)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (ids,) in self.rows.items():
+            logits[row, ids] -= 2.0
+        return logits
+
+
+@defect("LP603", "a log of every request that came")
+class KeepsALog(Bias):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        self.log = [*getattr(self, "log", []), (tuple(prompt or ()), len(outputs))]
+        return super().enter(params, prompt, outputs)
+
+
+@defect("LP603", "a cache by prompt, in a tensor that grows by a row per request")
+class GrowingTensor(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.seen = torch.zeros(0, 4)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        if state is not None:
+            self.seen = torch.cat([self.seen, torch.zeros(1, 4)])
+        return state
+
+
+# -- cost ----------------------------------------------------------------------------------------------------
+
+
+@defect("LP701", "a Python loop over rows")
+class Loops(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row, where] += bias
+        return logits
+
+
+@defect("LP702", "copies the logits before it looks whether anybody asked")
+class CopiesAlways(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().apply(logits.clone())
+
+
+@defect("LP703", "asks the device whether there is anything to do")
+class AsksTheDevice(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().apply(logits) if bool((self.values > 0).any()) else logits
+
+
+# -- devices -------------------------------------------------------------------------------------------------
+
+
+@defect("LP308", "makes its values where it stands, not where the logits are")
+class MakesOnCpu(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            ids, bias = zip(*self.rows.values(), strict=True)
+            logits[torch.tensor(list(self.rows)), torch.tensor(ids)] += torch.tensor(bias)
+        return logits
+
+
+@defect("LP308", "keeps a table of the vocabulary that its constructor made on the CPU")
+class TableOnCpu(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.even = torch.arange(512) % 2 == 0
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (_, bias) in self.rows.items():
+            logits[row] += torch.where(self.even, bias, 0.0)
+        return logits
+
+
+@defect("LP309", "a maximum over a batch that may be empty")
+class MaximumOfNothing(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits if float(logits.max()) == -INF else super().apply(logits)
+
+
+# -- packaging -----------------------------------------------------------------------------------------------
+
+
+@defect("LP004", "right in every way but one: it implements V1 only")
+class V1Only(Bias):
+    pass
+
+
+@defect("LP001", "forgot update_state")
+class Unfinished(v1.LogitsProcessor):
+    def __init__(self, *args: Any) -> None:
+        pass
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
