@@ -24,6 +24,11 @@ class Host(str, Enum):
     all = "all"
 
 
+class Engine(str, Enum):
+    reference = "reference"
+    vllm = "vllm"
+
+
 class Device(str, Enum):
     auto = "auto"
     cpu = "cpu"
@@ -56,6 +61,9 @@ def check(
     host: Annotated[
         Host | None, typer.Option(help="Runner to judge on; by default those whose interface the class has.")
     ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="Judge in lpkit's reference runtime, or by the checks LP9 in a real vLLM on the CPU.")
+    ] = Engine.reference,
     device: Annotated[
         Device, typer.Option(help="Where tensors live; auto is CUDA when a GPU is present.")
     ] = Device.cpu,
@@ -97,6 +105,7 @@ def check(
         seed=seed,
         device=device.value,
         limit=limit,
+        engine=engine.value,
     )
     try:
         report = suite.run(targets or (), options, progress_for=lambda target: _progress(target))

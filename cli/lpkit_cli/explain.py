@@ -19,7 +19,7 @@ def explain(
     from lpkit_conformance.suite import UsageError, known_code
 
     if code is None:
-        for check in all_checks():
+        for check in all_checks(None):
             hosts = "/".join(check.hosts) or "-"
             advice = "  (advice)" if check.tier == "advice" else ""
             typer.echo(f"{check.code}  {hosts:5}  {check.name:26} {check.sections()['title']}{advice}")
@@ -29,7 +29,7 @@ def explain(
     except UsageError as error:
         typer.echo(f"lpkit explain: {error}", err=True)
         raise typer.Exit(2) from None
-    for check in all_checks():
+    for check in all_checks(None):
         if check.code.startswith(wanted):
             sections = check.sections()
             hosts = f" on {' and '.join(host.upper() for host in check.hosts)}" if check.hosts else ""

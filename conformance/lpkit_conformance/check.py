@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lpkit_conformance.subject import Subject
 
 Tier = Literal["core", "advice"]
+Engine = Literal["reference", "vllm"]
 
 
 class Failed(Exception):
@@ -37,6 +38,7 @@ class Check(ABC):
         hosts: ``v1``, ``v2``, or empty for a check that needs no host.
         requires: codes without whose pass (on the same host, or hostless) this one says nothing.
         tier: ``advice`` never fails a plugin.
+        engine: on what it runs: the reference runtime, or a real vLLM (``lpkit check --engine vllm``).
         needs_action: whether a run in which the plugin never changed a logit proves nothing.
     """
 
@@ -45,6 +47,7 @@ class Check(ABC):
     hosts: ClassVar[tuple[str, ...]] = ("v1", "v2")
     requires: ClassVar[tuple[str, ...]] = ("LP001", "LP101")
     tier: ClassVar[Tier] = "core"
+    engine: ClassVar[Engine] = "reference"
     needs_action: ClassVar[bool] = False
 
     @abstractmethod
@@ -75,8 +78,8 @@ def register(check: type[Check]) -> type[Check]:
     return check
 
 
-def all_checks() -> list[type[Check]]:
-    """Every check, by code."""
+def all_checks(engine: Engine | None = "reference") -> list[type[Check]]:
+    """Every check that runs on ``engine``, by code; None: on any."""
     import lpkit_conformance.checks  # noqa: F401 - importing the package registers them
 
-    return [REGISTRY[code] for code in sorted(REGISTRY)]
+    return [check for _, check in sorted(REGISTRY.items()) if engine in (None, check.engine)]

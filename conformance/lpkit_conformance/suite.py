@@ -11,7 +11,7 @@ from lpkit import _vllm
 
 from lpkit_conformance import project as projects
 from lpkit_conformance.cases import Case
-from lpkit_conformance.check import all_checks
+from lpkit_conformance.check import Engine, all_checks
 from lpkit_conformance.isolation import LIMIT_SECONDS, Progress, check_target
 from lpkit_conformance.project import Expected, Project, ProjectError
 from lpkit_conformance.results import CheckResult, Report, TargetResult
@@ -35,16 +35,19 @@ class Options:
     seed: int = 0
     device: str = "cpu"
     limit: float = LIMIT_SECONDS
+    engine: Engine = "reference"
 
 
-def known_code(code: str) -> str:
-    """``code`` if it is a check's or begins some checks' codes.
+def known_code(code: str, engine: Engine | None = None) -> str:
+    """``code`` if it is a check's or begins some checks' codes; of those that run on ``engine``, if one is given.
 
     Raises:
         UsageError: with the nearest match.
     """
-    codes = [check.code for check in all_checks()]
+    codes = [check.code for check in all_checks(None)]
     if code.upper().startswith("LP") and any(known.startswith(code.upper()) for known in codes):
+        if not any(check.code.startswith(code.upper()) for check in all_checks(engine)):
+            raise UsageError(f"{code} does not run with --engine {engine}")
         return code.upper()
     match = difflib.get_close_matches(code.upper(), codes, n=1, cutoff=0.4)
     hint = f"did you mean {match[0]}?" if match else "see `lpkit explain`"
@@ -71,8 +74,12 @@ def run(
                 "nothing to check: name a target (an entry point, module:Class or file.py:Class), or run in the "
                 "folder of a project with entry points of the group vllm.logits_processors"
             )
-    for code in (*options.select, *options.ignore):
+    for code in options.select:
+        known_code(code, options.engine)
+    for code in options.ignore:
         known_code(code)
+    if options.engine == "vllm":
+        _require_engine(options)
     if project:
         check_expected(project)
     # All plans first: a mistake in one of them is told before anything runs.
@@ -89,7 +96,7 @@ def check_expected(project: Project) -> None:
     Raises:
         ProjectError: with the nearest code.
     """
-    codes = [check.code for check in all_checks()]
+    codes = [check.code for check in all_checks(None)]
     for expected in project.expected:
         if expected.code not in codes:
             match = difflib.get_close_matches(expected.code, codes, n=1, cutoff=0.4)
@@ -98,6 +105,17 @@ def check_expected(project: Project) -> None:
                 f"{project.root / 'pyproject.toml'}: [tool.lpkit.expected_failures] there is no check "
                 f"{expected.code}{hint}"
             )
+
+
+def _require_engine(options: Options) -> None:
+    from lpkit_conformance.engine_checks.run import EngineUnavailable, require_vllm
+
+    if options.device == "cuda":
+        raise UsageError("--engine vllm runs on the CPU: leave --device out")
+    try:
+        require_vllm()
+    except EngineUnavailable as error:
+        raise UsageError(str(error)) from None
 
 
 def _owner(name: str, project: Project | None) -> Project | None:
@@ -146,7 +164,16 @@ def resolve_device(device: str) -> str:
 def _one(name: str, own: Project | None, plan: Plan, options: Options, progress: Progress) -> TargetResult:
     spec = own.entry_points.get(name, name) if own else name
     path = own.import_path if own else []
-    result = replace(check_target(spec, plan, path, progress, options.limit), target=name)
+    if options.engine == "vllm":
+        from lpkit_conformance.engine_checks import run as engines
+
+        try:
+            result = engines.check_target(spec, plan, path, progress, options.limit)
+        except engines.EngineUnavailable as error:
+            raise UsageError(str(error)) from None
+    else:
+        result = check_target(spec, plan, path, progress, options.limit)
+    result = replace(result, target=name)
     return expect(result, own.expected) if own else result
 
 

@@ -12,6 +12,7 @@ from lpkit_conformance.checks import (
     lp6_environment,
     lp7_cost,
     lp8_v2,
+    lp9_engine,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "lp6_environment",
     "lp7_cost",
     "lp8_v2",
+    "lp9_engine",
 ]

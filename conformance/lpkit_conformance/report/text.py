@@ -104,7 +104,7 @@ def finding_lines(finding: Finding) -> Iterator[str]:
 
 def rule_of(code: str) -> str:
     """The title of a check."""
-    return next((check.sections()["title"] for check in all_checks() if check.code == code), "")
+    return next((check.sections()["title"] for check in all_checks(None) if check.code == code), "")
 
 
 def summary(target: TargetResult) -> Iterator[str]:

@@ -1,0 +1,229 @@
+"""LP9: in a real vLLM engine; only with ``lpkit check --engine vllm``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.results import Finding
+
+if TYPE_CHECKING:
+    from lpkit_conformance.engine_checks.evidence import Difference, Evidence
+    from lpkit_conformance.subject import Subject
+
+NEVER_ACTIVE = "never active: the plugin changed no logit of any request"
+
+
+class EngineCheck(Check):
+    """A rule that is judged by what an engine answered."""
+
+    engine = "vllm"
+    requires: ClassVar[tuple[str, ...]] = ("LP901",)
+
+    def run(self, subject: Subject) -> str | None:
+        raise Skipped("runs with --engine vllm only")
+
+    @abstractmethod
+    def judge(self, evidence: Evidence) -> str | None:
+        """As ``run``, on the answers of one runner."""
+
+    def differs(self, evidence: Evidence, name: str, found: Difference, summary: str) -> Failed:
+        """The failure for a request whose logits are not what they should be."""
+        from lpkit_conformance.engine_checks.workload import told
+        from lpkit_conformance.verify import CAUSES
+
+        ask = evidence.workload.asks[name]
+        uses = name in evidence.workload.users
+        where = {
+            "request": f"{name} ({'uses the plugin' if uses else 'does not use the plugin'})",
+            "extra_args": repr(ask.params.get("extra_args")),
+            "temperature": f"{ask.params['temperature']:g}",
+            "prompt": f"{len(ask.prompt_token_ids)} tokens",
+            "output so far": f"{found.position} tokens",
+            "token id": str(found.token),
+        }
+        return Failed(
+            Finding(
+                f"request {name} {summary}",
+                where,
+                f"{found.expected:g}",
+                f"{found.got:g}",
+                told(evidence.workload),
+                CAUSES[found.kind],
+                self.sections()["fix"],
+                evidence.place,
+            )
+        )
+
+
+@register
+class LP901(EngineCheck):
+    """A real engine starts with the plugin.
+
+    vLLM checks the class, calls its constructor with a real configuration, and warms up.
+
+    Why: vLLM loads every installed plugin, so one that cannot be constructed keeps every engine of that environment
+    from starting, whether it is used or not.
+
+    Fix: derive from ``lpkit.LogitsProcessor``, which has both interfaces; read only documented fields of the
+    configuration in the constructor.
+    """
+
+    code, name, requires = "LP901", "engine-starts", ()
+
+    def judge(self, evidence: Evidence) -> str | None:
+        return None  # an engine that answered has started
+
+
+@register
+class LP902(EngineCheck):
+    """In a real engine a request gets the same logits in a crowd as alone.
+
+    Mixed batches: arrivals in waves, prompts in pieces, preemption, an abort, greedy and sampled requests. Every
+    request is also served alone by the same engine, and compared for as long as both have the same tokens.
+
+    Why: this is what users of a server notice, or worse, do not notice.
+
+    Fix: run ``lpkit check`` without ``--engine``: it plays the same situations one at a time, and shortens them.
+    """
+
+    code, name, needs_action = "LP902", "engine-crowd", True
+
+    def judge(self, evidence: Evidence) -> str | None:
+        from lpkit_conformance.engine_checks.evidence import common, difference
+
+        for name, answer in {**evidence.alone, **evidence.mixed}.items():
+            if answer.error is not None:
+                raise Failed(
+                    Finding(
+                        f"the engine refuses request {name}: {answer.error}",
+                        {"extra_args": repr(evidence.workload.asks[name].params.get("extra_args"))},
+                        expected="no exception",
+                        got=answer.error,
+                        cause="the case is wrong, or validate_params refuses requests that it should not",
+                        fix="see LP102 and LP106 of lpkit check",
+                    )
+                )
+        rows = 0
+        for name, ids in judged(evidence):
+            alone, mixed = evidence.alone[name], evidence.mixed[name]
+            n = common(alone.token_ids, ids)
+            found = difference(mixed.rows[:n], alone.rows[:n], evidence.expected[name])
+            if found is not None:
+                raise self.differs(evidence, name, found, "got other logits in the batch than alone")
+            rows += n
+        if not evidence.acted:
+            raise Skipped(NEVER_ACTIVE)
+        return f"{rows} rows of {len(evidence.mixed)} requests"
+
+
+@register
+class LP903(EngineCheck):
+    """In a real engine requests that do not use the plugin are served as without it.
+
+    Their processed logits, next to requests that use the plugin, are those of an engine that has no plugin.
+
+    Why: installing a plugin must not change anybody's answers but those of the requests that ask for it.
+
+    Fix: forget the state of a row or slot when it is given to another request; edit your own rows only.
+    """
+
+    code, name, needs_action = "LP903", "engine-bystanders", True
+
+    def judge(self, evidence: Evidence) -> str | None:
+        from lpkit_conformance.engine_checks.evidence import difference
+
+        others = [item for item in judged(evidence) if item[0] not in evidence.workload.users]
+        if any(evidence.expected[name].acted for name, _ in others):
+            raise Skipped("the plugin acts on every request")
+        for name, _ in others:
+            found = difference(evidence.mixed[name].rows, evidence.raw[name], evidence.expected[name])
+            if found is not None:
+                raise self.differs(
+                    evidence, name, found, "does not use the plugin and got other logits than without it"
+                )
+        if not evidence.acted:
+            raise Skipped(NEVER_ACTIVE)
+        return f"{len(others)} requests"
+
+
+@register
+class LP904(EngineCheck):
+    """A real engine and the reference runtime agree on the processed logits.
+
+    The model's own logits, taken from an engine without the plugin, go through the reference runtime with a new
+    instance for each request; the result is what the real engine's mixed batch gave.
+
+    Why: it ties what ``lpkit check`` finds without vLLM to what vLLM does.
+
+    Fix: if LP902 fails too, begin there. If not, the plugin depends on something that only the real engine has: its
+    configuration, the order of stages with other processors, an attribute of a buffer. Or the reference is wrong:
+    tell us.
+    """
+
+    code, name, needs_action = "LP904", "engine-reference", True
+
+    def judge(self, evidence: Evidence) -> str | None:
+        from lpkit_conformance.engine_checks.evidence import difference
+
+        rows = 0
+        for name, ids in judged(evidence):
+            expected = evidence.expected[name]
+            found = difference(evidence.mixed[name].rows, expected.rows, expected)
+            if found is not None:
+                raise self.differs(evidence, name, found, "got other logits than in the reference runtime")
+            rows += len(ids)
+        if not evidence.acted:
+            raise Skipped(NEVER_ACTIVE)
+        return f"{rows} rows"
+
+
+@register
+class LP905(EngineCheck):
+    """A real engine refuses bad arguments and goes on serving.
+
+    Each argument that ``validate_params`` refuses is sent to the engine while it serves others.
+
+    Why: a request that gets in with such an argument, or is refused at the cost of the others, is an outage.
+
+    Fix: raise ``ValueError`` from a classmethod ``validate_params`` that every instance's class inherits.
+    """
+
+    code, name = "LP905", "engine-refuses"
+
+    def judge(self, evidence: Evidence) -> str | None:
+        from lpkit_conformance.engine_checks.evidence import common, difference
+
+        for text, ask in evidence.workload.bad:
+            if evidence.refused[ask.request_id].error is None:
+                raise Failed(
+                    Finding(
+                        f"the engine accepts {text}, which validate_params refuses",
+                        {"extra_args": repr(ask.params.get("extra_args"))},
+                        expected="ValueError",
+                        got=f"{len(evidence.refused[ask.request_id].token_ids)} tokens",
+                        fix=self.sections()["fix"],
+                        place=evidence.place,
+                    )
+                )
+        for name, answer in evidence.company.items():
+            if name in evidence.workload.unjudged or name not in evidence.expected:
+                continue
+            alone = evidence.alone[name]
+            n = common(alone.token_ids, answer.token_ids)
+            n = min(n, common(alone.token_ids, evidence.mixed[name].token_ids))
+            found = difference(answer.rows[:n], alone.rows[:n], evidence.expected[name])
+            if found is not None:
+                raise self.differs(evidence, name, found, "got other logits beside requests that were refused")
+        if not evidence.workload.bad:
+            raise Skipped("validate_params refuses none of the odd values")
+        return f"{len(evidence.workload.bad)} bad arguments"
+
+
+def judged(evidence: Evidence) -> Iterator[tuple[str, list[int]]]:
+    """The requests to compare, with their tokens."""
+    for name, ids in evidence.tokens().items():
+        if name not in evidence.workload.unjudged:
+            yield name, ids

@@ -1,0 +1,210 @@
+"""The requests that a real engine serves: mixtures of ones that use the plugin and ones that do not."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lpkit_conformance.cases import Case
+from lpkit_conformance.recording.engine import Ask, EngineSettings, Runner
+
+BLOCK = 32
+MAX_MODEL_LEN = 96
+MAX_NUM_SEQS = 6
+LARGE_VOCAB = 4096
+"""Above it every position costs so much that the short workloads have to do."""
+
+MOST_BAD = 16
+
+FOREIGN: tuple[Any, ...] = (None, {}, {"kv_transfer_params": {"do_remote_decode": False}}, {"other_plugin_key": 1})
+
+
+class Shape(NamedTuple):
+    """One request: prompt length, output tokens, arrival step, whether it uses the plugin, whether it is sampled."""
+
+    prompt: int
+    tokens: int
+    at: int
+    uses: bool
+    sampled: bool
+    abort_at: int | None = None
+
+
+# 32 tokens per step and eight blocks of 32: long prompts come in pieces, and not all requests fit.
+TIGHT: dict[Runner, tuple[Shape, ...]] = {
+    "v1": (
+        Shape(60, 30, 0, True, False),
+        Shape(60, 30, 0, False, False),
+        Shape(40, 20, 1, True, True),
+        Shape(5, 24, 1, False, True),
+        Shape(61, 30, 2, True, False),
+        Shape(7, 12, 2, False, False),
+        Shape(33, 25, 4, True, True),
+        Shape(3, 40, 5, False, False),
+        Shape(20, 30, 9, True, False, 20),
+        Shape(9, 14, 14, True, False),
+        Shape(12, 20, 18, False, True),
+        Shape(50, 20, 22, True, False),
+        Shape(4, 10, 30, False, False),
+        Shape(6, 12, 33, True, True),
+    ),
+    "v2": (
+        Shape(60, 7, 0, True, False),
+        Shape(60, 7, 0, False, False),
+        Shape(61, 6, 1, True, True),
+        Shape(60, 6, 1, True, False),
+        Shape(5, 4, 3, False, True),
+        Shape(33, 3, 9, False, False),
+        Shape(9, 4, 14, True, True),
+    ),
+}
+
+# Short requests that come and go in waves; none is interrupted, so that each may have a seed (below).
+LENGTHS = (2, 9, 4, 13, 6, 3, 11)
+WAVES: dict[Runner, tuple[Shape, ...]] = {
+    "v1": tuple(Shape(3 + i % 4, LENGTHS[i % 7], 2 * i + i // 6 * 8, i % 3 != 2, i % 2 == 0) for i in range(18)),
+    "v2": tuple(Shape(3 + i % 4, (2, 5, 3, 6, 4)[i % 5], i + i // 4 * 3, i % 3 != 2, i % 2 == 0) for i in range(7)),
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests for one runner.
+
+    Attributes:
+        batches: each is served on its own, its requests mixed.
+        users: ids of the requests that use the plugin.
+        unjudged: ids of those whose processed logits say nothing: V1 calls an argmax-invariant processor for greedy
+            requests or not, depending on their neighbours, and throws the result away.
+        bad: requests with an argument that ``validate_params`` refuses, each with the argument as text.
+        company: requests that are served together with the bad ones.
+    """
+
+    batches: tuple[tuple[Ask, ...], ...]
+    users: frozenset[str]
+    unjudged: frozenset[str]
+    bad: tuple[tuple[str, Ask], ...]
+    company: tuple[Ask, ...]
+
+    @property
+    def asks(self) -> dict[str, Ask]:
+        return {ask.request_id: ask for batch in self.batches for ask in batch}
+
+
+def settings(runner: Runner, vocab_size: int, logprobs_mode: str) -> EngineSettings:
+    """Of the engine that has the plugin."""
+    return EngineSettings(
+        runner,
+        max_num_seqs=MAX_NUM_SEQS,
+        max_model_len=MAX_MODEL_LEN,
+        vocab_size=vocab_size,
+        max_num_batched_tokens=32,
+        num_gpu_blocks_override=9,  # one is reserved
+        block_size=BLOCK,
+        logprobs_mode=logprobs_mode,
+    )
+
+
+def roomy(runner: Runner, vocab_size: int) -> EngineSettings:
+    """Of the engine without a plugin, which tells the model's own logits."""
+    return EngineSettings(
+        runner, max_num_seqs=16, max_model_len=MAX_MODEL_LEN, vocab_size=vocab_size, logprobs_mode="raw_logits"
+    )
+
+
+def make(
+    runner: Runner,
+    cases: Sequence[Case],
+    invariant: bool,
+    bad: Sequence[tuple[str, dict[str, Any]]],
+    vocab_size: int,
+    seed: int,
+) -> Workload:
+    """The workload of a runner.
+
+    Args:
+        cases: ways to use the plugin, given out in turn.
+        invariant: V1's claim of the plugin.
+        bad: arguments that the plugin refuses, as text and as ``extra_args``.
+    """
+    size: Runner = "v2" if vocab_size > LARGE_VOCAB else runner
+    maker = _Maker(cases, vocab_size, seed, invariant)
+    tight = tuple(maker.asks("t", TIGHT[size], seeded=False))
+    waves = tuple(maker.asks("w", WAVES[size], seeded=True))
+    if any(len(ask.prompt_token_ids) + ask.params["max_tokens"] >= BLOCK for ask in waves):
+        # A seed in a partial prefill ends vLLM's V1 engine on a CPU, and longer requests may be preempted.
+        waves = tuple(_without_seed(ask) for ask in waves)
+    refused = [
+        (text, Ask(f"bad{n}", maker.prompt(f"bad{n}", 4), {**maker.params(None, 3, False), "extra_args": args}, at=n))
+        for n, (text, args) in enumerate(bad[:MOST_BAD])
+    ]
+    both = {ask.request_id: ask for ask in (*tight, *waves)}
+    users = frozenset(name for name in both if name in maker.users)
+    unjudged = frozenset(name for name, ask in both.items() if invariant and ask.params["temperature"] == 0)
+    company = tuple(ask for ask in waves if ask.params["temperature"] == 0 or "seed" in ask.params)[:4]
+    return Workload((tight, waves), users, unjudged, tuple(refused), company)
+
+
+class _Maker:
+    def __init__(self, cases: Sequence[Case], vocab_size: int, seed: int, invariant: bool) -> None:
+        self._cases, self._vocab, self._seed, self._invariant = cases, vocab_size, seed, invariant
+        self._next = 0
+        self.users: set[str] = set()
+
+    def asks(self, prefix: str, shapes: Sequence[Shape], seeded: bool) -> Iterator[Ask]:
+        for n, shape in enumerate(shapes):
+            name = f"{prefix}{n}"
+            case = None
+            if shape.uses:
+                case = self._cases[self._next % len(self._cases)]
+                self._next += 1
+                self.users.add(name)
+            # Greedy requests say nothing about a processor that they do not concern.
+            sampled = shape.sampled or (self._invariant and n % 4 != 1)
+            params = self.params(case, shape.tokens, sampled, n)
+            if seeded and params["temperature"]:
+                params["seed"] = 100 + n
+            own = case.prompt_token_ids if case else ()
+            prompt = (*self.prompt(name, max(shape.prompt - len(own), 1)), *own)
+            yield Ask(name, prompt[-(MAX_MODEL_LEN - shape.tokens) :], params, shape.at, shape.abort_at, logits=True)
+
+    def params(self, case: Case | None, tokens: int, sampled: bool, n: int = 0) -> dict[str, Any]:
+        """Arguments of ``SamplingParams``."""
+        fields = copy.deepcopy(case.fields) if case else {}
+        for name in ("n", "seed", "stop", "stop_token_ids", "logprobs", "prompt_logprobs"):
+            fields.pop(name, None)
+        if case is None and (args := FOREIGN[n % len(FOREIGN)]) is not None:
+            fields["extra_args"] = dict(args)
+        fields["temperature"] = fields.get("temperature", 1.0) if sampled else 0.0
+        return {**fields, "max_tokens": tokens, "min_tokens": 0, "ignore_eos": True}
+
+    def prompt(self, name: str, length: int) -> tuple[int, ...]:
+        rng = random.Random(f"{self._seed} {name}")
+        return tuple(rng.randrange(self._vocab) for _ in range(length))
+
+
+def _without_seed(ask: Ask) -> Ask:
+    params = {key: value for key, value in ask.params.items() if key != "seed"}
+    return Ask(ask.request_id, ask.prompt_token_ids, params, ask.at, ask.abort_at, ask.logits)
+
+
+def prefixes(answers: dict[str, list[int]], asks: dict[str, Ask]) -> list[Ask]:
+    """Requests of one token each whose raw logits are the model's at every position of the answers."""
+    params = {"max_tokens": 1, "temperature": 0.0, "ignore_eos": True}
+    return [
+        Ask(f"{name}@{n}", (*asks[name].prompt_token_ids, *tokens[:n]), params, logits=True)
+        for name, tokens in answers.items()
+        for n in range(len(tokens))
+    ]
+
+
+def told(workload: Workload) -> tuple[str, ...]:
+    """One line per batch of requests, for a report."""
+    lines = []
+    for batch, what in zip(workload.batches, ("prompts in pieces, preemption", "waves of short requests"), strict=True):
+        uses = sum(ask.request_id in workload.users for ask in batch)
+        lines.append(f"{batch[0].request_id}..{batch[-1].request_id}: {what}; {uses} of {len(batch)} use the plugin")
+    return tuple(lines)
