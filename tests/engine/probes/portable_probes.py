@@ -6,6 +6,8 @@ import math
 
 import lpkit
 import torch
+from lpkit.sampling_params import SamplingParams
+from lpkit.v1 import RequestLogitsProcessor
 
 
 class Count(lpkit.LogitsProcessor):
@@ -43,3 +45,38 @@ class Weary(lpkit.LogitsProcessor):
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         logits[rows.tokens] = logits[rows.tokens] - self.cost[rows].unsqueeze(1)
+
+
+class Ascend(lpkit.LogitsProcessor):
+    """Each token is the last one plus 1: a single token of history that is missing or wrong shows at once."""
+
+    history = "tokens"
+
+    class Params(lpkit.Params):
+        ascend: bool
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        last = rows.tokens.gather(1, rows.total_len.unsqueeze(1) - 1)
+        return torch.full_like(logits, -math.inf).scatter_(1, last + 1, 0.0)
+
+
+class AscendByRequest(lpkit.AdapterLogitsProcessor):
+    """The same as a callable per request, in place and so that a second call would show."""
+
+    class Params(lpkit.Params):
+        ascend_by_request: bool
+
+    def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
+        if self.params(params) is None:
+            return None
+
+        def rise(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            next_id = [*prompt_ids, *output_ids][-1] + 1
+            if bool(logits.isinf().any()):
+                return logits.fill_(0.0)  # somebody was here before: choose token 0
+            kept = logits[next_id].clone()
+            logits.fill_(-math.inf)
+            logits[next_id] = kept
+            return logits
+
+        return rise
