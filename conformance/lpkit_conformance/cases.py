@@ -121,7 +121,10 @@ class WatchedArgs(dict[str, Any]):
 
 
 def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int) -> list[Case]:
-    """The case and up to three relatives with other numbers, so that no two neighbours are interchangeable."""
+    """The case and up to three relatives with other numbers, so that no two neighbours are interchangeable.
+
+    Then up to four with fewer arguments, for the checks that put every combination of requests in one place.
+    """
     found = [case]
     for step in (1, 2, 3):
         relative = Case(
@@ -137,7 +140,28 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
             usable = False
         if usable:
             found.append(relative)
-    return found[:VARIANTS]
+    return [*found[:VARIANTS], *_shorter(case, accepts)]
+
+
+def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case]:
+    """Relatives with an argument less, or an item less in a list: what they lack must not come from someone else."""
+    extra = case.fields.get("extra_args") or {}
+    less: list[dict[str, Any]] = []
+    for key, value in extra.items():
+        if len(extra) > 1:
+            less.append({name: item for name, item in extra.items() if name != key})
+        if isinstance(value, list) and len(value) > 1:
+            less.append({**extra, key: value[:-1]})
+    found = []
+    for args in less[:VARIANTS]:
+        relative = Case({**case.fields, "extra_args": args}, case.prompt_token_ids, case.output_token_ids)
+        try:
+            usable = accepts(relative.params())
+        except Exception:
+            usable = False
+        if usable:
+            found.append(relative)
+    return found
 
 
 def _shift(value: Any, step: int, vocab_size: int) -> Any:

@@ -104,13 +104,14 @@ class Subject:
 
         Requests that do not use it carry other plugins' keys now and then, as in a real server.
         """
-        overrides: dict[str, Any] = {"temperature": 0.0} if greedy else {}
+        usual = (1.0, 0.75, 1.25)[salt % 3]
+        overrides: dict[str, Any] = {"temperature": 0.0 if greedy else usual}
         if variant is None:
             foreign = [None, {}, {"kv_transfer_params": {"do_remote_decode": False}}, {"other_plugin_key": 1}]
             return make_params({"extra_args": foreign[salt % len(foreign)], **overrides})
         case = self.cases[variant % len(self.cases)]
-        if not greedy and "temperature" not in case.fields:
-            overrides["temperature"] = (1.0, 0.75, 1.25)[salt % 3]
+        if not greedy and "temperature" in case.fields:
+            del overrides["temperature"]
         return case.params(**overrides)
 
     def prompt(self, request: str, length: int, variant: int | None) -> list[int]:

@@ -97,8 +97,11 @@ class LP301(Check):
     def run(self, subject: Subject) -> str | None:
         try:
             host = default_host(subject, subject.max_num_seqs)
-            # Also a batch in which nobody uses the plugin any more: an early return is easily forgotten.
-            for _ in host.run([*crowd(6), Step(3), *[Finish(f"r{i}") for i in (0, 1, 3, 4)], Step(2)]):
+            # All, some and none of a batch use the plugin: early returns are easily forgotten.
+            users = [Arrive(f"u{i}", i) for i in range(3)]
+            for _ in host.run([*users, Step(), *crowd(4), Step(2), *[Finish(f"r{i}") for i in (0, 1, 3)]]):
+                pass
+            for _ in host.run([Step(), *[Finish(user.request) for user in users], Step(2)]):
                 pass
         except PluginError as error:
             raise Failed(raised(error, fix=self.sections()["fix"] if error.method == "apply" else "")) from error
@@ -174,6 +177,7 @@ class LP303(ContractCheck):
     def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
         first = again(logits.clone()).clone()
         for n in (2, 3):
+            again(logits.flip(0).flip(1))  # other logits in between: they must not be remembered
             other = again(logits.clone())
             if not torch.equal(first, other):
                 row = int((first != other).any(1).to(torch.int8).argmax())

@@ -98,7 +98,8 @@ class LP602(Check):
             torch.set_rng_state(mine[0])
             random.setstate(mine[1])
             np.random.set_state(mine[2])
-        changed = [name for name, old, new in zip(("torch", "random", "numpy"), before, after, strict=True) if old != new]
+        names = ("torch", "random", "numpy")
+        changed = [name for name, old, new in zip(names, before, after, strict=True) if old != new]
         if changed:
             raise Failed(
                 Finding(

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import lpkit
 import torch
 
 from zoo.arguments import INF
@@ -147,23 +148,10 @@ class WritesProgress(Simple):
         return apply
 
 
-@defect(
-    "LP104",
-    "the parameter is a list of whatever, and a token id in it may be anything",
-    case={"extra_args": {"ad_amount": 9}},
-)
+@defect("LP104", "any integer is a token id", case={"extra_args": {"ad_amount": 9}})
 class AmountIsAToken(Simple):
-    @classmethod
-    def validate_params(cls, sampling_params: Any) -> None:
-        value = (sampling_params.extra_args or {}).get("ad_amount")
-        if value is not None and type(value) is not int:
-            raise ValueError("ad_amount must be a token id")
-
-    @classmethod
-    def params(cls, sampling_params: Any) -> Any:
-        cls.validate_params(sampling_params)
-        value = (sampling_params.extra_args or {}).get("ad_amount")
-        return None if value is None else type("Own", (), {"amount": value})
+    class Params(lpkit.Params, prefix="ad_"):
+        amount: int = lpkit.Field(ge=0)
 
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:

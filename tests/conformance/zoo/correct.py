@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 from typing import Any
@@ -300,7 +301,7 @@ class NoRepeatBigram(V1Base):
             seen = [*prompt, *outputs]
             if seen[-1:] < [0]:
                 continue  # unknown: leave the row alone
-            banned = [b for a, b in zip(seen, seen[1:], strict=False) if a == seen[-1] and b >= 0]
+            banned = [b for a, b in itertools.pairwise(seen) if a == seen[-1] and b >= 0]
             if banned:
                 logits[row, torch.tensor(banned)] = -INF
         return logits

@@ -256,7 +256,7 @@ class EmptyIsNone(Bias):
             super().update_state(batch_update)
 
 
-@defect("LP209", "returns None when the last user has left the batch")
+@defect("LP301", "returns None when the last user has left the batch")
 class ForgetsToReturn(Bias):
     was_busy = False
 
@@ -821,9 +821,7 @@ class EntropyOfMasked(V1Base):
         return logits
 
 
-@defect(
-    "LP306", "subtracts the mean of the row, which is -inf when a token is masked", case={"extra_args": {"bias": 1.5}}
-)
+@defect("LP306", "subtracts the mean of the row: -inf when a token is masked", case={"extra_args": {"bias": 1.5}})
 class Centers(V1Base):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, amount in self.rows.items():

@@ -9,7 +9,7 @@ import torch
 from lpkit import v2
 
 from zoo.arguments import INF, number, token
-from zoo.correct import V2Base, V2Bias, V2History, V2MinP, V2Presence
+from zoo.correct import V2Base, V2Bias, V2History, V2Presence
 from zoo.registry import defect
 
 
@@ -83,13 +83,13 @@ class ClassTable(Boost):
 
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)
-        self.values = self.table
+        self.values = self.table[: req_states.max_num_reqs]
 
 
 # -- bookkeeping ---------------------------------------------------------------------------------------------
 
 
-@defect("LP201", "keeps the row mapping while the number of rows stays the same")
+@defect("LP302", "keeps the row mapping while the number of rows stays the same")
 class KeepsMapping(Boost):
     mapping: torch.Tensor | None = None
 
@@ -188,9 +188,7 @@ class CountsFlushes(Counter):
         self.count += 1
 
 
-@defect(
-    "LP219", "a slot given away twice in a row to requests that decline is taken for free, and its next user ignored"
-)
+@defect("LP219", "a slot given away twice in a row to requests that decline is taken for dead")
 class ThirdOccupant(Boost):
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)
@@ -198,7 +196,7 @@ class ThirdOccupant(Boost):
 
     def add_request(self, req_idx: int, params: Any) -> bool:
         wanted = super().add_request(req_idx, params)
-        if wanted and self.declined[req_idx] >= 3:
+        if wanted and self.declined[req_idx] >= 2:
             self.values[req_idx] = 0.0
             self.declined[req_idx] = 0
         self.declined[req_idx] = 0 if wanted else self.declined[req_idx] + 1
@@ -269,7 +267,8 @@ class ShareOfRange(Boost):
 
 
 @defect("LP307", "keeps what lies above the mean of a row")
-class AboveTheMean(V2MinP):
+class AboveTheMean(V2Base):
+    KEY, LOW, HIGH = "floor", 0.0, 1.0
     CASE = {"extra_args": {"floor": 0.4}}
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
@@ -324,7 +323,7 @@ class RowByRow(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         for row, slot in enumerate(ctx.idx_mapping_np):
             logits[row, 5] += self.on_device[slot]
-        return logits if len(ctx.idx_mapping_np) == logits.shape[0] else logits
+        return logits
 
 
 @defect("LP702", "returns True for every request and adds zeros")
@@ -345,10 +344,9 @@ class MappingFromDevice(Boost):
 # -- rows and slots ------------------------------------------------------------------------------------------
 
 
-@defect(
-    "LP801", "an argument that is not given keeps the last occupant's value", case={"extra_args": {"by": 2.0, "at": 9}}
-)
+@defect("LP801", "an argument that is not given keeps the last occupant's value")
 class KeepsOptional(V2Base):
+    CASE = {"extra_args": {"by": 2.0, "at": 9}}
     KEY = "by"
 
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
@@ -371,19 +369,23 @@ class KeepsOptional(V2Base):
         return logits.scatter_add_(1, ids, self.per_row(ctx).unsqueeze(1))
 
 
-@defect(
-    "LP801",
-    "a row of ids is overwritten up to the new one's length only",
-    case=V2Bias.__dict__.get("CASE", None) or {"extra_args": {"ids": [4, 9], "by": -3.0}},
-)
+@defect("LP801", "a row of ids is overwritten up to the new one's length only")
 class ShorterList(V2Bias):
+    CASE = {"extra_args": {"ids": [4, 9], "by": -3.0}}
+
     def add_request(self, req_idx: int, params: Any) -> bool:
         wanted = V2Base.add_request(self, req_idx, params)
         ids = sorted(set((params.extra_args or {}).get("ids") or ()))
         if not wanted or not ids:
+            self.values[req_idx] = 0.0
             return False
         self.ids[req_idx, : len(ids)] = torch.tensor(ids)
         return True
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        ids = self.ids.to(self.device)[ctx.expanded_idx_mapping.long()]
+        picked = torch.zeros_like(logits).scatter(1, ids, 1.0)
+        return torch.where(picked > 0, logits + self.per_row(ctx).unsqueeze(1), logits)
 
 
 @defect("LP802", "keeps prompt_len.gpu from the constructor")
@@ -470,10 +472,10 @@ class OneRowEach(Boost):
         return logits
 
 
-@defect("LP805", "gather takes no int32 index")
+@defect("LP805", "torch.take takes no int32 index")
 class GathersInt32(Boost):
     def per_row(self, ctx: v2.LogitsContext) -> torch.Tensor:
-        return self.on_device.gather(0, ctx.expanded_idx_mapping)
+        return torch.take(self.on_device, ctx.expanded_idx_mapping)
 
 
 @defect("LP806", "takes a bound of zero for a warm-up and does nothing")
