@@ -1,0 +1,5 @@
+"""A logits processor for vLLM."""
+
+from lpkit_allowed_tokens.processor import AllowedTokens
+
+__all__ = ["AllowedTokens"]

@@ -1,0 +1,38 @@
+"""lpkit-allowed-tokens against transformers' rule for a constrained choice."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+from lpkit_allowed_tokens import AllowedTokens
+from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
+from sdk_hosts import V1Host, logits_of
+
+VOCAB = 500  # no multiple of 8
+
+
+@ON_EVERY_HOST
+def test_it_leaves_what_transformers_leaves(applied: Applied, transformers_rules: Any) -> None:
+    rng = random.Random(0)
+    lists = [rng.sample(range(VOCAB), n) for n in (1, 2, 9, 120, VOCAB - 1, VOCAB)]
+    lists.append(lists[2][::-1])  # the same set once more
+    logits = logits_of(len(lists) + 1, VOCAB)
+    asked = [Asked({"allowed_tokens": ids}, output=(1, 2, 3, 4)) for ids in lists]
+    result = applied(AllowedTokens, logits, [*asked, Asked(None)])
+    for row, ids in enumerate(lists):
+        rule = transformers_rules.PrefixConstrainedLogitsProcessor(lambda batch, seen, ids=ids: ids, num_beams=1)
+        assert torch.equal(result[row], rule(torch.tensor([[1]]), logits[row : row + 1].clone())[0])
+    assert torch.equal(result[-1], logits[-1])
+
+
+def test_a_thousand_requests_with_one_list_hold_one_mask() -> None:
+    host = V1Host(AllowedTokens, max_num_seqs=1000, vocab_size=VOCAB)
+    asked = Asked({"allowed_tokens": [1, 2]})
+    host.update(1000, added=[(i, asked.sampling, [1], []) for i in range(1000)])
+    assert host.processor.allowed.all.shape[0] == 2
+
+
+def test_it_costs_no_second_tensor_and_nothing_per_row() -> None:
+    assert_cheap(AllowedTokens, Asked({"allowed_tokens": [4, 5]}))
