@@ -54,8 +54,8 @@ class Case:
         for key in value:
             if complete and key not in known:
                 match = difflib.get_close_matches(str(key), known, n=1)
-                hint = f"did you mean {match[0]!r}?" if match else 'plugin arguments go under "extra_args"'
-                raise CaseError(f"case has an unknown key {key!r}; {hint}")
+                hint = f"; did you mean {match[0]!r}?" if match else "."
+                raise CaseError(f'case has an unknown key {key!r}{hint} Arguments of plugins go under "extra_args"')
         fields = {key: item for key, item in value.items() if key not in OWN_KEYS}
         extra = fields.get("extra_args")
         if extra is not None and not isinstance(extra, Mapping):

@@ -11,10 +11,11 @@ import inspect
 import logging
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lpkit import _vllm, v1, v2
@@ -60,10 +61,16 @@ class AdapterLogitsProcessor(v1.LogitsProcessor):
 
 
 class UvaBackedTensor(HostBackedTensor):
-    """vLLM's buffer with a host truth, as V2 processors use it for their own parameters."""
+    """vLLM's buffer with a host truth, as V2 processors use it for their own parameters.
+
+    Attributes:
+        home: where ``.gpu`` of new buffers lives; vLLM's takes the current device, without being told.
+    """
+
+    home: ClassVar[torch.device] = torch.device("cpu")
 
     def __init__(self, size: int | Sequence[int], dtype: torch.dtype, max_concurrency: int | None = None) -> None:
-        super().__init__(size, dtype, torch.device("cpu"))  # type: ignore[arg-type]
+        super().__init__(size, dtype, self.home)  # type: ignore[arg-type]
 
     def copy_to_uva(self, n: int | None = None) -> torch.Tensor:
         """Publish the host values; ``.gpu`` is a new tensor."""
@@ -71,6 +78,16 @@ class UvaBackedTensor(HostBackedTensor):
         if n is not None:
             self.gpu = self.gpu[:n]
         return self.gpu
+
+
+@contextmanager
+def buffers_on(device: torch.device) -> Iterator[None]:
+    """Within it, ``UvaBackedTensor`` has its device side on ``device``."""
+    before, UvaBackedTensor.home = UvaBackedTensor.home, device
+    try:
+        yield
+    finally:
+        UvaBackedTensor.home = before
 
 
 class StagedWriteTensor(StagedTensor):
@@ -132,14 +149,17 @@ def _contents() -> dict[str, dict[str, Any]]:
     }
 
 
+def missing(name: str) -> str:
+    """What to tell somebody who needs more of vLLM than there is here."""
+    return f"{name} is not in lpkit's stand-in for vLLM; install vLLM to check this plugin"
+
+
 class _NoMore(importlib.abc.MetaPathFinder):
     """Says what is missing when a plugin imports another part of vLLM."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name.startswith("vllm."):
-            raise ModuleNotFoundError(
-                f"{name} is not in lpkit's stand-in for vLLM; install vLLM to check this plugin", name=name
-            )
+            raise ModuleNotFoundError(missing(name), name=name)
         return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -73,6 +74,7 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
 
     from lpkit_conformance.cases import CaseError
     from lpkit_conformance.session import hosts_for, inactivity_hint, labels, run
+    from lpkit_conformance.standin import UvaBackedTensor
 
     events.send("ready", against=against)
     try:
@@ -80,12 +82,14 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
     except CaseError as error:
         events.send("unusable", problem=str(error))
         return
+    if plan.standin:
+        UvaBackedTensor.home = torch.device(plan.device)
     watch.restart()
     sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
     try:
         target = resolve_target(job["target"])
     except LoadError as error:
-        events.send("unloadable", **load_failure(job["target"], error))
+        events.send("unloadable", **load_failure(job["target"], error, plan.standin))
         return
     interface = " and ".join(sorted(interfaces_of(target.cls)))
     events.send(
@@ -123,13 +127,15 @@ def plan_of(data: dict[str, Any], uses_standin: bool) -> Plan:
     )
 
 
-def load_failure(target: str, error: Any) -> dict[str, Any]:
-    """Whether the target does not exist, or exists and is broken; the latter is a failed check."""
+def load_failure(target: str, error: Any, uses_standin: bool) -> dict[str, Any]:
+    """Why a target does not load. ``broken``: it exists and is at fault, which is a failed check."""
     from lpkit.loading import ImportFailedError, WrongInterfaceError
 
-    from lpkit_conformance.hosts.observe import place_of
+    from lpkit_conformance.frames import place_of
+    from lpkit_conformance.standin import missing
 
     cause = error.__cause__
+    beyond = uses_standin and isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] == "vllm"
     module = target.partition(":")[0]
     absent = (
         isinstance(cause, ModuleNotFoundError)
@@ -137,10 +143,14 @@ def load_failure(target: str, error: Any) -> dict[str, Any]:
         and (module == cause.name or module.startswith(f"{cause.name}."))
     )
     broken = isinstance(error, WrongInterfaceError) or (isinstance(error, ImportFailedError) and not absent)
+    problem, remedy = error.problem, error.remedy
+    if beyond:
+        name = re.search(r"cannot import name '(\w+)'", str(cause))
+        problem, remedy = missing(f"{cause.name}.{name[1]}" if name else cause.name), ""
     return {
-        "broken": broken,
-        "problem": error.problem,
-        "remedy": error.remedy,
+        "broken": broken and not beyond,
+        "problem": problem,
+        "remedy": remedy,
         "place": place_of(cause) if cause is not None else "",
     }
 

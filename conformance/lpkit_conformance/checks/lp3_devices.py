@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from lpkit.runtime import Request, V2Row, make_context
 from lpkit.v1 import BatchUpdate
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.dispatch import Watch
 from lpkit_conformance.hosts.observe import PluginError, calling
 from lpkit_conformance.results import Finding
+from lpkit_conformance.standin import buffers_on
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import method_place, raised
 
@@ -27,7 +28,7 @@ class MixedDevices(RuntimeError):
     """Operands of one operation are on different devices."""
 
 
-class RefuseMixedDevices(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class RefuseMixedDevices(Watch):
     """Raises where a GPU would; the meta device itself is lenient."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -60,7 +61,7 @@ class LP308(Check):
         away = replace(subject)
         away.device = META
         try:
-            with RefuseMixedDevices():  # type: ignore[no-untyped-call]
+            with buffers_on(META), RefuseMixedDevices():  # type: ignore[no-untyped-call]
                 self._v1(away) if subject.host == "v1" else self._v2(away)
         except PluginError as error:
             if isinstance(error.__cause__, MixedDevices):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from lpkit_conformance.report.text import rule_of, summary
+from lpkit_conformance.report.text import one_line, rule_of, summary
 from lpkit_conformance.results import BAD, CheckResult, Report
 
 
@@ -45,7 +45,9 @@ def job_summary(report: Report) -> str:
         rows = [check for check in target.checks if check.status in BAD or check.status in ("advice", "error")]
         if rows:
             lines += ["| check | rule | finding |", "|---|---|---|"]
-            lines += [f"| {row.label} | {rule_of(row.code)} | {row.message.replace('|', '/')} |" for row in rows]
+            lines += [
+                f"| {row.label} | {rule_of(row.code)} | {one_line(row.message).replace('|', '/')} |" for row in rows
+            ]
             lines.append("")
     return "\n".join(lines)
 

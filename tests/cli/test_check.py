@@ -1,0 +1,217 @@
+"""``lpkit check``: targets, settings, reports and exit codes, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from lpkit_cli.app import app
+from typer.testing import CliRunner
+
+SUSPECTS = Path(__file__).parents[1] / "conformance" / "suspects"
+SOURCES = os.pathsep.join(str(Path(__file__).parents[2] / name) for name in ("sdk", "conformance", "cli"))
+CASE = '{"extra_args": {"bias": 2.5}}'
+SELECT = ("--select", "LP201", "--select", "LP202")
+
+
+def lpkit(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lpkit_cli.app", *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": SOURCES, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+
+
+def refused(*arguments: str) -> str:
+    """What a run that cannot start says; in this process, as nothing of a plugin runs."""
+    done = CliRunner().invoke(app, ["check", *arguments])
+    assert done.exit_code == 2, done.output
+    assert "Traceback" not in done.output
+    return done.stderr
+
+
+# -- one run over every kind of target ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the suspects as its modules, and an installed distribution beside it."""
+    found = tmp_path_factory.mktemp("project")
+    for file in SUSPECTS.glob("*.py"):
+        (found / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    (found / "pyproject.toml").write_text(
+        '[project.entry-points."vllm.logits_processors"]\nown = "bias:Good"\nforgetful = "bias:ForgetsToReplace"\n'
+        "[tool.lpkit]\ncases = [{extra_args = {bias = 2.5}}]\n",
+        encoding="utf-8",
+    )
+    site = found / "site"
+    info = site / "other_plugin-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-plugin\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[vllm.logits_processors]\nother = other_plugin:Good\n", encoding="utf-8")
+    (site / "other_plugin.py").write_text((SUSPECTS / "bias.py").read_text(encoding="utf-8"), encoding="utf-8")
+    return found
+
+
+@pytest.fixture(scope="module")
+def mixed(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Good and bad targets in one run, with all reports."""
+    targets = ["own", "other", "bias.py:ForgetsToReplace", "no_module:X", "bias:Godo", "raises_at_import:X"]
+    options = [*SELECT, "--case", CASE, "--json", "out.json", "--junit-xml", "out.xml", "--format", "github"]
+    path = os.pathsep.join([SOURCES, str(folder / "site")])
+    return lpkit("check", *targets, *options, cwd=folder, PYTHONPATH=path, GITHUB_STEP_SUMMARY="summary.md")
+
+
+@pytest.fixture(scope="module")
+def targets(folder: Path, mixed: object) -> dict[str, dict]:
+    found = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    assert (found["schema"], found["verdict"]) == ("lpkit.check/1", "fail")
+    return {target["target"]: target for target in found["targets"]}
+
+
+def test_a_failed_check_is_exit_code_1_and_no_traceback(mixed) -> None:
+    assert mixed.returncode == 1
+    assert "Traceback" not in mixed.stdout + mixed.stderr
+
+
+def test_targets_are_entry_points_modules_and_files_and_all_of_them_run(targets) -> None:
+    assert {name: target["verdict"] for name, target in targets.items()} == {
+        "own": "pass",
+        "other": "pass",
+        "bias.py:ForgetsToReplace": "fail",
+        "no_module:X": "error",
+        "bias:Godo": "error",
+        "raises_at_import:X": "fail",
+    }
+
+
+def test_a_missing_module_or_class_says_what_there_is(targets) -> None:
+    assert "there is no module 'no_module'" in targets["no_module:X"]["error"]
+    assert "Did you mean 'Good'?" in targets["bias:Godo"]["error"]
+
+
+def test_an_import_that_fails_is_a_failed_check(targets) -> None:
+    (check,) = targets["raises_at_import:X"]["checks"]
+    assert (check["code"], check["status"]) == ("LP001", "failed")
+    assert "no licence found" in check["message"]
+
+
+def test_json_says_what_was_judged_against_what(targets) -> None:
+    own = targets["own"]
+    assert (own["hosts"], own["interface"]) == (["v1"], "v1")
+    assert "vLLM" in own["against"]
+    assert [set(check) >= {"code", "name", "host", "status", "message"} for check in own["checks"]]
+
+
+def test_junit_has_a_suite_per_target(folder, targets) -> None:
+    root = ET.parse(folder / "out.xml").getroot()
+    assert [suite.attrib["name"] for suite in root] == list(targets)
+
+
+def test_github_gets_annotations_and_a_summary(folder, mixed) -> None:
+    assert re.search(r"^::error file=bias.py,line=\d+,title=LP202\[v1\] replace-on-add::", mixed.stdout, re.M)
+    assert "| LP202[v1] |" in (folder / "summary.md").read_text(encoding="utf-8")
+
+
+def test_a_pipe_gets_plain_text_and_no_progress(mixed) -> None:
+    assert "\x1b" not in mixed.stdout
+    assert mixed.stderr == ""
+
+
+# -- projects ----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_target_the_projects_entry_points_run_and_announced_failures_are_excused(folder, tmp_path) -> None:
+    for file in (*SUSPECTS.glob("bias.py"), folder / "pyproject.toml"):
+        (tmp_path / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    with (tmp_path / "pyproject.toml").open("a", encoding="utf-8") as file:
+        file.write('[tool.lpkit.expected_failures]\nLP202 = "its state is to be rewritten"\n')
+    done = lpkit("check", *SELECT, "--json", "-", cwd=tmp_path)
+    found = {target["target"]: target for target in json.loads(done.stdout)["targets"]}
+    assert done.returncode == 1  # strict: the good one was announced too
+    statuses = {name: [c["status"] for c in found[name]["checks"] if c["code"] == "LP202"] for name in found}
+    assert statuses == {"own": ["unexpected_pass"], "forgetful": ["expected"]}
+    assert (found["own"]["verdict"], found["forgetful"]["verdict"]) == ("fail", "pass")
+
+
+def test_a_case_that_never_acts_is_exit_code_2_with_a_suggestion(folder) -> None:
+    done = lpkit("check", "bias.py:Good", "--case", '{"extra_args": {"bais": 1}}', *SELECT, cwd=folder)
+    assert done.returncode == 2
+    assert "it looked at extra_args 'bias', the cases give 'bais' ('bais': did you mean 'bias'?)" in done.stdout
+    assert """--case '{"extra_args": {"bias": 1}}'""" in done.stdout
+    assert "ERROR  bias.py:Good" in done.stdout
+
+
+# -- what cannot start -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x:Y", "--case", "{"], "case is not JSON"),
+        (["x:Y", "--case", "[]"], "a case is a JSON object"),
+        (["x:Y", "--case", '{"extra_arg": {}}'], "did you mean 'extra_args'?"),
+        (["x:Y", "--case", '{"target_token": 3}'], 'Arguments of plugins go under "extra_args"'),
+        (["x:Y", "--select", "LP2O2"], "there is no check LP2O2; did you mean LP2"),
+        (["x:Y", "--ignore", "XY"], "there is no check XY"),
+        ([], "nothing to check: name a target"),
+        (["x:Y", "--host", "v3"], "Invalid value for '--host'"),
+        (["x:Y", "--limit", "0"], "Invalid value for '--limit'"),
+    ],
+)
+def test_a_wrong_setting_is_exit_code_2_and_one_line(tmp_path, monkeypatch, arguments, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = refused(*arguments)
+    assert message in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool.lpkit", "is not valid TOML"),
+        ("[tool.lpkit]\nvocabsize = 128", "unknown key 'vocabsize'; did you mean 'vocab_size'?"),
+        ("[tool.lpkit.expected_failures]\nLP999 = 'x'", "there is no check LP999"),
+        ("[tool.lpkit.expected_failures]\nLP202 = ''", "LP202 needs a reason"),
+    ],
+)
+def test_a_wrong_project_is_exit_code_2_and_one_line(tmp_path, monkeypatch, text: str, message: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    shown = refused("x:Y")
+    assert message in shown
+    assert len(shown.splitlines()) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
+def test_an_interrupt_ends_the_run_and_the_plugin(folder, tmp_path) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-m", "lpkit_cli.app", "check", "hostile.py:Hangs", "--case", CASE, "--select", "LP301"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": SOURCES, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not any("LP301" in file.read_text() for file in tmp_path.glob("lpkit-*/events.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    output, errors = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "Traceback" not in output + errors
+    assert list(tmp_path.glob("lpkit-*")) == []

@@ -1,0 +1,79 @@
+"""Processors that do to their process what no engine survives."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bias import Good
+
+
+class Hangs(Good):
+    def apply(self, logits):
+        while True:
+            time.sleep(0.01)  # here
+
+
+class Exits(Good):
+    def apply(self, logits):
+        os._exit(0)
+
+
+class ExitsPolitely(Good):
+    def apply(self, logits):
+        sys.exit("enough")
+
+
+class ExitsInValidation(Good):
+    @classmethod
+    def validate_params(cls, params):
+        sys.exit(3)
+
+
+class ExitsWhenCollected(Good):
+    def __del__(self):
+        os._exit(7)
+
+
+class Crashes(Good):
+    def apply(self, logits):
+        ctypes.string_at(0)
+
+
+class Recurses(Good):
+    def apply(self, logits):
+        return self.apply(logits)
+
+
+class RaisesItsOwn(Good):
+    class Enough(BaseException):
+        pass
+
+    def apply(self, logits):
+        raise self.Enough
+
+
+class PrintsMegabytes(Good):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        print("x" * 5_000_000)
+        print("y" * 5_000_000, file=sys.stderr)
+
+
+class PrintsWithoutEnd(Good):
+    def apply(self, logits):
+        while True:
+            print("z" * 1_000_000)
+
+
+class LeavesAProcess(Good):
+    """Notes the process in a file of the folder that the environment names."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        note = Path(os.environ["LPKIT_TEST_NOTE"])
+        if not note.exists():
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+            note.write_text(str(child.pid), encoding="ascii")

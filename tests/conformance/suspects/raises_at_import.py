@@ -1,0 +1,3 @@
+"""Its import fails."""
+
+raise RuntimeError("no licence found")

@@ -1,0 +1,244 @@
+"""Whatever a plugin does to its process, the run goes on and says what happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from lpkit.loading import resolve_target
+from lpkit_conformance import isolation, processes, session
+from lpkit_conformance.cases import Case
+from lpkit_conformance.frames import is_authors, place_in
+from lpkit_conformance.isolation import Progress, check_target
+from lpkit_conformance.results import TargetResult
+from lpkit_conformance.session import Plan
+
+SUSPECTS = Path(__file__).parent / "suspects"
+PLAN = Plan(cases=(Case.parse({"extra_args": {"bias": 2.5}}),), select=("LP301",))
+LIMIT = 4.0
+
+HOSTILE = (
+    "Hangs",
+    "ExitsWhenCollected",
+    "Crashes",
+    "PrintsMegabytes",
+    "LeavesAProcess",
+)
+AT_IMPORT = ("raises_at_import", "exits_at_import", "hangs_at_import")
+
+
+@pytest.fixture(scope="module")
+def note(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("note") / "pid"
+
+
+@pytest.fixture(scope="module")
+def results(note: Path) -> dict[str, TargetResult]:
+    """Every suspect, checked once; two at a time, as starting a process takes most of it."""
+    targets = {name: f"{SUSPECTS / 'hostile.py'}:{name}" for name in HOSTILE}
+    targets |= {name: f"{SUSPECTS / name}.py:Anything" for name in AT_IMPORT}
+    os.environ["LPKIT_TEST_NOTE"] = str(note)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = pool.map(lambda target: check_target(target, PLAN, [], limit=LIMIT), targets.values())
+            return dict(zip(targets, found, strict=True))
+    finally:
+        del os.environ["LPKIT_TEST_NOTE"]
+
+
+def failure(result: TargetResult) -> isolation.CheckResult:
+    """The one check that failed."""
+    (found,) = [check for check in result.checks if check.status == "failed"]
+    assert found.finding is not None
+    return found
+
+
+def line_of(name: str, text: str) -> str:
+    """``file:line`` of the line that holds ``text``, behind ``class name``."""
+    path = SUSPECTS / "hostile.py"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(f"class {name}("))
+    return f"{path}:{next(n for n, line in enumerate(lines[start:], start + 1) if text in line)}"
+
+
+def test_a_hang_fails_the_check_that_hung_and_names_the_line(results) -> None:
+    found = failure(results["Hangs"])
+    assert (found.code, found.host) == ("LP301", "v1")
+    assert found.message == "the plugin did not come back within 4 s, during the check"
+    assert found.finding.place == line_of("Hangs", "# here")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_a_crash_in_native_code_is_named_by_its_signal(results) -> None:
+    found = failure(results["Crashes"])
+    assert found.message == "the process was ended by SIGSEGV, during the check"
+    assert found.finding.place == line_of("Crashes", "ctypes")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ExitsPolitely", "apply raised SystemExit: enough"),
+        ("Recurses", "apply raised RecursionError: maximum recursion depth exceeded"),
+        ("RaisesItsOwn", "apply raised Enough:"),
+    ],
+)
+def test_whatever_a_method_raises_is_a_finding(name: str, message: str) -> None:
+    cls = resolve_target(f"{SUSPECTS / 'hostile.py'}:{name}").cls
+    (found,) = [check for check in session.run(name, cls, PLAN) if check.status == "failed"]
+    assert found.message.startswith(message)
+    assert found.finding.place.startswith(str(SUSPECTS / "hostile.py"))
+
+
+def test_sys_exit_in_validation_refuses_the_request_and_nothing_else() -> None:
+    cls = resolve_target(f"{SUSPECTS / 'hostile.py'}:ExitsInValidation").cls
+    plan = Plan(cases=PLAN.cases, select=("LP102", "LP301"))
+    failed = [check.code for check in session.run("x", cls, plan) if check.status == "failed"]
+    assert failed == ["LP102"]
+
+
+def test_an_exit_in_a_finalizer_is_blamed_on_the_check_before(results) -> None:
+    assert failure(results["ExitsWhenCollected"]).message == "the process ended with exit code 7, during the check"
+
+
+def test_megabytes_of_output_do_no_harm(results) -> None:
+    assert results["PrintsMegabytes"].verdict == "pass"
+
+
+def test_output_without_end_is_stopped(monkeypatch) -> None:
+    monkeypatch.setattr(isolation, "MOST_OUTPUT", 2**20)
+    result = check_target(f"{SUSPECTS / 'hostile.py'}:PrintsWithoutEnd", PLAN, [], limit=60.0)
+    found = failure(result)
+    assert found.message == "the plugin printed more than 1 MiB, during the check"
+    assert len(found.finding.got) < 400
+
+
+def test_a_process_left_running_is_told_and_ended(results, note) -> None:
+    result = results["LeavesAProcess"]
+    assert result.verdict == "pass"
+    if hasattr(os, "WNOHANG"):
+        assert result.notes == ("the plugin left a process running; it was ended with the run",)
+    if os.name != "nt":
+        deadline = time.monotonic() + 10
+        while runs(int(note.read_text(encoding="ascii"))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not runs(int(note.read_text(encoding="ascii")))
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    stat = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self").exists():
+        return stat.exists() and stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("raises_at_import", "RuntimeError: no licence found"),
+        ("exits_at_import", "the process ended with exit code 5, while the plugin was loaded"),
+        ("hangs_at_import", "the plugin did not come back within 4 s, while the plugin was loaded"),
+    ],
+)
+def test_what_happens_at_import_fails_the_first_check(results, name: str, message: str) -> None:
+    found = failure(results[name])
+    assert found.code == "LP001"
+    assert message in found.message
+    assert found.finding.place.startswith(str(SUSPECTS / f"{name}.py"))
+
+
+def test_one_root_cause_is_one_failure(results) -> None:
+    for result in results.values():
+        assert result.count("failed") <= 1
+
+
+def test_the_same_line_twice_is_one_failure_and_the_run_is_given_up() -> None:
+    plan = Plan(cases=PLAN.cases, select=("LP104", "LP105", "LP402", "LP102"))
+    result = check_target(f"{SUSPECTS / 'hostile.py'}:Exits", plan, [], limit=LIMIT)
+    first = failure(result)
+    assert first.message == "the process ended with exit code 0, during the check"
+    assert first.finding.place == line_of("Exits", "os._exit")
+    blocked = [check for check in result.checks if check.status == "blocked"]
+    assert blocked
+    assert all(first.code in check.message or check.message == "the run was given up" for check in blocked)
+    assert len(result.checks) == len({check.label for check in result.checks})
+
+
+def test_progress_is_told_of_every_check() -> None:
+    started, finished = [], []
+    progress = Progress(lambda label, done, total: started.append((label, done, total)), finished.append)
+    result = check_target(f"{SUSPECTS / 'bias.py'}:Good", PLAN, [], progress)
+    assert [label for label, _, _ in started] == [check.label for check in result.checks]
+    assert [check.label for check in finished] == [check.label for check in result.checks]
+    assert {total for _, _, total in started} == {len(result.checks)}
+
+
+def test_a_target_that_is_not_there_is_no_verdict_on_it() -> None:
+    result = check_target("no_such_module:Thing", PLAN, [])
+    assert (result.verdict, result.checks) == ("error", ())
+    assert "no module 'no_such_module'" in result.error
+
+
+def test_a_case_that_only_vllm_can_judge_is_judged_in_the_child() -> None:
+    plan = Plan(cases=(Case.parse({"extra_arg": {}}, complete=False),))
+    result = check_target(f"{SUSPECTS / 'bias.py'}:Good", plan, [])
+    assert result.verdict == "error"
+    assert "did you mean 'extra_args'?" in result.error
+
+
+def test_modules_of_the_current_folder_do_not_replace_the_librarys(tmp_path, monkeypatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('not this one')\n", encoding="utf-8")
+    (tmp_path / "torch.py").write_text("raise SystemExit('nor this one')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    result = check_target(f"{SUSPECTS / 'bias.py'}:Good", PLAN, [str(tmp_path)])
+    assert result.verdict == "pass"
+
+
+def test_a_child_that_has_ended_can_be_ended(tmp_path) -> None:
+    with (tmp_path / "out").open("wb") as sink:
+        child = processes.spawn(["no.such.module"], sink, dict(os.environ))
+    child.wait()
+    processes.end(child)
+    assert child.returncode == 1
+
+
+DUMP = """\
+Thread 0x00007f01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+
+Current thread 0x00007f02 (most recent call first):
+  File "{torch}", line 7 in mm
+  File "/home/me/plugin.py", line 12 in apply
+  File "/home/me/helper.py", line 3 in call
+  File "{own}", line 20 in run
+"""
+
+
+def test_the_innermost_frame_of_the_authors_is_named() -> None:
+    dump = DUMP.format(torch="/venv/lib/python3.11/site-packages/torch/functional.py", own=isolation.__file__)
+    assert place_in(dump) == "/home/me/plugin.py:12"
+    assert place_in(dump.replace(isolation.__file__, "/elsewhere.py")) == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/home/me/torch/plugin.py", True),
+        ("/venv/lib/python3.11/site-packages/my_plugin/core.py", True),
+        ("/venv/lib/python3.11/site-packages/torch/nn/modules.py", False),
+        (json.__file__, False),
+        (isolation.__file__, False),
+        ("<string>", False),
+    ],
+)
+def test_files_of_plugins_are_told_from_libraries(file: str, expected: bool) -> None:
+    assert is_authors(file) is expected

@@ -1,0 +1,151 @@
+"""The reports: text, JSON, JUnit, GitHub. Whatever a plugin's messages hold, they stay well formed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from lpkit_conformance.report import to_github, to_junit, to_text
+from lpkit_conformance.report.github import job_summary
+from lpkit_conformance.report.text import one_line
+from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult, result_from_json
+
+NASTY = "two\nlines, \x1b[31mred\x00 | <&> 100%"
+
+FINDING = Finding(
+    NASTY,
+    where={"request": "a", "row": "0"},
+    expected="1",
+    got=NASTY,
+    operations=("a arrives with variant 0", "step x2"),
+    cause="a cause",
+    fix="a fix",
+    place=str(Path.cwd() / "src" / "plugin.py") + ":12",
+)
+
+CHECKS = (
+    CheckResult("LP001", "is-a-processor", "", "passed", "implements v1"),
+    CheckResult("LP004", "default-engine-starts", "", "advice", "advised", Finding("advised")),
+    CheckResult("LP202", "replace-on-add", "v1", "failed", NASTY, FINDING, 0.25),
+    CheckResult("LP203", "remove", "v1", "expected", "known: it fails", FINDING),
+    CheckResult("LP204", "one-way-move", "v1", "unexpected_pass", "remove it"),
+    CheckResult("LP205", "swap", "v1", "skipped", "never active: no"),
+    CheckResult("LP206", "swap-chain", "v1", "blocked", "needs LP202"),
+    CheckResult("LP207", "full", "v1", "blocked", "needs LP202"),
+    CheckResult("LP208", "growth", "v1", "error", "lost"),
+)
+
+REPORT = Report(
+    (
+        TargetResult("mine", ("v1",), CHECKS, "v1", "the stand-in", notes=("a note",)),
+        TargetResult("theirs", (), (), error=NASTY),
+    )
+)
+
+
+def test_text_puts_failures_first_and_advice_last() -> None:
+    heads = [line.split()[0] for line in to_text(REPORT).splitlines() if line[:1].strip() and " LP" in line]
+    assert heads == ["FAIL", "UNEXPECTED", "ERROR", "expected", "advice"]
+
+
+def test_text_gives_the_evidence_in_order() -> None:
+    labels = re.findall(r"^    (\w+)  ", to_text(Report((TargetResult("x", (), CHECKS[2:3]),))), re.M)
+    assert labels == ["rule", "where", "expected", "got", "operations", "cause", "fix", "place", "more"]
+
+
+def test_text_keeps_a_message_on_its_line() -> None:
+    text = to_text(REPORT, verbose=True)
+    assert "\x1b" not in text
+    assert "\x00" not in text
+    assert "FAIL LP202[v1] replace-on-add: two lines, ?[31mred? | <&> 100%" in text
+
+
+def test_an_announced_failure_is_one_line() -> None:
+    lines = to_text(Report((TargetResult("x", (), CHECKS[3:4]),))).splitlines()
+    assert lines[2:4] == ["expected LP203[v1] remove: known: it fails", ""]
+
+
+def test_the_summary_counts_what_ran_and_says_why_the_rest_did_not() -> None:
+    lines = to_text(REPORT).splitlines()
+    start = next(number for number, line in enumerate(lines) if "checks ran" in line)
+    assert lines[start : start + 5] == [
+        "6 of 9 checks ran on V1: 1 passed, 1 failed, 1 passed unexpectedly, 1 failed as expected, 1 with advice, "
+        "1 in error",
+        "  skipped (never active: no): LP205[v1]",
+        "  blocked (needs LP202): LP206[v1], LP207[v1]",
+        "  note: a note",
+        "FAIL  mine",
+    ]
+    assert lines[-2:] == [f"  could not judge: {one_line(NASTY)}", "ERROR  theirs"]
+
+
+def test_verbose_lists_every_check_and_the_time_of_each_family() -> None:
+    text = to_text(REPORT, verbose=True)
+    for check in CHECKS:
+        assert re.search(rf"^  .*{re.escape(check.label)} +{check.name} +\d+\.\d\d s", text, re.M)
+    assert "  seconds: LP0 0.00, LP2 0.25" in text
+
+
+def test_json_has_the_schema_of_lpkit_check_1() -> None:
+    found = json.loads(json.dumps(REPORT.to_json()))
+    assert (found["schema"], found["verdict"]) == ("lpkit.check/1", "fail")
+    assert list(found) == ["schema", "verdict", "targets"]
+    for target in found["targets"]:
+        assert {"target", "hosts", "checks"} <= set(target)
+        for check in target["checks"]:
+            assert {"code", "name", "host", "status", "message"} <= set(check)
+    first = found["targets"][0]
+    assert (first["target"], first["hosts"], first["checks"][2]["status"]) == ("mine", ["v1"], "failed")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
+def test_a_result_comes_back_from_json_as_it_was(check: CheckResult) -> None:
+    (target,) = Report((TargetResult("x", (), (check,)),)).to_json()["targets"]
+    assert result_from_json(json.loads(json.dumps(target["checks"][0]))) == check
+
+
+@pytest.mark.parametrize(("status", "verdict"), [("pass", "passed"), ("fail", "failed"), ("error", "skipped")])
+def test_the_verdict_is_one_of_three(status: str, verdict: str) -> None:
+    report = Report((TargetResult("x", (), (CheckResult("LP001", "x", "", verdict),)),))
+    assert report.to_json()["verdict"] == status
+
+
+def test_junit_parses_and_its_counts_are_those_of_its_cases() -> None:
+    root = ET.fromstring(to_junit(REPORT).encode("utf-8"))
+    for suite in root:
+        cases = suite.findall("testcase")
+        assert int(suite.attrib["tests"]) == len(cases)
+        for kind in ("failure", "error", "skipped"):
+            plural = {"failure": "failures", "error": "errors", "skipped": "skipped"}[kind]
+            assert int(suite.attrib[plural]) == sum(case.find(kind) is not None for case in cases), kind
+    failed = root.find("testsuite/testcase[@name='LP202[v1] replace-on-add']/failure")
+    assert failed is not None
+    assert failed.attrib["message"].startswith("two")
+    assert "a arrives with variant 0" in (failed.text or "")
+
+
+def test_github_annotates_the_line_at_fault() -> None:
+    lines = to_github(REPORT).splitlines()
+    assert lines[0] == "::notice title=LP004 default-engine-starts::mine: advised"
+    assert lines[1].startswith("::error file=src/plugin.py,line=12,title=LP202[v1] replace-on-add::mine: two%0Alines")
+    assert lines[1].endswith("100%25%0Afix: a fix")
+    assert lines[-1].startswith("::error title=lpkit::theirs: two%0A")
+    assert len(lines) == 5
+
+
+def test_github_annotations_name_files_outside_the_folder_in_full(tmp_path) -> None:
+    finding = Finding("x", place=f"{tmp_path / 'plugin.py'}:3")
+    report = Report((TargetResult("x", (), (CheckResult("LP202", "y", "v1", "failed", "x", finding),)),))
+    assert f"file={(tmp_path / 'plugin.py').as_posix()},line=3," in to_github(report)
+
+
+def test_the_job_summary_is_a_table_of_what_needs_attention() -> None:
+    text = job_summary(REPORT)
+    rows = [line for line in text.splitlines() if line.startswith("| LP")]
+    assert [row.split()[1] for row in rows] == ["LP004", "LP202[v1]", "LP204[v1]", "LP208[v1]"]
+    assert all(row.count("|") == 4 for row in rows)
+    assert "### mine: fail" in text
+    assert "### theirs: error" in text

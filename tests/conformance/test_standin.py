@@ -1,0 +1,129 @@
+"""Plugins that import vLLM are checked where vLLM is absent or broken, and the verdict says so."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lpkit.loading import interfaces_of, resolve_target
+from lpkit_conformance import session, standin
+from lpkit_conformance.against import STANDIN, prepare
+from lpkit_conformance.cases import Case
+from lpkit_conformance.isolation import check_target
+from lpkit_conformance.session import Plan
+
+SUSPECTS = Path(__file__).parent / "suspects"
+PLAN = Plan(
+    cases=(Case.parse({"extra_args": {"bias": 2.5}}),),
+    select=("LP0", "LP2", "LP3", "LP501", "LP8"),
+    ignore=("LP004", "LP208", "LP214", "LP219", "LP220", "LP808"),
+    standin=True,
+)
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is not None, reason="needs an environment without vLLM"
+)
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[None]:
+    """The stand-in in this process, until these tests are done."""
+    finders, modules = list(sys.meta_path), set(sys.modules)
+    prepare()
+    yield
+    sys.meta_path[:] = finders
+    for name in set(sys.modules) - modules:
+        if name.partition(".")[0] in ("vllm", "through_vllm"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(("name", "interfaces"), [("RawV1", {"v1"}), ("RawV2", {"v2"}), ("Wrapped", {"v1"})])
+def test_processors_written_against_vllm_are_judged_without_it(installed, name: str, interfaces: set[str]) -> None:
+    cls = resolve_target(f"{SUSPECTS / 'through_vllm.py'}:{name}").cls
+    assert interfaces_of(cls) == interfaces
+    found = list(session.run(name, cls, PLAN))
+    assert [check.label for check in found if check.status in ("failed", "error", "blocked")] == []
+    assert "LP201" in [check.code for check in found if check.status == "passed"]
+
+
+def test_the_stand_in_is_installed_once(installed) -> None:
+    finders = list(sys.meta_path)
+    modules = {name: module for name, module in sys.modules.items() if name.startswith("vllm")}
+    assert prepare().startswith(STANDIN)
+    standin.install()
+    assert sys.meta_path == finders
+    assert all(sys.modules[name] is module for name, module in modules.items())
+
+
+def test_the_stand_in_knows_that_it_is_one(installed) -> None:
+    import vllm
+
+    assert standin.is_installed()
+    assert vllm.__lpkit_standin__
+
+
+def test_buffers_can_live_elsewhere(installed) -> None:
+    import torch
+
+    with standin.buffers_on(torch.device("meta")):
+        assert standin.UvaBackedTensor(4, torch.float32).gpu.device.type == "meta"
+    buffer = standin.UvaBackedTensor(4, torch.float32)
+    buffer.np[2] = 7
+    assert buffer.copy_to_uva(3).tolist() == [0, 0, 7]
+
+
+@pytest.mark.parametrize(
+    ("target", "missing"),
+    [
+        ("needs_more_of_vllm.py:NeedsMore", "vllm.model_executor"),
+        ("needs_a_name_of_vllm.py:NeedsLLM", "vllm.LLM"),
+    ],
+)
+def test_what_the_stand_in_lacks_is_no_fault_of_the_plugin(target: str, missing: str) -> None:
+    result = check_target(str(SUSPECTS / target), PLAN, [])
+    assert (result.verdict, result.checks) == ("error", ())
+    assert result.error == f"{missing} is not in lpkit's stand-in for vLLM; install vLLM to check this plugin"
+
+
+BROKEN = {
+    "raises": ("raise OSError('libcudart.so.12: cannot open\\nshared object file')", "OSError: libcudart.so.12"),
+    "lacks a module": ("", "No module named 'vllm.sampling_params'"),
+    "exits": ("raise SystemExit('no GPU')", "SystemExit: no GPU"),
+    "crashes": ("import os\nos._exit(11)", "importing it, the process ended with exit code 11"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_vllm_is_told_and_the_stand_in_used(tmp_path, monkeypatch, how: str) -> None:
+    source, reason = BROKEN[how]
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text(source, encoding="utf-8")
+    plan = Plan(cases=PLAN.cases, select=("LP201",))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    result = check_target(f"{SUSPECTS / 'through_vllm.py'}:RawV1", plan, [])
+    assert result.verdict == "pass"
+    if how == "lacks a module":
+        assert result.against.startswith(STANDIN)
+    else:
+        assert result.against.startswith(f"{STANDIN} (the installed vLLM is broken: {reason}")
+    assert "\n" not in result.against
+
+
+def test_the_command_itself_does_not_import_vllm(tmp_path) -> None:
+    (tmp_path / "vllm.py").write_text("import os\nos._exit(9)\n", encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), *[entry for entry in sys.path if entry]])
+    done = subprocess.run(
+        [sys.executable, "-m", "lpkit_cli.app", "check", "x:Y", "--select", "LP9999"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "there is no check LP9999" in done.stderr

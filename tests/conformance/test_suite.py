@@ -1,0 +1,211 @@
+"""Which targets run with which settings, and what becomes of announced failures."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lpkit import _vllm
+from lpkit_conformance import project as projects
+from lpkit_conformance import suite
+from lpkit_conformance.cases import CaseError
+from lpkit_conformance.project import Expected, Project, ProjectError
+from lpkit_conformance.results import CheckResult, Report, TargetResult
+from lpkit_conformance.session import Plan, chosen
+from lpkit_conformance.suite import Options, UsageError, expect, known_code, plan_for
+
+PAST = datetime.date(2020, 1, 1)
+FUTURE = datetime.date(2999, 1, 1)
+
+
+def result(*statuses: str, code: str = "LP202", error: str = "") -> TargetResult:
+    hosts = ("v1", "v2")
+    checks = [CheckResult(code, "x", host, status) for host, status in zip(hosts, statuses, strict=False)]
+    return TargetResult("t", hosts, (CheckResult("LP001", "y", "", "passed"), *checks), error=error)
+
+
+def after(found: TargetResult, **announced: object) -> list[str]:
+    judged = expect(found, [Expected("LP202", "why", **announced)])
+    return [check.status for check in judged.checks if check.code == "LP202"]
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        (["failed"], ["expected"]),
+        (["failed", "failed"], ["expected", "expected"]),
+        (["failed", "passed"], ["expected", "passed"]),
+        (["passed", "passed"], ["unexpected_pass", "unexpected_pass"]),
+        (["passed", "skipped"], ["unexpected_pass", "skipped"]),
+        (["skipped", "blocked"], ["skipped", "blocked"]),
+        (["advice"], ["expected"]),
+        (["error"], ["error"]),
+    ],
+)
+def test_an_announced_failure_must_come_on_one_host(before: list[str], expected: list[str]) -> None:
+    assert after(result(*before)) == expected
+
+
+def test_an_announced_failure_makes_no_verdict_and_an_unexpected_pass_does() -> None:
+    announced = [Expected("LP202", "why")]
+    assert expect(result("failed"), announced).verdict == "pass"
+    assert expect(result("passed"), announced).verdict == "fail"
+
+
+@pytest.mark.parametrize(("until", "expected"), [(PAST, "failed"), (FUTURE, "expected")])
+def test_an_announcement_expires(until: datetime.date, expected: str) -> None:
+    assert after(result("failed"), until=until) == [expected]
+
+
+def test_an_expired_announcement_says_so() -> None:
+    judged = expect(result("failed"), [Expected("LP202", "why", PAST)])
+    assert "was expected until 2020-01-01: why" in judged.checks[1].message
+
+
+def test_other_checks_are_not_excused() -> None:
+    assert expect(result("failed", code="LP203"), [Expected("LP202", "why")]).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected", "code"),
+    [
+        ([], "error", 2),
+        (["passed"], "pass", 0),
+        (["passed", "failed"], "fail", 1),
+        (["passed", "skipped"], "error", 2),
+        (["failed", "skipped"], "fail", 1),
+    ],
+)
+def test_the_worst_target_decides(verdicts: list[str], expected: str, code: int) -> None:
+    targets = []
+    for status in verdicts:
+        one = replace(result(status), checks=(CheckResult("LP202", "x", "v1", status),))
+        targets.append(one)
+    report = Report(tuple(targets))
+    assert (report.verdict, report.exit_code) == (expected, code)
+
+
+def test_a_failure_counts_more_than_a_run_that_was_given_up() -> None:
+    assert result("failed", error="gave up").verdict == "fail"
+    assert result("passed", error="gave up").verdict == "error"
+
+
+@pytest.mark.parametrize(("code", "known"), [("LP202", "LP202"), ("lp202", "LP202"), ("LP2", "LP2"), ("lp", "LP")])
+def test_a_code_or_the_beginning_of_codes_is_known(code: str, known: str) -> None:
+    assert known_code(code) == known
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [("LP2O2", "did you mean LP2"), ("202", "did you mean LP202?"), ("", "see `lpkit explain`"), ("L", "see")],
+)
+def test_an_unknown_code_is_answered_with_the_nearest(code: str, hint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        known_code(code)
+    assert hint in str(error.value)
+
+
+def test_nothing_to_check_is_a_usage_error(tmp_path) -> None:
+    with pytest.raises(UsageError, match="nothing to check: name a target"):
+        suite.run([], Options(), tmp_path)
+
+
+def test_a_project_without_entry_points_needs_a_target(tmp_path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="nothing to check"):
+        suite.run([], Options(), tmp_path)
+
+
+def test_unknown_codes_among_announced_failures_are_refused(tmp_path) -> None:
+    text = "[tool.lpkit.expected_failures]\nLP222 = 'x'\n"
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ProjectError, match=r"pyproject.toml.*there is no check LP222; did you mean LP22"):
+        suite.run(["x:Y"], Options(), tmp_path)
+
+
+def test_a_family_cannot_be_announced(tmp_path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.lpkit.expected_failures]\nLP2 = 'x'\n", encoding="utf-8")
+    with pytest.raises(ProjectError, match="there is no check LP2"):
+        suite.run(["x:Y"], Options(), tmp_path)
+
+
+def test_a_projects_wrong_case_is_told_before_any_target_runs(tmp_path, monkeypatch) -> None:
+    ran = []
+    monkeypatch.setattr(suite, "check_target", lambda *arguments: ran.append(arguments))
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "pyproject.toml").write_text("[tool.lpkit]\ncases = [{temprature = 1}]\n", encoding="utf-8")
+    with pytest.raises(ProjectError, match=r"pyproject.toml: \[tool.lpkit\] .*did you mean 'temperature'"):
+        suite.run(["theirs:X", "mine:Y"], Options(), tmp_path)
+    assert ran == []
+
+
+@pytest.mark.parametrize("case", ["{", "[]", '{"temprature": 1}', '{"extra_args": 3}', '{"prompt_token_ids": "x"}'])
+def test_a_malformed_case_is_told_before_any_target_runs(tmp_path, monkeypatch, case: str) -> None:
+    monkeypatch.setattr(suite, "check_target", lambda *arguments: pytest.fail("ran"))
+    with pytest.raises(CaseError):
+        suite.run(["x:Y"], Options(cases=(case,)), tmp_path)
+
+
+def project(tmp_path: Path) -> Project:
+    return Project(
+        tmp_path,
+        {"mine": "pkg:Mine"},
+        cases=({"extra_args": {"bias": 1}},),
+        hosts=("v1",),
+        vocab_size=256,
+        max_num_seqs=4,
+    )
+
+
+def test_options_win_over_the_project_and_the_project_over_defaults(tmp_path) -> None:
+    plan = plan_for(Options(), project(tmp_path))
+    assert (plan.hosts, plan.vocab_size, plan.max_num_seqs) == (("v1",), 256, 4)
+    assert plan.cases[0].fields == {"extra_args": {"bias": 1}}
+    plan = plan_for(Options(cases=('{"temperature": 0.5}',), hosts=("v2",)), project(tmp_path))
+    assert plan.hosts == ("v2",)
+    assert [case.fields for case in plan.cases] == [{"temperature": 0.5}]
+    plan = plan_for(Options(), None)
+    assert (plan.hosts, plan.vocab_size, plan.max_num_seqs) == (None, 512, 8)
+
+
+def test_settings_go_to_the_projects_targets_only(tmp_path, monkeypatch) -> None:
+    seen = {}
+
+    def check_target(spec: str, plan: Plan, path: list[str], *_: object) -> TargetResult:
+        seen[spec] = (plan.vocab_size, bool(path))
+        return result("failed")
+
+    monkeypatch.setattr(suite, "check_target", check_target)
+    monkeypatch.setattr(projects, "find", lambda _: replace(project(tmp_path), expected=(Expected("LP202", "why"),)))
+    report = suite.run(["mine", "theirs:X", "mine"], Options(), tmp_path)
+    assert seen == {"pkg:Mine": (256, True), "theirs:X": (512, False)}
+    assert [target.target for target in report.targets] == ["mine", "theirs:X"]
+    assert [target.verdict for target in report.targets] == ["pass", "fail"]
+
+
+def test_without_targets_the_projects_entry_points_are_checked(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(suite, "check_target", lambda *_: result("passed"))
+    monkeypatch.setattr(projects, "find", lambda _: project(tmp_path))
+    assert [target.target for target in suite.run([], Options(), tmp_path).targets] == ["mine"]
+
+
+def test_an_unknown_device_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="device must be one of auto, cpu, cuda"):
+        plan_for(Options(device="tpu"), None)
+
+
+def test_a_selected_check_brings_what_it_requires_and_an_ignored_one_stays_out() -> None:
+    codes = [check.code for check in chosen(Plan(select=("LP202",)))]
+    assert codes[-1] == "LP202"
+    assert "LP001" in codes
+    assert codes.index("LP001") < codes.index("LP301") < codes.index("LP201")
+    assert "LP201" not in [check.code for check in chosen(Plan(ignore=("LP201",)))]
+
+
+def test_without_vllm_in_this_process_only_the_form_of_a_case_is_judged(monkeypatch) -> None:
+    monkeypatch.setattr(_vllm, "left_out", lambda: True)
+    assert plan_for(Options(cases=('{"a_field_of_the_next_vllm": 1}',)), None).cases[0].fields
+    with pytest.raises(CaseError, match="not JSON"):
+        plan_for(Options(cases=("{",)), None)

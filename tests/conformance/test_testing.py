@@ -1,0 +1,171 @@
+"""The pytest front end gives the command's verdicts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from lpkit_conformance import suite
+from lpkit_conformance.suite import Options
+
+ROOT = Path(__file__).resolve().parents[2]
+SUSPECTS = Path(__file__).parent / "suspects"
+SELECT = ("LP0", "LP1", "LP201", "LP202", "LP203", "LP302")
+CASE = "{extra_args = {bias = 2.5}}"
+
+TARGETS = {
+    "good": "bias:Good",
+    "forgets": "bias:ForgetsToReplace",
+    "trusts": "bias:TrustsItsArguments",
+    "absent": "bias:Missing",
+    "broken": "raises_at_import:Anything",
+}
+
+TEST_FILE = (
+    f"""
+from lpkit_conformance.testing import ConformanceTests, parametrize_with_checks
+
+SELECT = {SELECT!r}
+"""
+    + "".join(
+        f"""
+@parametrize_with_checks({target!r}, select=SELECT)
+def test_{name}(check):
+    check.run()
+"""
+        for name, target in TARGETS.items()
+    )
+    + """
+@parametrize_with_checks("bias:Good", cases=[{"extra_args": {"bais": 1}}], select=SELECT)
+def test_inactive(check):
+    check.run()
+
+class TestGood(ConformanceTests):
+    target = "bias:Good"
+    settings = {"select": ("LP0", "LP201")}
+"""
+)
+
+
+def project(folder: Path) -> Path:
+    """A project whose own modules are the suspects, with announced failures."""
+    entry_points = "\n".join(f'{name} = "{target}"' for name, target in TARGETS.items())
+    (folder / "pyproject.toml").write_text(
+        f'[project.entry-points."vllm.logits_processors"]\n{entry_points}\n'
+        f"[tool.lpkit]\ncases = [{CASE}]\n"
+        "[tool.lpkit.expected_failures]\n"
+        'LP202 = "the forgetful one is here on purpose"\n'
+        'LP104 = {reason = "long ago", until = 2020-01-01}\n',
+        encoding="utf-8",
+    )
+    for file in SUSPECTS.glob("*.py"):
+        (folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "test_them.py").write_text(TEST_FILE, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Outcome of each check, by test function, as pytest reports it."""
+    folder = project(tmp_path_factory.mktemp("project"))
+    sources = [str(ROOT / name) for name in ("sdk", "conformance")]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            "xfail_strict=true",
+            "--junit-xml=x.xml",
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*sources, str(folder)]), "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    found: dict[str, dict[str, str]] = {}
+    for case in ET.parse(folder / "x.xml").iter("testcase"):
+        function, _, name = case.attrib["name"].partition("[")
+        kinds = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
+        outcome = kinds[0] if kinds else "passed"
+        if outcome == "skipped" and case[0].attrib.get("type") == "pytest.xfail":
+            outcome = "xfail"
+        label = name.rstrip("]").partition("-")[0]
+        found.setdefault(f"{case.attrib['classname'].rpartition('.')[2]}.{function}", {})[label] = outcome
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> suite.Report:
+    """The command's, for the same targets."""
+    folder = project(tmp_path_factory.mktemp("again"))
+    return suite.run([], Options(select=SELECT), folder)
+
+
+MEANS = {
+    "passed": "passed",
+    "advice": "passed",
+    "failed": "failure",
+    "unexpected_pass": "failure",
+    "error": "failure",
+    "expected": "xfail",
+    "skipped": "skipped",
+    "blocked": "skipped",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if name != "absent"])
+def test_pytest_and_the_command_agree_on_every_check(outcomes, report, name: str) -> None:
+    (target,) = [target for target in report.targets if target.target == name]
+    labels = {check.label: MEANS[check.status] for check in target.checks}
+    assert outcomes[f"test_them.test_{name}"] == labels
+
+
+def test_the_suspects_show_every_kind_of_outcome(report) -> None:
+    statuses = {check.status for target in report.targets for check in target.checks}
+    assert {"passed", "failed", "expected", "unexpected_pass", "advice"} <= statuses
+
+
+def test_a_target_that_cannot_be_loaded_is_one_failing_test(outcomes, report) -> None:
+    assert outcomes["test_them.test_absent"] == {"LP001": "failure"}
+    (target,) = [target for target in report.targets if target.target == "absent"]
+    assert target.verdict != "pass"
+
+
+def test_an_announced_failure_is_xfail_and_a_vain_announcement_fails(outcomes) -> None:
+    assert outcomes["test_them.test_forgets"]["LP202[v1]"] == "xfail"
+    assert outcomes["test_them.test_good"]["LP202[v1]"] == "failure"
+
+
+def test_a_plugin_that_never_acts_fails(outcomes) -> None:
+    inactive = outcomes["test_them.test_inactive"]
+    assert inactive["LP201[v1]"] == "failure"
+    assert inactive["LP001"] == "passed"
+
+
+def test_a_ready_class_collects_the_checks(outcomes) -> None:
+    found = outcomes["TestGood.test_conformance"]
+    assert set(found.values()) == {"passed"}
+    assert {"LP001", "LP101[v1]", "LP201[v1]"} <= set(found)
+
+
+def test_importing_the_package_or_the_front_end_brings_nothing_into_pytest() -> None:
+    program = (
+        "import sys, lpkit, lpkit_conformance.testing\n"
+        "print(sorted({'pytest', '_pytest', 'torch', 'vllm'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_installing_the_package_registers_no_pytest_plugin() -> None:
+    assert "pytest11" not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
