@@ -136,7 +136,8 @@ class LP805(HostileCheck):
 
     vLLM's runner sends int64, its own tests int32.
 
-    Why: ``torch.gather``, ``scatter_`` and ``index_copy_`` take int64 only, and a kernel of your own reads one width.
+    Why: ``take``, ``index_copy_`` and, in older versions of torch, ``gather`` and ``scatter_`` want int64, and a kernel
+    of your own reads one width.
 
     Fix: ``mapping = ctx.expanded_idx_mapping.long()``.
     """
