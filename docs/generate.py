@@ -20,6 +20,7 @@ for _folder in ("sdk", "conformance", "cli"):
     sys.path.insert(0, str(ROOT / _folder))
 
 from lpkit_cli import app as command  # noqa: E402
+from lpkit_conformance import examples  # noqa: E402
 from lpkit_conformance.check import Check  # noqa: E402
 from lpkit_conformance.guide import FAMILIES, every_check, turning_off  # noqa: E402
 
@@ -59,6 +60,7 @@ def check_page(check: type[Check]) -> str:
     for title, key in (("Rule", "rule"), ("Why", "why"), ("Fix", "fix")):
         if parts[key]:
             lines += [f"## {title}", "", sentence(parts[key]), ""]
+    lines += example_section(check.code)
     lines += ["## Turning it off", "", turning_off(check), ""]
     if getattr(check, "engine", "reference") != "reference":
         lines += ["Runs with `lpkit check --engine vllm` only.", ""]
@@ -66,6 +68,15 @@ def check_page(check: type[Check]) -> str:
         lines += ["A run in which the plugin never changes a logit is skipped, not passed.", ""]
     lines += ["[All checks](index.md)", ""]
     return "\n".join(lines)
+
+
+def example_section(code: str) -> list[str]:
+    """From wrong to right, in the processor that the example belongs to."""
+    found = examples.example(code)
+    if found is None:
+        return []
+    module = f"[{found.module}.py](../../conformance/lpkit_conformance/examples/{found.module}.py)"
+    return ["## Example", "", f"From wrong to right, in {module}:", "", "```diff", found.diff, "```", ""]
 
 
 def check_index(checks: list[type[Check]]) -> str:

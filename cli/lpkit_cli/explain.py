@@ -14,8 +14,10 @@ def register(app: typer.Typer) -> None:
 def explain(
     code: Annotated[str | None, typer.Argument(help="A check's code, such as LP202. None: list them all.")] = None,
 ) -> None:
-    """Explain a check: the rule, why it matters, and how to fix a failure."""
+    """Explain a check: the rule, why it matters, how to fix a failure, and what turning it off hides."""
+    from lpkit_conformance import examples
     from lpkit_conformance.check import all_checks
+    from lpkit_conformance.guide import turning_off
     from lpkit_conformance.suite import UsageError, known_code
 
     if code is None:
@@ -37,4 +39,7 @@ def explain(
             typer.echo(f"rule  {sections['rule']}\nwhy   {sections['why']}\nfix   {sections['fix']}")
             if check.requires:
                 typer.echo(f"needs {', '.join(check.requires)}")
-            typer.echo("")
+            typer.echo(f"off   {turning_off(check)}\n")
+            example = examples.example(check.code)
+            if example is not None:
+                typer.echo(f"From wrong to right:\n\n{example.diff}\n")

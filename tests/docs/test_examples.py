@@ -1,0 +1,60 @@
+"""Every example is wrong in the way its check is about, and right when its diff is applied."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+from lpkit_conformance import examples
+from lpkit_conformance.cases import Case
+from lpkit_conformance.results import CheckResult
+from lpkit_conformance.session import Plan, run
+
+SLOW = ("LP219", "LP220", "LP308", "LP604", "LP808")
+OF_THE_STYLE = {"LP004", "LP701"}
+"""Advice to a raw V1 class with a loop over rows, wrong or right: the examples are short, not fast."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def judge(source: str, name: str, module: str, folder: Path, patch: pytest.MonkeyPatch) -> list[CheckResult]:
+    """The results of the processor in ``source``, which becomes module ``name``."""
+    (folder / f"{name}.py").write_text(source, encoding="utf-8")
+    patch.syspath_prepend(str(folder))
+    loaded = importlib.import_module(name)
+    (cls,) = (item for item in vars(loaded).values() if isinstance(item, type) and item.__module__ == name)
+    plan = Plan(cases=(Case.parse(examples.CASES[module]),), ignore=SLOW)
+    return list(run(f"{name}:{cls.__name__}", cls, plan))
+
+
+def broken(results: list[CheckResult]) -> set[str]:
+    return {item.code for item in results if item.status in ("failed", "advice", "error")} - OF_THE_STYLE
+
+
+@pytest.mark.parametrize("module", sorted(examples.CASES))
+def test_the_right_form_passes(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = examples.Example(module, "", ()).right
+    results = judge(right, f"right_{module}", module, tmp_path, monkeypatch)
+    assert not broken(results)
+    assert not [item.label for item in results if item.status == "blocked" or "never active" in item.message]
+
+
+@pytest.mark.parametrize("code", examples.codes())
+def test_the_wrong_form_fails_its_check_and_none_but_those_it_names(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = examples.example(code)
+    assert example is not None
+    results = judge(example.wrong, f"wrong_{code.lower()}", example.module, tmp_path, monkeypatch)
+    assert {code} <= broken(results) <= {code, *example.also}
+
+
+def test_a_hunk_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 times, not once"):
+        _ = examples.Example("v1", "-wrong\n+no such line", ()).wrong
+    assert examples.example("LP001") is None
