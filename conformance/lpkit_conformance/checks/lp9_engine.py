@@ -94,7 +94,7 @@ class LP902(EngineCheck):
     def judge(self, evidence: Evidence) -> str | None:
         from lpkit_conformance.engine_checks.evidence import common, difference
 
-        for name, answer in {**evidence.alone, **evidence.mixed}.items():
+        for name, answer in (*evidence.alone.items(), *evidence.mixed.items()):
             if answer.error is not None:
                 raise Failed(
                     Finding(
@@ -131,6 +131,7 @@ class LP903(EngineCheck):
     """
 
     code, name, needs_action = "LP903", "engine-bystanders", True
+    requires = ("LP901", "LP902")
 
     def judge(self, evidence: Evidence) -> str | None:
         from lpkit_conformance.engine_checks.evidence import difference
@@ -158,12 +159,12 @@ class LP904(EngineCheck):
 
     Why: it ties what ``lpkit check`` finds without vLLM to what vLLM does.
 
-    Fix: if LP902 fails too, begin there. If not, the plugin depends on something that only the real engine has: its
-    configuration, the order of stages with other processors, an attribute of a buffer. Or the reference is wrong:
-    tell us.
+    Fix: look for what only a real engine has: its configuration, the stages before and after the plugin, the type of
+    a buffer. If there is nothing, the reference is wrong: tell us.
     """
 
     code, name, needs_action = "LP904", "engine-reference", True
+    requires = ("LP901", "LP902", "LP903")
 
     def judge(self, evidence: Evidence) -> str | None:
         from lpkit_conformance.engine_checks.evidence import difference

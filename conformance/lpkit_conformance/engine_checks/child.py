@@ -37,16 +37,16 @@ class _State:
 _state = _State()
 
 
-def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -> dict[str, Any]:
-    """Import vLLM, then the plugin, and tell what they are.
-
-    Raises:
-        EngineError: vLLM cannot be imported.
-    """
+def import_vllm() -> str:
+    """vLLM's version. Raises EngineError when it cannot be imported."""
     try:
-        version = importlib.import_module("vllm").__version__
+        return str(importlib.import_module("vllm").__version__)
     except Exception as error:
         raise EngineError(f"vLLM cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -> dict[str, Any]:
+    """Import the plugin and tell what it is; raises what its module raises."""
     import torch
 
     torch.set_num_threads(1)
@@ -59,11 +59,10 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
 
     _state.runner, _state.plan = runner, plan_of(plan, False)
     sys.path[:0] = path
-    found: dict[str, Any] = {"version": version}
     try:
         cls = resolve_target(target).cls
     except LoadError as error:
-        return {**found, "failure": load_failure(target, error, False)}
+        return {"failure": load_failure(target, error, False)}
     _hide_installed()
     _state.cls = cls
     interfaces = interfaces_of(cls)
@@ -73,7 +72,6 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     ]
     places = {"v1": method_place(cls, "update_state"), "v2": method_place(cls, "add_request")}
     return {
-        **found,
         "interface": " and ".join(sorted(interfaces)),
         "hosts": hosts_for(cls, _state.plan),
         "second": _has("vllm.v1.worker.gpu.sample.logits_processor"),
@@ -188,7 +186,8 @@ def _expected(ask: Ask, tokens: list[int], raw: Any) -> Expected:
     for other in rows.values():
         finite = np.isfinite(exact) & np.isfinite(other)
         stable &= finite | (exact == other) | (np.isnan(exact) & np.isnan(other))
-        spread = np.maximum(spread, np.where(finite, np.abs(np.where(finite, exact - other, 0)), 0))
+        with np.errstate(invalid="ignore"):
+            spread = np.maximum(spread, np.where(finite, np.abs(exact - other), 0))
     return Expected(exact, plain, stable, spread)
 
 

@@ -113,7 +113,9 @@ def difference(got: Any, wanted: Any, expected: Expected, start: int = 0) -> Dif
     if not wrong.any():
         return None
     row = int(wrong.any(1).argmax())
-    gap = np.where(wrong[row], np.nan_to_num(np.abs(got[row] - wanted[row]), nan=1e30, posinf=1e30), -1.0)
+    with np.errstate(invalid="ignore"):
+        distance = np.nan_to_num(np.abs(got[row] - wanted[row]), nan=1e30, posinf=1e30)
+    gap = np.where(wrong[row], distance, -1.0)
     token = int(gap.argmax())
     return Difference(
         start + row, token, float(wanted[row, token]), float(got[row, token]), _kind(got, wanted, plain, allowed, row)

@@ -136,11 +136,14 @@ class _Job:
         }
 
     def chosen(self) -> list[type[Check]]:
-        """The wanted checks, and first the one that all require."""
+        """The wanted checks and what they require, by code."""
         checks = all_checks("vllm")
-        wanted = [check for check in checks if self.plan.wants(check.code)]
-        needed = {code for check in wanted for code in check.requires}
-        return [check for check in checks if check in wanted or check.code in needed]
+        wanted = {check.code for check in checks if self.plan.wants(check.code)}
+        for check in reversed(checks):  # requirements have lower codes
+            if check.code in wanted:
+                wanted.update(check.requires)
+        ignored = self.plan.ignore
+        return [check for check in checks if check.code in wanted and not (ignored and check.code.startswith(ignored))]
 
 
 class _HostRun:
@@ -164,17 +167,18 @@ class _HostRun:
         except EngineError as error:
             raise _NoRunner(str(error)) from None
         try:
-            self._found = self._call(
-                "survey", self.runner, self.job.target, self.job.path, self.job.plan_json(), seconds=START_SECONDS
-            )
+            version = self._call("import_vllm", seconds=START_SECONDS)
+        except EngineError as error:
+            raise EngineUnavailable(f"{NEEDED}: {_short(error)}") from None
+        try:
+            self._found = self._call("survey", self.runner, self.job.target, self.job.path, self.job.plan_json())
         except RemoteError as error:
             if error.kind == "CaseError":
                 raise _Broken(error.message) from None
-            raise _Broken(f"{self.job.target} could not be loaded: {_short(error)}") from None
+            self._found = {"failure": _load_failure(error)}
         except EngineError as error:
-            if "vLLM cannot be imported" in str(error):
-                raise EngineUnavailable(f"{NEEDED}: {_short(error)}") from None
-            raise _Broken(f"{self.job.target} could not be loaded: {_short(error)}") from None
+            self._found = {"failure": _load_failure(error)}
+        self._found["version"] = version
         return self._found
 
     def close(self) -> None:
@@ -209,9 +213,12 @@ class _HostRun:
         assert issubclass(check, EngineCheck)
         status: Status = "passed"
         finding: Finding | None = None
-        broken = [code for code, result in self._results.items() if result.status == "failed" and code in STEPS]
-        if evidence is None or (check.code == "LP905" and not evidence.refused and evidence.workload.bad):
-            return CheckResult(check.code, check.name, self.runner, "blocked", f"needs {', '.join(broken)}")
+        blockers = [code for code, other in self._results.items() if other.status in ("failed", "error")]
+        if evidence is not None:
+            blockers = [code for code in blockers if code in check.requires]
+        if blockers:
+            return CheckResult(check.code, check.name, self.runner, "blocked", f"needs {', '.join(blockers)}")
+        assert evidence is not None
         begun = time.perf_counter()
         try:
             message = check().judge(evidence) or ""
@@ -333,6 +340,11 @@ def _place(details: str) -> str:
     """``file:line`` of the innermost frame of the author's in a traceback."""
     frames = [(found["file"], found["line"]) for found in FRAME.finditer(details)]
     return next((f"{file}:{line}" for file, line in reversed(frames) if is_authors(file)), "")
+
+
+def _load_failure(error: EngineError) -> dict[str, Any]:
+    place = _place(getattr(error, "details", ""))
+    return {"broken": True, "problem": f"the plugin could not be loaded: {_short(error)}", "remedy": "", "place": place}
 
 
 def _unloadable(target: str, found: dict[str, Any]) -> TargetResult:

@@ -1,0 +1,267 @@
+"""``lpkit check --engine vllm`` without an engine: what it refuses, what it would send, how it compares."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lpkit_conformance import session, suite
+from lpkit_conformance.cases import Case
+from lpkit_conformance.check import Failed, Skipped, all_checks
+from lpkit_conformance.checks.lp9_engine import LP902, LP903, LP904, LP905
+from lpkit_conformance.engine_checks import workload as workloads
+from lpkit_conformance.engine_checks.evidence import Evidence, Expected, common, difference
+from lpkit_conformance.engine_checks.workload import BLOCK, MAX_MODEL_LEN, Workload
+from lpkit_conformance.recording.engine import Answer
+from lpkit_conformance.session import Plan
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = [str(ROOT / folder) for folder in ("sdk", "conformance", "cli")]
+VOCAB = 128
+
+
+def lpkit_check(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lpkit_cli.app", "check", *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*([str(path)] if path else []), *SOURCES])},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
+def test_without_vllm_one_line_says_what_is_missing() -> None:
+    done = lpkit_check("m:C", "--engine", "vllm")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("lpkit check: --engine vllm needs a vLLM")
+    assert "none is installed" in line
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("raise ImportError('libcuda.so.1 is missing')", "vLLM cannot be imported: ImportError: libcuda.so.1 is miss"),
+        ("import os; os._exit(3)", "died (exit code 3)"),
+    ],
+)
+def test_a_broken_vllm_is_one_line_too(source: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text(source, encoding="utf-8")
+    done = lpkit_check("m:C", "--engine", "vllm", path=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("lpkit check: --engine vllm needs a vLLM")
+    assert message in line
+
+
+def test_a_gpu_is_refused() -> None:
+    with pytest.raises(suite.UsageError, match="runs on the CPU"):
+        suite.run(["m:C"], suite.Options(engine="vllm", device="cuda"))
+
+
+@pytest.mark.parametrize(("engine", "code"), [("reference", "LP9"), ("reference", "LP902"), ("vllm", "LP2")])
+def test_checks_of_the_other_engine_cannot_be_selected(engine: Any, code: str) -> None:
+    with pytest.raises(suite.UsageError, match=f"{code} does not run with --engine {engine}"):
+        suite.run(["m:C"], suite.Options(engine=engine, select=(code,)))
+
+
+def test_the_reference_runs_no_check_of_the_engine() -> None:
+    assert not [check.code for check in session.chosen(Plan()) if check.code.startswith("LP9")]
+    assert not [check.code for check in all_checks() if check.code.startswith("LP9")]
+    assert [check.code for check in all_checks("vllm")] == ["LP901", "LP902", "LP903", "LP904", "LP905"]
+    assert len(all_checks(None)) == len(all_checks()) + 5
+
+
+@pytest.mark.parametrize("check", all_checks("vllm"), ids=lambda check: check.code)
+def test_every_check_of_the_engine_has_title_rule_why_and_fix(check: Any) -> None:
+    assert all(check.sections().values())
+
+
+# -- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def make(runner: Any = "v1", invariant: bool = False, case: dict[str, Any] | None = None, vocab: int = 512) -> Workload:
+    cases = [Case.parse(case or {"extra_args": {"a": n}}) for n in range(3)]
+    return workloads.make(runner, cases, invariant, [("a='x'", {"a": "x"})], vocab, 0)
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+@pytest.mark.parametrize("invariant", [False, True])
+def test_users_and_others_greedy_and_sampled_are_mixed(runner: str, invariant: bool) -> None:
+    found = make(runner, invariant)
+    for batch in found.batches:
+        kinds = {(ask.request_id in found.users, ask.params["temperature"] > 0) for ask in batch}
+        assert len(kinds) == 4 or (invariant and len(kinds) >= 3)
+        assert all(len(ask.prompt_token_ids) + ask.params["max_tokens"] <= MAX_MODEL_LEN for ask in batch)
+    assert len(found.asks) == sum(map(len, found.batches))
+    assert found == make(runner, invariant), "it is the same every time"
+
+
+def test_seeds_go_to_requests_that_fit_one_block_only() -> None:
+    """A seed in a partial prefill ends vLLM's V1 engine on a CPU."""
+    found = make()
+    seeded = [ask for ask in found.asks.values() if "seed" in ask.params]
+    assert len(seeded) >= 6
+    assert all(len(ask.prompt_token_ids) + ask.params["max_tokens"] < BLOCK for ask in found.batches[1])
+    assert not [ask for ask in found.batches[0] if "seed" in ask.params]
+    long = make(case={"prompt_token_ids": list(range(40))})
+    assert not [ask for ask in long.asks.values() if "seed" in ask.params]
+
+
+def test_greedy_requests_of_an_argmax_invariant_processor_are_not_judged() -> None:
+    found = make(invariant=True)
+    assert found.unjudged == {name for name, ask in found.asks.items() if ask.params["temperature"] == 0}
+    assert not make(invariant=False).unjudged
+
+
+def test_bad_requests_carry_the_bad_argument() -> None:
+    ((text, ask),) = make().bad
+    assert text == "a='x'"
+    assert ask.params["extra_args"] == {"a": "x"}
+
+
+def test_a_large_vocabulary_gets_the_short_workload() -> None:
+    assert len(make(vocab=32000).asks) < len(make().asks)
+
+
+# -- how rows are compared -------------------------------------------------------------------------------------------
+
+
+def expected(n: int = 3, **changes: Any) -> Expected:
+    """Of a plugin that masks all tokens below 64."""
+    plain = np.random.default_rng(1).normal(size=(n, VOCAB)).astype(np.float32) * 3
+    rows = plain.copy()
+    rows[:, :64] = -np.inf
+    found = Expected(rows, plain, np.ones_like(rows, dtype=bool), np.full_like(rows, 1e-4))
+    return dataclasses.replace(found, **changes)
+
+
+def test_equal_rows_and_rows_within_the_models_rounding_do_not_differ() -> None:
+    item = expected()
+    assert difference(item.rows.copy(), item.rows, item) is None
+    assert difference(item.rows + np.float32(1e-4), item.rows, item) is None
+
+
+def test_the_first_row_that_differs_is_told_with_its_worst_token() -> None:
+    item = expected()
+    got = item.rows.copy()
+    got[1, 70] += 1
+    got[1, 80] += 2
+    got[2, 90] += 9
+    found = difference(got, item.rows, item)
+    assert found is not None
+    assert (found.position, found.token, found.kind) == (1, 80, "wrong")
+
+
+@pytest.mark.parametrize(("got", "kind"), [("plain", "lost"), ("rows", "stale")])
+def test_a_plugin_that_did_not_act_lost_its_state_and_one_that_should_not_have_is_stale(got: str, kind: str) -> None:
+    item = expected()
+    other = {"plain": item.rows, "rows": item.plain}[got]
+    found = difference(getattr(item, got), other, item)
+    assert found is not None
+    assert found.kind == kind
+
+
+def test_a_mask_that_hangs_on_rounding_is_not_held_against_the_plugin() -> None:
+    item = expected()
+    got = item.rows.copy()
+    got[0, 10] = 1.0
+    assert difference(got, item.rows, item) is not None
+    item.stable[0, 10] = False
+    assert difference(got, item.rows, item) is None
+
+
+def test_answers_are_compared_up_to_and_including_the_first_token_that_differs() -> None:
+    assert common([1, 2, 3], [1, 2, 3]) == 3
+    assert common([1, 2, 3], [1, 5, 3]) == 2
+    assert common([1], [1, 2]) == 1
+
+
+# -- the verdicts ----------------------------------------------------------------------------------------------------
+
+
+def evidence(acts: bool = True) -> Evidence:
+    """Of a correct plugin that masks tokens below 64 for those who use it."""
+    found = Evidence("v1", make(vocab=VOCAB))
+    for name, ask in found.workload.asks.items():
+        n = ask.params["max_tokens"]
+        item = expected(n)
+        if not acts or name not in found.workload.users:
+            item = dataclasses.replace(item, rows=item.plain.copy())
+        found.expected[name] = item
+        found.raw[name] = item.plain
+        found.alone[name] = Answer(name, [5] * n, "length", item.rows.copy())
+        found.mixed[name] = Answer(name, [5] * n, "length", item.rows.copy())
+    found.company = {ask.request_id: found.alone[ask.request_id] for ask in found.workload.company}
+    found.refused = {ask.request_id: Answer(ask.request_id, error="ValueError: a") for _, ask in found.workload.bad}
+    return found
+
+
+@pytest.mark.parametrize("check", [LP902, LP903, LP904, LP905])
+def test_what_agrees_passes(check: Any) -> None:
+    assert check().judge(evidence())
+
+
+@pytest.mark.parametrize("check", [LP902, LP903, LP904])
+def test_a_plugin_that_never_acts_is_skipped(check: Any) -> None:
+    with pytest.raises(Skipped, match="never active"):
+        check().judge(evidence(acts=False))
+
+
+def someone(found: Evidence, uses: bool) -> str:
+    return next(name for name in found.mixed if (name in found.workload.users) is uses)
+
+
+def test_a_request_with_other_logits_in_the_crowd_fails_the_crowd() -> None:
+    found = evidence()
+    found.mixed[someone(found, uses=True)].rows[2, 100] += 3
+    with pytest.raises(Failed, match="other logits in the batch than alone"):
+        LP902().judge(found)
+
+
+def test_a_bystander_that_is_touched_alone_and_in_the_crowd_fails_the_bystanders() -> None:
+    found = evidence()
+    name = someone(found, uses=False)
+    found.mixed[name].rows[1, 3] += 3
+    found.alone[name].rows[1, 3] += 3
+    LP902().judge(found)
+    with pytest.raises(Failed, match="does not use the plugin"):
+        LP903().judge(found)
+
+
+def test_a_plugin_that_acts_on_every_request_has_no_bystanders() -> None:
+    found = evidence()
+    name = someone(found, uses=False)
+    found.expected[name].rows[0, 3] = -np.inf
+    with pytest.raises(Skipped, match="acts on every request"):
+        LP903().judge(found)
+
+
+def test_an_engine_that_accepts_a_bad_argument_fails() -> None:
+    found = evidence()
+    found.refused["bad0"] = Answer("bad0", [1, 2])
+    with pytest.raises(Failed, match="accepts a='x'"):
+        LP905().judge(found)
+
+
+def test_a_case_that_the_engine_refuses_fails_with_its_words() -> None:
+    found = evidence()
+    name = someone(found, uses=True)
+    found.alone[name] = Answer(name, error="ValueError: no tokenizer")
+    with pytest.raises(Failed, match=r"refuses request .*: ValueError: no tokenizer"):
+        LP902().judge(found)

@@ -1,0 +1,54 @@
+"""A plugin with a planted defect, for ``lpkit check --engine vllm``. Imported in the engine's process only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
+
+
+class LeavesAtMoves(LogitsProcessor):
+    """Favours a token. A one-way move copies the state: the old row keeps it, and whoever comes there next gets it.
+
+    V1's interface only, so the V2 runner refuses it.
+    """
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.tokens: dict[int, int] = {}
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        token = (params.extra_args or {}).get("leaves_token")
+        if token is not None and (type(token) is not int or not 0 <= token < 512):
+            raise ValueError(f"leaves_token must be a token id, not {token!r}")
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        for row in batch_update.removed:
+            self.tokens.pop(row, None)
+        for row, params, _, _ in batch_update.added:
+            token = (params.extra_args or {}).get("leaves_token")
+            if token is not None:
+                self.tokens[row] = token
+        for source, target, way in batch_update.moved:
+            moving, met = self.tokens.get(source), self.tokens.get(target)
+            self._put(target, moving)
+            if way is MoveDirectionality.SWAP:
+                self._put(source, met)
+
+    def _put(self, row: int, token: int | None) -> None:
+        if token is None:
+            self.tokens.pop(row, None)
+        else:
+            self.tokens[row] = token
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, token in self.tokens.items():
+            if row < len(logits):
+                logits[row, token] += 20.0
+        return logits

@@ -1,0 +1,138 @@
+"""``lpkit check --engine vllm`` as its users run it: a correct plugin on both runners, and a planted defect."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBES = Path(__file__).parent / "probes"
+SOURCES = [str(ROOT / folder) for folder in ("sdk", "conformance", "cli")]
+CODES = ("LP901", "LP902", "LP903", "LP904", "LP905")
+
+Ran = tuple[int, dict[str, Any]]
+
+
+def check(*arguments: str, cwd: Path, path: Path | None = None) -> Ran:
+    """Exit code and the target's part of the JSON report."""
+    command = [sys.executable, "-m", "lpkit_cli.app", "check", *arguments, "--engine", "vllm", "--json", "-"]
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*SOURCES, *([str(path)] if path else [])])},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    assert not done.stderr
+    return done.returncode, json.loads(done.stdout)["targets"][0]
+
+
+def statuses(report: dict[str, Any], host: str) -> dict[str, str]:
+    return {item["code"]: item["status"] for item in report["checks"] if item["host"] == host}
+
+
+def result(report: dict[str, Any], host: str, code: str) -> dict[str, Any]:
+    (found,) = [item for item in report["checks"] if (item["host"], item["code"]) == (host, code)]
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Looks like an environment with two installed plugins, of which one cannot be imported."""
+    folder = tmp_path_factory.mktemp("site")
+    for name, target in (("leaves", "engine_check_probes:LeavesAtMoves"), ("broken", "no_such_module:Anything")):
+        info = folder / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+        (info / "entry_points.txt").write_text(f"[vllm.logits_processors]\n{name} = {target}\n", encoding="utf-8")
+    source = (PROBES / "engine_check_probes.py").read_text(encoding="utf-8")
+    (folder / "engine_check_probes.py").write_text(source, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(site: Path) -> dict[str, Future[Ran]]:
+    """Both at once: each keeps about one core busy."""
+    case = json.dumps({"extra_args": {"leaves_token": 7}})
+    with ThreadPoolExecutor(2) as pool:
+        return {
+            "correct": pool.submit(check, cwd=ROOT / "reference_plugins" / "lpkit-target-token"),
+            "planted": pool.submit(check, "leaves", "--case", case, "--host", "all", cwd=site, path=site),
+        }
+
+
+@pytest.fixture
+def correct(runs: dict[str, Future[Ran]]) -> Ran:
+    return runs["correct"].result()
+
+
+@pytest.fixture
+def planted(runs: dict[str, Future[Ran]]) -> Ran:
+    return runs["planted"].result()
+
+
+@pytest.mark.parametrize("host", ["v1", "v2"])
+def test_a_correct_plugin_passes_on_both_runners(host: str, correct: Ran) -> None:
+    code, report = correct
+    assert statuses(report, host) == dict.fromkeys(CODES, "passed"), report
+    assert (code, report["verdict"]) == (0, "pass")
+
+
+def test_the_report_says_which_runners_it_ran_on(correct: Ran) -> None:
+    _, report = correct
+    assert report["hosts"] == ["v1", "v2"]
+    assert "V1 (cpu_model_runner.CPUModelRunner) and V2 (cpu.model_runner.CPUModelRunner)" in report["against"]
+    assert "vllm.v1.worker.cpu.model_runner.CPUModelRunner" in result(report, "v2", "LP901")["message"]
+
+
+def test_nothing_but_the_engines_checks_runs(correct: Ran) -> None:
+    _, report = correct
+    assert {item["code"] for item in report["checks"]} == set(CODES)
+
+
+def test_state_left_behind_by_a_move_fails_on_v1_once(planted: Ran) -> None:
+    code, report = planted
+    assert code == 1
+    assert statuses(report, "v1") == {
+        "LP901": "passed",
+        "LP902": "failed",
+        "LP903": "blocked",
+        "LP904": "blocked",
+        "LP905": "passed",
+    }
+    finding = result(report, "v1", "LP902")["finding"]
+    assert "does not use the plugin" in finding["where"]["request"]
+    assert float(finding["got"]) == pytest.approx(float(finding["expected"]) + 20.0, abs=0.01)
+    assert "earlier occupant" in finding["cause"]
+    assert finding["place"].endswith(line_of("def update_state"))
+
+
+def test_a_plugin_for_v1_only_does_not_start_on_v2_and_the_engine_says_why(planted: Ran) -> None:
+    _, report = planted
+    assert statuses(report, "v2") == {"LP901": "failed", **dict.fromkeys(CODES[1:], "blocked")}
+    assert "LeavesAtMoves is not a subclass of vllm" in result(report, "v2", "LP901")["message"]
+
+
+def test_other_installed_plugins_are_left_out(planted: Ran) -> None:
+    """One that cannot be imported would keep vLLM from starting; and the target itself is loaded once."""
+    _, report = planted
+    assert report["interface"] == "v1"
+    assert result(report, "v1", "LP901")["status"] == "passed"
+
+
+def line_of(text: str) -> str:
+    lines = (PROBES / "engine_check_probes.py").read_text(encoding="utf-8").splitlines()
+    (number,) = [n for n, line in enumerate(lines, 1) if text in line]
+    return f"engine_check_probes.py:{number}"
