@@ -109,7 +109,7 @@ def runs_on(check: type[Check]) -> str:
 
 
 def sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return text if text.startswith("vLLM") else text[:1].upper() + text[1:]
 
 
 # -- the command line --------------------------------------------------------------------------------------------

@@ -37,10 +37,14 @@ def blocks(page: Path) -> list[Block]:
 
 
 def matches(expected: str, got: str) -> bool:
-    """Whether ``got`` is ``expected``, in which ``...`` stands for anything; trailing spaces do not count."""
+    """Whether ``got`` is ``expected``, in which ``...`` stands for anything and each number for any number.
+
+    Trailing spaces do not count.
+    """
     parts = [re.escape(part) for part in _tidy(expected).split("...")]
     return re.fullmatch(".*".join(parts), _tidy(got), re.S) is not None
 
 
 def _tidy(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+    lines = "\n".join(line.rstrip() for line in text.strip().splitlines())
+    return re.sub(r"(?<![\w.])\d+(\.\d+)?(?![\w])", "0", lines)
