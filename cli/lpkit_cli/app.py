@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from lpkit_cli import check, explain, list_, new, record
+from lpkit_cli import check, explain, list_, new, record, replay
 
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
@@ -52,7 +52,7 @@ def _root(
     """
 
 
-for _command in (new, check, list_, explain, record):
+for _command in (new, check, list_, explain, record, replay):
     _command.register(app)
 
 

@@ -81,6 +81,10 @@ def check(
     style: Annotated[
         Format | None, typer.Option("--format", help="By default rich on a terminal, plain in a pipe.")
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="DIR", help="Where failures go for lpkit replay; by default .lpkit/failures."),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check with its time.")] = False,
     limit: Annotated[float, typer.Option(help="Seconds that one check may take.", min=1.0)] = 120.0,
 ) -> None:
@@ -112,9 +116,23 @@ def check(
     except (suite.UsageError, ProjectError, CaseError) as error:
         typer.echo(f"lpkit check: {error}", err=True)
         raise typer.Exit(COULD_NOT_RUN) from None
+    report = _save(report, save)
     _show(report, style, verbose, quiet=json_file is not None and str(json_file) == "-")
     _write(report, json_file, junit_file)
     raise typer.Exit(report.exit_code)
+
+
+def _save(report: Report, folder: Path | None) -> Report:
+    """Save failures; a folder that nobody asked for may be read-only."""
+    from lpkit_conformance import replay
+
+    try:
+        return replay.save(report, folder or replay.FOLDER)
+    except OSError as error:
+        if folder is None:
+            return report
+        typer.echo(f"lpkit check: cannot write to {folder}: {error.strerror}", err=True)
+        raise typer.Exit(COULD_NOT_RUN) from None
 
 
 def _progress(target: str) -> Progress:

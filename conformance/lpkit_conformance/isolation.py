@@ -20,6 +20,7 @@ from lpkit_conformance import processes
 from lpkit_conformance.check import all_checks
 from lpkit_conformance.frames import place_in
 from lpkit_conformance.results import CheckResult, Finding, TargetResult, result_from_json
+from lpkit_conformance.scenario import program_to_json
 from lpkit_conformance.session import Plan, inactive
 
 LIMIT_SECONDS = 120.0
@@ -176,6 +177,7 @@ def _plan_json(plan: Plan, state: _State) -> dict[str, Any]:
         "max_num_seqs": plan.max_num_seqs,
         "seed": plan.seed,
         "device": plan.device,
+        "program": program_to_json(plan.program) if plan.program else None,
         "done": {label: result.status for label, result in state.results.items()},
     }
 

@@ -25,6 +25,9 @@ class Finding:
         operations: what happened to the batch until then, one line each.
         cause, fix: the likely mistake and what to change.
         place: ``file:line`` of the method at fault, if it can be told.
+        picture: the batch over these operations, as a small table.
+        scenario: what `lpkit replay` needs to do it again, but for target, check and host.
+        replay: the file that holds it, once it is saved.
     """
 
     summary: str
@@ -35,6 +38,9 @@ class Finding:
     cause: str = ""
     fix: str = ""
     place: str = ""
+    picture: tuple[str, ...] = ()
+    scenario: dict[str, Any] | None = None
+    replay: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,5 +130,6 @@ def result_from_json(item: dict[str, Any]) -> CheckResult:
     """Inverse of ``asdict(CheckResult)``."""
     finding = item.get("finding")
     if finding is not None:
-        finding = Finding(**{**finding, "operations": tuple(finding["operations"])})
+        lines = {name: tuple(finding[name]) for name in ("operations", "picture")}
+        finding = Finding(**{**finding, **lines})
     return CheckResult(**{**item, "finding": finding})

@@ -19,6 +19,7 @@ from lpkit_conformance.cases import Case, CaseError, WatchedArgs
 from lpkit_conformance.check import REGISTRY, Check, Failed, Skipped, all_checks
 from lpkit_conformance.frames import place_of
 from lpkit_conformance.hosts import PluginError
+from lpkit_conformance.programs import Program
 from lpkit_conformance.results import CheckResult, Finding, Status
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import raised
@@ -34,6 +35,7 @@ class Plan:
         hosts: of ``v1`` and ``v2``; None means those whose interface the class implements.
         select, ignore: codes or prefixes of codes; no ``select`` means all.
         done: ``CODE[host]`` labels that need not run again, with their statuses.
+        program: run only this one, in the one check that is selected.
     """
 
     cases: tuple[Case, ...] = (Case(),)
@@ -46,6 +48,7 @@ class Plan:
     device: str = "cpu"
     standin: bool = False
     done: dict[str, Status] = field(default_factory=dict)
+    program: Program | None = None
 
     def wants(self, code: str) -> bool:
         return (not self.select or code.startswith(self.select)) and not (self.ignore and code.startswith(self.ignore))
@@ -78,9 +81,12 @@ def chosen(plan: Plan) -> list[type[Check]]:
 def labels(cls: Any, plan: Plan) -> list[tuple[type[Check], str]]:
     """Every (check, host) of a plan, in running order."""
     hosts = hosts_for(cls, plan)
+    checks = chosen(plan)
+    if plan.program is not None:
+        checks = [check for check in checks if check.code in plan.select]
     return [
         (check, host)
-        for check in chosen(plan)
+        for check in checks
         for host in (("",) if not check.hosts else [h for h in hosts if h in check.hosts])
     ]
 
@@ -105,6 +111,7 @@ def run(target: str, cls: Any, plan: Plan, started: Callable[[str], None] = lamb
                     device=device,
                     seed=plan.seed,
                     standin=plan.standin,
+                    program=plan.program,
                 )
                 for case in plan.cases
             ]
@@ -143,7 +150,7 @@ def _status(code: str, host: str, statuses: dict[str, Status]) -> Status | None:
 def run_one(check: type[Check], subjects: Sequence[Subject], host: str) -> CheckResult:
     """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
     begun = time.perf_counter()
-    outcomes = [_outcome(check, subject) for subject in subjects]
+    outcomes = [_outcome(check, subject) for subject in (subjects[:1] if check.once else subjects)]
     seconds = round(time.perf_counter() - begun, 4)
     order: tuple[Status, ...] = ("error", "failed", "advice", "passed", "skipped")
     status, message, finding = min(outcomes, key=lambda outcome: order.index(outcome[0]))

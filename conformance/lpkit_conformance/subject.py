@@ -12,6 +12,7 @@ from lpkit.runtime import LogitsSource, V2Slots, make_config
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.cases import Case, make_params, variants
+from lpkit_conformance.programs import Program
 
 MAX_MODEL_LEN = 512
 MAX_CACHED_ROWS = 20_000
@@ -26,6 +27,7 @@ class Subject:
         cls: the class; anything at all until LP001 has looked at it.
         host: which of its interfaces is under test.
         case: how to switch it on.
+        program: run only this one, in checks that run programs.
         installed: loaded through an entry point (V1 then never repairs async placeholders).
     """
 
@@ -39,6 +41,7 @@ class Subject:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 0
     standin: bool = False
+    program: Program | None = None
     acted: bool = False
     replay: object = None
 

@@ -122,9 +122,14 @@ def _owner(name: str, project: Project | None) -> Project | None:
     return project if project and project.owns(name) else None
 
 
+def knows_cases() -> bool:
+    """Whether this process can judge a case's fields: not if vLLM, whose they are, is left to another one."""
+    return not _vllm.left_out()
+
+
 def plan_for(options: Options, project: Project | None) -> Plan:
     """The plan of a target; ``project`` is None if its settings are not meant for the target."""
-    complete = not _vllm.left_out()
+    complete = knows_cases()
     cases = [Case.parse(text, complete) for text in options.cases]
     if not cases and project:
         try:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.check import Failed, Skipped
 from lpkit_conformance.frames import is_authors
 from lpkit_conformance.hosts import Observation, PluginError, V1Host, V2Host
+from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import Mismatch, Replay, compare
-from lpkit_conformance.programs import Op, Program
+from lpkit_conformance.programs import Op, Program, Step
+from lpkit_conformance.report.picture import draw, film
 from lpkit_conformance.results import Finding
+from lpkit_conformance.scenario import program_to_json
 from lpkit_conformance.subject import Subject
+from lpkit_conformance.wording import collapse
 
 SHRINK_SECONDS = 4.0
 
@@ -50,6 +57,8 @@ def verify(
     replay = replay_of(subject)
     acted = False
     rows = 0
+    if subject.program is not None:
+        programs = [subject.program]
     for program in programs:
         mismatch, lives_acted, judged = _run(subject, program, replay, make_host)
         acted |= lives_acted
@@ -102,11 +111,52 @@ def _finding(
         found = _run(subject, smaller, replay, make_host)[0]
         return found if type(found) is type(mismatch) else None
 
-    ops, mismatch = shrink(list(program.ops), mismatch, fails)
+    ops, mismatch = shrink(single_steps(program.ops), mismatch, fails)
+    ops = joined_steps(ops)
+    small = Program(program.name, tuple(ops), program.max_num_seqs)
     operations = collapse(ops)
     if isinstance(mismatch, PluginError):
-        return raised(mismatch, operations, fix)
-    return departure(subject, mismatch, {"program": program.name}, operations, fix)
+        finding = raised(mismatch, operations, fix)
+        culprit = None
+    else:
+        finding = departure(subject, mismatch, {"program": program.name}, operations, fix)
+        culprit = (mismatch.step, mismatch.request)
+    frames, plain = film(subject, ops, program.max_num_seqs, make_host)
+    picture = draw(frames, plain, "row" if subject.host == "v1" else "slot", culprit)
+    return replace(finding, picture=picture, scenario=scenario_of(subject, small, make_host))
+
+
+def single_steps(ops: Iterable[Op]) -> list[Op]:
+    """``step x3`` as three steps, so that shrinking can drop some of them."""
+    return [
+        Step() if isinstance(op, Step) else op for op in ops for _ in range(op.count if isinstance(op, Step) else 1)
+    ]
+
+
+def joined_steps(ops: Iterable[Op]) -> list[Op]:
+    """Neighbouring steps as one operation."""
+    found: list[Op] = []
+    for op in ops:
+        if found and isinstance(op, Step) and isinstance(found[-1], Step):
+            found[-1] = Step(found[-1].count + op.count)
+        else:
+            found.append(op)
+    return found
+
+
+def scenario_of(subject: Subject, program: Program, make_host: MakeHost) -> dict[str, Any]:
+    """Everything that `lpkit replay` needs, but for target, check and host."""
+    manner: Manner | None = None
+    with contextlib.suppress(PluginError):
+        manner = getattr(make_host(subject, program.max_num_seqs), "manner", None)
+    return {
+        "case": json.loads(subject.case.text),
+        "seed": subject.seed,
+        "vocab_size": subject.vocab_size,
+        "max_num_seqs": subject.max_num_seqs,
+        "manner": {key: str(value) for key, value in asdict(manner).items()} if manner else {},
+        "program": program_to_json(program),
+    }
 
 
 def trace_finding(subject: Subject, trace: str, pattern: str, mismatch: Mismatch, fix: str) -> Finding:
@@ -185,16 +235,3 @@ def shrink(
             return ops, outcome
         if not shrunk:
             size = max(size // 2, 1)
-
-
-def collapse(ops: Sequence[Op]) -> tuple[str, ...]:
-    """One line per operation; runs of the same text are counted."""
-    lines: list[str] = []
-    counts: list[int] = []
-    for op in ops:
-        if lines and lines[-1] == str(op):
-            counts[-1] += 1
-        else:
-            lines.append(str(op))
-            counts.append(1)
-    return tuple(f"{line} ({n} times)" if n > 1 else line for line, n in zip(lines, counts, strict=True))

@@ -111,6 +111,7 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
 def plan_of(data: dict[str, Any], uses_standin: bool) -> Plan:
     """A ``Plan`` from its JSON form."""
     from lpkit_conformance.cases import Case
+    from lpkit_conformance.scenario import program_from_json
     from lpkit_conformance.session import Plan
 
     return Plan(
@@ -124,6 +125,7 @@ def plan_of(data: dict[str, Any], uses_standin: bool) -> Plan:
         device=data["device"],
         standin=uses_standin,
         done=data["done"],
+        program=program_from_json(data["program"]) if data["program"] else None,
     )
 
 

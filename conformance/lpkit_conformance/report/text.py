@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from lpkit_conformance.check import all_checks
@@ -92,14 +93,21 @@ def finding_lines(finding: Finding) -> Iterator[str]:
         "expected": (finding.expected,),
         "got": (finding.got,),
         "operations": finding.operations,
+        "batch": finding.picture,
         "cause": (finding.cause,),
         "fix": (finding.fix,),
         "place": (finding.place,),
+        "replay": (f"lpkit replay {quoted(finding.replay)}" if finding.replay else "",),
     }
     for label, lines in shown.items():
         for number, line in enumerate(lines):
             if line:
                 yield f"    {'' if number else label:11} {line.rstrip() if label == 'batch' else one_line(line)}"
+
+
+def quoted(path: str) -> str:
+    """``path`` as it can be pasted into a shell."""
+    return f'"{path}"' if re.search(r"[^\w./\\:-]", path) else path
 
 
 def rule_of(code: str) -> str:
