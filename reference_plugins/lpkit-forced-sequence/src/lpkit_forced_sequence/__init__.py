@@ -1,0 +1,5 @@
+"""A logits processor for vLLM."""
+
+from lpkit_forced_sequence.processor import ForcedSequence
+
+__all__ = ["ForcedSequence"]
