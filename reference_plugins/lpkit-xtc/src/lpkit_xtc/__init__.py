@@ -1,0 +1,5 @@
+"""A logits processor for vLLM."""
+
+from lpkit_xtc.processor import Xtc
+
+__all__ = ["Xtc"]

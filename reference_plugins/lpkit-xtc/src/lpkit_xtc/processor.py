@@ -1,0 +1,60 @@
+"""XTC, exclude top choices: sometimes all likely tokens but the least likely are dropped (p-e-w, text-generation-webui
+#6335).
+
+With probability P, of the tokens with a probability of at least t only the least likely stays. Tokens that tie with it
+stay too. The coin is a hash of (seed, position): no state, and the same on every runner, rank and device.
+"""
+
+from __future__ import annotations
+
+import math
+
+import lpkit
+import torch
+from lpkit import rng
+
+CHUNK = 16384  # tokens looked at together: the intermediate results stay small
+
+
+class Xtc(lpkit.LogitsProcessor):
+    """With `xtc_probability`, drop the tokens above `xtc_threshold` but for the least likely of them."""
+
+    stage = "sampling"  # it takes the likeliest token away on purpose, but never from a greedy request
+    history = "length"
+
+    class Params(lpkit.Params, prefix="xtc_"):
+        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+
+        probability: float = lpkit.Field(ge=0.0, le=1.0)  # no default: a request that does not give it is left alone
+        threshold: float = lpkit.Field(0.1, gt=0.0, le=1.0)
+        seed: int | None = None
+        keep: tuple[lpkit.TokenId, ...] = lpkit.Field((), max_length=64)
+
+    probability = lpkit.column(torch.float32)
+    log_threshold = lpkit.column(torch.float32)
+    seed = lpkit.column(torch.int64)
+    keep = lpkit.ragged(torch.int64, limit=64)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        slot, wanted = request.slot, request.params
+        if wanted.probability == 0.0 or wanted.threshold > 0.5:
+            return False  # no two tokens can be above a half
+        self.probability[slot] = wanted.probability
+        self.log_threshold[slot] = math.log(wanted.threshold)
+        self.seed[slot] = (request.sampling_params.seed or 0) if wanted.seed is None else wanted.seed
+        self.keep[slot] = wanted.keep
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        chunks = torch.split(logits, CHUNK, dim=1)
+        # How much of the division by the temperature is still to come differs between vLLM's runners.
+        parts = [(chunk / rows.temperature).logsumexp(dim=1, keepdim=True) for chunk in chunks]
+        log_total = torch.cat(parts, dim=1).logsumexp(dim=1, keepdim=True)
+        likely = rows.temperature * (log_total + self.log_threshold[rows].unsqueeze(1))  # [n, 1]
+        parts = [torch.where(chunk >= likely, chunk, math.inf).amin(dim=1, keepdim=True) for chunk in chunks]
+        least = torch.cat(parts, dim=1).amin(dim=1, keepdim=True)  # inf: no token is likely
+        keep = self.keep[rows]
+        spared = ((logits.gather(1, keep.clamp(min=0)) > least) & (keep >= 0)).any(dim=1)
+        heads = rng.uniform(self.seed[rows], rows.total_len) < self.probability[rows]
+        least = torch.where((heads & ~spared).unsqueeze(1), least, math.inf)
+        return logits.masked_fill_(logits > least, -math.inf)
