@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from lpkit_conformance.programs import Arrive, Finish, Op, Preempt, Resume
 
@@ -23,7 +23,7 @@ def collapse(ops: Sequence[Op]) -> tuple[str, ...]:
     for kind, group in groupby(ops, _kind):
         run = list(group)
         verb = VERBS.get(kind[0])
-        if verb and len(run) >= FEWEST:
+        if verb and not kind[1] and len(run) >= FEWEST:
             lines.append(f"{_names([op.request for op in run])} {verb}{_usage(run)}")  # type: ignore[attr-defined]
         else:
             lines += _counted([str(op) for op in run])
@@ -31,7 +31,7 @@ def collapse(ops: Sequence[Op]) -> tuple[str, ...]:
 
 
 def _kind(op: Op) -> tuple[type[Op], bool]:
-    """What may share a line: plain arrivals; those with something special about them are told one by one."""
+    """Type, and whether there is something special about it, which is then told one by one."""
     special = isinstance(op, Arrive) and (op.chunks > 0 or op.twin_of is not None or op.greedy)
     return type(op), special or (isinstance(op, Resume) and op.new_list)
 
@@ -61,7 +61,7 @@ def _usage(run: Sequence[Op]) -> str:
         return ""
     if len(plain) == len(run):
         return " without the plugin"
-    gaps = {later - earlier for earlier, later in zip(plain, plain[1:], strict=False)}
+    gaps = {later - earlier for earlier, later in pairwise(plain)}
     period = gaps.pop() if len(gaps) == 1 else 0
     if period in ORDINALS and plain[0] < period and plain[-1] + period >= len(run):
         return f", every {ORDINALS[period]} without the plugin"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -66,12 +67,11 @@ def film(
     frames: dict[int, Frame] = {}
     for seen in host.run(ops):
         places = dict(frames[seen.step].places) if seen.step in frames else {}
-        prefills = set(frames[seen.step].prefills) if seen.step in frames else set()
+        prefills = set(frames[seen.step].prefills) if seen.step in frames else set[str]()
         for row, item in enumerate(seen.rows):
             places[row if isinstance(host, V1Host) else host.slots.slot(item.request)] = item.request
-        for live in host.world.running.values():
-            if live.id in places.values() and any(row.request == live.id and row.discarded for row in seen.rows):
-                prefills |= {live.id} if all(row.discarded for row in seen.rows if row.request == live.id) else set()
+        prefills |= {item.request for item in seen.rows if item.discarded}
+        prefills -= {item.request for item in seen.rows if not item.discarded}  # a rejected draft is none
         frames[seen.step] = Frame(seen.step, places, frozenset(prefills))
     plain = frozenset(live.id for live in host.world.requests.values() if live.variant is None)
     return list(frames.values()), plain
@@ -124,7 +124,7 @@ def _chosen(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[in
     wanted: dict[int, None] = {}
     if culprit:
         wanted.update({place: None for place, request in frames[-1].places.items() if request == culprit[1]})
-    for earlier, later in reversed(list(zip(frames, frames[1:], strict=False))):
+    for earlier, later in reversed(list(pairwise(frames))):
         wanted.update({p: None for p in everyone if earlier.places.get(p) != later.places.get(p)})
     wanted.update(dict.fromkeys(everyone))
     return sorted(list(wanted)[:MOST_PLACES])

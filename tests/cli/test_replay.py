@@ -1,0 +1,102 @@
+"""``lpkit check`` saves what ``lpkit replay`` runs again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from lpkit_cli.app import app
+from typer.testing import CliRunner
+
+SUSPECTS = Path(__file__).parents[1] / "conformance" / "suspects"
+OPTIONS = ("--case", '{"extra_args": {"bias": 2.5}}', "--select", "LP202")
+FILE = ".lpkit/failures/plugin.py_Plugin-LP202-v1.json"
+
+
+def run(*arguments: str):
+    done = CliRunner().invoke(app, arguments)
+    assert "Traceback" not in done.output
+    return done
+
+
+def write(folder: Path, base: str) -> None:
+    source = (SUSPECTS / "bias.py").read_text(encoding="utf-8")
+    (folder / "plugin.py").write_text(f"{source}\n\nclass Plugin({base}):\n    pass\n", encoding="utf-8")
+
+
+def test_a_failure_is_saved_named_and_replayed_until_it_is_fixed(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "ForgetsToReplace")
+    checked = run("check", "plugin.py:Plugin", *OPTIONS)
+    assert checked.exit_code == 1
+    assert f"    replay      lpkit replay {FILE}\n" in checked.stdout
+    assert "    batch       step  row 0\n                1     a\n                2     >(c)<\n" in checked.stdout
+
+    failing = run("replay", FILE)
+    assert failing.exit_code == 1
+    assert failing.stdout.splitlines()[-1] == "STILL FAILING  LP202[v1]"
+    evidence = [line for line in checked.stdout.splitlines() if line.startswith("    ") and "replay " not in line]
+    assert evidence == [line for line in failing.stdout.splitlines() if line.startswith("    ")]
+
+    write(tmp_path, "Good")
+    fixed = run("replay", FILE)
+    assert fixed.exit_code == 0
+    assert "FIXED  LP202[v1] passes these operations now" in fixed.stdout
+
+    (tmp_path / "plugin.py").unlink()
+    gone = run("replay", FILE)
+    assert gone.exit_code == 2
+    assert "there is no file plugin.py" in gone.stdout
+
+
+def test_failures_go_where_the_user_wants(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "ForgetsToReplace")
+    done = run("check", "plugin.py:Plugin", *OPTIONS, "--save", "my failures")
+    assert 'lpkit replay "my failures/plugin.py_Plugin-LP202-v1.json"' in done.stdout
+    assert [file.name for file in (tmp_path / "my failures").iterdir()] == ["plugin.py_Plugin-LP202-v1.json"]
+    assert not (tmp_path / ".lpkit").exists()
+
+
+def test_a_folder_that_cannot_be_written_costs_the_file_and_nothing_else(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "ForgetsToReplace")
+    (tmp_path / ".lpkit").touch()
+    done = run("check", "plugin.py:Plugin", *OPTIONS)
+    assert done.exit_code == 1
+    assert "LP202" in done.stdout
+    assert "lpkit replay" not in done.stdout
+
+
+def test_a_folder_that_cannot_be_made_is_told_if_it_was_asked_for(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "ForgetsToReplace")
+    (tmp_path / "file").touch()
+    done = run("check", "plugin.py:Plugin", *OPTIONS, "--save", "file/below")
+    assert done.exit_code == 2
+    assert "cannot write to file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ("{}", "this has no schema"),
+        (json.dumps({"schema": "lpkit.check/1"}), "`lpkit replay` reads lpkit.failure/1"),
+        (json.dumps({"schema": "lpkit.failure/1"}), "are missing"),
+    ],
+)
+def test_a_file_that_is_no_failure_is_exit_code_2_and_one_line(tmp_path, content: str, message: str) -> None:
+    (tmp_path / "x.json").write_text(content, encoding="utf-8")
+    done = run("replay", str(tmp_path / "x.json"))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_missing_file_is_exit_code_2(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("replay", "nothing.json")
+    assert done.exit_code == 2
+    assert done.stderr == "lpkit replay: cannot read nothing.json: No such file or directory\n"
