@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import multiprocessing.util
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -52,12 +51,14 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     torch.set_num_threads(1)
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
-    from lpkit_conformance.session import hosts_for
+    from lpkit_conformance.cases import Case
+    from lpkit_conformance.session import Plan, hosts_for
     from lpkit_conformance.subject import Subject
     from lpkit_conformance.verify import method_place
-    from lpkit_conformance.worker import load_failure, plan_of
+    from lpkit_conformance.worker import load_failure
 
-    _state.runner, _state.plan = runner, plan_of(plan, False)
+    cases = tuple(Case.parse(case) for case in plan.pop("cases"))
+    _state.runner, _state.plan = runner, Plan(cases, **plan)
     sys.path[:0] = path
     try:
         cls = resolve_target(target).cls
@@ -170,11 +171,6 @@ def hint() -> str:
     from lpkit_conformance.session import inactivity_hint
 
     return inactivity_hint(_state.plan)
-
-
-def finish() -> None:
-    """Give back named semaphores, about which Python would complain when the process just ends."""
-    vars(multiprocessing.util)["_run_finalizers"]()
 
 
 def _expected(ask: Ask, tokens: list[int], raw: Any) -> Expected:

