@@ -1,0 +1,100 @@
+"""Greenlist watermark: tokens that a keyed hash of the context selects are made more likely (arXiv 2301.10226).
+
+The paper seeds a random permutation of the vocabulary; here each token is hashed by itself, so a token is green with
+probability `share`, independently of the others, and CPUs and GPUs agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import lpkit
+import torch
+from lpkit import rng
+
+CHUNK = 16384  # tokens looked at together: the intermediate results stay small
+LONGEST_CONTEXT = 8
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How green a text is: `green` of `scored` tokens, and what that says."""
+
+    green: int
+    scored: int
+    z: float  # standard deviations above what chance makes green
+    p_value: float  # how likely chance alone is to get this far
+
+
+class GreenlistWatermark(lpkit.LogitsProcessor):
+    """Add `greenlist_bias` to the logits of the `greenlist_share` of tokens that key and context select."""
+
+    stage = "logits"  # before penalties and temperature; greedy requests too
+    history = "tokens"
+
+    class Params(lpkit.Params, prefix="greenlist_"):
+        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+
+        key: int  # no default: a request that does not give it is left alone
+        share: float = lpkit.Field(0.25, gt=0.0, lt=1.0)
+        bias: float = lpkit.Field(2.0, gt=0.0, le=100.0)
+        context: int = lpkit.Field(1, ge=1, le=LONGEST_CONTEXT)
+
+    key = lpkit.column(torch.int64)
+    limit = lpkit.column(torch.int32)
+    bias = lpkit.column(torch.float32)
+    context = lpkit.column(torch.int64, default=1)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        slot, wanted = request.slot, request.params
+        self.key[slot] = wanted.key
+        self.limit[slot] = green_limit(wanted.share)
+        self.bias[slot] = wanted.bias
+        self.context[slot] = wanted.context
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        back = torch.arange(LONGEST_CONTEXT, device=logits.device)
+        place = rows.total_len.unsqueeze(1) - 1 - back  # [n, LONGEST_CONTEXT]
+        last = rows.tokens.gather(1, place.clamp(min=0)).masked_fill_(place < 0, -1)
+        seed = context_seed(last, self.context[rows], self.key[rows])  # [n, 1]
+        limit, bias = self.limit[rows].unsqueeze(1), self.bias[rows].unsqueeze(1)
+        ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
+        for chunk, some_ids in zip(torch.split(logits, CHUNK, dim=1), torch.split(ids, CHUNK), strict=True):
+            chunk += is_green(seed, some_ids, limit) * bias
+        return logits
+
+    @staticmethod
+    def detect(token_ids: Sequence[int], *, key: int, share: float = 0.25, context: int = 1) -> Detection:
+        """Test a text for the watermark of `key`; each pair of context and token counts once."""
+        # The tokens before, and the token.
+        pairs = {tuple(token_ids[i : i + context + 1]) for i in range(len(token_ids) - context)}
+        if not pairs:
+            return Detection(0, 0, 0.0, 1.0)
+        windows = torch.tensor(sorted(pairs))
+        last = torch.full((len(windows), LONGEST_CONTEXT), -1)
+        last[:, :context] = windows[:, :-1].flip(1)
+        seed = context_seed(last, torch.tensor(context), torch.tensor(key))
+        green = int(is_green(seed, windows[:, -1:].to(torch.int32), torch.tensor(green_limit(share))).sum())
+        scored = len(windows)
+        z = (green - share * scored) / math.sqrt(scored * share * (1 - share))
+        return Detection(green, scored, z, math.erfc(z / math.sqrt(2)) / 2)
+
+
+def green_limit(share: float) -> int:
+    """The signed 32-bit number below which that share of them lies."""
+    return int(share * 2**32) - 2**31
+
+
+def context_seed(last: torch.Tensor, context: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """int32 `[n, 1]` from the key and the last `context` tokens; `last` is int64 `[n, k]`, the newest first."""
+    back = torch.arange(last.shape[1], device=last.device)
+    hashed = rng.mix(back, last).masked_fill_(back >= context.unsqueeze(-1), 0).sum(1)
+    return (rng.mix(key, hashed) >> 32).to(torch.int32).unsqueeze(1)
+
+
+def is_green(seed: torch.Tensor, ids: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    """Which int32 `ids` the seeds select."""
+    return rng.mix32_(seed ^ ids) < limit
