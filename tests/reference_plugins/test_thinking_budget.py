@@ -18,7 +18,7 @@ from sdk_hosts import VOCAB, logits_of
 def due(asked: Asked) -> int | None:
     """The token to force, from a walk through the text."""
     args = asked.args or {}
-    budget, start, end = (args[f"thinking_budget{key}"] for key in ("", "_start", "_end"))
+    budget, start, end = (args[f"think_{key}"] for key in ("budget", "start", "end"))
     text = [*asked.prompt, *asked.output]
     began = ended = -1
     for i in range(1, len(text) + 1):
@@ -35,9 +35,9 @@ def some_requests(rng: random.Random) -> list[Asked]:
     made = []
     for _ in range(40):
         args = {
-            "thinking_budget": rng.randint(0, 6),
-            "thinking_budget_start": [rng.randrange(4) for _ in range(rng.randint(1, 2))],
-            "thinking_budget_end": [rng.randrange(4) for _ in range(rng.randint(2, 4))],
+            "think_budget": rng.randint(0, 6),
+            "think_start": [rng.randrange(4) for _ in range(rng.randint(1, 2))],
+            "think_end": [rng.randrange(4) for _ in range(rng.randint(2, 4))],
         }
         text = [rng.randrange(4) for _ in range(rng.randint(1, 40))]
         cut = rng.randint(1, len(text))
@@ -65,7 +65,7 @@ def test_no_reply_thinks_longer_than_its_budget(engine: Any) -> None:
     scheduler = Scheduler(engine([ThinkingBudget], device="cpu"), num_blocks=12, block_size=8, new_lists=True)
     start, end = [500, 501], [502, 503, 504]
     for i in range(5):
-        args = {"thinking_budget": 4 * i, "thinking_budget_start": start, "thinking_budget_end": end}
+        args = {"think_budget": 4 * i, "think_start": start, "think_end": end}
         params = SamplingParams(temperature=1.0, extra_args=args)
         scheduler.submit(Request(f"r{i}", params, [9] * i + start, max_tokens=30))
     scheduler.run()
@@ -75,5 +75,5 @@ def test_no_reply_thinks_longer_than_its_budget(engine: Any) -> None:
 
 
 def test_it_costs_no_second_tensor_and_nothing_per_row() -> None:
-    args = {"thinking_budget": 3, "thinking_budget_start": [4], "thinking_budget_end": [6, 7]}
+    args = {"think_budget": 3, "think_start": [4], "think_end": [6, 7]}
     assert_cheap(ThinkingBudget, Asked(args, output=(4, 5, 6)))

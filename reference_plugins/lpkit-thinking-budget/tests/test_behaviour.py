@@ -14,7 +14,7 @@ from lpkit.v1 import BatchUpdate
 from lpkit_thinking_budget import ThinkingBudget
 
 VOCAB = 16
-ARGS = {"thinking_budget": 3, "thinking_budget_start": [4, 5], "thinking_budget_end": [6, 7, 6, 8]}
+ARGS = {"think_budget": 3, "think_start": [4, 5], "think_end": [6, 7, 6, 8]}
 
 
 def forced(
@@ -71,7 +71,7 @@ def test_a_second_reasoning_has_the_whole_budget() -> None:
 
 
 def test_a_budget_of_zero_ends_at_once() -> None:
-    assert forced([4, 5], [], {**ARGS, "thinking_budget": 0}) == 6
+    assert forced([4, 5], [], {**ARGS, "think_budget": 0}) == 6
 
 
 def test_nothing_happens_without_a_start_marker() -> None:
@@ -91,14 +91,14 @@ def test_a_request_that_does_not_ask_is_left_alone() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"thinking_budget": -1},
-        {"thinking_budget": 2.5},
-        {"thinking_budget_start": []},
-        {"thinking_budget_end": None},
-        {"thinking_budget_end": [6] * 17},
-        {"thinking_budget_stop": [6]},
+        {"think_budget": -1},
+        {"think_budget": 2.5},
+        {"think_start": []},
+        {"think_end": None},
+        {"think_end": [6] * 17},
+        {"think_stop": [6]},
     ],
 )
 def test_bad_parameters_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="thinking_budget"):
+    with pytest.raises(ValueError, match="think_"):
         ThinkingBudget.validate_params(SamplingParams(extra_args={**ARGS, **change}))

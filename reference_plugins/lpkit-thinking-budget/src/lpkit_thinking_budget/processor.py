@@ -15,25 +15,24 @@ LIMIT = 16  # tokens per marker
 
 
 class ThinkingBudget(lpkit.LogitsProcessor):
-    """Force `thinking_budget_end` once `thinking_budget` tokens follow `thinking_budget_start`."""
+    """Force `think_end` once `think_budget` tokens follow `think_start`."""
 
     stage = "logits"  # greedy requests too
     history = "tokens"
 
-    # The prefix is the first key, so that all three read well.
-    class Params(lpkit.Params, prefix="thinking_budget"):
+    class Params(lpkit.Params, prefix="think_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        tokens: int = lpkit.Field(alias="thinking_budget", ge=0)
-        start: tuple[lpkit.TokenId, ...] = lpkit.Field(alias="thinking_budget_start", min_length=1, max_length=LIMIT)
-        end: tuple[lpkit.TokenId, ...] = lpkit.Field(alias="thinking_budget_end", min_length=1, max_length=LIMIT)
+        budget: int = lpkit.Field(ge=0)
+        start: tuple[lpkit.TokenId, ...] = lpkit.Field(min_length=1, max_length=LIMIT)
+        end: tuple[lpkit.TokenId, ...] = lpkit.Field(min_length=1, max_length=LIMIT)
 
-    tokens = lpkit.column(torch.int64)
+    budget = lpkit.column(torch.int64)
     start = lpkit.ragged(torch.int64, limit=LIMIT)
     end = lpkit.ragged(torch.int64, limit=LIMIT)
 
     def admit(self, request: lpkit.Request) -> bool:
-        self.tokens[request.slot] = request.params.tokens
+        self.budget[request.slot] = request.params.budget
         self.start[request.slot] = request.params.start
         self.end[request.slot] = request.params.end
         return True
@@ -45,7 +44,7 @@ class ThinkingBudget(lpkit.LogitsProcessor):
         spent = rows.total_len - began
         written = sequences.begun(rows.tokens, rows.total_len, end, since=began)  # tokens of the marker
         due = end.gather(1, written.unsqueeze(1))  # [n, 1]
-        forced = ((began > ended) & (spent >= self.tokens[rows])).unsqueeze(1)
+        forced = ((began > ended) & (spent >= self.budget[rows])).unsqueeze(1)
         # A token that a grammar has masked stays masked: better one that the grammar allows than none at all.
         forced &= logits.gather(1, due) > -math.inf
         others = torch.arange(logits.shape[1], device=logits.device) != due  # [n, vocab]
