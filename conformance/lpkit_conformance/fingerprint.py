@@ -43,6 +43,9 @@ def main(text: str) -> None:
     from lpkit_conformance.against import prepare
 
     prepare()
+    from lpkit_conformance.standin import lend_buffers
+
+    lend_buffers(torch.device("cpu"))
     from lpkit.loading import interfaces_of, resolve_target
 
     from lpkit_conformance.cases import Case

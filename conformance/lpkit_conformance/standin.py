@@ -5,6 +5,8 @@ It has the two interfaces, the helpers that third-party processors use, and noth
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.abc
 import importlib.machinery
 import inspect
@@ -24,6 +26,8 @@ from lpkit.runtime.v2_buffers import HostBackedTensor, StagedTensor
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.against import VERSION
+
+BUFFERS = "vllm.v1.worker.gpu.buffer_utils"
 
 
 class AdapterLogitsProcessor(v1.LogitsProcessor):
@@ -103,6 +107,23 @@ class StagedWriteTensor(StagedTensor):
     ) -> None:
         super().__init__(size if isinstance(size, int) else (size[0], size[1]), dtype, device)
 
+    def clear_staged_writes(self) -> None:
+        self._places.clear()
+        self._values.clear()
+
+
+def lend_buffers(device: torch.device) -> None:
+    """Give an installed vLLM the stand-in's buffers where its own, which need a GPU, cannot be made.
+
+    vLLM's CPU worker does the like when an engine starts.
+    """
+    UvaBackedTensor.home = device
+    if device.type == "cuda" or is_installed():
+        return
+    with contextlib.suppress(ImportError):  # a vLLM of before V2 has no such module
+        module = importlib.import_module(BUFFERS)
+        vars(module).update(UvaBackedTensor=UvaBackedTensor, StagedWriteTensor=StagedWriteTensor)
+
 
 class VllmConfig:
     """A name to annotate with."""
@@ -142,7 +163,7 @@ def _contents() -> dict[str, dict[str, Any]]:
         f"{_vllm.V1_MODULE}.builtin": {"process_dict_updates": v1.process_dict_updates},
         "vllm.v1.worker": {},
         "vllm.v1.worker.gpu": {},
-        "vllm.v1.worker.gpu.buffer_utils": buffers,
+        BUFFERS: buffers,
         "vllm.v1.worker.gpu.sample": {},
         _vllm.V2_MODULE: second,
         f"{_vllm.V2_MODULE}.interface": second,

@@ -74,7 +74,7 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
 
     from lpkit_conformance.cases import CaseError
     from lpkit_conformance.session import hosts_for, inactivity_hint, labels, run
-    from lpkit_conformance.standin import UvaBackedTensor
+    from lpkit_conformance.standin import lend_buffers
 
     events.send("ready", against=against)
     try:
@@ -82,8 +82,7 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
     except CaseError as error:
         events.send("unusable", problem=str(error))
         return
-    if plan.standin:
-        UvaBackedTensor.home = torch.device(plan.device)
+    lend_buffers(torch.device(plan.device))
     watch.restart()
     sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
     try:

@@ -77,6 +77,17 @@ def test_buffers_can_live_elsewhere(installed) -> None:
     assert buffer.copy_to_uva(3).tolist() == [0, 0, 7]
 
 
+def test_staged_writes_can_be_dropped(installed) -> None:
+    import torch
+
+    buffer = standin.StagedWriteTensor(4, torch.int32, torch.device("cpu"))
+    buffer.stage_write_elem(1, 5)
+    buffer.clear_staged_writes()
+    buffer.stage_write_elem(2, 6)
+    buffer.apply_write()
+    assert buffer.gpu.tolist() == [0, 0, 6, 0]
+
+
 @pytest.mark.parametrize(
     ("target", "missing"),
     [
