@@ -1,0 +1,102 @@
+"""Cases: what is refused and how it is told, and the relatives that keep neighbours apart."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from typing import Any
+
+import pytest
+from lpkit_conformance.cases import VARIANTS, Case, CaseError, WatchedArgs, variants
+
+VOCAB = 512
+
+
+def anything(params: Any) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "JSON object"),
+        (7, "JSON object"),
+        ({"extra_arg": {}}, "did you mean 'extra_args'"),
+        ({"output_tokens_ids": [1]}, "did you mean 'output_token_ids'"),
+        ({"target_token": 67}, '"extra_args"'),
+        ({"extra_args": [1]}, "extra_args must be an object"),
+        ({"prompt_token_ids": 5}, "prompt_token_ids must be a list of token ids"),
+        ({"output_token_ids": [True]}, "output_token_ids must be a list of token ids"),
+        ({"output_token_ids": [-1]}, "output_token_ids must be a list of token ids"),
+        ({"temperature": -1.0}, "SamplingParams refuses"),
+    ],
+)
+def test_a_wrong_case_is_refused_by_name(value: Any, told: str) -> None:
+    with pytest.raises(CaseError, match=told):
+        Case.parse(value)
+
+
+def test_text_and_mapping_give_the_same_case() -> None:
+    given = {"extra_args": {"token": 67}, "temperature": 0.5, "output_token_ids": [1, 2]}
+    found = Case.parse(json.dumps(given))
+    assert found == Case.parse(given)
+    assert json.loads(found.text) == given
+
+
+def test_each_request_gets_parameters_of_its_own() -> None:
+    case = Case.parse({"extra_args": {"ids": [1, 2]}})
+    case.params().extra_args["ids"].append(3)
+    assert case.params().extra_args == {"ids": [1, 2]}
+
+
+def test_token_ids_are_all_ints_of_the_arguments_and_no_bools() -> None:
+    case = Case.parse({"extra_args": {"on": True, "map": {"a": [4, 5]}, "x": 0.5}, "prompt_token_ids": [9]})
+    assert case.token_ids() == (4, 5, 9)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"token": 67}, {"token": VOCAB - 1}, {"p": 0.2}, {"ids": [[1], [2, 3]]}, {"map": {"a": 1.0}}, {"a": 1, "b": "x"}],
+)
+def test_relatives_differ_from_the_case_and_from_each_other(extra: dict[str, Any]) -> None:
+    found = variants(Case.parse({"extra_args": extra}), anything, VOCAB)
+    texts = [case.text for case in found]
+    assert len(set(texts[:VARIANTS])) == VARIANTS == len(texts[:VARIANTS])
+
+
+def test_shifted_token_ids_stay_in_the_vocabulary() -> None:
+    found = variants(Case.parse({"extra_args": {"token": VOCAB - 1}}), anything, VOCAB)
+    assert all(0 <= case.fields["extra_args"]["token"] < VOCAB for case in found)
+
+
+def test_strings_and_bools_have_no_relatives() -> None:
+    case = Case.parse({"extra_args": {"mode": "strict", "on": True}})
+    assert variants(case, lambda params: len(params.extra_args) == 2, VOCAB) == [case]
+
+
+def test_relatives_that_the_plugin_refuses_are_left_out() -> None:
+    case = Case.parse({"extra_args": {"token": 67}})
+    assert variants(case, lambda params: params.extra_args["token"] == 67, VOCAB) == [case]
+
+
+def test_relatives_with_less_lack_one_argument_or_one_item() -> None:
+    found = variants(Case.parse({"extra_args": {"ids": [4, 9], "by": 2.0}}), anything, VOCAB)[VARIANTS:]
+    assert [case.fields["extra_args"] for case in found] == [{"by": 2.0}, {"ids": [4], "by": 2.0}, {"ids": [4, 9]}]
+
+
+def test_plain_fields_have_relatives_too() -> None:
+    found = variants(Case.parse({"presence_penalty": 1.0}), anything, VOCAB)
+    assert len({case.fields["presence_penalty"] for case in found}) == VARIANTS
+
+
+def test_watched_arguments_note_what_is_read_and_copy_like_a_dict() -> None:
+    WatchedArgs.seen.clear()
+    args = WatchedArgs({"a": 1})
+    assert args.get("b") is None
+    assert "c" not in args
+    assert args["a"] == 1
+    assert WatchedArgs.seen == {"a", "b", "c"}
+    assert copy.deepcopy(args) == {"a": 1}
+    assert type(pickle.loads(pickle.dumps(args))) is dict

@@ -1,0 +1,296 @@
+"""Hosts: what a plugin is told, in the engine's own form."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from lpkit import v1, v2
+from lpkit.v1 import BatchUpdate, MoveDirectionality
+from lpkit_conformance.hosts import PluginError, V1Host, V2Host
+from lpkit_conformance.hosts.v2 import Manner
+from lpkit_conformance.programs import (
+    Arrive,
+    Finish,
+    Idle,
+    Op,
+    Preempt,
+    Resume,
+    Speculate,
+    Step,
+    Swap,
+    soak,
+)
+from lpkit_conformance.subject import Subject
+from zoo.registry import Case
+
+ONE_WAY, SWAP = MoveDirectionality.UNIDIRECTIONAL, MoveDirectionality.SWAP
+
+
+class V1Log(v1.LogitsProcessor):
+    """Writes down what it is told."""
+
+    claim = False
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.updates: list[BatchUpdate | None] = []
+        self.applies: list[torch.Tensor] = []
+
+    def is_argmax_invariant(self) -> bool:
+        return self.claim
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        self.updates.append(batch_update)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        self.applies.append(logits.clone())
+        return logits
+
+
+class Invariant(V1Log):
+    claim = True
+
+
+class V2Log(v2.LogitsProcessor):
+    wanted = True
+
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        self.states = req_states
+        self.slots: list[int] = []
+        self.flushes = 0
+        self.applies: list[v2.LogitsContext] = []
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.slots.append(req_idx)
+        return self.wanted
+
+    def apply_staged_writes(self) -> None:
+        self.flushes += 1
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        self.applies.append(ctx)
+        return logits
+
+
+class V2Idle(V2Log):
+    wanted = False
+
+
+def subject(cls: Any, host: str) -> Subject:
+    return Subject("x", cls, host, Case.parse({"extra_args": {"any": 1.0}}), frozenset({host}))
+
+
+def told(ops: list[Op], cls: type[V1Log] = V1Log) -> list[Any]:
+    """(batch size, removed, added rows, moves) of each update; None for None."""
+    host = V1Host(subject(cls, "v1"), 8)
+    for _ in host.run(ops):
+        pass
+    return [
+        None if item is None else (item.batch_size, list(item.removed), [row for row, *_ in item.added], item.moved)
+        for item in host.processor.updates
+    ]
+
+
+THREE = [Arrive("a"), Arrive("b"), Arrive("c"), Step()]
+
+
+def test_v1_replaces_without_a_removal() -> None:
+    assert told([*THREE, Finish("b"), Arrive("d"), Step()])[1] == (3, [], [1], [])
+
+
+def test_v1_moves_the_last_row_into_the_gap_and_lists_no_removal() -> None:
+    assert told([*THREE, Finish("a"), Step()])[1] == (2, [], [], [(2, 0, ONE_WAY)])
+
+
+def test_v1_removes_the_last_row() -> None:
+    assert told([*THREE, Finish("c"), Step()])[1] == (2, [2], [], [])
+
+
+def test_v1_swaps_come_after_one_way_moves() -> None:
+    assert told([*THREE, Finish("a"), Swap(0, 1), Step()])[1] == (2, [], [], [(2, 0, ONE_WAY), (0, 1, SWAP)])
+
+
+def test_v1_says_none_when_nothing_changed_and_updates_on_steps_without_tokens() -> None:
+    assert told([Arrive("a"), Step(2), Idle(), Step()])[1:] == [None, None, None]
+
+
+def test_v1_an_empty_batch_is_an_update_and_no_apply_follows() -> None:
+    host = V1Host(subject(V1Log, "v1"), 8)
+    assert len(list(host.run([Arrive("a"), Step(), Finish("a"), Step()]))) == 1
+    assert host.processor.updates[1].batch_size == 0
+
+
+def test_v1_a_resumed_request_brings_its_outputs_in_the_same_or_in_a_new_list() -> None:
+    for new_list in (False, True):
+        host = V1Host(subject(V1Log, "v1"), 8)
+        ops = [Arrive("a"), Arrive("b"), Step(3), Preempt("a"), Step(), Resume("a", new_list), Step()]
+        for _ in host.run(ops):
+            pass
+        first = next(item for item in host.processor.updates[0].added if item[0] == 0)[3]
+        resumed = host.processor.updates[-1].added[0][3]
+        assert len(resumed) == 4  # three of before, one of the step since
+        assert (resumed is first) is not new_list
+
+
+def test_v1_partial_prefills_have_rows_whose_token_is_thrown_away() -> None:
+    host = V1Host(subject(V1Log, "v1"), 8)
+    seen = list(host.run([Arrive("a", chunks=2), Step(4)]))
+    assert [item.rows[0].discarded for item in seen] == [True, True, False, False]
+    assert len(host.world.requests["a"].request.output_token_ids) == 2
+    # Their logits belong to other positions, as in an engine.
+    assert not torch.equal(seen[0].before, seen[2].before)
+
+
+def test_v1_an_argmax_invariant_processor_comes_after_temperature_and_not_for_greedy_batches() -> None:
+    host = V1Host(subject(Invariant, "v1"), 8)
+    seen = list(host.run([Arrive("a", greedy=True), Step(), Arrive("b"), Step()]))
+    assert len(host.processor.applies) == 1
+    assert [row.discarded for row in seen[1].rows] == [True, False]
+    params = host.world.requests["b"].request.params
+    raw = host.subject.rows([("b", seen[1].rows[1].position)])
+    assert torch.equal(seen[1].before[1:], raw / params.temperature)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_v1_updates_have_the_form_of_the_engines(seed: int) -> None:
+    host = V1Host(subject(V1Log, "v1"), 8)
+    size = 0
+    for _ in host.run(soak(seed, steps=40).ops):
+        pass
+    for update in host.processor.updates:
+        if update is None:
+            continue
+        removed, added = list(update.removed), [row for row, *_ in update.added]
+        assert removed == sorted(removed, reverse=True)
+        assert all(row >= update.batch_size for row in removed)
+        assert not set(removed) & set(added)
+        kinds = [kind for *_, kind in update.moved]
+        assert kinds == sorted(kinds, key=lambda kind: kind is SWAP)
+        for source, target, kind in update.moved:
+            if kind is SWAP:
+                assert max(source, target) < update.batch_size
+            else:
+                assert target < update.batch_size <= source
+        fresh = [row for row in added if row >= size]
+        assert fresh == list(range(size, size + len(fresh)))
+        size = update.batch_size
+
+
+# -- V2 ------------------------------------------------------------------------------------------------------
+
+
+def v2_run(ops: list[Op], cls: type[V2Log] = V2Log, manner: Manner | None = None) -> tuple[V2Host, list[Any]]:
+    host = V2Host(subject(cls, "v2"), 4, manner)
+    return host, list(host.run(ops))
+
+
+def test_v2_gives_out_the_slot_that_was_freed_last() -> None:
+    host, _ = v2_run([Arrive("a"), Arrive("b"), Arrive("c"), Step(), Finish("b"), Step(), Arrive("d"), Step()])
+    assert host.processor.slots == [3, 2, 1, 2]
+
+
+def test_v2_flushes_on_every_step_and_applies_only_if_someone_wants_it() -> None:
+    host, seen = v2_run([Arrive("a"), Step(2), Idle(), Step()])
+    assert host.processor.flushes == 4
+    assert len(host.processor.applies) == len(seen) == 3
+
+
+def test_v2_skips_apply_for_requests_that_decline_unless_the_sampler_needs_the_logits() -> None:
+    host, seen = v2_run([Arrive("a"), Arrive("b", None, character="b"), Step()], V2Idle)
+    temperatures = {live.request.params.temperature for live in host.world.requests.values()}
+    assert bool(host.processor.applies) is (temperatures != {1.0})
+    host, seen = v2_run([Arrive("a", greedy=True), Step()], V2Idle)
+    assert not host.processor.applies
+    assert torch.equal(seen[0].before, seen[0].after)
+
+
+def test_v2_partial_prefills_see_a_part_of_the_prompt() -> None:
+    host, seen = v2_run([Arrive("a", prompt_len=6, chunks=2), Step(4)])
+    assert [int(ctx.pos[0]) for ctx in host.processor.applies] == [3, 4, 5, 6]
+    assert [item.rows[0].discarded for item in seen] == [True, True, False, False]
+
+
+def test_v2_drafts_have_rows_of_their_own_and_unknown_ones_are_placeholders() -> None:
+    host, seen = v2_run([Arrive("a", prompt_len=5), Step(), Speculate(3, 1), Step()])
+    ctx = host.processor.applies[1]
+    assert ctx.expanded_local_pos.tolist() == [0, 1, 2, 3]
+    assert ctx.pos.tolist() == [5, 6, 7, 8]
+    assert ctx.input_ids.tolist()[2:] == [-1, -1]
+    assert [row.discarded for row in seen[1].rows] == [False, False, True, True]
+    request = host.world.requests["a"].request
+    assert ctx.input_ids.tolist()[:2] == request.output_token_ids[:2]
+    assert len(request.output_token_ids) == 1 + 2 + 1
+
+
+def test_v2_splits_a_step_into_calls_that_cover_every_row_once() -> None:
+    ops: list[Op] = [*(Arrive(name) for name in "abcd"), Step()]
+    host, seen = v2_run(ops, manner=Manner(split=3))
+    assert len(host.processor.applies) == 2
+    assert sorted(row.request for item in seen for row in item.rows) == ["a", "b", "c", "d"]
+
+
+def test_v2_pads_bounds_and_changes_the_mapping_type_on_demand() -> None:
+    host, _ = v2_run([Arrive("a"), Step()], manner=Manner(padding=3, mapping=torch.int32))
+    ctx = host.processor.applies[0]
+    assert ctx.seq_lens_upper_bound_np.tolist()[1:] == [0, 0, 0]
+    assert ctx.expanded_idx_mapping.dtype == torch.int32
+
+
+def test_v2_poisons_the_buffers_of_the_last_flush() -> None:
+    host = V2Host(subject(V2Log, "v2"), 4, Manner(poison=True))
+    for _ in host.run([Arrive("a"), Step()]):
+        pass
+    kept = host.processor.states.prompt_len.gpu
+    for _ in host.run([Arrive("b"), Step()]):
+        pass
+    assert (kept == -1).all()
+    assert (host.processor.states.prompt_len.gpu >= 0).all()
+
+
+def test_v2_rows_come_in_another_order_from_step_to_step() -> None:
+    _, seen = v2_run([*(Arrive(name) for name in "abcd"), Step(8)])
+    assert len({tuple(row.request for row in item.rows) for item in seen}) > 1
+
+
+# -- both ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("result", [None, torch.zeros(1, 8), torch.zeros(2, 512, dtype=torch.float16), 7])
+def test_a_result_the_engine_cannot_use_is_the_plugins_error(result: Any) -> None:
+    class Bad(V1Log):
+        def apply(self, logits: torch.Tensor) -> Any:
+            return result
+
+    host = V1Host(subject(Bad, "v1"), 4)
+    with pytest.raises(PluginError, match="apply: returned"):
+        list(host.run([Arrive("a"), Arrive("b"), Step()]))
+
+
+def test_an_exception_names_the_method_and_the_line() -> None:
+    class Bad(V1Log):
+        def update_state(self, batch_update: BatchUpdate | None) -> None:
+            raise KeyError(random.random())
+
+    host = V1Host(subject(Bad, "v1"), 4)
+    with pytest.raises(PluginError, match="update_state: raised KeyError") as caught:
+        list(host.run([Arrive("a"), Step()]))
+    assert __file__ in caught.value.place
+
+
+def test_plugins_run_in_inference_mode_but_are_made_outside_it() -> None:
+    modes: list[bool] = []
+
+    class Asks(V1Log):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            modes.append(torch.is_inference_mode_enabled())
+
+        def apply(self, logits: torch.Tensor) -> torch.Tensor:
+            modes.append(torch.is_inference_mode_enabled())
+            return logits
+
+    for _ in V1Host(subject(Asks, "v1"), 4).run([Arrive("a"), Step()]):
+        pass
+    assert modes == [False, True]

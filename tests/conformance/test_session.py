@@ -1,0 +1,149 @@
+"""Which checks run, in which order, and what becomes of those that cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lpkit_conformance.cases import Case, WatchedArgs
+from lpkit_conformance.check import REGISTRY, all_checks
+from lpkit_conformance.hosts import PluginError
+from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
+from lpkit_conformance.session import Plan, chosen, inactive, inactivity_hint, labels, run
+from zoo.correct import Bias, PortableTokenBias, V2Loop
+from zoo.packaging_defects import Duck
+from zoo.v1_defects import Promotes
+
+CASE = Case.parse(Bias.CASE)
+
+
+def results(cls: Any, **plan: Any) -> dict[str, CheckResult]:
+    return {result.label: result for result in run("x", cls, Plan(**{"cases": (CASE,), **plan}))}
+
+
+def test_requirements_exist_and_run_first() -> None:
+    order = [check.code for check in chosen(Plan())]
+    assert sorted(order) == [check.code for check in all_checks()]
+    for check in all_checks():
+        assert all(order.index(code) < order.index(check.code) for code in check.requires)
+        assert set(check.requires) <= REGISTRY.keys()
+
+
+def test_a_requirement_runs_wherever_what_needs_it_runs() -> None:
+    for check in all_checks():
+        for code in check.requires:
+            hosts = REGISTRY[code].hosts
+            assert not hosts or set(check.hosts) <= {"v1", "v2"}, (check.code, code)
+
+
+def test_only_hosts_of_implemented_interfaces_are_judged() -> None:
+    def hosts(cls: Any, **plan: Any) -> set[str]:
+        return {host for _, host in labels(cls, Plan(**plan))}
+
+    assert hosts(Bias) == {"", "v1"}
+    assert hosts(V2Loop) == {"", "v2"}
+    assert hosts(PortableTokenBias) == {"", "v1", "v2"}
+    assert hosts(PortableTokenBias, hosts=("v2",)) == {"", "v2"}
+
+
+def test_select_brings_requirements_and_nothing_else() -> None:
+    found = results(Bias, select=("LP205",))
+    assert "LP205[v1]" in found
+    assert {label[:5] for label in found} == {check.code for check in chosen(Plan(select=("LP205",)))}
+    assert "LP206[v1]" not in found
+
+
+def test_a_family_is_selected_by_the_beginning_of_its_codes() -> None:
+    assert {"LP401", "LP402"} <= {check.code for check in chosen(Plan(select=("LP4",)))}
+
+
+def test_ignored_checks_do_not_run_and_block_nothing() -> None:
+    found = results(Bias, select=("LP205",), ignore=("LP201",))
+    assert "LP201[v1]" not in found
+    assert found["LP205[v1]"].status == "passed"
+
+
+def test_one_root_cause_is_one_failure_and_the_rest_is_blocked_by_name() -> None:
+    found = results(Promotes, select=("LP2",))
+    assert [label for label, result in found.items() if result.status == "failed"] == ["LP301[v1]"]
+    assert found["LP219[v1]"].status == "blocked"
+    assert found["LP219[v1]"].message == "needs LP301"
+
+
+def test_what_is_no_processor_blocks_everything_that_needs_one() -> None:
+    found = results(Duck)
+    assert found["LP001"].status == "failed"
+    assert not any(result.status in BAD for label, result in found.items() if label != "LP001")
+
+
+def test_a_case_that_never_acts_is_skipped_and_never_a_pass() -> None:
+    WatchedArgs.seen.clear()
+    plan = Plan(cases=(Case.parse({"extra_args": {"unrelated": 1}}),), select=("LP2",))
+    found = list(run("x", Bias, plan))
+    needing = [result for result in found if REGISTRY[result.code].needs_action]
+    assert needing
+    assert {result.status for result in needing} == {"skipped"}
+    assert all("never active" in result.message for result in needing)
+    assert inactive(found)
+    hint = inactivity_hint(plan)
+    assert "'bias'" in hint
+    assert "'unrelated'" in hint
+
+
+def test_a_case_that_acts_is_not_called_inactive() -> None:
+    assert not inactive(run("x", Bias, Plan(cases=(CASE,), select=("LP2",))))
+
+
+def test_of_several_cases_the_worst_outcome_counts_and_a_skip_only_if_all_skip() -> None:
+    other = Case.parse({"extra_args": {"unrelated": 1}})
+    assert results(Bias, cases=(other, CASE), select=("LP202",))["LP202[v1]"].status == "passed"
+    assert results(Promotes, cases=(other, CASE), select=("LP301",))["LP301[v1]"].status == "failed"
+
+
+def test_what_ran_before_is_not_run_again_and_still_blocks() -> None:
+    found = results(Bias, select=("LP205",), done={"LP001": "passed", "LP101[v1]": "failed"})
+    assert not {"LP001", "LP101[v1]"} & found.keys()
+    assert found["LP205[v1]"].status == "blocked"
+
+
+def test_started_is_told_before_each_check_that_runs() -> None:
+    told: list[str] = []
+    found = list(run("x", Promotes, Plan(cases=(CASE,), select=("LP302",)), told.append))
+    assert told == [result.label for result in found if result.status != "blocked"]
+
+
+def test_an_unforeseen_exception_of_the_plugin_is_its_failure_and_one_of_ours_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check = REGISTRY["LP202"]
+
+    def broken(self: Any, subject: Any) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(check, "run", broken)
+    found = results(Bias, select=("LP202",))["LP202[v1]"]
+    assert found.status == "error"
+    assert "lpkit" in found.message
+
+    def of_plugin(self: Any, subject: Any) -> None:
+        raise PluginError("apply", "raised something")
+
+    monkeypatch.setattr(check, "run", of_plugin)
+    assert results(Bias, select=("LP202",))["LP202[v1]"].status == "failed"
+
+
+def test_a_run_makes_a_verdict_and_an_exit_code() -> None:
+    def verdict(cls: Any, **plan: Any) -> tuple[str, int]:
+        target = TargetResult("x", ("v1",), tuple(results(cls, **plan).values()))
+        return target.verdict, Report((target,)).exit_code
+
+    assert verdict(Bias, select=("LP202",)) == ("pass", 0)
+    assert verdict(Promotes, select=("LP202",)) == ("fail", 1)
+    assert verdict(Bias, select=("LP999",)) == ("error", 2)
+
+
+def test_every_check_documents_its_rule_its_reason_and_a_fix() -> None:
+    for check in all_checks(None):
+        sections = check.sections()
+        assert all(sections[part] for part in ("title", "why", "fix")), check.code
+        assert check.name == check.name.lower().replace("_", "-")

@@ -1,0 +1,91 @@
+"""Shrinking and printing programs."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from lpkit.loading import interfaces_of
+from lpkit_conformance.check import Failed, Skipped
+from lpkit_conformance.programs import Arrive, Finish, Op, Step, program, soak
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import collapse, shrink, verify
+from zoo.correct import Bias, OutOfPlace
+from zoo.registry import Case
+from zoo.v1_defects import StaleOnDecline, ThreeAtOnce
+
+
+def subject(cls: Any, case: dict[str, Any] | None = None) -> Subject:
+    return Subject("x", cls, "v1", Case.parse(case or cls.CASE), interfaces_of(cls))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shrinking_keeps_exactly_what_a_failure_needs(seed: int) -> None:
+    rng = random.Random(seed)
+    ops = [Step(n) for n in range(1, rng.randint(30, 300))]
+    needed = set(rng.sample(ops, rng.randint(1, 5)))
+    kept, outcome = shrink(list(ops), "first", lambda found: len(found) if needed <= set(found) else None)
+    assert set(kept) == needed
+    assert kept == sorted(kept, key=lambda op: op.count)
+    assert outcome == len(kept)
+
+
+def test_shrinking_stops_when_its_time_is_up() -> None:
+    def slow(ops: Sequence[Op]) -> bool:
+        time.sleep(0.02)
+        return True
+
+    begun = time.monotonic()
+    kept, _ = shrink([Step(n + 1) for n in range(400)], True, slow, seconds=0.1)
+    assert kept
+    assert time.monotonic() - begun < 2
+
+
+def test_what_cannot_shrink_stays() -> None:
+    ops: list[Op] = [Step(), Finish("a")]
+    assert shrink(list(ops), "outcome", lambda found: None) == (ops, "outcome")
+
+
+def test_equal_neighbours_are_counted_and_others_kept_apart() -> None:
+    ops: list[Op] = [Step(), Step(), Step(), Finish("a"), Step()]
+    assert collapse(ops) == ("step (3 times)", "a finishes", "step")
+    assert collapse([]) == ()
+
+
+def test_a_failure_of_many_operations_is_shown_with_few() -> None:
+    whole = soak(0)
+    with pytest.raises(Failed) as caught:
+        verify(subject(StaleOnDecline), [whole], "the fix")
+    finding = caught.value.finding
+    assert len(whole.ops) > 100
+    assert len(finding.operations) <= 6
+    assert finding.fix == "the fix"
+    assert {"request", "row", "step", "token id", "program"} <= finding.where.keys()
+    assert finding.place.rpartition(":")[0].endswith("v1_defects.py") or "correct.py" in finding.place
+    assert "occupant" in finding.cause
+
+
+def test_a_shrunk_program_still_fails() -> None:
+    with pytest.raises(Failed) as caught:
+        verify(subject(ThreeAtOnce), [soak(0), soak(1), soak(2)])
+    assert 3 <= len(caught.value.finding.operations) <= 20
+
+
+def test_the_first_failing_program_is_the_one_reported() -> None:
+    harmless = program("harmless", Arrive("a", 0), Step())
+    guilty = program("guilty", Arrive("a", 0), Step(), Finish("a"), Arrive("b", None), Step())
+    with pytest.raises(Failed) as caught:
+        verify(subject(StaleOnDecline), [harmless, guilty, soak(0)])
+    assert caught.value.finding.where["program"] == "guilty"
+
+
+def test_programs_without_action_prove_nothing() -> None:
+    with pytest.raises(Skipped, match="never active"):
+        verify(subject(Bias, {"extra_args": {"unrelated": 1}}), [program("p", Arrive("a", 0), Step())])
+
+
+def test_passing_programs_say_how_many_rows_were_judged() -> None:
+    assert verify(subject(OutOfPlace), [program("p", Arrive("a", 0), Arrive("b", None), Step(3))]) == "6 rows"
