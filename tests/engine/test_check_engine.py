@@ -1,4 +1,4 @@
-"""``lpkit check --engine vllm`` as its users run it: a correct plugin on both runners, and a planted defect."""
+"""``lpkit check --engine vllm`` as its users run it: a correct plugin on both runners, and planted defects."""
 
 from __future__ import annotations
 
@@ -64,12 +64,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(site: Path) -> dict[str, Future[Ran]]:
-    """Both at once: each keeps about one core busy."""
-    case = json.dumps({"extra_args": {"leaves_token": 7}})
+    """Two at a time: each keeps about one core busy."""
+    case, slots_case = (json.dumps({"extra_args": {key: 7}}) for key in ("leaves_token", "keeps_token"))
+    slots = f"{site / 'engine_check_probes.py'}:KeepsSlots"
     with ThreadPoolExecutor(2) as pool:
         return {
             "correct": pool.submit(check, cwd=ROOT / "reference_plugins" / "lpkit-target-token"),
             "planted": pool.submit(check, "leaves", "--case", case, "--host", "all", cwd=site, path=site),
+            "slots": pool.submit(check, slots, "--case", slots_case, cwd=site),
         }
 
 
@@ -123,6 +125,15 @@ def test_a_plugin_for_v1_only_does_not_start_on_v2_and_the_engine_says_why(plant
     _, report = planted
     assert statuses(report, "v2") == {"LP901": "failed", **dict.fromkeys(CODES[1:], "blocked")}
     assert "LeavesAtMoves is not a subclass of vllm" in result(report, "v2", "LP901")["message"]
+
+
+def test_a_slot_that_keeps_its_last_occupants_state_fails_on_v2(runs: dict[str, Future[Ran]]) -> None:
+    """A class with V2's interface only is judged there and nowhere else."""
+    code, report = runs["slots"].result()
+    assert (code, report["hosts"]) == (1, ["v2"])
+    failed = {item["code"] for item in report["checks"] if item["status"] == "failed"}
+    assert failed == {"LP902"}
+    assert "earlier occupant" in result(report, "v2", "LP902")["finding"]["cause"]
 
 
 def test_other_installed_plugins_are_left_out(planted: Ran) -> None:

@@ -168,6 +168,7 @@ class _HostRun:
 
     def open(self) -> dict[str, Any]:
         """Start the process and load the plugin there."""
+        self.job.progress.started(f"{self.runner.upper()}: importing vLLM", 0, len(STEPS))
         try:
             # Threads only get in each other's way with a model as small as this.
             self._worker = Worker(self.runner, env={"OMP_NUM_THREADS": "1"})
@@ -190,7 +191,7 @@ class _HostRun:
 
     def close(self) -> None:
         if self._worker is not None:
-            self._worker.close()
+            self._worker.kill()  # an orderly shut-down takes seconds, and there is nothing to save
             self._worker = None
 
     def _call(self, function: str, *args: Any, seconds: float | None = None) -> Any:
@@ -285,7 +286,8 @@ class _HostRun:
             info = self._call("start", wanted, True, seconds=self._start_limit)
         except EngineError as error:
             # Whose fault is it? An engine without the plugin tells.
-            self._reopen()
+            if not isinstance(error, RemoteError):
+                self._reopen()
             with self._our_step("LP901"):
                 self.runner_class = self._call("start", wanted, False, seconds=self._start_limit)["runner_class"]
             raise error

@@ -1,4 +1,4 @@
-"""A plugin with a planted defect, for ``lpkit check --engine vllm``. Imported in the engine's process only."""
+"""Plugins with a planted defect, for ``lpkit check --engine vllm``. Imported in the engine's process only."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
 
 
 class LeavesAtMoves(LogitsProcessor):
@@ -51,4 +53,27 @@ class LeavesAtMoves(LogitsProcessor):
         for row, token in self.tokens.items():
             if row < len(logits):
                 logits[row, token] += 20.0
+        return logits
+
+
+class KeepsSlots(V2LogitsProcessor):
+    """Favours a token. A request that does not ask for it leaves the slot as its last occupant left it."""
+
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        self.tokens = torch.full((req_states.max_num_reqs,), -1, dtype=torch.int64)
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        token = (sampling_params.extra_args or {}).get("keeps_token")
+        if token is None:
+            return False
+        self.tokens[req_idx] = token
+        return True
+
+    def apply_staged_writes(self) -> None:
+        pass
+
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        tokens = self.tokens[ctx.expanded_idx_mapping.long()]
+        rows = (tokens >= 0).nonzero().squeeze(1)
+        logits[rows, tokens[rows]] += 20.0
         return logits
