@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from lpkit import dynamo
 from lpkit.runtime import Request, Scheduler, V1AsyncEngine, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_forced_sequence import ForcedSequence
@@ -52,6 +53,22 @@ def test_a_request_that_is_preempted_in_mid_sequence_goes_on_where_it_was(engine
     assert scheduler.num_preemptions > 0
     for name, ids in sequences.items():
         assert scheduler.finished[name].output_token_ids == [*ids, *[3] * 18][:18]
+
+
+@pytest.mark.parametrize("engine", [V1Engine, V2Engine])
+def test_disaggregated_the_reply_is_the_prefill_workers_token_and_then_the_sequence(engine: Any) -> None:
+    spec = dynamo.LogitsProcessorSpec((dynamo.ForcedTokenSequenceSpec((40, 41, 42), 3),))
+
+    def reply(role: str, prompt: list[int], max_tokens: int) -> list[int]:
+        params = SamplingParams(temperature=0.0)
+        dynamo.activate(params, dynamo.entries_for(spec, role))
+        scheduler = Scheduler(engine([ForcedSequence], device="cpu"))
+        scheduler.submit(Request("r", params, prompt, max_tokens))
+        return scheduler.run()["r"]
+
+    leading = reply("prefill", [5] * 6, 1)
+    assert leading not in ([40], [3])
+    assert reply("decode", [*[5] * 6, *leading], 5) == reply("agg", [5] * 6, 5) == [40, 41, 42, 3, 3]
 
 
 def test_it_costs_no_second_tensor_and_nothing_per_row() -> None:

@@ -44,6 +44,18 @@ def test_the_end_token_is_forced_from_then_on() -> None:
     assert [kept(args, [9] * n) for n in range(5)] == [[5], [6], [0], [0], [0]]
 
 
+def test_a_dynamo_entry_says_the_same() -> None:
+    args = {"dynamo_logits": [{"kind": "forced_sequence", "token_ids": [5, 6], "eos_token_id": 0}]}
+    assert [kept(args, [9] * n) for n in range(5)] == [[5], [6], [0], [0], [0]]
+    args["dynamo_logits"][0]["token_ids"] = []
+    assert kept(args, []) == [0]
+
+
+def test_a_dynamo_entry_outside_the_vocabulary_declines_the_request() -> None:
+    args = {"dynamo_logits": [{"kind": "forced_sequence", "token_ids": [5], "eos_token_id": VOCAB}]}
+    assert kept(args, []) == list(range(VOCAB))
+
+
 def test_a_token_that_was_masked_before_is_not_forced() -> None:
     args = {"forced_sequence": [5, 6], "forced_sequence_end": 0}
     assert kept(args, [], masked=(5, 7)) == [token for token in range(VOCAB) if token not in (5, 7)]
@@ -61,14 +73,18 @@ def test_a_request_that_does_not_ask_is_left_alone() -> None:
 @pytest.mark.parametrize(
     "extra_args",
     [
-        {"forced_sequence": []},
+        {"forced_sequence": 5.0},
         {"forced_sequence": 5},
         {"forced_sequence": [-1]},
         {"forced_sequence": [5] * 1025},
         {"forced_sequence_end": 2},
         {"forced_sequence": [5], "forced_sequence_eos": 2},
+        {"forced_sequence": [5], "dynamo_logits": [{"kind": "forced_sequence", "token_ids": [5], "eos_token_id": 2}]},
+        {"dynamo_logits": [{"kind": "python", "token_ids": [5], "eos_token_id": 2}]},
+        {"dynamo_logits": [{"kind": "forced_sequence", "token_ids": [5]}]},
+        {"dynamo_logits": [{"kind": "forced_sequence", "token_ids": [5], "eos_token_id": 2}] * 2},
     ],
 )
 def test_bad_parameters_are_refused(extra_args: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="forced_sequence"):
+    with pytest.raises(ValueError, match=r"forced_sequence|dynamo_logits"):
         ForcedSequence.validate_params(SamplingParams(extra_args=extra_args))

@@ -1,16 +1,29 @@
 """Forced sequence: the n-th output token is the n-th of a list, then an end token if there is one.
 
-A function of the output's length alone, so a preempted request resumes in mid-sequence.
+A function of the output's length alone, so a preempted request resumes in mid-sequence. It also speaks NVIDIA Dynamo,
+whose `ForcedTokenSequenceSpec` reaches the engine as `dynamo_logits` (see `lpkit.dynamo`).
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import lpkit
 import torch
+from pydantic import BaseModel, ConfigDict, model_validator
 
 LIMIT = 1024  # tokens per request
+
+
+class DynamoEntry(BaseModel):
+    """A serialized `ForcedTokenSequenceSpec`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["forced_sequence"]
+    token_ids: tuple[lpkit.TokenId, ...] = lpkit.Field(max_length=LIMIT)
+    eos_token_id: lpkit.TokenId
 
 
 class ForcedSequence(lpkit.LogitsProcessor):
@@ -19,23 +32,36 @@ class ForcedSequence(lpkit.LogitsProcessor):
     stage = "logits"  # greedy requests too
     history = "length"
 
-    # The prefix is the whole key, so that both parameters read well.
+    # The prefix is a whole key, so that all of them read well.
     class Params(lpkit.Params, prefix="forced_sequence"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        ids: tuple[lpkit.TokenId, ...] = lpkit.Field(alias="forced_sequence", min_length=1, max_length=LIMIT)
+        ids: tuple[lpkit.TokenId, ...] = lpkit.Field((), alias="forced_sequence", max_length=LIMIT)
         end: lpkit.TokenId | None = lpkit.Field(None, alias="forced_sequence_end")
+        dynamo: tuple[DynamoEntry, ...] = lpkit.Field((), alias="dynamo_logits", max_length=1)
+
+        @model_validator(mode="after")
+        def one_sequence(self) -> ForcedSequence.Params:
+            if self.ids and self.dynamo:
+                raise ValueError("forced_sequence and dynamo_logits are both given")
+            if self.end is not None and not self.ids:
+                raise ValueError("forced_sequence_end is given without forced_sequence")
+            return self
 
     ids = lpkit.ragged(torch.int64, limit=LIMIT)
     length = lpkit.column(torch.int64)
-    end = lpkit.column(torch.int64, default=-1)
+    end = lpkit.column(torch.int64)  # -1: none
 
     def admit(self, request: lpkit.Request) -> bool:
-        self.ids[request.slot] = request.params.ids
-        self.length[request.slot] = len(request.params.ids)
-        if request.params.end is not None:
-            self.end[request.slot] = request.params.end
-        return True
+        ids, end = request.params.ids, request.params.end
+        for entry in request.params.dynamo:
+            ids, end = entry.token_ids, entry.eos_token_id
+            if max((*ids, end)) >= self.vocab_size:
+                raise ValueError(f"dynamo_logits: a token id is outside the vocabulary of {self.vocab_size}")
+        self.ids[request.slot] = ids
+        self.length[request.slot] = len(ids)
+        self.end[request.slot] = -1 if end is None else end
+        return bool(ids) or end is not None
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         ids = self.ids[rows]

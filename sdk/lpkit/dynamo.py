@@ -1,0 +1,142 @@
+"""NVIDIA Dynamo's logits processors on both of vLLM's runners: its specifications, and wrappers for its processors.
+
+A Dynamo worker resolves a :class:`LogitsProcessorSpec` once, when its engine and tokenizer are up, and activates it per
+request: :func:`entries_for` decides by the worker's role, :func:`activate` puts the entries into
+``SamplingParams.extra_args["dynamo_logits"]``, and an installed plugin (``lpkit-forced-sequence``) acts on them. Dynamo
+need not be installed; its own specification objects are accepted as well.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+
+from lpkit.adapter import AdapterLogitsProcessor
+from lpkit.sampling_params import SamplingParams
+from lpkit.v1 import RequestLogitsProcessor
+
+KEY = "dynamo_logits"
+"""Where a request carries its entries."""
+
+GENERATING_ROLES = frozenset({"agg", "aggregated", "decode"})
+"""Workers whose tokens the client sees. A prefill worker's one token is made without processors."""
+
+
+class BaseLogitsProcessor(Protocol):
+    """Dynamo's interface: edits the logits ``[vocab]`` of one request in place, once per output token, in order."""
+
+    def __call__(self, input_ids: Sequence[int], logits: torch.Tensor) -> Any: ...
+
+
+@dataclass(frozen=True)
+class ForcedTokenSequenceSpec:
+    """Force ``token_ids``, then the end-of-sequence token for good."""
+
+    token_ids: tuple[int, ...]
+    eos_token_id: int
+
+
+@dataclass(frozen=True)
+class PythonProcessorSpec:
+    """A live callable; it cannot leave its process, so no vLLM engine can be given one."""
+
+    processor: Callable[..., Any]
+
+
+Entry = ForcedTokenSequenceSpec | PythonProcessorSpec
+
+
+@dataclass(frozen=True)
+class LogitsProcessorSpec:
+    """What every request of a worker is to be processed with; ``generation_only`` spares prefill workers."""
+
+    entries: tuple[Entry, ...]
+    generation_only: bool = True
+
+
+def forced_text(text: str, tokenizer: Any) -> LogitsProcessorSpec:
+    """The specification that makes every reply ``text``; ``tokenizer`` is one of transformers, used here only."""
+    ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+    return LogitsProcessorSpec((ForcedTokenSequenceSpec(ids, tokenizer.eos_token_id),))
+
+
+def entries_for(spec: LogitsProcessorSpec | None, role: Any) -> list[Entry]:
+    """The entries for one request on a worker of ``role``, a name or Dynamo's ``DisaggregationMode``."""
+    name = str(getattr(role, "value", role)).lower()
+    if spec is None or (spec.generation_only and name not in GENERATING_ROLES):
+        return []
+    return list(spec.entries)
+
+
+def activate(sampling_params: SamplingParams, entries: Sequence[Entry]) -> None:
+    """Put ``entries`` into the request. Without any, remove what a client may have put there himself.
+
+    Raises:
+        TypeError: for an entry that cannot travel to the engine's process.
+    """
+    others = {key: value for key, value in (sampling_params.extra_args or {}).items() if key != KEY}
+    if entries:
+        others[KEY] = [_as_json(entry) for entry in entries]
+    sampling_params.extra_args = others or None
+
+
+def _as_json(entry: Any) -> dict[str, Any]:
+    token_ids, eos_token_id = getattr(entry, "token_ids", None), getattr(entry, "eos_token_id", None)
+    if token_ids is None or eos_token_id is None:
+        raise TypeError(
+            f"{type(entry).__name__} holds a live Python object, which cannot travel to vLLM's engine process; "
+            "subclass lpkit.dynamo.DynamoLogitsProcessor instead, which builds it there"
+        )
+    return {"kind": "forced_sequence", "token_ids": list(token_ids), "eos_token_id": eos_token_id}
+
+
+class DynamoLogitsProcessor(AdapterLogitsProcessor):
+    """Base for plugins made of Dynamo processors: override :meth:`new_processors`.
+
+    Dynamo's processors may count their calls; vLLM calls more often than it keeps tokens (unfinished prefills, rejected
+    drafts), and not from the start for a resumed request. So each request's processors are called once per position, in
+    order: when the engine jumps, they are made anew and called for the positions before, on logits that nobody sees.
+    What was masked stays masked, and a row is never left without a token.
+    """
+
+    history: ClassVar[str] = "tokens"
+
+    @abstractmethod
+    def new_processors(self, params: Any) -> Sequence[BaseLogitsProcessor]:
+        """Fresh processors for a request with these ``Params`` (None if the class declares none); empty: none."""
+
+    def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
+        wanted = self.params(params)
+        if wanted is None and self.Params is not None:
+            return None
+        if not self.new_processors(wanted):
+            return None
+        return _InOrder(lambda: self.new_processors(wanted))
+
+
+class _InOrder:
+    """One request's processors, called once per output position whatever the engine does."""
+
+    def __init__(self, make: Callable[[], Sequence[BaseLogitsProcessor]]) -> None:
+        self._make = make
+        self._processors = make()
+        self._calls = 0
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        if self._calls > len(output_ids):
+            self._processors, self._calls = self._make(), 0
+        while self._calls < len(output_ids):
+            self._call(output_ids[: self._calls], torch.zeros_like(logits))
+        before = logits.clone()
+        self._call(output_ids, logits)
+        logits.masked_fill_(before == -torch.inf, -torch.inf)
+        return torch.where((logits > -torch.inf).any(), logits, before)
+
+    def _call(self, output_ids: list[int], logits: torch.Tensor) -> None:
+        for processor in self._processors:
+            processor(output_ids, logits)
+        self._calls += 1
