@@ -1,0 +1,262 @@
+"""The reference set in a real engine on both runners, against its rules in plain Python; "Hello world!" from Dynamo.
+
+One engine holds all plugins at once. The prompts come in pieces (32 tokens per step) and the cache is too small for
+all requests (preemption). What each request should have chosen is worked out from the model's own logits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lpkit import dynamo
+from lpkit.sampling_params import SamplingParams
+from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
+from lpkit_conformance.recording.process import EngineProcess
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBES = Path(__file__).parent / "probes"
+VOCAB = 512
+TARGETS = (
+    "dynamo_probes:HelloWorld",
+    "lpkit_allowed_tokens.processor:AllowedTokens",
+    "lpkit_cite_from_prompt.processor:CiteFromPrompt",
+    "lpkit_dry.processor:Dry",
+    "lpkit_forced_sequence.processor:ForcedSequence",
+    "lpkit_greenlist_watermark.processor:GreenlistWatermark",
+    "lpkit_logit_bias.processor:LogitBias",
+    "lpkit_penalties.processor:Penalties",
+    "lpkit_thinking_budget.processor:ThinkingBudget",
+    "lpkit_top_n_sigma.processor:TopNSigma",
+    "lpkit_xtc.processor:Xtc",
+)
+
+
+class HelloTokenizer:
+    """A small byte-level tokenizer with the two names that transformers gives its own."""
+
+    eos_token_id = 511
+
+    def __init__(self) -> None:
+        vocabulary = {letter: i for i, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+        merges = [("l", "l"), ("o", "r"), ("H", "e")]
+        vocabulary |= {a + b: len(vocabulary) + i for i, (a, b) in enumerate(merges)}
+        self._tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+        self._tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        self._tokenizer.decoder = decoders.ByteLevel()
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode([token for token in ids if token != self.eos_token_id]))
+
+
+TOKENIZER = HelloTokenizer()
+HELLO = dynamo.forced_text("Hello world!", TOKENIZER)  # once, when the tokenizer is up
+(HELLO_ENTRY,) = HELLO.entries
+
+
+def activated(role: str) -> dict[str, Any]:
+    """What Dynamo's worker of this role puts into each request."""
+    params = SamplingParams()
+    dynamo.activate(params, dynamo.entries_for(HELLO, role))
+    return dict(params.extra_args or {})
+
+
+def _ask(name: str, prompt: int, tokens: int, at: int = 0, temperature: float = 0.0, **extra_args: Any) -> Ask:
+    seed = random.Random(name)
+    params = {"max_tokens": tokens, "temperature": temperature, "extra_args": extra_args or None}
+    return Ask(name, tuple(seed.randrange(VOCAB) for _ in range(prompt)), params, at=at, logits=True)
+
+
+FEW = {"allowed_tokens": list(range(40, 48))}  # loops soon, if nothing forbids it
+ASKS = (
+    _ask("off", 40, 20),
+    _ask("off, sampled", 12, 20, at=4, temperature=1.0),
+    _ask("allowed", 20, 24, at=1, allowed_tokens=[5, 0, 511, 77]),
+    _ask("bias", 33, 20, at=1, logit_bias_ids=[*range(200)], logit_bias_values=[-3.0] * 200),
+    _ask("penalties", 10, 30, at=2, penalties_repetition=1.5, penalties_presence=0.5, penalties_frequency=0.5, **FEW),
+    _ask("dry", 12, 40, at=3, dry_multiplier=1.0, dry_allowed_length=1, dry_breakers=[44], **FEW),
+    _ask("forced", 50, 30, at=3, forced_sequence=[400 - i for i in range(25)], forced_sequence_end=7),
+    _ask("thinking", 9, 30, at=5, think_budget=7, think_start=[300, 301], think_end=[302, 303, 304]),
+    _ask("green", 20, 30, at=6, greenlist_key=99, greenlist_bias=100.0, greenlist_context=2),
+    _ask("cite", 30, 20, at=7, cite_boost=1.0, cite_next_boost=2.0, cite_also=[3]),
+    _ask("n sigma", 6, 30, at=8, temperature=1.5, top_n_sigma=2.0),
+    _ask("xtc", 14, 30, at=9, temperature=0.7, xtc_probability=1.0, xtc_threshold=0.002),
+    _ask("hello", 20, 20, at=10, **activated("agg")),
+    _ask("hello, sampled", 45, 20, at=11, temperature=1.0, **activated("agg")),
+    _ask("hello, wrapped", 45, 20, at=11, hello_token_ids=list(HELLO_ENTRY.token_ids), hello_end=511),
+    _ask("hello, prefill worker", 20, 1, at=12, **activated("prefill")),
+)
+# The marker that begins the reasoning is the end of the prompt.
+ASKS = tuple(
+    Ask(ask.request_id, (*ask.prompt_token_ids, 300, 301), ask.params, at=ask.at, logits=True)
+    if ask.request_id == "thinking"
+    else ask
+    for ask in ASKS
+)
+
+
+# The rules, in plain Python
+
+
+def only(row: np.ndarray, tokens: list[int]) -> np.ndarray:
+    left = np.full_like(row, -np.inf)
+    left[tokens] = row[tokens]
+    return left
+
+
+def repetitions(text: list[int], breakers: list[int]) -> dict[int, int]:
+    """For each token that would continue a repetition, how long the longest is."""
+    found: dict[int, int] = {}
+    for length in range(1, len(text)):
+        if text[-length] in breakers:
+            break
+        for start in range(len(text) - length):
+            if text[start : start + length] == text[-length:]:
+                found[text[start + length]] = length
+    return {token: length for token, length in found.items() if token not in breakers}
+
+
+def ruled(row: np.ndarray, args: dict[str, Any], prompt: list[int], output: list[int]) -> np.ndarray:
+    text = [*prompt, *output]
+    if "allowed_tokens" in args:
+        row = only(row, args["allowed_tokens"])
+    for token, value in zip(args.get("logit_bias_ids", ()), args.get("logit_bias_values", ()), strict=True):
+        row[token] += value
+    if "penalties_repetition" in args:
+        for token in set(text):
+            row[token] *= 1 / args["penalties_repetition"] if row[token] > 0 else args["penalties_repetition"]
+        for token in set(output):
+            row[token] -= args["penalties_presence"] + args["penalties_frequency"] * output.count(token)
+    if "dry_multiplier" in args:
+        for token, length in repetitions(text, args["dry_breakers"]).items():
+            row[token] -= args["dry_multiplier"] * 1.75 ** (length - args["dry_allowed_length"])
+    if "forced_sequence" in args:
+        due = [*args["forced_sequence"], *[args["forced_sequence_end"]] * 96]
+        row = only(row, [due[len(output)]])
+    if "think_budget" in args:
+        n = len(output) - args["think_budget"]
+        row = only(row, [args["think_end"][n]]) if 0 <= n < 3 else row
+    if "cite_boost" in args:
+        for token in {*prompt, *args["cite_also"]}:
+            row[token] += args["cite_boost"]
+        for token in {after for before, after in itertools.pairwise(prompt) if before == text[-1]}:
+            row[token] += args["cite_next_boost"]
+    return row
+
+
+def expected(ask: Ask, answer: Answer) -> list[int]:
+    """The greedy token at each position."""
+    args = ask.params["extra_args"] or {}
+    return [
+        int(ruled(raw.astype(np.float64), args, list(ask.prompt_token_ids), answer.token_ids[:position]).argmax())
+        for position, raw in enumerate(answer.rows)
+    ]
+
+
+# The engines
+
+
+@dataclass
+class Run:
+    info: dict[str, str]
+    answers: dict[str, Answer]
+    seen: dict[str, int]
+    decoded: Answer
+
+
+@pytest.fixture(scope="module", params=["v1", "v2"])
+def run(request: pytest.FixtureRequest) -> Run:
+    settings = EngineSettings(
+        request.param,
+        max_num_seqs=6,
+        max_model_len=96,
+        max_num_batched_tokens=32,
+        num_gpu_blocks_override=9,
+        block_size=32,
+    )
+    sources = [PROBES, *(ROOT / "reference_plugins").glob("*/src")]
+    with EngineProcess(settings, TARGETS, sys_path=sources) as engine:
+        engine.inspect("plugin_probes:watch")
+        answers = engine.generate(ASKS)
+        seen = engine.inspect("plugin_probes:seen")
+        # The decode worker goes on behind the token that the prefill worker made.
+        prefilled = next(ask for ask in ASKS if ask.request_id == "hello, prefill worker")
+        prompt = (*prefilled.prompt_token_ids, *answers[prefilled.request_id].token_ids)
+        params = {"max_tokens": 20, "temperature": 0.0, "extra_args": activated("decode")}
+        decoded = engine.generate([Ask("decode", prompt, params)])["decode"]
+    assert engine.info["runner"] == request.param
+    return Run(engine.info, answers, seen, decoded)
+
+
+def test_the_workload_has_preemption_and_prompts_in_pieces(run: Run) -> None:
+    assert run.seen["preemptions"] >= 2
+    assert run.seen["partial prefills"] >= 4
+
+
+GREEDY = ("off", "allowed", "bias", "penalties", "dry", "forced", "thinking", "cite")
+
+
+@pytest.mark.parametrize("ask", [ask for ask in ASKS if ask.request_id in GREEDY], ids=lambda ask: ask.request_id)
+def test_each_position_is_what_the_rule_leaves_at_the_top(ask: Ask, run: Run) -> None:
+    answer = run.answers[ask.request_id]
+    assert answer.error is None
+    assert len(answer.token_ids) == ask.params["max_tokens"]
+    assert expected(ask, answer) == answer.token_ids
+    raw = [int(row.argmax()) for row in answer.rows]
+    assert (raw == answer.token_ids) == (ask.request_id == "off"), "the rule never mattered"
+
+
+def within_sigmas(row: np.ndarray) -> np.ndarray:
+    return row >= row.max() - 2.0 * row.std() - 1e-4
+
+
+def not_a_top_choice(row: np.ndarray) -> np.ndarray:
+    shares = np.exp((row - row.max()) / 0.7)
+    shares /= shares.sum()
+    likely = shares >= 0.002
+    return shares <= shares[likely].min() + 1e-7 if likely.any() else shares >= 0
+
+
+@pytest.mark.parametrize(("name", "left"), [("n sigma", within_sigmas), ("xtc", not_a_top_choice)])
+def test_sampled_tokens_are_among_those_that_the_rule_leaves(
+    name: str, left: Callable[[np.ndarray], np.ndarray], run: Run
+) -> None:
+    answer = run.answers[name]
+    assert len(answer.token_ids) == 30
+    stay = [left(row.astype(np.float64)) for row in answer.rows]
+    assert all(mask[token] for mask, token in zip(stay, answer.token_ids, strict=True))
+    assert all(1 < mask.sum() < VOCAB for mask in stay)
+
+
+def test_a_marked_text_is_recognized(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "reference_plugins" / "lpkit-greenlist-watermark" / "src")
+    from lpkit_greenlist_watermark import GreenlistWatermark
+
+    found = GreenlistWatermark.detect(run.answers["green"].token_ids, key=99, context=2)
+    assert found.green == found.scored >= 10
+    assert abs(GreenlistWatermark.detect(run.answers["green"].token_ids, key=98, context=2).z) < 4
+
+
+@pytest.mark.parametrize("name", ["hello", "hello, sampled", "hello, wrapped"])
+def test_dynamos_hello_world(name: str, run: Run) -> None:
+    ids = run.answers[name].token_ids
+    assert TOKENIZER.decode(ids) == "Hello world!"
+    assert ids == [*HELLO_ENTRY.token_ids, *[511] * 20][: len(ids)]
+
+
+def test_disaggregated_the_prefill_workers_token_leads(run: Run) -> None:
+    (leading,) = run.answers["hello, prefill worker"].token_ids
+    assert leading != HELLO_ENTRY.token_ids[0]
+    assert TOKENIZER.decode(run.decoded.token_ids) == "Hello world!"
