@@ -12,7 +12,7 @@ from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
 from lpkit_conformance.session import Plan, chosen, inactive, inactivity_hint, labels, run
 from zoo.correct import Bias, PortableTokenBias, V2Loop
 from zoo.packaging_defects import Duck
-from zoo.v1_defects import Promotes
+from zoo.v1_contract_defects import Promotes
 
 CASE = Case.parse(Bias.CASE)
 

@@ -379,9 +379,9 @@ class LP213(LadderCheck):
 
 @register
 class LP214(LadderCheck):
-    """Long outputs work.
+    """Long outputs and long prompts work.
 
-    Forty tokens and more, with departures on the way.
+    Forty tokens and more, with departures on the way; prompts of a hundred.
 
     Why: a window, a cache or a counter of fixed size fails only late.
 
@@ -393,6 +393,9 @@ class LP214(LadderCheck):
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("forty tokens", crowd(3), Step(12), Finish("r0"), Step(14), Arrive("x", 3), Step(16))
+        yield program(
+            "long prompts", [Arrive("a", 0, 100), Arrive("b", 1, 70), Arrive("c", None, 90), Arrive("d", 2, 3)], Step(3)
+        )
 
 
 @register

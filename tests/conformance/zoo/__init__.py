@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from zoo import adapter_defects, correct, packaging_defects, portable_defects, v1_defects, v2_defects
+from zoo import (
+    adapter_defects,
+    correct,
+    packaging_defects,
+    portable_defects,
+    v1_contract_defects,
+    v1_defects,
+    v2_defects,
+)
 from zoo.registry import CORRECT, DEFECTS, MISSED, Defect, Specimen, outcome, run_all
 
 __all__ = [
@@ -17,6 +25,7 @@ __all__ = [
     "packaging_defects",
     "portable_defects",
     "run_all",
+    "v1_contract_defects",
     "v1_defects",
     "v2_defects",
 ]

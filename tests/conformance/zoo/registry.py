@@ -57,7 +57,7 @@ MISSED: list[Defect] = []
 
 def _style(target: Any) -> str:
     module = getattr(target, "__module__", "") or ""
-    return module.rpartition(".")[2].removesuffix("_defects")
+    return module.rpartition(".")[2].partition("_")[0]
 
 
 def defect(
@@ -100,9 +100,11 @@ def sound(what: str, style: str, *, case: dict[str, Any] | None = None) -> Calla
     return note
 
 
-def run_all(specimen: Specimen, *, select: tuple[str, ...] = (), seed: int = 0) -> list[CheckResult]:
+def run_all(
+    specimen: Specimen, *, select: tuple[str, ...] = (), ignore: tuple[str, ...] = (), seed: int = 0
+) -> list[CheckResult]:
     """The results of the selected checks (all by default) and of what they require."""
-    plan = Plan(cases=(specimen.case,), select=select, seed=seed)
+    plan = Plan(cases=(specimen.case,), select=select, ignore=ignore, seed=seed)
     with specimen.surroundings():
         return list(run(specimen.id, specimen.target, plan))
 

@@ -203,7 +203,7 @@ class ThirdOccupant(Boost):
         return wanted
 
 
-@defect("LP220", "a prompt of more than 64 tokens is looked up in the slot that came last")
+@defect("LP214", "a prompt of more than 64 tokens is looked up in the slot that came last")
 class LongPromptSlot(ByLength):
     newest = 0
 

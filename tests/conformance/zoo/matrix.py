@@ -1,0 +1,120 @@
+"""Writes docs/detection-matrix.md: which check says what about which defect.
+
+``python -m zoo.matrix`` in tests/conformance.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from lpkit_conformance.check import all_checks
+
+import zoo
+from zoo.registry import Defect
+
+PAGE = Path(__file__).parents[3] / "docs" / "detection-matrix.md"
+STYLES = {
+    "v1": "Raw V1",
+    "v2": "Raw V2",
+    "portable": "Portable (`lpkit.LogitsProcessor`)",
+    "adapter": "Request-level (`lpkit.AdapterLogitsProcessor`)",
+    "packaging": "Packaging",
+}
+
+Outcome = dict[str, set[str]]
+"""Code -> statuses over the hosts."""
+
+
+def outcomes() -> dict[str, Outcome]:
+    """What every check says about every defect, by the defect's id."""
+    ids = [item.id for item in (*zoo.DEFECTS, *zoo.MISSED)]
+    # Processes of their own: a defect may spoil what is shared.
+    with ProcessPoolExecutor(os.cpu_count(), get_context("forkserver")) as pool:
+        return dict(zip(ids, pool.map(_outcome, ids), strict=True))
+
+
+def _outcome(identity: str) -> Outcome:
+    torch.set_num_threads(1)
+    logging.disable(logging.CRITICAL)
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    defect = next(item for item in (*zoo.DEFECTS, *zoo.MISSED) if item.id == identity)
+    for result in zoo.run_all(defect):
+        found[result.code].add(result.status)
+    return dict(found)
+
+
+def page(found: dict[str, Outcome]) -> str:
+    """The page as Markdown."""
+    checks = all_checks()
+    lines = [
+        "<!-- Written by `python -m zoo.matrix` in tests/conformance; edit the zoo instead. -->",
+        "# What the checks detect",
+        "",
+        f"The suite's own tests hold {len(zoo.DEFECTS)} small processors with one planted defect each, and "
+        f"{len(zoo.CORRECT)} correct ones that look odd. Each defect must be caught by the check named first; no check "
+        "may fail a correct one. The defects are ours, and therefore biased: the mutation tests are the other half.",
+        "",
+        "| style | defects | caught by the named check | correct processors |",
+        "| --- | --- | --- | --- |",
+    ]
+    for style, label in STYLES.items():
+        own = [item for item in zoo.DEFECTS if item.style == style]
+        caught = sum(bool(found[item.id].get(item.code, set()) & {"failed", "advice"}) for item in own)
+        right = sum(item.style.split("+")[0] == style for item in zoo.CORRECT)
+        lines.append(f"| {label} | {len(own)} | {caught} | {right} |")
+    lines += ["", "## Defect by defect", "", "Advice is in italics. Blocked checks are not listed.", ""]
+    for style, label in STYLES.items():
+        lines += [f"### {label}", "", "| defect | caught by | also by |", "| --- | --- | --- |"]
+        lines += [_row(item, found[item.id]) for item in zoo.DEFECTS if item.style == style]
+        lines.append("")
+    if zoo.MISSED:
+        lines += ["## Not detected", "", "| defect | why |", "| --- | --- |"]
+        lines += [f"| `{item.name}`: {item.what} | {item.missed} |" for item in zoo.MISSED]
+        lines.append("")
+    lines += [
+        "## Check by check",
+        "",
+        "| check | planted for it | of those caught | defects it reports in all | it alone |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for check in checks:
+        planted = [item for item in zoo.DEFECTS if item.code == check.code]
+        reports = [item for item in zoo.DEFECTS if check.code in _reporting(found[item.id])]
+        alone = [item for item in reports if _reporting(found[item.id], core=True) == [check.code]]
+        caught = sum(item in reports for item in planted)
+        lines.append(
+            f"| [{check.code}](checks/{check.code}.md) {check.name} | {len(planted)} | {caught} | {len(reports)} | "
+            f"{len(alone)} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _reporting(outcome: Outcome, core: bool = False) -> list[str]:
+    """Codes of the checks that say something against the plugin; ``core``: without advice."""
+    bad = {"failed"} if core else {"failed", "advice"}
+    return sorted(code for code, statuses in outcome.items() if statuses & bad)
+
+
+def _row(defect: Defect, outcome: Outcome) -> str:
+    others = (code for code in _reporting(outcome) if code != defect.code)
+    return f"| `{defect.name}`: {defect.what} | {_link(defect.code, outcome)} | {_links(others, outcome)} |"
+
+
+def _links(codes: Iterable[str], outcome: Outcome) -> str:
+    return " ".join(_link(code, outcome) for code in codes)
+
+
+def _link(code: str, outcome: Outcome) -> str:
+    link = f"[{code}](checks/{code}.md)"
+    return link if "failed" in outcome.get(code, ()) else f"*{link}*"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(outcomes()), encoding="utf-8")
