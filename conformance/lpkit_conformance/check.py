@@ -40,6 +40,7 @@ class Check(ABC):
         tier: ``advice`` never fails a plugin.
         engine: on what it runs: the reference runtime, or a real vLLM (``lpkit check --engine vllm``).
         needs_action: whether a run in which the plugin never changed a logit proves nothing.
+        once: whether the first case says it all.
     """
 
     code: ClassVar[str]
@@ -49,6 +50,7 @@ class Check(ABC):
     tier: ClassVar[Tier] = "core"
     engine: ClassVar[Engine] = "reference"
     needs_action: ClassVar[bool] = False
+    once: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, subject: Subject) -> str | None:

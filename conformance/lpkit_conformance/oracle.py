@@ -6,7 +6,7 @@ a step into a new instance by additions only. No reference implementation of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from lpkit.runtime import Request, V2Row, make_context
@@ -55,7 +55,7 @@ class Replay:
         self._current = {}
         for live in lives.values():
             twin = lives.get(live.arrived.twin_of or "")
-            key = (live.arrived, twin.arrived if twin else None)
+            key = (known_as(live.arrived), known_as(twin.arrived) if twin else None)
             self._current[live.id] = key
             count = len(live.request.output_token_ids)
             if count > len(self._rows.get(key, ())):
@@ -82,10 +82,10 @@ class Replay:
         found = {}
         for n in range(count):
             v1.update(processor, BatchUpdate(1, [], [added], []) if n == 0 else None)
-            raw = subject.rows([(live.id, request.total_len)])
+            raw = subject.rows([(live.character, request.total_len)])
             before = v1.stage_input(raw, [request.params], invariant)
             found[request.total_len] = self._note(key, before, v1.apply(processor, before, invariant, [request.params]))
-            request.output_token_ids.append(subject.emit(live.id, live.variant, n))
+            request.output_token_ids.append(subject.emit(live.character, live.variant, n))
         return found
 
     def _v2(self, live: Live, key: tuple[Arrive, Arrive | None], count: int) -> dict[int, torch.Tensor]:
@@ -100,13 +100,13 @@ class Replay:
         found = {}
         for n in range(count):
             v2.flush(processor)
-            before = subject.rows([(live.id, request.total_len)])
+            before = subject.rows([(live.character, request.total_len)])
             after = before
             if wanted:
                 rows = [V2Row(slot, request.total_len - 1, request.last_token_id)]
                 after = v2.apply(processor, before, make_context(rows, subject.device))
             found[request.total_len] = self._note(key, before, after)
-            token = subject.emit(live.id, live.variant, n)
+            token = subject.emit(live.character, live.variant, n)
             request.output_token_ids.append(token)
             slots.commit(slot, [token])
         return found
@@ -115,6 +115,12 @@ class Replay:
         if key not in self._changed and not torch.equal(before, after):
             self._changed.add(key)
         return after[0]
+
+
+def known_as(arrived: Arrive) -> Arrive:
+    """``arrived`` without what makes no difference to a request alone: its name, and how it was prefilled."""
+    length = max(arrived.prompt_len, arrived.chunks + 1)
+    return replace(arrived, request=arrived.character or arrived.request, prompt_len=length, chunks=0)
 
 
 def private(live: Live) -> Request:

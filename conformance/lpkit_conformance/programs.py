@@ -20,7 +20,8 @@ class Arrive(Op):
     """A new request. ``variant`` None: it does not use the plugin; else which relative of the case.
 
     ``chunks`` is the number of partial prefills before its first token. ``twin_of`` shares that request's
-    SamplingParams object and prompt. ``greedy`` forces temperature 0.
+    SamplingParams object and prompt. ``greedy`` forces temperature 0. Requests of one ``character`` get the same
+    prompt, tokens and logits, so that what they should get alone is worked out once; by default each is its own.
     """
 
     request: str
@@ -29,6 +30,7 @@ class Arrive(Op):
     chunks: int = 0
     twin_of: str | None = None
     greedy: bool = False
+    character: str = ""
 
     def __str__(self) -> str:
         use = "without the plugin" if self.variant is None else f"with variant {self.variant}"
@@ -152,7 +154,9 @@ def soak(seed: int, steps: int = 60, max_num_seqs: int = 8, drafts: bool = False
                 number += 1
                 variant = rng.choice([None, 0, 1, 2, 3])
                 chunks = rng.choice([0, 0, 0, 1, 2])
-                ops.append(Arrive(request, variant, rng.randint(1, 9), chunks, greedy=rng.random() < 0.15))
+                greedy = rng.random() < 0.15
+                character = f"s{number % 5}"
+                ops.append(Arrive(request, variant, rng.choice((1, 4, 7)), chunks, None, greedy, character))
             running.append(request)
         while len(running) > 1 and rng.random() < swapping:
             ops.append(Swap(*rng.sample(range(len(running)), 2)))

@@ -26,7 +26,12 @@ class LadderCheck(Check):
         return verify(subject, self.programs(subject), self.sections()["fix"], default_host)
 
 
+CHARACTERS = 12
+"""Different requests in a crowd before they repeat; a multiple of the periods below."""
+
+
 def crowd(count: int, prefix: str = "r", start: int = 0, prompt_len: int = 5) -> Iterator[Arrive]:
     """``count`` arrivals with different arguments; every third does not use the plugin."""
     for i in range(start, start + count):
-        yield Arrive(f"{prefix}{i}", None if i % 3 == 2 else i % 4, prompt_len + i % 3)
+        variant = None if i % 3 == 2 else i % 4
+        yield Arrive(f"{prefix}{i}", variant, prompt_len + i % 3, character=f"c{i % CHARACTERS}")

@@ -28,7 +28,7 @@ class MixedDevices(RuntimeError):
     """Operands of one operation are on different devices."""
 
 
-class RefuseMixedDevices(Watch):
+class RefuseMixedDevices(Watch):  # type: ignore[no-untyped-call]
     """Raises where a GPU would; the meta device itself is lenient."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

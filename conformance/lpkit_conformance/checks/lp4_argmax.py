@@ -147,7 +147,7 @@ class LP403(Check):
                 if one is None or other is None:
                     continue
                 compared += 1
-                before = subject.rows([(live.id, position)]) / scale
+                before = subject.rows([(live.character, position)]) / scale
                 found = first_difference(before, one[None], other[None] / scale, exact_rows=False)
                 if found is not None:
                     raise self._failed(subject, live.id, position, scale, found)

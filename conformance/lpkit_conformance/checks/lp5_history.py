@@ -87,8 +87,8 @@ class LP502(Check):
     def _judge(self, subject: Subject, lives: dict[str, Live], expected: dict[str, list[int]]) -> None:
         for live in lives.values():
             outputs = live.request.output_token_ids
-            right = [subject.emit(live.id, live.variant, n) for n in range(len(outputs))]
-            prompt = subject.prompt(live.id, live.arrived.prompt_len, live.variant)
+            right = [subject.emit(live.character, live.variant, n) for n in range(len(outputs))]
+            prompt = subject.prompt(live.character, live.arrived.prompt_len, live.variant)
             for label, got, want in (("output", outputs, right), ("prompt", live.request.prompt_token_ids, prompt)):
                 if got != want:
                     raise Failed(

@@ -35,7 +35,7 @@ class LP604(Check):
     Fix: sort before you iterate over a set; derive seeds with ``hashlib`` or from the request's ``seed``.
     """
 
-    code, name, hosts = "LP604", "processes-agree", ()
+    code, name, hosts, once = "LP604", "processes-agree", (), True
     requires = ("LP001", "LP003", "LP005")
 
     def run(self, subject: Subject) -> str | None:

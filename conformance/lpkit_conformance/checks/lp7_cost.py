@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lpkit_conformance.check import Check, Failed, Skipped, register
 from lpkit_conformance.checks.lp3_contract import standing
+from lpkit_conformance.dispatch import Watch
 from lpkit_conformance.hosts.observe import PluginError
 from lpkit_conformance.programs import Arrive, Op
 from lpkit_conformance.results import Finding
@@ -33,7 +33,7 @@ INDEXING = frozenset({"index", "index_put", "index_put_"})
 """Operations that may be given masks."""
 
 
-class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class CountOperations(Watch):
     """Counts what reaches the dispatcher, by operation name."""
 
     def __init__(self) -> None:

@@ -22,14 +22,17 @@ PATTERNS: dict[str, Callable[[int], int | None]] = {
 }
 """Which requests of a trace use the plugin, and with which variant of the case."""
 
+CHARACTERS = 7
+"""How many different requests (times variants) the traces are played with; prime to the patterns' periods."""
+
 _MOVES = {"->": MoveDirectionality.UNIDIRECTIONAL, "<->": MoveDirectionality.SWAP}
 
 
 class TraceHost:
     """Drives one instance through a trace.
 
-    Lengths, rows and timing are the trace's; the tokens are the subject's, so that a case which needs certain
-    tokens gets them.
+    Rows, timing and numbers of generated tokens are the trace's; prompts and tokens are the subject's, so that a
+    case which needs certain tokens gets them, and a few characters serve all traces.
 
     Args:
         subject: the plugin; its host must be the trace's runner.
@@ -41,10 +44,12 @@ class TraceHost:
         self.subject = subject
         self.trace = trace
         assign = PATTERNS[pattern]
-        self.lives: dict[str, Live] = {
-            request: make_live(subject, Arrive(request, assign(i), item.prompt_len))
-            for i, (request, item) in enumerate(trace.requests.items())
-        }
+        self.lives: dict[str, Live] = {}
+        for i, (request, item) in enumerate(trace.requests.items()):
+            # Powers of two: prompts as long as recorded, or somewhat longer, of few different lengths.
+            length = 1 << (item.prompt_len - 1).bit_length()
+            arrived = Arrive(request, assign(i), length, character=f"t{i % CHARACTERS}")
+            self.lives[request] = make_live(subject, arrived)
 
     def run(self) -> Iterator[Observation]:
         """Every ``apply`` of the trace."""
@@ -53,7 +58,7 @@ class TraceHost:
     def _commit(self, request: str, count: int) -> list[int]:
         live = self.lives[request]
         n = len(live.request.output_token_ids)
-        tokens = [self.subject.emit(request, live.variant, n + i) for i in range(count)]
+        tokens = [self.subject.emit(live.character, live.variant, n + i) for i in range(count)]
         live.request.output_token_ids.extend(tokens)
         return tokens
 
@@ -72,7 +77,9 @@ class TraceHost:
                 lives = [self.lives[request] for request in step.rows]
                 params = [live.request.params for live in lives]
                 # A discarded row, of a partial prefill for example, holds another position's logits.
-                keys = [(live.id, max(live.request.total_len - (live.id in step.discarded), 1)) for live in lives]
+                keys = [
+                    (live.character, max(live.request.total_len - (live.id in step.discarded), 1)) for live in lives
+                ]
                 raw = self.subject.rows(keys)
                 before = v1.stage_input(raw, params, invariant)
                 after = v1.apply(processor, before, invariant, params)
@@ -119,10 +126,10 @@ class TraceHost:
             for call in step.applies:
                 lives = [self.lives[request] for request in call.rows]
                 seen = tuple(
-                    SeenRow(live.id, pos + 1 + self._shift(live), live.id in call.discarded)
-                    for live, pos in zip(lives, call.pos, strict=True)
+                    self._seen(live, pos, live.id in call.discarded) for live, pos in zip(lives, call.pos, strict=True)
                 )
-                before = after = self.subject.rows([(row.request, row.position) for row in seen])
+                keys = [(live.character, row.position) for live, row in zip(lives, seen, strict=True)]
+                before = after = self.subject.rows(keys)
                 if any(needs[live.id] or v2.opens_gate(live.request.params) for live in lives):
                     rows = [
                         V2Row(
@@ -133,20 +140,25 @@ class TraceHost:
                         )
                         for live, row, local in zip(lives, seen, call.local, strict=True)
                     ]
-                    ctx = make_context(rows, self.subject.device, bounds=self._bounds(call))
+                    ctx = make_context(rows, self.subject.device, bounds=self._bounds(call, seen))
                     after = v2.apply(processor, before, ctx)
                 yield Observation(step.step, seen, before, after)
             for request, tokens in step.tokens.items():
                 slots.commit(slots.slot(request), self._commit(request, len(tokens)))
 
-    def _shift(self, live: Live) -> int:
-        """How much longer the prompt is than the recorded one: a case may bring a prompt of its own."""
-        return live.request.prompt_len - self.trace.requests[live.id].prompt_len
+    def _seen(self, live: Live, recorded: int, discarded: bool) -> SeenRow:
+        """A row at the recorded position, moved by the difference between our prompt and the recorded one."""
+        moved = recorded + live.request.prompt_len - self.trace.requests[live.id].prompt_len
+        if discarded:  # a partial prefill: somewhere before the end of the prompt
+            moved = min(max(moved, 0), live.request.total_len - 2)
+        return SeenRow(live.id, moved + 1, discarded)
 
     @staticmethod
     def _input(live: Live, position: int) -> int:
         return live.request.token_at(position) if position < live.request.total_len else -1
 
-    def _bounds(self, call: Apply) -> list[int]:
-        pairs = zip(call.requests, call.bounds, strict=False)
-        return [bound + self._shift(self.lives[request]) for request, bound in pairs]
+    def _bounds(self, call: Apply, seen: tuple[SeenRow, ...]) -> list[int]:
+        """Per request what is visible to its last row, and what the engine's bound was above it."""
+        last = {row.request: (row, pos) for row, pos in zip(seen, call.pos, strict=True)}
+        recorded = dict(zip(call.requests, call.bounds, strict=False))
+        return [row.position + recorded[request] - (pos + 1) for request, (row, pos) in last.items()]

@@ -65,7 +65,7 @@ class V1Host:
     def _apply(self) -> Observation:
         lives = [self.world.requests[request.request_id] for request in self.batch.requests]
         # The row of a partial prefill holds the logits of the chunk's last position.
-        keys = [(live.id, max(live.request.total_len - live.chunks, 1)) for live in lives]
+        keys = [(live.character, max(live.request.total_len - live.chunks, 1)) for live in lives]
         before = stage_input(self.subject.rows(keys), [live.request.params for live in lives], self.invariant)
         after = apply(self.processor, before, self.invariant, [live.request.params for live in lives])
         rows = tuple(self._row(live) for live in lives)

@@ -113,7 +113,7 @@ class V2Host:
                 pos = max(total - live.chunks - 1, 0)
                 rows.append(V2Row(slot, pos, request.token_at(pos)))
                 seen.append(SeenRow(live.id, pos + 1, discarded=True))
-                keys.append((live.id, pos + 1))
+                keys.append((live.character, pos + 1))
                 bounds.append(pos + 1)
                 continue
             for local in range(drafts + 1):
@@ -121,7 +121,7 @@ class V2Host:
                 token = request.last_token_id if local == 0 else tokens[live.id][local - 1] if right else -1
                 rows.append(V2Row(slot, total - 1 + local, token, local))
                 seen.append(SeenRow(live.id, total + local, discarded=not right))
-                keys.append((live.id if right else f"{live.id} rejected", total + local))
+                keys.append((live.character if right else f"{live.character} rejected", total + local))
             bounds.append(total + drafts + (1 if drafts else 0))  # with drafts only an upper bound
         before = self.subject.rows(keys)
         after = before

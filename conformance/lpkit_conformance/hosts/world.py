@@ -24,6 +24,11 @@ class Live:
     def id(self) -> str:
         return self.request.request_id
 
+    @property
+    def character(self) -> str:
+        """Who the request is for the model."""
+        return self.arrived.character or self.request.request_id
+
 
 class World:
     """Turns operations into what changes at the next step: departures, entries (in order) and swaps.
@@ -73,7 +78,7 @@ class World:
     def emit(self, live: Live, count: int = 1) -> list[int]:
         """The next ``count`` output tokens of a request."""
         n = len(live.request.output_token_ids)
-        return [self._subject.emit(live.id, live.variant, n + i) for i in range(count)]
+        return [self._subject.emit(live.character, live.variant, n + i) for i in range(count)]
 
     def _enter(self, live: Live) -> None:
         self.running[live.id] = live
@@ -100,7 +105,8 @@ def make_live(subject: Subject, op: Arrive, find: Callable[[str], Live | None] =
     if twin is not None:
         request = Request(op.request, twin.request.params, twin.request.prompt_token_ids, 10**6)
         return Live(request, twin.variant, 0, op)
-    salt = sum(op.request.encode())
+    character = op.character or op.request
+    salt = sum(character.encode())
     params = subject.params(op.variant, op.greedy, salt)
-    prompt = subject.prompt(op.request, max(op.prompt_len, op.chunks + 1), op.variant)
+    prompt = subject.prompt(character, max(op.prompt_len, op.chunks + 1), op.variant)
     return Live(Request(op.request, params, prompt, 10**6), op.variant, op.chunks, op)
