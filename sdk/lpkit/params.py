@@ -39,6 +39,9 @@ class Params(BaseModel):
         if prefix is not None:
             cls.lpkit_prefix = prefix
 
+    def check_together(self) -> None:
+        """Override to refuse what only several fields together make wrong: raise ``ValueError``, naming the keys."""
+
     @classmethod
     def keys(cls) -> dict[str, str]:
         """``extra_args`` key -> field name."""
@@ -78,9 +81,11 @@ class Params(BaseModel):
             values[field.alias or keys[key]] = _plain(key, value, _unwrap(field.annotation) is bool)
         try:
             # Strict mode reads JSON the way the REST layer sends it: a list may fill a tuple, True is no int.
-            return cls.model_validate_json(to_json(values), strict=True)
+            params = cls.model_validate_json(to_json(values), strict=True)
         except pydantic.ValidationError as error:
             raise ValueError(_explain(error, cls)) from None
+        params.check_together()
+        return params
 
 
 def _unwrap(annotation: Any) -> Any:

@@ -49,7 +49,9 @@ def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
     k = pattern.shape[1]
     windows = torch.nn.functional.pad(tokens, (0, k - 1), value=-1).unfold(1, k, 1)  # [n, W, k]
     wanted = pattern.unsqueeze(1)
-    there = ((windows == wanted) | (wanted < 0)).all(2) & (pattern[:, :1] >= 0)
+    equal = windows == wanted
+    equal |= wanted < 0
+    there = equal.all(2) & (pattern[:, :1] >= 0)
     behind = torch.arange(tokens.shape[1], device=tokens.device) + (pattern >= 0).sum(1, keepdim=True)
     return torch.where(there & (tokens >= 0), behind, -1).amax(1)
 

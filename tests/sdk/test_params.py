@@ -219,3 +219,21 @@ def test_a_default_does_not_lift_the_bounds_of_a_token_id() -> None:
         token: lpkit.TokenId = lpkit.Field(3)
 
     refused(One, {"token": -1}, "token: ")
+
+
+class Range(lpkit.Params, prefix="range_"):
+    low: int
+    high: int
+
+    def check_together(self) -> None:
+        if self.low > self.high:
+            raise ValueError(f"range_low {self.low} is above range_high {self.high}")
+
+
+def test_rules_over_several_fields_are_checked_once_each_field_is_right() -> None:
+    assert Range.parse({"range_low": 1, "range_high": 2}) == Range(low=1, high=2)
+    with pytest.raises(ValueError, match="range_low 3 is above range_high 2"):
+        Range.parse({"range_low": 3, "range_high": 2})
+    with pytest.raises(ValueError, match="range_high: Input should be a valid integer"):
+        Range.parse({"range_low": 3, "range_high": "much"})
+    assert Range.parse({}) is None

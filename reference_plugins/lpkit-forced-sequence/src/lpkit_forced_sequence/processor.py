@@ -11,15 +11,12 @@ from typing import Literal
 
 import lpkit
 import torch
-from pydantic import BaseModel, ConfigDict, model_validator
 
 LIMIT = 1024  # tokens per request
 
 
-class DynamoEntry(BaseModel):
+class DynamoEntry(lpkit.Params):
     """A serialized `ForcedTokenSequenceSpec`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["forced_sequence"]
     token_ids: tuple[lpkit.TokenId, ...] = lpkit.Field(max_length=LIMIT)
@@ -40,17 +37,14 @@ class ForcedSequence(lpkit.LogitsProcessor):
         end: lpkit.TokenId | None = lpkit.Field(None, alias="forced_sequence_end")
         dynamo: tuple[DynamoEntry, ...] = lpkit.Field((), alias="dynamo_logits", max_length=1)
 
-        @model_validator(mode="after")
-        def one_sequence(self) -> ForcedSequence.Params:
+        def check_together(self) -> None:
             if self.ids and self.dynamo:
                 raise ValueError("forced_sequence and dynamo_logits are both given")
             if self.end is not None and not self.ids:
                 raise ValueError("forced_sequence_end is given without forced_sequence")
-            return self
 
-    ids = lpkit.ragged(torch.int64, limit=LIMIT)
-    length = lpkit.column(torch.int64)
-    end = lpkit.column(torch.int64)  # -1: none
+    due = lpkit.ragged(torch.int64, limit=LIMIT + 1)  # the tokens, then the end token or -1
+    last = lpkit.column(torch.int64)  # the place of the end token
 
     def admit(self, request: lpkit.Request) -> bool:
         ids, end = request.params.ids, request.params.end
@@ -58,17 +52,12 @@ class ForcedSequence(lpkit.LogitsProcessor):
             ids, end = entry.token_ids, entry.eos_token_id
             if max((*ids, end)) >= self.vocab_size:
                 raise ValueError(f"dynamo_logits: a token id is outside the vocabulary of {self.vocab_size}")
-        self.ids[request.slot] = ids
-        self.length[request.slot] = len(ids)
-        self.end[request.slot] = -1 if end is None else end
+        self.due[request.slot] = [*ids, -1 if end is None else end]
+        self.last[request.slot] = len(ids)
         return bool(ids) or end is not None
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        ids = self.ids[rows]
-        due = ids.gather(1, rows.output_len.clamp(max=ids.shape[1] - 1).unsqueeze(1))
-        due = torch.where(
-            (rows.output_len < self.length[rows]).unsqueeze(1), due, self.end[rows].unsqueeze(1)
-        )  # [n, 1]
+        due = self.due[rows].gather(1, rows.output_len.minimum(self.last[rows]).unsqueeze(1))  # [n, 1]
         # A token that a grammar has masked stays masked: better one that the grammar allows than none at all.
         forced = (due >= 0) & (logits.gather(1, due.clamp(min=0)) > -math.inf)
         others = torch.arange(logits.shape[1], device=logits.device) != due  # [n, vocab]

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import lpkit
 import torch
-from pydantic import model_validator
 
 LIMIT = 1024  # tokens per request
 
@@ -23,15 +22,13 @@ class LogitBias(lpkit.LogitsProcessor):
         ids: tuple[lpkit.TokenId, ...] = lpkit.Field(min_length=1, max_length=LIMIT)
         values: tuple[Annotated[float, lpkit.Field(ge=-100.0, le=100.0)], ...]
 
-        @model_validator(mode="after")
-        def pairs(self) -> LogitBias.Params:
+        def check_together(self) -> None:
             if len(self.ids) != len(self.values):
                 raise ValueError(
                     f"logit_bias_ids and logit_bias_values differ in length: {len(self.ids)} and {len(self.values)}"
                 )
             if len(set(self.ids)) != len(self.ids):
                 raise ValueError("logit_bias_ids: a token id occurs twice")
-            return self
 
     ids = lpkit.ragged(torch.int64, limit=LIMIT)
     values = lpkit.ragged(torch.float32, fill=0.0, limit=LIMIT)
