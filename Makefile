@@ -48,7 +48,7 @@ $(VLLM_VENV)/.installed: pyproject.toml
 	$(VLLM_BIN)/python $(PIP) "$(TORCH)" "$(VLLM)"
 	@# These have no build that fits every torch, and break the import; text models do without them.
 	$(VLLM_BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
-	$(VLLM_BIN)/python $(PIP) "$(TORCH)" -e ".[check,new]"
+	$(VLLM_BIN)/python $(PIP) "$(TORCH)" hatchling -e ".[check,new]"
 	@touch $@
 
 demo: export PATH := $(CURDIR)/$(DEMO_BIN):$(PATH)
@@ -83,7 +83,7 @@ demo: ## scaffold a plugin, install it, check it, list it
 	@echo "Done. The plugin is yours to edit: demo/my-proc. Its README says how to serve it."
 
 test: $(VENV)/.installed ## run the suite without vLLM and without a GPU
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not deep and not gpu and not engine" $(PYTEST_OPTIONS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not deep and not gpu and not engine" $(PYTEST_OPTIONS)
 
 deep: $(VENV)/.installed ## run the long matrices
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m deep $(PYTEST_OPTIONS)

@@ -17,8 +17,12 @@ import typer
 
 from lpkit_cli import check, explain, list_, new, record, replay
 
+COULD_NOT_RUN = 2
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
+
+EXTRAS = {"torch": "check", "numpy": "check", "pytest": "check", "cookiecutter": "new"}
+"""Packages that only some commands need, and the extra that brings each."""
 
 # rich_markup_mode=None: plain help needs no rich, whose import would double the time `lpkit --help` takes.
 app = typer.Typer(
@@ -66,6 +70,13 @@ def main() -> None:
         app(prog_name="lpkit")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            _report(error)
+            sys.exit(INTERNAL_ERROR)
+        print(f"lpkit: this command needs {error.name}; install vllm-lpkit[{extra}]", file=sys.stderr)
+        sys.exit(COULD_NOT_RUN)
     except Exception as error:
         _report(error)
         sys.exit(INTERNAL_ERROR)

@@ -115,3 +115,12 @@ def test_an_interrupt_inside_a_command_is_130() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
+
+
+def test_a_missing_optional_package_is_named_with_its_extra(monkeypatch, capsys) -> None:
+    assert _fail(monkeypatch, ModuleNotFoundError("No module named 'torch'", name="torch")) == 2
+    assert "install vllm-lpkit[check]" in capsys.readouterr().err
+
+
+def test_a_missing_module_of_our_own_is_an_internal_error(monkeypatch, capsys) -> None:
+    assert _fail(monkeypatch, ModuleNotFoundError("No module named 'lpkit.gone'", name="lpkit.gone")) == 3

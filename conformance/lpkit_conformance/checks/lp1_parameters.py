@@ -175,7 +175,7 @@ class LP104(Check):
     request alone.
     """
 
-    code, name, requires = "LP104", "accepted-then-works", ("LP101",)
+    code, name, requires = "LP104", "accepted-then-works", ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
         tried = 0
@@ -220,7 +220,7 @@ class LP105(Check):
     Fix: read; copy what you want to change.
     """
 
-    code, name, requires = "LP105", "leaves-params", ("LP101",)
+    code, name, requires = "LP105", "leaves-params", ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
         for variant in range(len(subject.cases)):

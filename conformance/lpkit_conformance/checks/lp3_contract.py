@@ -199,6 +199,7 @@ class LP304(ContractCheck):
     """
 
     code, name = "LP304", "non-contiguous"
+    requires = ("LP101", "LP301", "LP303")
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
         wide = torch.full((logits.shape[0], logits.shape[1] + 64), 3.0, device=logits.device)

@@ -79,7 +79,7 @@ class LP402(Check):
     Fix: return a literal True or False.
     """
 
-    code, name, hosts, requires = "LP402", "stable-claim", ("v1",), ("LP101",)
+    code, name, hosts, requires = "LP402", "stable-claim", ("v1",), ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
         try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from lpkit.runtime import Request
 from lpkit.v1 import BatchUpdate
 
-from lpkit_conformance.check import Check, Failed, register
+from lpkit_conformance.check import Check, Failed, Skipped, register
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts import v1 as v1_host
@@ -173,12 +174,32 @@ class LP504(Check):
         )
 
 
+class NeverRepaired(V1Host):
+    """V1 under async scheduling with an installed plugin: requests named ``u...`` keep their placeholders.
+
+    What the plugin makes of those is its own affair, so their rows are judged only while they have no output.
+    """
+
+    def _apply(self) -> Observation:
+        seen = super()._apply()
+        rows = []
+        for row in seen.rows:
+            live = self.world.requests[row.request]
+            unknown = live.id.startswith("u")
+            rows.append(replace(row, discarded=row.discarded or (unknown and row.position > live.request.prompt_len)))
+            if unknown:
+                outputs = live.request.output_token_ids
+                outputs[:] = [PLACEHOLDER] * len(outputs)
+        return replace(seen, rows=tuple(rows))
+
+
 @register
 class LP505(Check):
     """A placeholder is not a token.
 
     An installed plugin never gets the placeholders of async scheduling repaired: its output lists hold -1 for
-    good. -1 must not be taken for a token, least of all for the last one of the vocabulary.
+    good. -1 must not be taken for a token, least of all for the last one of the vocabulary, and the other requests
+    of the batch must not suffer.
 
     Why: ``logits[-1]`` is legal in Python, so the plugin quietly edits token ``vocab_size - 1`` (vLLM #52461).
 
@@ -207,7 +228,22 @@ class LP505(Check):
                     place=method_place(subject.cls, "apply"),
                 )
             )
-        return None
+        try:
+            return verify(subject, self.programs(), self.sections()["fix"], NeverRepaired)
+        except Skipped:
+            return None  # what can be said without a request that acts has been said above
+
+    @staticmethod
+    def programs() -> Iterable[Program]:
+        yield program(
+            "some lists are unknown",
+            [Arrive("a", 0), Arrive("u0", 1), Arrive("b", 2), Arrive("u1", 3), Arrive("c", None)],
+            Step(3),
+            Finish("a"),
+            Step(2),
+            [Finish("u0"), Arrive("d", 1), Arrive("u2", 0)],
+            Step(3),
+        )
 
     @staticmethod
     def _row(subject: Subject, token: int) -> torch.Tensor:

@@ -120,6 +120,9 @@ class LP804(HostileCheck):
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("two drafts, one right", crowd(4), Step(), *[Speculate(2, 1) for _ in range(4)], Step())
         yield program("three drafts, all right", crowd(4), Step(), *[Speculate(3, 3) for _ in range(3)], Step())
+        yield program(
+            "every row ours", [Arrive(f"r{i}", i) for i in range(3)], Step(), Speculate(2, 1), Speculate(1, 1)
+        )
         yield program("all wrong", crowd(3), Step(), Speculate(2, 0), Speculate(1, 0), Step())
         yield program(
             "with a prefill beside",
