@@ -1,0 +1,135 @@
+"""LP5: what the engine shares with its processors is theirs to read only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from lpkit.v2 import LogitsContext
+
+from lpkit_conformance.check import Check, Failed, register
+from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.hosts import V2Host
+from lpkit_conformance.hosts.observe import PluginError
+from lpkit_conformance.programs import Finish, Op, Step
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.verify import default_host, method_place, raised
+
+Look = Callable[[], dict[str, Any]]
+
+CONTEXT = (
+    "expanded_idx_mapping",
+    "idx_mapping",
+    "idx_mapping_np",
+    "expanded_local_pos",
+    "input_ids",
+    "pos",
+    "seq_lens_upper_bound_np",
+)
+
+
+@register
+class LP507(Check):
+    """What the engine tells its processors is left as it is.
+
+    All processors of an engine get the same `BatchUpdate` (V1), the same `LogitsContext` and the same buffers of
+    request state (V2).
+
+    Why: an update whose `removed` was popped is incomplete for the next processor; a position that was counted
+    up in place moves every later processor, and the sampler, by one.
+
+    Fix: copy before you change: `pos = ctx.pos + 1`, not `ctx.pos += 1`.
+    """
+
+    code, name, requires = "LP507", "leaves-engine-data", ("LP101", "LP301")
+
+    def run(self, subject: Subject) -> str | None:
+        ops: list[Op] = [*crowd(6), Step(2), Finish("r0"), Finish("r4"), Finish("r5"), Step(2), *crowd(2, "s"), Step(2)]
+        try:
+            host = default_host(subject, 8)
+            if isinstance(host, V2Host):
+                self._watch_v2(subject, host)
+            else:
+                self._watch_v1(subject, host.processor)
+            for _ in host.run(ops):
+                pass
+        except PluginError as error:
+            raise Failed(raised(error)) from error
+        return None
+
+    def _watch_v1(self, subject: Subject, processor: Any) -> None:
+        original = processor.update_state
+
+        def update_state(update: Any) -> None:
+            def look() -> dict[str, Any]:
+                if update is None:
+                    return {}
+                return {f"BatchUpdate.{name}": list(getattr(update, name)) for name in ("removed", "added", "moved")}
+
+            self._call(subject, "update_state", look, lambda: original(update))
+
+        processor.update_state = update_state
+
+    def _watch_v2(self, subject: Subject, host: V2Host) -> None:
+        state, processor = host.slots.state, host.processor
+        add_request, flush, apply = processor.add_request, processor.apply_staged_writes, processor.apply
+
+        def buffers() -> dict[str, Any]:
+            found = {
+                f"req_states.{name}.gpu": getattr(state, name).gpu.clone() for name in ("all_token_ids", "total_len")
+            }
+            for name in ("prompt_len", "prefill_len"):
+                found[f"req_states.{name}.np"] = getattr(state, name).np.copy()
+            return found
+
+        def apply_and_look(logits: torch.Tensor, ctx: LogitsContext) -> Any:
+            def look() -> dict[str, Any]:
+                return buffers() | {f"ctx.{name}": copied(getattr(ctx, name)) for name in CONTEXT}
+
+            return self._call(subject, "apply", look, lambda: apply(logits, ctx))
+
+        processor.add_request = lambda slot, params: self._call(
+            subject, "add_request", buffers, lambda: add_request(slot, params)
+        )
+        processor.apply_staged_writes = lambda: self._call(subject, "apply_staged_writes", buffers, flush)
+        processor.apply = apply_and_look
+
+    def _call(self, subject: Subject, method: str, look: Look, call: Callable[[], Any]) -> Any:
+        before = look()
+        result = call()
+        after = look()
+        for name, value in before.items():
+            if not same(value, after[name]):
+                raise Failed(
+                    Finding(
+                        f"{method} changed {name}, which other processors read too",
+                        {"method": method},
+                        shown(value),
+                        shown(after[name]),
+                        fix=self.sections()["fix"],
+                        place=method_place(subject.cls, method),
+                    )
+                )
+        return result
+
+
+def copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value.copy()
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return bool(np.array_equal(one, other))
+    # Lists of tuples that hold live lists: the items must be the same objects.
+    return len(one) == len(other) and all(
+        a is b or (type(a) is int and a == b) for a, b in zip(one, other, strict=True)
+    )
+
+
+def shown(value: Any) -> str:
+    return str(value.tolist() if isinstance(value, torch.Tensor | np.ndarray) else value)[:200]
