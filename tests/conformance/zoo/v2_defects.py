@@ -520,3 +520,26 @@ class WantsItsKey(Boost):
         if params.extra_args is not None and cls.KEY not in params.extra_args and len(params.extra_args) > 0:
             raise ValueError(f"{cls.KEY} is required")
         cls.read(params)
+
+
+@defect("LP507", "counts the engine's positions up in place")
+class MovesPositions(ByLength):
+    def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        positions = ctx.pos
+        positions += 1
+        return positions - self.req_states.prompt_len.gpu[ctx.expanded_idx_mapping.long()]
+
+
+@defect("LP507", "clears what is behind the end of each row in the engine's token buffer")
+class ClearsTail(V2Presence):
+    def history(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        buffer, slots = self.req_states.all_token_ids.gpu, ctx.expanded_idx_mapping.long()
+        for slot, length in zip(slots.tolist(), self.req_states.total_len.gpu[slots].tolist(), strict=True):
+            buffer[slot, length:] = -1
+        return super().history(ctx)
+
+
+@defect("LP507", "counts the engine's positions up in place to get lengths")
+class CountsPositionsUp(ByLength):
+    def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        return ctx.pos.add_(1) - self.req_states.prompt_len.gpu[ctx.expanded_idx_mapping.long()]
