@@ -637,6 +637,14 @@ class TakesPlaceholders(History):
         return logits
 
 
+@defect("LP505", "one list with a placeholder, and the whole batch is left alone")
+class GivesUpOnAll(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if any(-1 in outputs for _, outputs in self.rows.values()):
+            return logits
+        return super().apply(logits)
+
+
 @defect("LP506", "a count that only ever goes up")
 class OnlyUp(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
