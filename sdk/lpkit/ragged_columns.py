@@ -140,7 +140,9 @@ class TokenSetColumn(Column):
         self._free: list[int] = []
         self._masks = Table(1, size, torch.uint8, 0, device)
         self._place_of = Table(slots + 1, 1, torch.int64, 0, device)
-        self._bits = torch.arange(8, dtype=torch.uint8, device=device)
+        # The eight bools of each octet, as one number: expanding a mask is one lookup per octet.
+        bools = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1
+        self._octets = bools.to(torch.uint8).view(torch.int64).flatten().to(device)
 
     def __setitem__(self, slot: int, value: Scalar | Iterable[Scalar]) -> None:
         ids = [value] if isinstance(value, int | float) else list(value)
@@ -181,8 +183,9 @@ class TokenSetColumn(Column):
         return self._place_of.device[:, 0].index_select(0, rows.slots)
 
     def __getitem__(self, rows: Rows) -> torch.Tensor:
-        masks = self.all.index_select(0, self._places_of(rows)).unsqueeze(2)
-        return ((masks >> self._bits).bitwise_and_(1)).view(torch.bool).flatten(1)[:, : self._vocab_size]
+        masks = self.all.index_select(0, self._places_of(rows))
+        bools = self._octets.index_select(0, masks.flatten().to(torch.int32)).view(torch.bool)
+        return bools.view(masks.shape[0], -1)[:, : self._vocab_size]
 
     def contains(self, rows: Rows, ids: torch.Tensor) -> torch.Tensor:
         """Which of ``ids`` ``[n, k]`` are in their row's set: bool ``[n, k]``; -1 is in none."""

@@ -27,7 +27,7 @@ class AllowedTokens(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        masked = ~self.allowed[rows]  # [n, vocab]
+        allowed = self.allowed[rows]  # [n, vocab]
         # If a grammar leaves nothing of the list, better a token that the grammar allows than none at all.
-        masked &= ((logits > -math.inf) & ~masked).any(dim=1, keepdim=True)
-        return logits.masked_fill_(masked, -math.inf)
+        some_left = (logits > -math.inf).logical_and_(allowed).any(dim=1, keepdim=True)
+        return logits.masked_fill_(allowed.logical_not_().logical_and_(some_left), -math.inf)

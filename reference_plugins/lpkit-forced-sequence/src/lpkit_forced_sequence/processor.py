@@ -58,7 +58,8 @@ class ForcedSequence(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         due = self.due[rows].gather(1, rows.output_len.minimum(self.last[rows]).unsqueeze(1))  # [n, 1]
+        ids = due.clamp(min=0)
+        kept = logits.gather(1, ids)
         # A token that a grammar has masked stays masked: better one that the grammar allows than none at all.
-        forced = (due >= 0) & (logits.gather(1, due.clamp(min=0)) > -math.inf)
-        others = torch.arange(logits.shape[1], device=logits.device) != due  # [n, vocab]
-        return logits.masked_fill_(others & forced, -math.inf)
+        forced = (due >= 0) & (kept > -math.inf)
+        return logits.masked_fill_(forced, -math.inf).scatter_(1, ids, kept)

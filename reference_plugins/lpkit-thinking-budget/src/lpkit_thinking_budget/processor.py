@@ -44,8 +44,8 @@ class ThinkingBudget(lpkit.LogitsProcessor):
         spent = rows.total_len - began
         written = sequences.begun(rows.tokens, rows.total_len, end, since=began)  # tokens of the marker
         due = end.gather(1, written.unsqueeze(1))  # [n, 1]
+        kept = logits.gather(1, due)
         forced = ((began > ended) & (spent >= self.budget[rows])).unsqueeze(1)
         # A token that a grammar has masked stays masked: better one that the grammar allows than none at all.
-        forced &= logits.gather(1, due) > -math.inf
-        others = torch.arange(logits.shape[1], device=logits.device) != due  # [n, vocab]
-        return logits.masked_fill_(others & forced, -math.inf)
+        forced &= kept > -math.inf
+        return logits.masked_fill_(forced, -math.inf).scatter_(1, due, kept)

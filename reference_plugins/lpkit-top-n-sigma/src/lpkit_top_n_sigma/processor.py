@@ -34,14 +34,14 @@ class TopNSigma(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         highest = logits.amax(dim=-1, keepdim=True)  # [n, 1]
-        # Tokens that somebody masked are no part of the distribution. Sums are of distances to the highest logit.
+        # Sums of distances to the highest logit. Masked tokens are no part of the distribution: they add 0.
         count, total, squares = torch.zeros(3, rows.n, 1, dtype=torch.float64, device=logits.device)
         for chunk in torch.split(logits, CHUNK, dim=1):
-            finite = chunk > -math.inf
-            below = torch.where(finite, highest - chunk, 0.0)
-            count += finite.sum(dim=1, keepdim=True)
-            total += below.sum(dim=1, keepdim=True, dtype=torch.float64)
-            squares += torch.linalg.vector_norm(below, dim=1, keepdim=True, dtype=torch.float64).square()
+            below = (highest - chunk).nan_to_num_(nan=0.0, posinf=0.0)
+            total += below.sum(dim=1, keepdim=True)
+            squares += below.square_().sum(dim=1, keepdim=True)
+            finite = (chunk > -math.inf).view(torch.uint8)  # summing bools would make them int64 first
+            count += finite.sum(dim=1, keepdim=True, dtype=torch.int32)
         deviation = (squares / count - (total / count).square()).clamp(min=0.0).sqrt()
         lowest = highest - (self.n[rows].unsqueeze(1) * deviation).to(logits.dtype)
         return logits.masked_fill_(logits < lowest, -math.inf)
