@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import torch
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.cases import make_params
@@ -213,7 +215,8 @@ class LP104(Check):
 class LP105(Check):
     """The request's parameters are left as they are.
 
-    ``SamplingParams`` and its ``extra_args`` belong to the engine and may be shared by several requests.
+    ``SamplingParams`` and its ``extra_args`` belong to the engine and may be shared by several requests. That goes
+    for requests which do not use the plugin, too.
 
     Why: a popped key is missing when the request resumes after preemption, and for its twins.
 
@@ -223,8 +226,9 @@ class LP105(Check):
     code, name, requires = "LP105", "leaves-params", ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
-        for variant in range(len(subject.cases)):
-            params = subject.params(variant)
+        requests = [(variant, subject.params(variant)) for variant in range(len(subject.cases))]
+        requests += [(None, subject.params(None, salt=salt)) for salt in range(4)]
+        for variant, params in requests:
             before = repr(params), copy.deepcopy(dict(params.extra_args or {}))
             try:
                 validate(subject, params)
@@ -234,6 +238,8 @@ class LP105(Check):
                 for _ in host.run((Step(3),)):
                     pass
             except ValueError:
+                if variant is None:
+                    continue  # LP102 judges that
                 raise Skipped("validate_params refuses the case") from None
             except PluginError as error:
                 raise Failed(raised(error)) from error
@@ -252,11 +258,11 @@ class LP105(Check):
 
 @register
 class LP106(Check):
-    """The case itself is accepted, also after its way through JSON.
+    """The case itself is accepted, and does the same after its way through JSON.
 
     ``vllm_xargs`` travel through JSON and msgpack: ``True`` may arrive as 1, a tuple as a list.
 
-    Why: arguments that work offline and are refused online are found by users, not by tests.
+    Why: arguments that work offline, and online are refused or have no effect, are found by users, not by tests.
 
     Fix: accept 0 and 1 for bools, and lists for tuples and sets; or correct the case, if it was never a valid one.
     """
@@ -283,7 +289,36 @@ class LP106(Check):
                         place=place_of(error) or method_place(subject.cls, "validate_params"),
                     )
                 ) from None
+        if repr(plain) != repr(spoken):
+            for host in sorted(subject.interfaces):
+                self._same_effect(subject, host, plain, spoken)
         return None
+
+    def _same_effect(self, subject: Subject, host: str, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
+        try:
+            runs = [_alone(replace(subject, host=host), fields) for fields in (plain, spoken)]
+        except PluginError:
+            return  # other checks judge that
+        if not all(torch.equal(one, other) for one, other in zip(*runs, strict=True)):
+            raise Failed(
+                Finding(
+                    f"the case has another effect on {host.upper()} after JSON and msgpack",
+                    {"case": subject.case.text},
+                    f"as for extra_args {plain['extra_args']!r}",
+                    f"other logits for extra_args {spoken['extra_args']!r}",
+                    cause="the plugin compares types too strictly, for example with `is True`",
+                    fix=self.sections()["fix"],
+                    place=method_place(subject.cls, "update_state" if host == "v1" else "add_request"),
+                )
+            )
+
+
+def _alone(subject: Subject, fields: dict[str, Any]) -> list[torch.Tensor]:
+    """What a lone request with these parameters gets."""
+    host = default_host(subject, 4)
+    host.world.do(Arrive("a", 0))
+    host.world.running["a"].request.params = make_params(copy.deepcopy(fields))
+    return [seen.after for seen in host.run((Step(3),))]
 
 
 def _as_msgpack(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zoo import (
     adapter_defects,
     correct,
+    missed_defects,
     packaging_defects,
     portable_defects,
     v1_contract_defects,
@@ -21,6 +22,7 @@ __all__ = [
     "Specimen",
     "adapter_defects",
     "correct",
+    "missed_defects",
     "outcome",
     "packaging_defects",
     "portable_defects",

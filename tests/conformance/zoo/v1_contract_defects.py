@@ -158,6 +158,48 @@ class InsistsOnTuple(V1Base):
         return logits
 
 
+@defect("LP105", "fills its default into the extra_args of everybody")
+class FillsDefaults(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        cls.read(params)
+        if params.extra_args is not None:
+            params.extra_args.setdefault("token", 7)
+
+
+@defect(
+    "LP106",
+    "`is True`: accepted after its way through the server, and without effect",
+    case={"extra_args": {"mute": True}},
+)
+class IsTrue(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        value = (params.extra_args or {}).get("mute")
+        if value not in (None, True, False):
+            raise ValueError("mute must be true or false")
+        return True if value is True else None
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row in self.rows:
+            logits[row, 5] = -INF
+        return logits
+
+
+@defect("LP507", "takes the removed rows out of the update, one by one")
+class PopsRemoved(ByHand):
+    def removals(self, update: BatchUpdate) -> None:
+        while update.removed:
+            self.rows.pop(update.removed.pop(), None)  # type: ignore[attr-defined]
+
+
+@defect("LP507", "sorts the additions of the update by row")
+class SortsAdditions(ByHand):
+    def additions(self, update: BatchUpdate) -> None:
+        update.added.sort(key=lambda item: -item[0])  # type: ignore[attr-defined]
+        super().additions(update)
+
+
 @defect("LP108", "state in a class attribute")
 class ClassState(Bias):
     shared: ClassVar[dict[int, Any]] = {}

@@ -522,14 +522,6 @@ class WantsItsKey(Boost):
         cls.read(params)
 
 
-@defect("LP507", "counts the engine's positions up in place")
-class MovesPositions(ByLength):
-    def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
-        positions = ctx.pos
-        positions += 1
-        return positions - self.req_states.prompt_len.gpu[ctx.expanded_idx_mapping.long()]
-
-
 @defect("LP507", "clears what is behind the end of each row in the engine's token buffer")
 class ClearsTail(V2Presence):
     def history(self, ctx: v2.LogitsContext) -> torch.Tensor:

@@ -1,0 +1,90 @@
+"""Defects that no check finds, and why. Nothing is asserted about them; the matrix reports them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lpkit
+import torch
+
+from zoo.correct import Bias, History, PortableBias
+from zoo.registry import defect
+
+
+@defect("LP208", "row numbers modulo 512", style="v1", missed="no batch of the suite has more than 264 requests")
+class FiveHundredTwelveRows(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row & 511, where] += bias
+        return logits
+
+
+@defect("LP214", "after 200 tokens reads another list", style="v1", missed="no request of the suite gets that old")
+class LateForgetting(History):
+    newest: list[int] = []
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        self.newest = outputs if state else self.newest
+        return state
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            source = outputs if len(outputs) < 200 else self.newest
+            if source and source[-1] >= 0:
+                logits[row, source[-1]] -= weight
+        return logits
+
+
+@defect(
+    "LP104",
+    "token ids in a byte",
+    style="portable",
+    missed="alone and in the batch alike: only an oracle that knows the rule sees it, or a case with ids above 255",
+)
+class ByteIds(PortableBias):
+    token = lpkit.column(torch.uint8)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.bias[request.slot] = request.params.bias
+        self.token[request.slot] = request.params.token % 256
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.token[rows].long().unsqueeze(1)
+        logits[ids] = logits[ids] + self.bias[rows].unsqueeze(1)
+
+
+@defect(
+    "LP214",
+    "a window of the last 32 tokens where the whole history is meant",
+    style="v1",
+    missed="a function of the tokens, hence right for all the suite can know: that it is the wrong one is for the "
+    "plugin's own tests",
+)
+class ShortWindow(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            for item in {token for token in outputs[-32:] if token >= 0}:
+                logits[row, item] -= weight
+        return logits
+
+
+@defect(
+    "LP308",
+    "one pinned buffer, overwritten while the copy of the last step is still under way",
+    style="v1",
+    missed="a race that needs a GPU and a busy stream",
+)
+class OnePinnedBuffer(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.staged = torch.zeros(self.max_num_seqs, pin_memory=is_pin_memory)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            ids, bias = zip(*self.rows.values(), strict=True)
+            self.staged[: len(bias)] = torch.tensor(bias)
+            values = self.staged[: len(bias)].to(logits.device, non_blocking=True)
+            logits.index_put_((torch.tensor(list(self.rows)), torch.tensor(ids)), values, accumulate=True)
+        return logits
