@@ -13,8 +13,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = sorted((ROOT / "reference_plugins").iterdir())
 
+# One of each kind: dense, sparse with history, adapter. A suite takes a quarter of a minute.
+ALWAYS = {"lpkit-min-p", "lpkit-penalties", "lpkit-no-repeat-ngram"}
 
-@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda path: path.name)
+
+@pytest.mark.parametrize(
+    "plugin",
+    [pytest.param(path, id=path.name, marks=() if path.name in ALWAYS else pytest.mark.deep) for path in PLUGINS],
+)
 def test_own_tests(plugin: Path) -> None:
     path = os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", plugin / "src"))
     done = subprocess.run(
