@@ -226,7 +226,9 @@ class LP105(Check):
     code, name, requires = "LP105", "leaves-params", ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
-        requests = [(variant, subject.params(variant)) for variant in range(len(subject.cases))]
+        requests: list[tuple[int | None, SamplingParams]] = [
+            (variant, subject.params(variant)) for variant in range(len(subject.cases))
+        ]
         requests += [(None, subject.params(None, salt=salt)) for salt in range(4)]
         for variant, params in requests:
             before = repr(params), copy.deepcopy(dict(params.extra_args or {}))
