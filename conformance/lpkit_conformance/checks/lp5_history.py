@@ -207,7 +207,7 @@ class LP505(Check):
     """
 
     code, name, hosts = "LP505", "placeholders", ("v1",)
-    requires = ("LP101", "LP301")
+    requires = ("LP101", "LP301", "LP201", "LP204")
 
     def run(self, subject: Subject) -> str | None:
         last = subject.vocab_size - 1
@@ -261,7 +261,7 @@ class Shrinking(V1Host):
     """V1 after failed KV loads: now and then a list loses its newest tokens, which are then generated again."""
 
     def _update(self) -> None:
-        if self.step % 3 == 2:
+        if self.step % 4 == 3:
             for live in self.world.running.values():
                 # One more than the token that no `apply` has seen yet.
                 del live.request.output_token_ids[-2:]
@@ -284,5 +284,5 @@ class LP506(Check):
     needs_action = True
 
     def run(self, subject: Subject) -> str | None:
-        programs = [program("tokens are taken back", crowd(3), Step(9), Finish("r1"), Step(4))]
+        programs = [program("tokens are taken back", crowd(3), Step(16), Finish("r1"), Step(6))]
         return verify(subject, programs, self.sections()["fix"], Shrinking)
