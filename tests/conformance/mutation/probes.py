@@ -1,0 +1,127 @@
+"""Correct portable processors that hold the SDK to its word: where a promise is broken, NaN comes out.
+
+The zoo's processors show what the SDK does to them; a mutant that misleads all of them alike, alone and in a batch
+and on both runners, shows in these only.
+"""
+
+from __future__ import annotations
+
+import lpkit
+import torch
+from zoo.registry import sound
+
+NAN = float("nan")
+
+
+@sound("compares lengths, tokens, outputs and columns with each other", "portable")
+class WitnessRows(lpkit.LogitsProcessor):
+    history = "tokens"
+    CASE = {"extra_args": {"wr_amount": 1.5, "wr_more": 0.5}}
+
+    class Params(lpkit.Params, prefix="wr_"):
+        amount: float = lpkit.Field(ge=-50.0, le=50.0)
+        more: float | None = lpkit.Field(None, ge=-50.0, le=50.0)
+
+    amount = lpkit.column(torch.float32)
+    given = lpkit.column(torch.bool)
+    more = lpkit.column(torch.float32)
+    pair = lpkit.column(torch.int32, default=-7, width=2)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.amount[request.slot] = request.params.amount
+        self.given[request.slot] = request.params.more is not None
+        if request.params.more is not None:  # else the slot's default has to stand
+            self.more[request.slot] = request.params.more
+            self.pair[request.slot] = [3, 4]
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        ids, given, more = rows.tokens, self.given[rows], self.more[rows]
+        place = torch.arange(ids.shape[1], device=self.device)
+        visible = place < rows.total_len[:, None]
+        prompt = place < rows.prompt_len[:, None]
+        good = ((ids >= 0) | ~prompt).all(1) & ((ids < 0) | visible).all(1)
+        good &= (rows.is_output == (visible & ~prompt & (ids >= 0))).all(1)
+        good &= rows.output_len == rows.total_len - rows.prompt_len
+        good &= given | ((more == 0) & (self.pair[rows] == -7).all(1))
+        good &= (rows.temperature > 0).all(1) & (torch.ones_like(good).sum() == rows.n)
+        first = ids[:, :1].clamp(min=0)
+        edited = logits + (self.amount[rows] + more)[:, None]
+        edited = edited.scatter_add(1, first, rows.output_len[:, None].to(logits.dtype))
+        return torch.where(good[:, None], edited, NAN)
+
+
+@sound("reads back what it wrote: token 0, padding between ids, rows without ids", "portable")
+class WitnessSparse(lpkit.LogitsProcessor):
+    CASE = {"extra_args": {"ws_token": 9, "ws_amount": 2.0}}
+
+    class Params(lpkit.Params, prefix="ws_"):
+        token: lpkit.TokenId
+        amount: float = lpkit.Field(ge=-50.0, le=50.0)
+
+    token = lpkit.column(torch.int64)
+    amount = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.token[request.slot] = request.params.token
+        self.amount[request.slot] = request.params.amount
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        token, amount = self.token[rows][:, None], self.amount[rows][:, None]
+        every = torch.arange(self.vocab_size, device=self.device).expand(rows.n, -1)
+        before = logits[every]
+        none, zero = torch.full_like(token, -1), torch.zeros_like(token)
+        ids = torch.cat((none, zero, torch.where(token % 2 == 0, token, none), none), 1)
+        ids = torch.where(token % 3 == 0, none, ids)
+        logits[ids] = logits[ids] + amount
+        logits[ids[:, :0]] = before[:, :0]
+        changed = (torch.where(ids >= 0, ids, -1)[:, :, None] == every[:, None, :]).any(1)
+        good = (logits[every] == torch.where(changed, before + amount, before)).all(1, keepdim=True)
+        good &= (logits[none] == logits[zero]).all(1, keepdim=True)
+        logits[token] = torch.where(good, logits[token] - amount, NAN)
+
+
+@sound("writes a number to one token, and reads nothing but its column", "portable")
+class WitnessBan(lpkit.LogitsProcessor):
+    CASE = {"extra_args": {"wb_token": 12}}
+
+    class Params(lpkit.Params, prefix="wb_"):
+        token: lpkit.TokenId
+
+    token = lpkit.column(torch.int32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.token[request.slot] = request.params.token
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.token[rows][:, None].long()
+        logits[ids] = -float("inf")
+        logits[ids.expand(-1, 2)[:, 2:]] = 0.0
+
+
+@sound("lists and sets of tokens, some of them empty", "portable")
+class WitnessLists(lpkit.LogitsProcessor):
+    CASE = {"extra_args": {"wl_ids": [0, 5, 9], "wl_keep": [3, 9, 14]}}
+
+    class Params(lpkit.Params, prefix="wl_"):
+        ids: list[lpkit.TokenId]
+        keep: list[lpkit.TokenId] | None = None
+
+    ids = lpkit.ragged(torch.int64)
+    keep = lpkit.token_set()
+    weight = lpkit.column(torch.float32, default=2.0)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.ids[request.slot] = request.params.ids
+        if request.params.keep is not None:
+            self.keep[request.slot] = request.params.keep
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        ids, kept = self.ids[rows], self.keep[rows]
+        good = (self.keep.contains(rows, ids) == (kept.gather(1, ids.clamp(min=0)) & (ids >= 0))).all(1, keepdim=True)
+        raised = torch.where(kept, logits + self.weight[rows][:, None], logits)
+        lowered = raised.scatter_add(1, ids.clamp(min=0), -(ids >= 0).to(logits.dtype))
+        return torch.where(good, lowered, NAN)

@@ -1,0 +1,167 @@
+"""Mutation testing of the suite: how many mutants of correct processors and of the SDK does ``lpkit check`` catch?
+
+    python tests/conformance/mutation/run.py --work DIR [--only FILE...] [--page docs/mutation.md]
+
+Results are kept in DIR by mutant, so that a run can be stopped and resumed, and repeated after a change of the suite
+for the survivors alone (``--again survived``). Linux only: it forks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import judge
+import mutants
+import page
+from survivors import EQUIVALENT, GPU_ONLY, OTHER_RULE
+
+ROOT = Path(__file__).resolve().parents[3]
+PROCESSORS = "tests/conformance/zoo/correct.py"
+SDK = tuple(
+    f"sdk/lpkit/{name}.py"
+    for name in ("ledger", "history_v1", "history_v2", "binding_v1", "binding_v2", "rows", "columns")
+)
+PROBES = (
+    "WitnessRows",
+    "WitnessSparse",
+    "PortableRepetition",
+    "PortableMinP",
+    "AdapterPrompt",
+    "PortableMinTokens",
+    "PortableCopyBoost",
+    "PortableBan",
+    "AdapterLength",
+    "WitnessBan",
+    "WitnessLists",
+)
+"""Sparse and dense, each kind of history, both stages, a wide column, and the request-level adapter."""
+
+
+def probes_for(mutant: mutants.Mutant) -> list[str]:
+    """The processors that a mutant can show in."""
+    if mutant.file != PROCESSORS:
+        return list(PROBES)
+    import zoo.correct
+    from zoo.registry import CORRECT
+
+    top = getattr(zoo.correct, mutant.top)
+    found = []
+    for item in CORRECT:
+        source = Path(zoo.correct.__file__).read_text().splitlines()
+        body = "\n".join(source[slice(*extent(source, item.name))])
+        if (isinstance(top, type) and issubclass(item.target, top)) or mutant.top in body:
+            found.append(item.name)
+    return found
+
+
+def extent(source: list[str], name: str) -> tuple[int, int]:
+    """First and last line of a top-level class."""
+    start = next(i for i, line in enumerate(source) if line.startswith((f"class {name}(", f"class {name}:")))
+    end = next((i for i in range(start + 1, len(source)) if source[i][:1].strip() and source[i][0] not in ")#"), None)
+    return start, end if end is not None else len(source)
+
+
+def per_line(file: str, wanted: int | None) -> int | None:
+    """How many mutants of each line to judge; None: all."""
+    if wanted is None:
+        return 1 if file == PROCESSORS else 3
+    return wanted or None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True, help="where results are kept")
+    parser.add_argument("--per-line", type=int, help="mutants of each line; 0 for all (default: SDK 3, processors 1)")
+    parser.add_argument("--only", nargs="*", default=[], help="files whose names contain one of these")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--again", nargs="*", default=[], help="statuses to judge anew")
+    parser.add_argument("--settled", action="store_true", help="also those that survivors.py explains")
+    parser.add_argument("--depth", type=int, default=2, help="0: quick checks; 1: slow ones too; 2: all")
+    parser.add_argument("--minutes", type=float, default=0, help="start no mutant after that time")
+    parser.add_argument("--page", type=Path, help="write the report")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    files = [file for file in (*SDK, PROCESSORS) if not options.only or any(part in file for part in options.only)]
+    made = [mutants.make(ROOT, file, per_line(file, options.per_line), file != PROCESSORS) for file in files]
+    store = options.work / "results.json"
+    results: dict[str, dict[str, object]] = json.loads(store.read_text()) if store.exists() else {}
+    settled = {**EQUIVALENT, **GPU_ONLY, **OTHER_RULE, "original": ""}
+    results = {
+        name: outcome
+        for name, outcome in results.items()
+        if outcome["status"] not in options.again or (name in settled and not options.settled)
+    }
+    todo = [mutant for item in made for mutant in item.mutants if mutant.id not in results]
+    judge_all(todo, results, options, store)
+    if options.page:
+        options.page.write_text(page.render(made, results, PROBES, judge.CPU_SECONDS))
+
+
+def judge_all(
+    todo: list[mutants.Mutant], results: dict[str, dict[str, object]], options: argparse.Namespace, store: Path
+) -> None:
+    """Judge the mutants, some at a time; each child inherits torch from this process."""
+    import torch
+
+    torch.set_num_threads(1)
+    sys.path[:0] = [str(ROOT / "tests" / "conformance")]
+    probes = {mutant.id: probes_for(mutant) for mutant in todo}
+    # Children must import their own copies.
+    for name in [name for name in sys.modules if name.split(".")[0] in ("lpkit", "lpkit_conformance", "zoo")]:
+        del sys.modules[name]
+    places = {"sdk", "conformance"}
+    sys.path[:] = [entry for entry in sys.path if Path(entry).name not in places or ROOT not in Path(entry).parents]
+    begun = time.monotonic()
+    free: list[judge.Overlay] = []
+    for n in range(options.jobs):
+        folder = options.work / f"overlay{n}"
+        shutil.rmtree(folder, ignore_errors=True)
+        free.append(judge.Overlay(ROOT, folder))
+    warm(free)
+    running: dict[int, tuple[judge.Overlay, mutants.Mutant | None]] = {}
+    queue = list(todo)
+    baseline: dict[str, object] | None = results.get("original")
+    if baseline is None:
+        overlay = free.pop()
+        running[judge.fork_and_judge(overlay, "", None, None, options.depth)] = (overlay, None)
+    while queue or running:
+        late = options.minutes and time.monotonic() - begun > 60 * options.minutes
+        while queue and free and not late:
+            mutant, overlay = queue.pop(0), free.pop()
+            process = judge.fork_and_judge(overlay, mutant.file, mutant.source, probes[mutant.id], options.depth)
+            running[process] = (overlay, mutant)
+        if not running:
+            break
+        process, status = os.wait()
+        overlay, done = running.pop(process)
+        outcome = asdict(judge.collect(overlay, status))
+        if done is None:
+            results["original"] = outcome
+        else:
+            judge.replace(overlay.place(done.file), (ROOT / done.file).read_text("utf-8"))
+            results[done.id] = outcome
+            print(f"{len(queue):5} left  {outcome['status']:9} {outcome['by']:11} {done.id} {done.owner}:{done.line}")
+            print(f"{'':11} - {done.before}\n{'':11} + {done.after}", flush=True)
+        free.append(overlay)
+        store.write_text(json.dumps(results, indent=1))
+
+
+def warm(overlays: list[judge.Overlay]) -> None:
+    """Leave bytecode of everything but the mutated module."""
+    import compileall
+
+    for overlay in overlays:
+        compileall.compile_dir(overlay.folder, quiet=1)
+
+
+if __name__ == "__main__":
+    main()

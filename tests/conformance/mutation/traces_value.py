@@ -1,0 +1,185 @@
+"""What does each recorded trace catch that the others do not? Writes docs/traces-value.md.
+
+    python tests/conformance/mutation/traces_value.py [--page docs/traces-value.md]
+
+Every planted defect of the zoo is put on every trace of its runners, without any generated program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import platform
+import signal
+import sys
+from collections import defaultdict
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "conformance"))
+
+from lpkit_conformance import session, traces  # noqa: E402
+from lpkit_conformance.check import REGISTRY  # noqa: E402
+from lpkit_conformance.checks.lp2_bookkeeping import LP220  # noqa: E402
+from lpkit_conformance.hosts.observe import PluginError  # noqa: E402
+from lpkit_conformance.hosts.trace import PATTERNS, TraceHost  # noqa: E402
+from lpkit_conformance.oracle import compare  # noqa: E402
+from lpkit_conformance.subject import Subject  # noqa: E402
+from lpkit_conformance.verify import replay_of  # noqa: E402
+
+SECONDS = 20
+BARRIERS = ("LP001", "LP101")
+"""Checks without whose pass no trace can be played at all."""
+
+Catch = dict[str, set[str]]
+"""Defect -> ``trace/pattern`` that catch it."""
+
+
+class Late(Exception):
+    """A trace takes too long."""
+
+
+def late(*_: Any) -> None:
+    raise Late
+
+
+def catches(subject: Subject, trace: traces.Trace, pattern: str) -> bool:
+    """Whether one trace in one pattern shows that something is wrong."""
+    replay = replay_of(subject)
+    try:
+        host = TraceHost(subject, trace, pattern)
+        seen = list(host.run())
+        replay.prepare(host.lives)
+    except PluginError:
+        return True
+    return any(compare(item, replay) is not None for item in seen)
+
+
+def measure(specimen: Any) -> set[str]:
+    """``trace/pattern`` names that catch a defect."""
+    found: set[str] = set()
+    with specimen.surroundings():
+        plan = session.Plan(cases=(specimen.case,))
+        interfaces = session.interfaces_of(specimen.target)
+        for host in session.hosts_for(specimen.target, plan):
+            subject = Subject(specimen.id, specimen.target, host, specimen.case, interfaces)
+            for code in BARRIERS:
+                if session.run_one(REGISTRY[code], [subject], host).status != "passed":
+                    return found
+            for name in traces.names(host):
+                trace = traces.load(name)
+                for pattern in PATTERNS:
+                    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+                    try:
+                        if catches(subject, trace, pattern):
+                            found.add(f"{name}/{pattern}")
+                    except Late:
+                        found.add(f"{name}/{pattern}")
+                    finally:
+                        signal.setitimer(signal.ITIMER_PROF, 0)
+    return found
+
+
+def cover(caught: Catch, columns: list[str]) -> list[tuple[str, int]]:
+    """Greedy: the fewest columns that together catch all that any catches, and what each adds."""
+    left = {defect for defect, found in caught.items() if found}
+    chosen: list[tuple[str, int]] = []
+    while left:
+        best = max(columns, key=lambda column: sum(column in caught[defect] for defect in left))
+        gained = {defect for defect in left if best in caught[defect]}
+        if not gained:
+            break
+        chosen.append((best, len(gained)))
+        left -= gained
+    return chosen
+
+
+def render(caught: Catch, named: dict[str, str]) -> str:
+    """The page."""
+    by_trace: Catch = {defect: {item.partition("/")[0] for item in found} for defect, found in caught.items()}
+    by_pattern: Catch = {defect: {item.partition("/")[2] for item in found} for defect, found in caught.items()}
+    any_trace = [defect for defect, found in caught.items() if found]
+    ladder = [defect for defect in caught if named[defect][:3] in ("LP2", "LP8") and named[defect] != LP220.code]
+    kinds = f"{len([item for item in ladder if caught[item]])} of {len(ladder)}"
+    lines = [
+        "<!-- Written by tests/conformance/mutation/traces_value.py; edit that instead. -->",
+        "",
+        "# What the recorded traces add",
+        "",
+        "The generated programs of `lpkit check` are our idea of an engine; the [traces](traces.md) are an engine.",
+        "This page tells what the traces catch by themselves: every planted defect of the zoo on every trace of its",
+        "runners, each with all, no, alternating and mixed requests using the plugin, and no generated program.",
+        "",
+        f"Measured on {date.today().isoformat()}, Python {platform.python_version()}, "
+        f"torch {version('torch').split('+')[0]}: `python tests/conformance/mutation/traces_value.py --page "
+        "docs/traces-value.md`.",
+        "",
+        f"{len(any_trace)} of {len(caught)} defects are caught by a trace, {kinds} of those whose own check is one of "
+        "bookkeeping (LP2) or of V2's rows (LP8).",
+        "Most of the others break rules that no batch shows: packaging, arguments, cost, masks.",
+        "",
+        "| trace | steps | requests | catches | only this one | without it, the runner's others miss |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in traces.names():
+        trace = traces.load(name)
+        mine = {defect for defect, found in by_trace.items() if name in found}
+        rivals = {other for other in traces.names(trace.runner) if other != name}
+        alone = {defect for defect in mine if by_trace[defect] == {name}}
+        lost = {defect for defect in mine if not by_trace[defect] & rivals}
+        steps = len(trace.v1_steps) + len(trace.v2_steps)
+        shown = ", ".join(f"`{item}`" for item in sorted(lost)) or "nothing"
+        lines.append(f"| {name} | {steps} | {len(trace.requests)} | {len(mine)} | {len(alone)} | {shown} |")
+    for runner in ("v1", "v2"):
+        columns = list(traces.names(runner))
+        own = {defect: found & set(columns) for defect, found in by_trace.items()}
+        steps_text = ", ".join(f"{name} (+{n})" for name, n in cover(own, columns))
+        lines += ["", f"Fewest {runner.upper()} traces that catch what all of them do: {steps_text or 'none'}."]
+    patterns = ", ".join(f"{name} {sum(name in found for found in by_pattern.values())}" for name in PATTERNS)
+    cheapest = ", ".join(f"{name} (+{n})" for name, n in cover(by_pattern, list(PATTERNS)))
+    lines += ["", f"By pattern of use: {patterns}. Fewest patterns: {cheapest}.", "", "## Matrix", ""]
+    columns = list(traces.names())
+    lines += [f"| defect | check | {' | '.join(columns)} |", "|---|---|" + "---|" * len(columns)]
+    for defect in sorted(caught, key=lambda item: (named[item], item)):
+        if caught[defect]:
+            marks = ["x" if name in by_trace[defect] else "" for name in columns]
+            lines.append(f"| `{defect}` | {named[defect]} | {' | '.join(marks)} |")
+    missing = [f"`{defect}` ({named[defect]})" for defect in sorted(caught) if not caught[defect]]
+    lines += ["", "## Caught by no trace", "", ", ".join(missing) + ".", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", type=Path, help="write the page")
+    parser.add_argument("--data", type=Path, help="keep the measurements, and go on from them")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGPROF, late)
+    import zoo
+
+    caught: Catch = defaultdict(set)
+    if options.data and options.data.exists():
+        caught.update({name: set(found) for name, found in json.loads(options.data.read_text()).items()})
+    for specimen in zoo.DEFECTS:
+        if specimen.id not in caught:
+            caught[specimen.id] = measure(specimen)
+            print(f"{specimen.code} {specimen.id}: {len(caught[specimen.id])}", flush=True)
+            if options.data:
+                options.data.write_text(json.dumps({name: sorted(found) for name, found in caught.items()}))
+    text = render(dict(caught), {item.id: item.code for item in zoo.DEFECTS})
+    if options.page:
+        options.page.write_text(text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
