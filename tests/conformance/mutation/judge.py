@@ -21,7 +21,7 @@ from typing import Any
 CPU_SECONDS = 30
 """Processor time that one check may use; the slowest takes 4 s."""
 
-MEMORY = 24 << 30
+MEMORY = 10 << 30
 
 LATER = ("LP220", "LP219", "LP208", "LP603", "LP808", "LP308")
 """The slow checks, tried when the others found nothing."""

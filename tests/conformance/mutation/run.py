@@ -84,6 +84,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="files whose names contain one of these")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", nargs="*", default=[], help="statuses to judge anew")
+    parser.add_argument("--keep", nargs="*", default=[], help="mutants that need not be judged anew")
     parser.add_argument("--settled", action="store_true", help="also those that survivors.py explains")
     parser.add_argument("--depth", type=int, default=2, help="0: quick checks; 1: slow ones too; 2: all")
     parser.add_argument("--minutes", type=float, default=0, help="start no mutant after that time")
@@ -98,7 +99,7 @@ def main() -> None:
     results = {
         name: outcome
         for name, outcome in results.items()
-        if outcome["status"] not in options.again or (name in settled and not options.settled)
+        if outcome["status"] not in options.again or (name in settled and not options.settled) or (name in options.keep)
     }
     todo = [mutant for item in made for mutant in item.mutants if mutant.id not in results]
     judge_all(todo, results, options, store)
