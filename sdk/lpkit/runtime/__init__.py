@@ -9,6 +9,7 @@ from lpkit.runtime.logits import LogitsSource
 from lpkit.runtime.request import Request
 from lpkit.runtime.results import Sampled, StepResult, StepRow
 from lpkit.runtime.scheduler import Scheduler, generate
+from lpkit.runtime.thinking import ThinkingMarkers
 from lpkit.runtime.v1_async import V1AsyncEngine
 from lpkit.runtime.v1_batch import V1Batch, documented_form
 from lpkit.runtime.v1_engine import V1Engine
@@ -26,6 +27,7 @@ __all__ = [
     "Scheduler",
     "StepResult",
     "StepRow",
+    "ThinkingMarkers",
     "V1AsyncEngine",
     "V1Batch",
     "V1Engine",

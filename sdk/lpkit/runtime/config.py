@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from lpkit.runtime.thinking import ThinkingMarkers
 
 MODEL_NAME = "lpkit/reference"
 """The model and tokenizer that the configuration names. Neither exists: a constructor must not need them."""
@@ -79,7 +82,7 @@ class Config:
     parallel_config: ParallelConfig = field(default_factory=ParallelConfig)
     cache_config: CacheConfig = field(default_factory=CacheConfig)
     speculative_config: None = None
-    reasoning_config: None = None
+    reasoning_config: SimpleNamespace | None = None
     lora_config: None = None
     additional_config: dict[str, Any] = field(default_factory=dict)
 
@@ -100,6 +103,7 @@ def make_config(
     max_num_batched_tokens: int = 8192,
     eos_token_id: int | None = None,
     device: str | torch.device = "cpu",
+    thinking: ThinkingMarkers | None = None,
 ) -> Config:
     """What a processor's constructor gets as ``vllm_config``."""
     hf_config = SimpleNamespace(
@@ -112,4 +116,5 @@ def make_config(
         SchedulerConfig(max_num_seqs, max_num_batched_tokens, max_model_len, async_scheduling),
         ModelConfig(max_model_len, vocab_size, hf_config),
         DeviceConfig(pick_device(device)),
+        reasoning_config=None if thinking is None else thinking.as_config(),
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Container, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +12,9 @@ from lpkit.runtime.config import make_config, pick_device
 from lpkit.runtime.logits import LogitsSource
 from lpkit.runtime.request import Request
 from lpkit.runtime.results import StepResult, StepRow
+
+if TYPE_CHECKING:
+    from lpkit.runtime.thinking import ThinkingMarkers
 
 
 class Engine(ABC):
@@ -30,6 +33,7 @@ class Engine(ABC):
         vocab_padding: columns behind the vocabulary, which make the logits non-contiguous as a model's padded
             vocabulary does.
         async_scheduling: what the configuration says; see ``V1AsyncEngine``.
+        thinking: the markers of thoughts, which give requests with a ``thinking_token_budget`` one.
 
     Attributes:
         requests: the unfinished requests by id, preempted ones included.
@@ -47,6 +51,7 @@ class Engine(ABC):
         seed: int = 0,
         vocab_padding: int = 0,
         async_scheduling: bool = False,
+        thinking: ThinkingMarkers | None = None,
     ) -> None:
         if source is None:
             source = LogitsSource(vocab_size, seed, pick_device(device))
@@ -57,12 +62,14 @@ class Engine(ABC):
         self.max_model_len = max_model_len
         self.seed = seed
         self.vocab_padding = vocab_padding
+        self.thinking = thinking
         self.config = make_config(
             max_num_seqs=max_num_seqs,
             vocab_size=self.vocab_size,
             max_model_len=max_model_len,
             device=self.device,
             async_scheduling=async_scheduling,
+            thinking=thinking,
         )
         self.requests: dict[str, Request] = {}
         # Requests that want to take part, in order of arrival or resumption, and what the next step must hear of.
@@ -128,6 +135,7 @@ class Engine(ABC):
         idle: bool = False,
         force: Mapping[str, int] | None = None,
         discard: Collection[str] = (),
+        drafts: Mapping[str, Sequence[int]] | None = None,
     ) -> StepResult:
         """One scheduler step.
 
@@ -139,9 +147,13 @@ class Engine(ABC):
             idle: tell processors of arrivals and departures, but run no forward pass.
             force: tokens to commit instead of the sampled ones.
             discard: complete requests whose token is thrown away all the same.
+            drafts: draft tokens of requests that feed all they lack (V2). Each gets a row more per draft; a draft is
+                accepted if it is what its row's predecessor samples, and the first token that is not ends the step
+                for its request.
 
         Raises:
-            ValueError: if the plan names an unknown request or an impossible number of tokens.
+            ValueError: if the plan names an unknown request or an impossible number of tokens, or if drafts cannot
+                be verified.
         """
         plan = self._plan(partial) if plan is None else dict(plan)
         for request_id, count in plan.items():
@@ -149,8 +161,19 @@ class Engine(ABC):
                 raise ValueError(f"request {request_id!r} cannot be scheduled")
             if not 1 <= count <= self.requests[request_id].remaining:
                 raise ValueError(f"request {request_id!r} cannot feed {count} tokens")
+        found = {name: list(ids) for name, ids in (drafts or {}).items() if ids}
+        for request_id, ids in found.items():
+            self._check_drafts(request_id, len(ids), plan, force or {})
         with torch.inference_mode():
-            return self._step(plan, idle, force or {}, frozenset(discard))
+            return self._step(plan, idle, force or {}, frozenset(discard), found)
+
+    def _check_drafts(self, request_id: str, count: int, plan: Mapping[str, int], force: Mapping[str, int]) -> None:
+        if request_id not in plan or plan[request_id] != self.requests[request_id].remaining:
+            raise ValueError(f"request {request_id!r} cannot have drafts: it does not feed all its tokens")
+        if request_id in force:
+            raise ValueError(f"request {request_id!r} cannot have both drafts and a forced token")
+        if self.requests[request_id].total_len + count >= self.max_model_len:
+            raise ValueError(f"{count} drafts of request {request_id!r} do not fit max_model_len {self.max_model_len}")
 
     @abstractmethod
     def swap(self, first: int, second: int) -> None:
@@ -158,7 +181,12 @@ class Engine(ABC):
 
     @abstractmethod
     def _step(
-        self, plan: dict[str, int], idle: bool, force: Mapping[str, int], discard: frozenset[str]
+        self,
+        plan: dict[str, int],
+        idle: bool,
+        force: Mapping[str, int],
+        discard: frozenset[str],
+        drafts: Mapping[str, list[int]],
     ) -> StepResult: ...
 
     def _check_room(self) -> None:
@@ -185,12 +213,19 @@ class Engine(ABC):
             self._new.pop(request_id, None)
         return [self.requests[request_id] for request_id in absent]
 
-    def _rows(self, names: Iterable[str], plan: Mapping[str, int], discard: frozenset[str]) -> tuple[StepRow, ...]:
+    def _rows(
+        self,
+        names: Iterable[str],
+        plan: Mapping[str, int],
+        discard: frozenset[str],
+        drafts: Mapping[str, list[int]] | None = None,
+    ) -> tuple[StepRow, ...]:
         rows = []
         for name in names:
             request = self.requests[name]
             seen = request.num_computed_tokens + plan[name]
-            rows.append(StepRow(name, seen - 1, seen < request.total_len or name in discard))
+            discarded = seen < request.total_len or name in discard
+            rows += [StepRow(name, seen - 1 + n, discarded) for n in range(1 + len((drafts or {}).get(name, ())))]
         return tuple(rows)
 
     def _logits(self, rows: tuple[StepRow, ...]) -> torch.Tensor:
@@ -200,18 +235,30 @@ class Engine(ABC):
         return logits
 
     def _commit(
-        self, rows: tuple[StepRow, ...], sampled: torch.Tensor, force: Mapping[str, int]
+        self,
+        rows: tuple[StepRow, ...],
+        sampled: torch.Tensor,
+        force: Mapping[str, int],
+        drafts: Mapping[str, list[int]] | None = None,
     ) -> dict[str, list[int]]:
-        """Append the sampled tokens of complete rows to their requests."""
+        """Append the sampled tokens of complete rows to their requests; behind a wrong draft nothing counts."""
         tokens: dict[str, list[int]] = {}
+        rejected: set[str] = set()
         for row, token in zip(rows, sampled.tolist(), strict=True):
-            request = self.requests[row.request_id]
+            name, request = row.request_id, self.requests[row.request_id]
+            if name in rejected:
+                continue
             # Whoever has all tokens computed but got none must compute the last one again.
             request.num_computed_tokens = min(row.position + 1, request.total_len - row.discarded)
-            if not row.discarded:
-                token = force.get(row.request_id, token)
-                request.output_token_ids.append(token)
-                tokens[row.request_id] = [token]
+            if row.discarded:
+                continue
+            token = force.get(name, token)
+            request.output_token_ids.append(token)
+            found = tokens.setdefault(name, [])
+            found.append(token)
+            guesses = (drafts or {}).get(name, [])
+            if len(found) > len(guesses) or token != guesses[len(found) - 1]:
+                rejected.add(name)
         return tokens
 
 

@@ -19,8 +19,8 @@ class V1AsyncEngine(V1Engine):
 
     Processors get the worker's own output lists. After each step a list grows by -1, so ``update_state`` always
     sees one at the end. Just before sampling the placeholder is replaced, if somebody needs the ids: a processor
-    that was passed explicitly (``explicit``), or a penalty or bad words in the batch. Otherwise it stays for
-    ever; and if a later repair finds several placeholders, the list shrinks to the one known token.
+    that was passed explicitly (``explicit``), or a penalty, bad words or a thinking budget in the batch. Otherwise it
+    stays for ever; and if a later repair finds several placeholders, the list shrinks to the one known token.
     ``Request.output_token_ids`` of the caller's requests always has the true tokens. A request that comes back
     gets a new list of true tokens.
     """
@@ -60,8 +60,15 @@ class V1AsyncEngine(V1Engine):
                 known -= 1
             outputs[known:] = [token]
 
-    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int], discard: frozenset[str]) -> StepResult:
-        result = super()._step(plan, idle, force, discard)
+    def _step(
+        self,
+        plan: dict[str, int],
+        idle: bool,
+        force: Mapping[str, int],
+        discard: frozenset[str],
+        drafts: Mapping[str, list[int]],
+    ) -> StepResult:
+        result = super()._step(plan, idle, force, discard, drafts)
         if result.raw is not None:
             # A step nobody needed ids in does not copy its tokens to the host either.
             self._pending = {name: ids[-1] for name, ids in result.tokens.items()} if self._needs_ids() else {}

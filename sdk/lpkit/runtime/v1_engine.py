@@ -9,6 +9,7 @@ from lpkit.runtime.engine import Engine, build
 from lpkit.runtime.logits import LogitsSource
 from lpkit.runtime.request import Request
 from lpkit.runtime.results import StepResult
+from lpkit.runtime.thinking import V1ThinkingBudget
 from lpkit.runtime.v1_batch import V1Batch
 from lpkit.runtime.v1_sampler import V1Sampler
 from lpkit.v1 import LogitsProcessor
@@ -34,7 +35,13 @@ class V1Engine(Engine):
         self.processors: list[LogitsProcessor] = [
             build(processor, self.config, self.device, False) for processor in processors
         ]
-        self.sampler = V1Sampler(self.processors, vocab_size=self.vocab_size, device=self.device, seed=self.seed)
+        self.sampler = V1Sampler(
+            self.processors,
+            vocab_size=self.vocab_size,
+            device=self.device,
+            seed=self.seed,
+            thinking=V1ThinkingBudget(self.thinking, self.max_num_seqs) if self.thinking else None,
+        )
         self._swaps: list[tuple[int, int]] = []
 
     def swap(self, first: int, second: int) -> None:
@@ -51,7 +58,16 @@ class V1Engine(Engine):
     def _before_sampling(self) -> None:
         """After ``update_state``, before the first stage."""
 
-    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int], discard: frozenset[str]) -> StepResult:
+    def _step(
+        self,
+        plan: dict[str, int],
+        idle: bool,
+        force: Mapping[str, int],
+        discard: frozenset[str],
+        drafts: Mapping[str, list[int]],
+    ) -> StepResult:
+        if drafts:
+            raise ValueError("V1 runs no custom processors under speculative decoding: there are no drafts")
         batch = self.batch
         # Whoever is not scheduled leaves the batch, running or not, and is added again later.
         leaving = [r.request_id for r in batch.requests if r.request_id not in plan or r.request_id in self._left]

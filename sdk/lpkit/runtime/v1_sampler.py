@@ -10,6 +10,7 @@ from lpkit.runtime import stages
 from lpkit.runtime.options import RowOptions
 from lpkit.runtime.request import Request
 from lpkit.runtime.results import Sampled, checked
+from lpkit.runtime.thinking import V1ThinkingBudget
 from lpkit.sampling_params import GREEDY_EPSILON
 from lpkit.v1 import BatchUpdate, LogitsProcessor, LogitsProcessors
 
@@ -22,6 +23,7 @@ class V1Sampler:
         vocab_size: columns of the logits.
         device: of the logits.
         seed: of the requests that have none of their own.
+        thinking: the thinking budget's stage, if the model has markers of thoughts.
     """
 
     def __init__(
@@ -31,8 +33,10 @@ class V1Sampler:
         vocab_size: int = 512,
         device: str | torch.device = "cpu",
         seed: int = 0,
+        thinking: V1ThinkingBudget | None = None,
     ) -> None:
         self.processors = LogitsProcessors(processors)
+        self.thinking = thinking
         self.vocab_size = vocab_size
         self.device = torch.device(device)
         self.seed = seed
@@ -45,13 +49,16 @@ class V1Sampler:
         """
         for processor in self.processors.all:
             processor.update_state(update)
+        if self.thinking is not None:
+            self.thinking.sync(update)
         if update is not None:
             self._options = RowOptions.of(requests, self.vocab_size, self.device)
 
     @property
     def needs_output_ids(self) -> bool:
         """Whether a built-in stage of the batch reads the requests' output ids."""
-        return self._options.penalties is not None or bool(self._options.bad_words)
+        tracked = self.thinking is not None and self.thinking.has_tracked_requests
+        return tracked or self._options.penalties is not None or bool(self._options.bad_words)
 
     def __call__(self, logits: torch.Tensor) -> Sampled:
         """Process ``logits`` ``[n, vocab]``, possibly in place, and choose a token for every row."""
@@ -73,7 +80,11 @@ class V1Sampler:
         logits = options.add_bias(logits)
         for processor in self.processors.non_argmax_invariant:
             logits = checked(processor, logits, processor.apply(logits))
-        return options.penalise(logits)
+        logits = options.penalise(logits)
+        if self.thinking is not None:
+            self.thinking.advance([request.output_token_ids for request in options.requests])
+            logits = self.thinking.apply(logits)
+        return logits
 
     def _before_sampling(self, logits: torch.Tensor, options: RowOptions) -> torch.Tensor:
         logits = stages.apply_temperature(logits, options.temperature)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lpkit.runtime.engine import Engine, build
 from lpkit.runtime.logits import LogitsSource
+from lpkit.runtime.request import Request
 from lpkit.runtime.results import StepResult
 from lpkit.runtime.v2_context import V2Row, make_context
 from lpkit.runtime.v2_sampler import V2Sampler
@@ -23,6 +24,7 @@ class V2Engine(Engine):
         source: the model.
         slots: the slots to use; by default ``max_num_seqs`` new ones.
         padding: zeros behind the context's host bounds, as under full CUDA graphs.
+        num_speculative_tokens: drafts per request at most, by which the engine tells decodes from prefills.
         **options: of :class:`Engine`.
     """
 
@@ -33,6 +35,7 @@ class V2Engine(Engine):
         *,
         slots: V2Slots | None = None,
         padding: int = 0,
+        num_speculative_tokens: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(source, **options)
@@ -40,6 +43,7 @@ class V2Engine(Engine):
             slots = V2Slots(self.max_num_seqs, self.max_model_len, self.device, vocab_size=self.vocab_size)
         self.slots = slots
         self.padding = padding
+        self.num_speculative_tokens = num_speculative_tokens
         self.processors: list[LogitsProcessor] = [
             build(processor, self.config, slots.state) for processor in processors
         ]
@@ -49,12 +53,22 @@ class V2Engine(Engine):
             vocab_size=self.vocab_size,
             device=self.device,
             seed=self.seed,
+            thinking=self.thinking,
         )
 
     def swap(self, first: int, second: int) -> None:
         """Nothing: V2 has no persistent rows."""
 
-    def _step(self, plan: dict[str, int], idle: bool, force: Mapping[str, int], discard: frozenset[str]) -> StepResult:
+    def _step(
+        self,
+        plan: dict[str, int],
+        idle: bool,
+        force: Mapping[str, int],
+        discard: frozenset[str],
+        drafts: Mapping[str, list[int]],
+    ) -> StepResult:
+        if any(len(ids) > self.num_speculative_tokens for ids in drafts.values()):
+            raise ValueError(f"more than num_speculative_tokens={self.num_speculative_tokens} drafts")
         slots = self.slots
         # The engine frees in sorted order so that all ranks agree on the slots.
         freed = tuple(request_id for request_id in sorted(self._left) if slots.free(request_id) is not None)
@@ -69,13 +83,20 @@ class V2Engine(Engine):
         self.sampler.apply_staged_writes()
         if idle or not plan:
             return StepResult(added=tuple(added), freed=freed)
-        # Decodes, then prefills by the number of tokens they feed; stable.
-        order = sorted(plan, key=lambda request_id: (plan[request_id] != 1, plan[request_id]))
-        requests = [self.requests[request_id] for request_id in order]
-        rows = self._rows(order, plan, discard)
+        # Verifications, decodes, then prefills by the number of tokens they feed; stable.
+        fed = {name: count + len(drafts.get(name, ())) for name, count in plan.items()}
+        whole = 1 + self.num_speculative_tokens
+        order = sorted(plan, key=lambda name: (name not in drafts, fed[name] != whole, fed[name]))
+        rows = self._rows(order, plan, discard, drafts)
+        requests = [request for name in order for request in self._by_row(name, drafts.get(name, ()))]
         ctx = make_context(
             [
-                V2Row(slots.slot(row.request_id), row.position, request.token_at(row.position))
+                V2Row(
+                    slots.slot(row.request_id),
+                    row.position,
+                    request.token_at(row.position),
+                    request.total_len - self.requests[row.request_id].total_len,
+                )
                 for row, request in zip(rows, requests, strict=True)
             ],
             self.device,
@@ -83,8 +104,12 @@ class V2Engine(Engine):
         )
         raw = self._logits(rows)
         sampled = self.sampler(raw, ctx, requests)
-        tokens = self._commit(rows, sampled.token_ids, force)
-        slots.commit_each([slots.slot(request_id) for request_id in tokens], [t for (t,) in tokens.values()])
+        tokens = self._commit(rows, sampled.token_ids, force, drafts)
+        if drafts:
+            for request_id, ids in tokens.items():
+                slots.commit(slots.slot(request_id), ids)
+        else:
+            slots.commit_each([slots.slot(request_id) for request_id in tokens], [t for (t,) in tokens.values()])
         return StepResult(
             rows=rows,
             raw=raw,
@@ -95,3 +120,21 @@ class V2Engine(Engine):
             freed=freed,
             applied=self.sampler.needs_processing(ctx),
         )
+
+    def _by_row(self, name: str, drafts: Sequence[int]) -> list[Request]:
+        """The request as each of its rows sees it: with the drafts before the row among its outputs."""
+        request = self.requests[name]
+        outputs = request.output_token_ids
+        return [
+            request,
+            *(
+                Request(
+                    name,
+                    request.params,
+                    request.prompt_token_ids,
+                    prompt_len=request.prompt_len,
+                    output_token_ids=[*outputs, *drafts[: n + 1]],
+                )
+                for n in range(len(drafts))
+            ),
+        ]

@@ -11,6 +11,7 @@ from lpkit.runtime import stages
 from lpkit.runtime.options import RowOptions, has_biases, has_penalties
 from lpkit.runtime.request import Request
 from lpkit.runtime.results import Sampled, checked
+from lpkit.runtime.thinking import ThinkingMarkers, force, forced_token
 from lpkit.sampling_params import SamplingParams
 from lpkit.v2 import LogitsContext, LogitsProcessor
 
@@ -24,6 +25,7 @@ class V2Sampler:
         vocab_size: columns of the logits.
         device: of the logits.
         seed: of the requests that have none of their own.
+        thinking: the markers of thoughts, if the model has them.
     """
 
     def __init__(
@@ -34,8 +36,10 @@ class V2Sampler:
         vocab_size: int = 512,
         device: str | torch.device = "cpu",
         seed: int = 0,
+        thinking: ThinkingMarkers | None = None,
     ) -> None:
         self.processors = list(processors)
+        self.thinking = thinking
         self.vocab_size = vocab_size
         self.device = torch.device(device)
         self.seed = seed
@@ -59,7 +63,10 @@ class V2Sampler:
         return bool(self._needs_processing[ctx.idx_mapping_np].any())
 
     def __call__(self, logits: torch.Tensor, ctx: LogitsContext, requests: Sequence[Request]) -> Sampled:
-        """Choose a token for every row; ``logits`` themselves are left alone. ``requests`` are by row."""
+        """Choose a token for every row; ``logits`` themselves are left alone.
+
+        ``requests`` are by row: for the row of a draft one that has the drafts before it among its outputs.
+        """
         if self._options.requests != requests:
             self._options = RowOptions.of(requests, self.vocab_size, self.device)
         options = self._options
@@ -85,13 +92,26 @@ class V2Sampler:
         logits = options.ban_words(logits)
         for processor in self.processors:
             logits = checked(processor, logits, processor.apply(logits, ctx))
+        logits = self._force_ends_of_thoughts(logits, options)
         logits = stages.apply_temperature(logits, options.temperature)
         if options.min_p is not None:
             logits = stages.min_p_of_logits(logits, options.min_p)
         return stages.apply_top_k_top_p(logits, options.top_k, options.top_p)
 
+    def _force_ends_of_thoughts(self, logits: torch.Tensor, options: RowOptions) -> torch.Tensor:
+        forced = {}
+        if self.thinking is not None:
+            for row, request in enumerate(options.requests):
+                budget = request.params.thinking_token_budget
+                if budget is not None:
+                    tokens = [*(request.prompt_token_ids or ()), *request.output_token_ids]
+                    forced[row] = forced_token(tokens, budget, self.thinking)
+        chosen = {row: token for row, token in forced.items() if token is not None}
+        return force(logits, list(chosen), list(chosen.values()))
+
     def _uses_builtins(self, params: SamplingParams) -> bool:
         sampling = params.temperature != 0 and (
             params.temperature != 1 or params.min_p != 0 or params.top_p != 1 or 0 < params.top_k < self.vocab_size
         )
-        return bool(sampling or has_biases(params) or has_penalties(params) or params.bad_words_token_ids)
+        budget = self.thinking is not None and params.thinking_token_budget is not None
+        return bool(sampling or has_biases(params) or has_penalties(params) or params.bad_words_token_ids or budget)

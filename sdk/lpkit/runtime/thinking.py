@@ -1,0 +1,310 @@
+"""The engines' built-in thinking budget: after so many tokens of a thought its end marker is forced.
+
+A stage of the engines that a plugin's output passes through, not a processor. The two runners have a rule of their
+own each. Both write 1e9 rather than masking the other tokens, so a forced marker wins whatever stood there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import torch
+
+from lpkit.v1 import BatchUpdate, MoveDirectionality
+
+FORCED = 1e9
+"""What the engines write at the forced token."""
+
+
+@dataclass(frozen=True)
+class ThinkingMarkers:
+    """Token sequences that begin and end a thought, as vLLM's ``reasoning_config`` resolves them.
+
+    Attributes:
+        start, end: what opens a thought, and what is forced to close it.
+        natural_end: what closes it when the model writes it (V2 only); by default ``end``.
+    """
+
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    natural_end: tuple[int, ...] = ()
+
+    def as_config(self) -> SimpleNamespace:
+        """The fields of ``vllm_config.reasoning_config`` that processors and samplers read."""
+        return SimpleNamespace(
+            reasoning_start_token_ids=list(self.start),
+            reasoning_end_token_ids=list(self.end),
+            natural_reasoning_end_token_ids=list(self.natural_end or self.end),
+        )
+
+
+def last_occurrence(ids: Sequence[int], wanted: Sequence[int]) -> int:
+    """Where ``wanted`` begins in ``ids`` for the last time; -1 if nowhere, or if it is empty."""
+    wanted = list(wanted)
+    for place in range(len(ids) - len(wanted), -1, -1) if wanted else ():
+        if list(ids[place : place + len(wanted)]) == wanted:
+            return place
+    return -1
+
+
+# -- V2: a function of the tokens ----------------------------------------------------------------------------
+
+
+def forced_token(tokens: Sequence[int], budget: int | None, markers: ThinkingMarkers) -> int | None:
+    """The token that V2 forces behind ``tokens`` (prompt, outputs and the row's drafts), or None.
+
+    A thought is open if the last start marker stands behind the last end marker. Once it is ``budget`` tokens long,
+    the end marker is forced token by token: as much of it as the tokens end with already is not repeated.
+    """
+    ends = markers.natural_end or markers.end
+    if budget is None or not (markers.start and markers.end):
+        return None
+    begun = last_occurrence(tokens, markers.start)
+    if begun <= last_occurrence(tokens, ends):
+        return None
+    if len(tokens) - (begun + len(markers.start)) < budget:
+        return None
+    for written in range(min(len(markers.end) - 1, len(tokens)), 0, -1):
+        if tuple(tokens[-written:]) == markers.end[:written]:
+            return markers.end[written]
+    return markers.end[0]
+
+
+def force(logits: torch.Tensor, rows: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
+    """Make token ``ids[i]`` win in ``rows[i]``, in place."""
+    if rows:
+        place = torch.tensor([rows, ids], dtype=torch.int64).to(logits.device)
+        logits[place[0], place[1]] = FORCED
+    return logits
+
+
+# -- V1: a state per request ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Thought:
+    """What V1 remembers of a request with a budget.
+
+    Attributes:
+        start, end: where the markers stand, counted from the first output (of a thought that the prompt opened:
+            from the first prompt token, less one); -1: not seen.
+        searched: outputs before this one are not searched for markers any more.
+        seen: outputs that have been counted.
+        thought: tokens of the thought so far. ``left``: what remains of the budget.
+        from_prompt: the prompt ends inside the thought.
+        ending: the end marker is being forced; ``written`` of its tokens stand already.
+        force_at: row among the request's own (0 .. number of drafts) where forcing begins.
+        bonus_forced: the bonus token has been forced and is not to be forced again before it is committed.
+    """
+
+    budget: int
+    prompt_len: int
+    left: int
+    thinking: bool = False
+    thought: int = 0
+    start: int = -1
+    end: int = -1
+    searched: int = 0
+    seen: int = 0
+    from_prompt: bool = False
+    ending: bool = False
+    written: int = 0
+    force_at: int | None = None
+    bonus_forced: bool = False
+    drafts: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, prompt: Sequence[int] | None, budget: int, markers: ThinkingMarkers) -> Thought:
+        """The state of a request that enters the batch; its outputs are looked at later, at once."""
+        prompt = prompt or ()
+        begun = last_occurrence(prompt, markers.start)
+        if begun <= last_occurrence(prompt, markers.end):
+            return cls(budget, len(prompt), budget)
+        thought = len(prompt) - (begun + len(markers.start))
+        return cls(
+            budget,
+            len(prompt),
+            budget - thought,
+            thinking=True,
+            thought=thought,
+            start=len(prompt) - thought - 1,
+            from_prompt=True,
+            ending=budget <= thought,
+        )
+
+    def advance(self, outputs: Sequence[int], drafts: Sequence[int], markers: ThinkingMarkers) -> None:
+        """Take in the committed ``outputs`` and the step's ``drafts``; decide whether and where to force."""
+        self.drafts = tuple(drafts)
+        self.force_at = None
+        if not markers.end:
+            self.ending = False
+            return
+        self._search(outputs, markers)
+        if not self.ending and self.start >= 0 and self.end > self.start and not self.from_prompt:
+            self._over(outputs)
+            self.left = self.budget
+            return
+        if self.start == -1:
+            return
+        fresh = len(outputs) - self.seen
+        if not self.from_prompt and self.seen == 0:
+            fresh -= len(markers.start)
+        within = self.left - fresh - len(self.drafts) - 1 >= 0
+        ended_by_model = self.from_prompt and self.end != -1
+        if not self.ending and within and not ended_by_model:
+            self.left -= fresh
+            self.seen = len(outputs)
+        elif not outputs:
+            self.force_at = 0 if self.ending else None
+        elif len(outputs) <= self.seen:
+            self.force_at = self._within_drafts() if self.ending else None
+        else:
+            self._decide(outputs, markers)
+
+    def _search(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
+        recent = outputs[self.searched :]
+        for name in ("start", "end"):
+            if getattr(self, name) == -1:
+                place = last_occurrence(recent, getattr(markers, name))
+                setattr(self, name, place + self.searched if place >= 0 else -1)
+
+    def _over(self, outputs: Sequence[int]) -> None:
+        """The thought has ended; look for the next one behind it."""
+        self.thinking = self.from_prompt = False
+        self.thought = 0
+        self.start = self.end = -1
+        self.searched = len(outputs)
+
+    def _decide(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
+        new = outputs[self.seen :]
+        self.seen = len(outputs)
+        # A draft before the forced marker was rejected, and the marker with it: think on.
+        if self.ending and self.written == 0 and markers.end[0] not in new:
+            self.thinking, self.ending, self.bonus_forced = True, False, False
+        if self.ending:
+            self._write_on(outputs, markers)
+        else:
+            self._count(outputs, markers)
+
+    def _count(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
+        end = self.end + self.prompt_len if self.from_prompt and self.end > -1 else self.end
+        if end >= 0 and not (self.start > end):
+            self._over(outputs)
+        elif end >= 0 or not self.from_prompt:
+            self.thinking = True
+            self.thought = len(outputs) - (self.start + len(markers.start))
+        elif self.thinking:
+            self.thought = len(outputs) + self.prompt_len - (self.start + len(markers.start))
+        self.left = max(0, self.budget - self.thought) if self.thinking else self.budget
+        if self.thinking and self.thought + len(self.drafts) + 1 > self.budget:
+            self.thinking, self.ending, self.written = False, True, 0
+            self.left = self.budget
+            self.force_at = self._within_drafts()
+
+    def _within_drafts(self) -> int:
+        """The row at which the budget runs out: within the drafts, or the bonus token behind them."""
+        return min(max(self.budget - self.thought, 0), len(self.drafts))
+
+    def _write_on(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
+        """One more token of the end marker stands; so may the drafts, as far as they follow it."""
+        self.force_at = None
+        for row, draft in enumerate(self.drafts):
+            self.written += 1
+            if self.written < len(markers.end) and draft != markers.end[self.written]:
+                self.force_at = row
+                break
+        if self.force_at is None:
+            self.written += 1
+            self.force_at = len(self.drafts)
+        if self.written >= len(markers.end):
+            self.ending, self.written = False, 0
+            self.left = self.budget
+            self.start = self.end = -1
+            self.thought = 0
+            self.from_prompt = False
+            self.searched = len(outputs)
+
+
+class V1ThinkingBudget:
+    """V1's stage behind the penalties.
+
+    Args:
+        markers: of a thought.
+        max_num_seqs: rows of the batch.
+        num_speculative_tokens: drafts per request at most; above 0 the stage is called twice per step, for the
+            bonus tokens and for the rows of the drafts.
+    """
+
+    def __init__(self, markers: ThinkingMarkers, max_num_seqs: int, num_speculative_tokens: int = 0) -> None:
+        self.markers = markers
+        self.speculative = num_speculative_tokens > 0
+        self.most_rows = max_num_seqs * (num_speculative_tokens + 1)
+        self.thoughts: dict[int, Thought] = {}
+
+    @property
+    def has_tracked_requests(self) -> bool:
+        """Whether a request of the batch has a budget; V1 then repairs the output lists."""
+        return bool(self.thoughts)
+
+    def sync(self, update: BatchUpdate | None) -> None:
+        """Follow the batch: additions, removals and moves."""
+        if update is None:
+            return
+        thoughts = self.thoughts
+        for row in update.removed:
+            thoughts.pop(row, None)
+        for row, params, prompt, _ in update.added:
+            thoughts.pop(row, None)
+            if params.thinking_token_budget is not None:
+                thoughts[row] = Thought.of(prompt, params.thinking_token_budget, self.markers)
+        for source, target, kind in update.moved:
+            taken = thoughts.pop(source, None)
+            if kind is MoveDirectionality.SWAP:
+                back = thoughts.pop(target, None)
+                if back is not None:
+                    thoughts[source] = back
+            if taken is not None:
+                thoughts[target] = taken
+
+    def advance(self, outputs: Sequence[Sequence[int]], drafts: Sequence[Sequence[int]] = ()) -> None:
+        """Before sampling: the output tokens and drafts by row."""
+        for row, thought in self.thoughts.items():
+            if row < len(outputs):
+                thought.advance(outputs[row], drafts[row] if row < len(drafts) else (), self.markers)
+
+    def apply(self, logits: torch.Tensor, drafts: Sequence[Sequence[int]] = (), *, bonus: bool = True) -> torch.Tensor:
+        """Force end markers in ``logits``, in place.
+
+        ``bonus``: one row per request. Otherwise one row per draft, request by request (the target call of V1's
+        rejection sampler).
+        """
+        rows: list[int] = []
+        ids: list[int] = []
+        first, firsts = 0, {}
+        for row in range(max([len(drafts), *(row + 1 for row in self.thoughts)])):
+            firsts[row] = first
+            own = len(drafts[row]) if row < len(drafts) else 0
+            first += own if self.speculative and not bonus else 1
+        for row in sorted(self.thoughts):
+            thought = self.thoughts[row]
+            if not thought.ending:
+                continue
+            if bonus:
+                if thought.force_at is not None and thought.force_at < len(thought.drafts):
+                    continue
+                thought.force_at = 0
+            if thought.written > 0:
+                thought.bonus_forced = False
+            if thought.bonus_forced or thought.force_at is None:
+                continue
+            place = firsts[row] + thought.force_at
+            if place < min(self.most_rows, logits.shape[0]):
+                rows.append(place)
+                ids.append(self.markers.end[thought.written])
+            if bonus:
+                # Later tokens of the marker are decided anew; the first one must not be forced twice.
+                thought.bonus_forced = thought.written == 0
+                thought.force_at = None if thought.written > 0 else thought.force_at
+        return force(logits, rows, ids)

@@ -1,0 +1,196 @@
+"""The thinking budget of the reference runtime against vLLM's own, on both runners: random batches, no model."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # importing vLLM warns
+    from lpkit.runtime import Request, ThinkingMarkers, V1Batch
+    from lpkit.runtime.thinking import Thought, V1ThinkingBudget, forced_token
+    from lpkit.sampling_params import SamplingParams
+    from vllm.v1.sample.thinking_budget_state import ThinkingBudgetStateHolder
+
+pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
+
+CPU = torch.device("cpu")
+VOCAB = 8
+MARKERS = [
+    ThinkingMarkers((1,), (2,)),
+    ThinkingMarkers((1, 3), (2, 4)),
+    ThinkingMarkers((1,), (2, 4, 2)),
+    ThinkingMarkers((1, 1), (2, 2, 4)),
+    ThinkingMarkers((1,), ()),
+]
+
+FIELDS = {
+    "thinking": "in_think",
+    "ending": "in_end",
+    "left": "check_count_down",
+    "thought": "think_count",
+    "written": "end_count",
+    "seen": "prev_output_length",
+    "start": "start_thinking",
+    "end": "end_thinking",
+    "from_prompt": "continue_thinking",
+    "searched": "scan_offset",
+    "bonus_forced": "bonus_token_forced",
+}
+"""Ours -> vLLM's."""
+
+
+def vllms(markers: ThinkingMarkers, size: int, drafts: int) -> ThinkingBudgetStateHolder:
+    return ThinkingBudgetStateHolder(markers.as_config(), size, drafts, CPU, False)
+
+
+def same_state(ours: dict[int, Thought], theirs: dict[int, dict[str, Any]]) -> None:
+    assert ours.keys() == theirs.keys()
+    for row, thought in ours.items():
+        for mine, other in FIELDS.items():
+            assert getattr(thought, mine) == theirs[row][other], (row, mine)
+        assert ([] if thought.force_at is None else [thought.force_at]) == theirs[row]["force_index"]
+
+
+Job = tuple[ThinkingMarkers, list[dict[str, Any]]]
+
+
+def run_kernel(jobs: list[Job]) -> list[list[list[int | None]]]:
+    """The token that vLLM's V2 kernel forces at each row of each request: ``known`` tokens, ``drafts``, ``budget``."""
+    plain = [{"markers": vars(markers.as_config()), "rows": rows, "vocab_size": VOCAB} for markers, rows in jobs]
+    command = [sys.executable, str(Path(__file__).parent / "probes" / "thinking_probe.py")]
+    done = subprocess.run(command, input=json.dumps(plain), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answer: list[list[list[int | None]]] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
+
+
+def by_rule(jobs: list[Job]) -> list[list[list[int | None]]]:
+    return [
+        [
+            [
+                forced_token([*row["known"], *row["drafts"][:n]], row["budget"], markers)
+                for n in range(len(row["drafts"]) + 1)
+            ]
+            for row in rows
+        ]
+        for markers, rows in jobs
+    ]
+
+
+def tokens(rng: random.Random, count: int) -> list[int]:
+    """Of an alphabet so small that markers occur."""
+    return [rng.randrange(1, 6) for _ in range(count)]
+
+
+@pytest.mark.parametrize("markers", MARKERS, ids=str)
+@pytest.mark.parametrize("most_drafts", [0, 3])
+def test_v1_forces_what_vllm_forces_in_every_state(markers: ThinkingMarkers, most_drafts: int) -> None:
+    """Additions, departures, moves, swaps, resumed requests, drafts and rejections, over 1,000 steps."""
+    rng = random.Random(f"{markers} {most_drafts}")
+    size = 6
+    ours, theirs = V1ThinkingBudget(markers, size, most_drafts), vllms(markers, size, most_drafts)
+    batch = V1Batch(size)
+    forced = steps = 0
+    for step in range(1_000):
+        for request in list(batch.requests):
+            if rng.random() < 0.06:
+                batch.remove(request.request_id)
+        while len(batch) < size and rng.random() < 0.5:
+            params = SamplingParams(temperature=0, thinking_token_budget=rng.choice([None, 0, 1, 2, 4, 7]))
+            outputs = tokens(rng, rng.choice([0, 0, 0, 3, 9]))
+            prompt = rng.choice([None, tokens(rng, rng.randint(1, 9))])
+            batch.add(Request(f"r{step}.{len(batch)}", params, prompt, prompt_len=4, output_token_ids=outputs))
+        batch.condense()
+        if len(batch) > 1 and rng.random() < 0.2:
+            batch.swap(*rng.sample(range(len(batch)), 2))
+        update = batch.take_update()
+        ours.sync(update)
+        theirs.sync_batch(update)
+        assert ours.has_tracked_requests == theirs.has_tracked_requests()
+        same_state(ours.thoughts, theirs._state)
+        outputs_by_row = [request.output_token_ids for request in batch.requests]
+        drafts = [tokens(rng, rng.randint(0, most_drafts)) for _ in batch.requests]
+        if not batch.requests or not ours.has_tracked_requests:
+            continue
+        steps += 1
+        ours.advance(outputs_by_row, drafts)
+        theirs.update_state([list(ids) for ids in outputs_by_row], drafts)
+        same_state(ours.thoughts, theirs._state)
+        for bonus in (True, False) if most_drafts else (True,):
+            rows = len(batch) if bonus else sum(map(len, drafts))
+            raw = torch.rand(rows, VOCAB, generator=torch.Generator().manual_seed(step))
+            mine = ours.apply(raw.clone(), drafts, bonus=bonus)
+            other = theirs.apply_to_logits(raw.clone(), bonus, drafts)
+            assert torch.equal(mine, other)
+            same_state(ours.thoughts, theirs._state)
+            forced += int((mine != raw).sum())
+        for row, request in enumerate(batch.requests):
+            # The forced token, a right draft or something else: rejections too.
+            accepted = rng.randint(0, len(drafts[row]))
+            request.output_token_ids += drafts[row][:accepted]
+            thought = ours.thoughts.get(row)
+            wanted = markers.end[thought.written] if thought and thought.ending else None
+            follows = wanted is not None and rng.random() < 0.8
+            request.output_token_ids.append(wanted if follows and wanted is not None else tokens(rng, 1)[0])
+    assert steps > 500
+    assert forced > 50 or not markers.end
+
+
+def test_v1_leaves_a_budget_behind_where_a_request_without_one_moves_in() -> None:
+    """What vLLM 0.32 does: the destination of a move is in no ``removed``, and its state stays.
+
+    A fault of the engine that the twin has to share; when it goes, so must ours.
+    """
+    markers = ThinkingMarkers((1,), (2,))
+    for stage, states, sync in (
+        (ours := V1ThinkingBudget(markers, 2), ours.thoughts, ours.sync),
+        (theirs := vllms(markers, 2, 0), theirs._state, theirs.sync_batch),
+    ):
+        assert stage is not None
+        batch = V1Batch(2)
+        for name, budget in (("thinks", 3), ("plain", None)):
+            params = SamplingParams(temperature=0, thinking_token_budget=budget)
+            batch.add(Request(name, params, [1]))
+        sync(batch.take_update())
+        batch.remove("thinks")
+        batch.condense()
+        sync(batch.take_update())
+        assert [request.request_id for request in batch.requests] == ["plain"]
+        assert list(states) == [0]
+
+
+def test_v2_forces_what_vllms_kernel_forces() -> None:
+    rng = random.Random(4)
+    jobs: list[Job] = [(markers, []) for markers in MARKERS[:4]]
+    for _, rows in jobs:
+        for _ in range(60):
+            known, drafts = tokens(rng, rng.randint(1, 9)), tokens(rng, rng.randint(0, 3))
+            rows.append({"known": known, "drafts": drafts, "budget": rng.choice([0, 0, 1, 2, 4])})
+    found = by_rule(jobs)
+    assert found == run_kernel(jobs)
+    assert sum(token is not None for rows in found for row in rows for token in row) > 60
+
+
+def test_v2_takes_a_natural_end_that_differs_from_the_forced_one() -> None:
+    known = ([1, 3, 3], [1, 3, 5, 3], [1, 3, 2], [1, 3, 2, 4])
+    rows = [{"known": ids, "drafts": [], "budget": 1} for ids in known]
+    jobs: list[Job] = [(ThinkingMarkers((1,), (2, 4), (5,)), rows)]
+    assert run_kernel(jobs) == by_rule(jobs) == [[[2], [None], [4], [2]]]
+
+
+def test_the_configuration_has_the_fields_that_vllm_reads() -> None:
+    from vllm.config.reasoning import ReasoningConfig
+
+    for name in vars(ThinkingMarkers((1,), (2,)).as_config()):
+        assert hasattr(ReasoningConfig, name)
+    assert isinstance(ThinkingMarkers((1,), (2,)).as_config(), SimpleNamespace)
