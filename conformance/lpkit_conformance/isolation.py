@@ -30,8 +30,11 @@ START_SECONDS = 120.0
 """Until the child has imported torch, and vLLM where it is installed; no plugin runs before."""
 
 POLL_SECONDS = 0.02
+LEAVES_PROCESSES = "LP606"
+"""The check that says so itself."""
+
 MOST_LOSSES = 3
-MOST_OUTPUT = 64 * 2**20
+MOST_OUTPUT = 8 * 2**20
 TAIL = 2_000
 
 CAUSE_OF_EXIT = "a call of os._exit, or a crash in native code"
@@ -178,6 +181,7 @@ def _plan_json(plan: Plan, state: _State) -> dict[str, Any]:
         "seed": plan.seed,
         "device": plan.device,
         "program": program_to_json(plan.program) if plan.program else None,
+        "trace": plan.trace,
         "done": {label: result.status for label, result in state.results.items()},
     }
 
@@ -200,14 +204,14 @@ def _follow(
                     _take(json.loads(line), state, progress)
                     patience = limit  # the first event says that everything of our own is there
                 deadline = time.monotonic() + patience
+            if files.output.stat().st_size > MOST_OUTPUT:
+                return _Loss(f"the plugin printed more than {MOST_OUTPUT >> 20} MiB", CAUSE_OF_OUTPUT)
             if state.ended:
                 return None
             if over:
                 return _Loss(_exit_text(child.returncode), CAUSE_OF_EXIT)
             if time.monotonic() > deadline:
                 return _Loss(f"the plugin did not come back within {patience:g} s", CAUSE_OF_HANG)
-            if files.output.stat().st_size > MOST_OUTPUT:
-                return _Loss(f"the plugin printed more than {MOST_OUTPUT >> 20} MiB", CAUSE_OF_OUTPUT)
             time.sleep(POLL_SECONDS)
 
 
@@ -237,11 +241,11 @@ def _take(event: dict[str, Any], state: _State, progress: Progress) -> None:
         state.current = event["label"]
         progress.started(event["label"], len(state.results), len(state.labels))
     elif kind == "result":
-        state.current, state.hint = None, event["hint"]
+        state.current, state.hint = None, event["hint"] or state.hint
         _add(result_from_json(event["result"]), state, progress)
     elif kind == "done":
         state.ended = True
-        if event["children"]:
+        if event["children"] and not any(result.code == LEAVES_PROCESSES for result in state.results.values()):
             state.notes.append("the plugin left a process running; it was ended with the run")
 
 
@@ -281,10 +285,11 @@ def _blame(state: _State, loss: _Loss, files: _Files, progress: Progress) -> Non
     during = "while the plugin was loaded" if not state.labels else "during the check"
     stacks = files.stacks.read_text(encoding="utf-8", errors="replace") if files.stacks.exists() else ""
     place = place_in(stacks)
-    if place and place in state.places:  # one root cause, one failure
-        _add(CheckResult(*_parts(label), "blocked", f"needs {state.places[place]}"), state, progress)
+    root = place or (loss.cause if loss.cause == CAUSE_OF_OUTPUT else "")
+    if root and root in state.places:  # one root cause, one failure
+        _add(CheckResult(*_parts(label), "blocked", f"needs {state.places[root]}"), state, progress)
         return
-    state.places[place] = label
+    state.places[root] = label
     finding = Finding(
         f"{loss.what}, {during}",
         expected="the process goes on: an engine that hangs or exits takes all requests with it",

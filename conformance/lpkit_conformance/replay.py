@@ -13,15 +13,19 @@ from typing import Any
 from lpkit import __version__
 
 from lpkit_conformance import project as projects
-from lpkit_conformance import suite
+from lpkit_conformance import suite, traces
 from lpkit_conformance.cases import Case
 from lpkit_conformance.check import all_checks
+from lpkit_conformance.hosts.trace import PATTERNS
 from lpkit_conformance.isolation import LIMIT_SECONDS, check_target
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.scenario import program_from_json
 from lpkit_conformance.session import Plan
 
 SCHEMA = "lpkit.failure/1"
+
+TRACES = "LP220"
+"""The check that replays recorded traces."""
 
 FOLDER = Path(".lpkit", "failures")
 """Where ``lpkit check`` saves failures, below the current folder."""
@@ -38,9 +42,11 @@ KEYS: dict[str, type] = {
     "max_num_seqs": int,
     "manner": dict,
     "program": dict,
+    "trace": str,
+    "pattern": str,
     "found": dict,
 }
-OPTIONAL = frozenset({"lpkit", "manner", "found"})
+OPTIONAL = frozenset({"lpkit", "manner", "program", "trace", "pattern", "found"})
 WORDS = {str: "a string", int: "a whole number", dict: "an object"}
 
 
@@ -97,17 +103,21 @@ def to_text(target: str, check: CheckResult) -> str:
     finding = check.finding
     assert finding is not None and finding.scenario is not None
     scenario = {key: value for key, value in finding.scenario.items() if key != "manner" or value}
-    program = dict(scenario.pop("program"))
-    operations = program.pop("operations")
-    lines = ",\n".join(f"      {json.dumps(operation)}" for operation in operations)
+    program = scenario.pop("program", None)
     head = {"schema": SCHEMA, "lpkit": __version__, "target": target, "check": check.code, "host": check.host}
     fields = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in {**head, **scenario}.items()]
-    inner = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in program.items()]
-    inner.append(f'    "operations": [\n{lines}\n    ]')
-    fields.append('  "program": {\n' + ",\n".join(inner) + "\n  }")
+    if program is not None:
+        fields.append(f'  "program": {_program_text(program)}')
     found = {"summary": finding.summary, **finding.where, "expected": finding.expected, "got": finding.got}
     fields.append(f'  "found": {json.dumps(found)}')
     return "{\n" + ",\n".join(fields) + "\n}\n"
+
+
+def _program_text(program: Mapping[str, Any]) -> str:
+    lines = ",\n".join(f"      {json.dumps(operation)}" for operation in program["operations"])
+    inner = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in program.items() if key != "operations"]
+    inner.append(f'    "operations": [\n{lines}\n    ]')
+    return "{\n" + ",\n".join(inner) + "\n  }"
 
 
 # -- loading -----------------------------------------------------------------------------------------------------
@@ -151,7 +161,8 @@ def from_json(data: object) -> Failure:
             raise ReplayError(f"unknown key {key!r}{_nearest(key, KEYS)}")
         if type(value) is not KEYS[key]:
             raise ReplayError(f"{key} must be {WORDS[KEYS[key]]}, not {value!r}")
-    missing = [key for key in KEYS if key not in data and key not in OPTIONAL]
+    source = ("trace", "pattern") if "trace" in data or "pattern" in data else ("program",)
+    missing = [key for key in KEYS if key not in data and (key not in OPTIONAL or key in source)]
     if missing:
         raise ReplayError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     code, host = data["check"], data["host"]
@@ -161,6 +172,8 @@ def from_json(data: object) -> Failure:
     if host not in known[code].hosts:
         runs = " and ".join(known[code].hosts) or "no host"
         raise ReplayError(f"{code} runs on {runs}, not on {host!r}")
+    if "trace" in source:
+        _check_trace(data, code, host)
     if data["vocab_size"] < 128 or data["vocab_size"] % 128:
         raise ReplayError(f"vocab_size must be a multiple of 128, not {data['vocab_size']}")
     if data["max_num_seqs"] < 1:
@@ -172,9 +185,23 @@ def from_json(data: object) -> Failure:
         vocab_size=data["vocab_size"],
         max_num_seqs=data["max_num_seqs"],
         seed=data["seed"],
-        program=program_from_json(data["program"]),
+        program=program_from_json(data["program"]) if "program" in source else None,
+        trace=(data["trace"], data["pattern"]) if "trace" in source else None,
     )
     return Failure(data["target"], code, host, plan)
+
+
+def _check_trace(data: Mapping[str, Any], code: str, host: str) -> None:
+    known = traces.names(host)
+    if "program" in data:
+        raise ReplayError("a failure has a program or a trace, not both")
+    if code != TRACES:
+        raise ReplayError(f"{code} replays no recorded trace; {TRACES} does")
+    if data["trace"] not in known:
+        near = _nearest(data["trace"], dict.fromkeys(known))
+        raise ReplayError(f"there is no trace {data['trace']!r} for {host}{near}")
+    if data["pattern"] not in PATTERNS:
+        raise ReplayError(f"there is no pattern {data['pattern']!r}{_nearest(data['pattern'], PATTERNS)}")
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:

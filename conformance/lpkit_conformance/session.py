@@ -36,6 +36,8 @@ class Plan:
         select, ignore: codes or prefixes of codes; no ``select`` means all.
         done: ``CODE[host]`` labels that need not run again, with their statuses.
         program: run only this one, in the one check that is selected.
+        trace: replay only this recorded trace, in this pattern, in the one check that is selected.
+        strangers: processes that this one has started and the plugin has not.
     """
 
     cases: tuple[Case, ...] = (Case(),)
@@ -49,6 +51,8 @@ class Plan:
     standin: bool = False
     done: dict[str, Status] = field(default_factory=dict)
     program: Program | None = None
+    trace: tuple[str, str] | None = None
+    strangers: frozenset[int] = frozenset()
 
     def wants(self, code: str) -> bool:
         return (not self.select or code.startswith(self.select)) and not (self.ignore and code.startswith(self.ignore))
@@ -82,7 +86,7 @@ def labels(cls: Any, plan: Plan) -> list[tuple[type[Check], str]]:
     """Every (check, host) of a plan, in running order."""
     hosts = hosts_for(cls, plan)
     checks = chosen(plan)
-    if plan.program is not None:
+    if plan.program is not None or plan.trace is not None:
         checks = [check for check in checks if check.code in plan.select]
     return [
         (check, host)
@@ -112,6 +116,8 @@ def run(target: str, cls: Any, plan: Plan, started: Callable[[str], None] = lamb
                     seed=plan.seed,
                     standin=plan.standin,
                     program=plan.program,
+                    trace=plan.trace,
+                    strangers=plan.strangers,
                 )
                 for case in plan.cases
             ]
@@ -204,8 +210,23 @@ def inactive(results: Iterable[CheckResult]) -> bool:
     )
 
 
-def inactivity_hint(plan: Plan) -> str:
+def _refusal(cls: Any, case: Case) -> str:
+    """What the plugin's own validation has against a case."""
+    try:
+        cls.validate_params(case.params())
+    except AttributeError:
+        return ""
+    except (Exception, SystemExit) as error:
+        return f"{type(error).__name__}: {error}"[:300]
+    return ""
+
+
+def inactivity_hint(plan: Plan, cls: Any) -> str:
     """Why nothing happened, as far as the arguments tell, and what to try."""
+    for case in plan.cases:
+        refusal = _refusal(cls, case)
+        if refusal:
+            return f"no case made the plugin change a logit: validate_params refuses {case.text} ({refusal})"
     given = sorted({key for case in plan.cases for key in case.fields.get("extra_args") or {}})
     looked = sorted(WatchedArgs.seen)
     text = "no case made the plugin change a logit"
@@ -220,5 +241,5 @@ def inactivity_hint(plan: Plan) -> str:
     if looked and not missing:
         return f"{text}. Other values may switch it on."
     example = ", ".join(f'"{key}": 1' for key in missing) or "..."
-    case = f'{{"extra_args": {{{example}}}}}'
-    return f"{text}. Give a case that switches it on: --case '{case}', or cases in [tool.lpkit]."
+    suggestion = f'{{"extra_args": {{{example}}}}}'
+    return f"{text}. Give a case that switches it on: --case '{suggestion}', or cases in [tool.lpkit]."

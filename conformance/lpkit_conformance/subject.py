@@ -28,6 +28,8 @@ class Subject:
         host: which of its interfaces is under test.
         case: how to switch it on.
         program: run only this one, in checks that run programs.
+        trace: replay only this recorded trace, in this pattern.
+        strangers: processes that this one has started and the plugin has not.
         installed: loaded through an entry point (V1 then never repairs async placeholders).
     """
 
@@ -42,6 +44,8 @@ class Subject:
     seed: int = 0
     standin: bool = False
     program: Program | None = None
+    trace: tuple[str, str] | None = None
+    strangers: frozenset[int] = frozenset()
     acted: bool = False
     replay: object = None
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from lpkit_conformance import against
+from lpkit_conformance import against, processes
 from lpkit_conformance import project as projects
 
 if TYPE_CHECKING:
@@ -48,10 +48,11 @@ class _Run:
         from lpkit_conformance import session
 
         self.target, self.plan, self.project = target, plan, project
+        self.cls: Any = None
         self._results: dict[str, CheckResult] = {}
         self._iterator: Iterator[CheckResult] = iter(())
         try:
-            cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
+            self.cls = cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
         except LoadError as error:
             self._results["LP001"] = _unloadable(error)
             self.items = [("LP001", "is-a-processor", "")]
@@ -138,7 +139,7 @@ class BoundCheck:
             pytest.xfail(result.message)
         if result.status in ("skipped", "blocked"):
             if "never active" in result.message and self._run.inactive():
-                raise ConformanceError(inactivity_hint(self._run.plan))
+                raise ConformanceError(inactivity_hint(self._run.plan, self._run.cls))
             pytest.skip(f"{result.status}: {result.message}")
 
 
@@ -184,7 +185,8 @@ def checks(
         seed=seed,
     )
     plan = plan_for(options, own if given is None else own and replace(own, cases=()))
-    run = _Run(target, replace(plan, standin=uses_standin), own)
+    strangers = frozenset(processes.children())
+    run = _Run(target, replace(plan, standin=uses_standin, strangers=strangers), own)
     return [BoundCheck(run, *item) for item in run.items]
 
 

@@ -16,7 +16,7 @@ from lpkit_conformance.frames import is_authors
 from lpkit_conformance.hosts import Observation, PluginError, V1Host, V2Host
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import Mismatch, Replay, compare
-from lpkit_conformance.programs import Op, Program, Step
+from lpkit_conformance.programs import Finish, Op, Preempt, Program, Step, Swap
 from lpkit_conformance.report.picture import draw, film
 from lpkit_conformance.results import Finding
 from lpkit_conformance.scenario import program_to_json
@@ -34,6 +34,10 @@ CAUSES = {
         "request had before"
     ),
     "stale": "the plugin edited a row whose request does not ask for it: an earlier occupant's state is still there",
+    "stray": (
+        "the plugin edited a row whose request does not ask for it, and which nobody else has had: it edits more rows "
+        "than those of its own requests, or takes its arguments from a neighbour"
+    ),
     "wrong": (
         "the plugin edited the row with other arguments or another history: state of another request, or state that "
         "counts calls instead of tokens"
@@ -120,6 +124,8 @@ def _finding(
         culprit = None
     else:
         finding = departure(subject, mismatch, {"program": program.name}, operations, fix)
+        if mismatch.kind == "stale" and not any(isinstance(op, Finish | Preempt | Swap) for op in ops):
+            finding = replace(finding, cause=CAUSES["stray"])
         culprit = (mismatch.step, mismatch.request)
     frames, plain = film(subject, ops, program.max_num_seqs, make_host)
     picture = draw(frames, plain, "row" if subject.host == "v1" else "slot", culprit)
@@ -150,18 +156,30 @@ def scenario_of(subject: Subject, program: Program, make_host: MakeHost) -> dict
     with contextlib.suppress(PluginError):
         manner = getattr(make_host(subject, program.max_num_seqs), "manner", None)
     return {
-        "case": json.loads(subject.case.text),
-        "seed": subject.seed,
-        "vocab_size": subject.vocab_size,
-        "max_num_seqs": subject.max_num_seqs,
+        **_settings(subject),
         "manner": {key: str(value) for key, value in asdict(manner).items()} if manner else {},
         "program": program_to_json(program),
     }
 
 
+def scenario_of_trace(subject: Subject, trace: str, pattern: str) -> dict[str, Any]:
+    """The same for a recorded trace."""
+    return {**_settings(subject), "trace": trace, "pattern": pattern}
+
+
+def _settings(subject: Subject) -> dict[str, Any]:
+    return {
+        "case": json.loads(subject.case.text),
+        "seed": subject.seed,
+        "vocab_size": subject.vocab_size,
+        "max_num_seqs": subject.max_num_seqs,
+    }
+
+
 def trace_finding(subject: Subject, trace: str, pattern: str, mismatch: Mismatch, fix: str) -> Finding:
     """A finding for a row of a recorded trace."""
-    return departure(subject, mismatch, {"trace": trace, "pattern": pattern}, (), fix)
+    finding = departure(subject, mismatch, {"trace": trace, "pattern": pattern}, (), fix)
+    return replace(finding, scenario=scenario_of_trace(subject, trace, pattern))
 
 
 def departure(

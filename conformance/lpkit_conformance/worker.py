@@ -6,10 +6,12 @@ plugin prints, breaks or ends, the parent knows how far it came.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -84,6 +86,7 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
         return
     lend_buffers(torch.device(plan.device))
     watch.restart()
+    processes.adopt_orphans()
     sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
     try:
         target = resolve_target(job["target"])
@@ -103,8 +106,13 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
         watch.restart()
 
     for result in run(job["target"], target.cls, plan, started):
-        events.send("result", result=asdict(result), hint=inactivity_hint(plan))
-    events.send("done", children=processes.has_children())
+        hint = inactivity_hint(plan, target.cls) if "never active" in result.message else ""
+        events.send("result", result=asdict(result), hint=hint)
+    left = processes.children()
+    for process in left:  # one that leads a session of its own would outlive this one
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+    events.send("done", children=len(left))
 
 
 def plan_of(data: dict[str, Any], uses_standin: bool) -> Plan:
@@ -125,6 +133,7 @@ def plan_of(data: dict[str, Any], uses_standin: bool) -> Plan:
         standin=uses_standin,
         done=data["done"],
         program=program_from_json(data["program"]) if data["program"] else None,
+        trace=tuple(data["trace"]) if data["trace"] else None,
     )
 
 

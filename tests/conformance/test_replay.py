@@ -191,6 +191,35 @@ def test_a_file_that_does_not_fit_is_refused_by_name(saved: Path, change: dict, 
     assert str(saved) in str(error.value)
 
 
+TRACE = {"check": "LP220", "trace": "v1_churn", "pattern": "all"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trace": "v1_chum"}, "there is no trace 'v1_chum' for v1; did you mean 'v1_churn'?"),
+        ({"trace": "v2_churn"}, "there is no trace 'v2_churn' for v1"),
+        ({"pattern": "al"}, "there is no pattern 'al'; did you mean 'all'?"),
+        ({"check": "LP202"}, "LP202 replays no recorded trace; LP220 does"),
+        ({"program": {}}, "a program or a trace, not both"),
+        ({"pattern": None}, "pattern must be a string"),
+    ],
+)
+def test_a_trace_that_does_not_fit_is_refused_by_name(saved: Path, change: dict, message: str) -> None:
+    data = json.loads(saved.read_text(encoding="utf-8"))
+    del data["program"]
+    with pytest.raises(ReplayError) as error:
+        replay.from_json({**data, **TRACE, **change})
+    assert message in str(error.value)
+
+
+def test_a_trace_without_its_pattern_is_refused(saved: Path) -> None:
+    data = json.loads(saved.read_text(encoding="utf-8"))
+    del data["program"]
+    with pytest.raises(ReplayError, match="pattern is missing"):
+        replay.from_json({**data, "check": "LP220", "trace": "v1_churn"})
+
+
 @pytest.mark.parametrize("key", ["target", "check", "host", "case", "seed", "vocab_size", "max_num_seqs", "program"])
 def test_a_missing_key_is_named(saved: Path, key: str) -> None:
     data = json.loads(saved.read_text(encoding="utf-8"))
@@ -247,3 +276,17 @@ def test_operations_in_which_the_mended_plugin_has_nothing_to_do_are_fixed(saved
     result = replay.rerun(idle)
     assert [check.status for check in result.checks] == ["skipped"]
     assert replay.outcome(idle, result) == "fixed"
+
+
+def test_a_failure_on_a_recorded_trace_is_saved_and_fails_again_on_that_trace_alone(tmp_path: Path) -> None:
+    plan = replace(PLAN, select=("LP220",), trace=("v1_churn", "alternating"))
+    (first,) = session.run(TARGET, resolve_target(TARGET).cls, plan)
+    assert first.finding is not None
+    report = replay.save(Report((TargetResult(TARGET, ("v1",), (first,)),)), tmp_path)
+    finding = report.targets[0].checks[0].finding
+    assert finding is not None
+    outcome, result = again(Path(finding.replay), TARGET)
+    (check,) = result.checks
+    assert (outcome, check.code) == ("failing", "LP220")
+    assert check.finding is not None and check.finding.where == first.finding.where
+    assert again(Path(finding.replay), TARGET.replace("ForgetsToReplace", "Good"))[0] == "fixed"

@@ -85,9 +85,15 @@ def test_a_case_that_never_acts_is_skipped_and_never_a_pass() -> None:
     assert {result.status for result in needing} == {"skipped"}
     assert all("never active" in result.message for result in needing)
     assert inactive(found)
-    hint = inactivity_hint(plan)
+    hint = inactivity_hint(plan, Bias)
     assert "'bias'" in hint
     assert "'unrelated'" in hint
+
+
+def test_a_case_that_validation_refuses_is_told_as_such_where_nothing_acts() -> None:
+    hint = inactivity_hint(Plan(cases=(Case.parse({"extra_args": {"bias": "much"}}),)), Bias)
+    assert "validate_params refuses" in hint
+    assert "ValueError" in hint
 
 
 def test_a_case_that_acts_is_not_called_inactive() -> None:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from lpkit_conformance import traces
-from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.check import register
 from lpkit_conformance.checks.ladder import LadderCheck, crowd
-from lpkit_conformance.hosts.observe import PluginError
-from lpkit_conformance.hosts.trace import PATTERNS, TraceHost
-from lpkit_conformance.oracle import compare
 from lpkit_conformance.programs import (
     Arrive,
     Finish,
@@ -21,10 +16,8 @@ from lpkit_conformance.programs import (
     Step,
     Swap,
     program,
-    soak,
 )
 from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import raised, replay_of, trace_finding
 
 
 @register
@@ -396,68 +389,3 @@ class LP214(LadderCheck):
         yield program(
             "long prompts", [Arrive("a", 0, 100), Arrive("b", 1, 70), Arrive("c", None, 90), Arrive("d", 2, 3)], Step(3)
         )
-
-
-@register
-class LP219(LadderCheck):
-    """Everything at once.
-
-    Long random mixtures of arrivals, departures, preemptions, moves, swaps, partial prefills and idle steps.
-
-    Why: some defects need two hazards in a row.
-
-    Fix: the operations shown are the smallest mixture that still fails; replay them by hand.
-    """
-
-    code, name = "LP219", "soak"
-    requires = tuple(f"LP{code}" for code in range(201, 215))
-
-    def programs(self, subject: Subject) -> Iterator[Program]:
-        yield program(
-            "departures, an arrival, moves and swaps in one update",
-            crowd(8),
-            Step(),
-            [*(Finish(f"r{i}") for i in (0, 2, 3, 7)), Arrive("x", 1), Swap(0, 1), Swap(1, 3)],
-            Step(2),
-        )
-        for n in range(3):
-            yield soak(subject.seed * 100 + n)
-        yield soak(subject.seed * 100 + 50, steps=25, max_num_seqs=48)
-
-
-@register
-class LP220(Check):
-    """Recorded engine traces replay cleanly.
-
-    The batch updates and rows of real vLLM runs, each with all, no, alternating and mixed requests using the
-    plugin.
-
-    Why: the generated programs are our idea of vLLM; the traces are vLLM.
-
-    Fix: the trace and step shown name the update; docs/traces.md explains the format.
-    """
-
-    code, name = "LP220", "recorded-traces"
-    requires = tuple(f"LP{code}" for code in range(201, 215))
-    needs_action = True
-
-    def run(self, subject: Subject) -> str | None:
-        replay = replay_of(subject)
-        acted = False
-        names = traces.names(subject.host)
-        for trace_name in names:
-            trace = traces.load(trace_name)
-            for pattern in PATTERNS:
-                try:
-                    host = TraceHost(subject, trace, pattern)
-                    seen = list(host.run())
-                    acted |= replay.prepare(host.lives)
-                except PluginError as error:
-                    raise Failed(replace(raised(error), where={"trace": trace_name, "pattern": pattern})) from error
-                for observation in seen:
-                    mismatch = compare(observation, replay)
-                    if mismatch is not None:
-                        raise Failed(trace_finding(subject, trace_name, pattern, mismatch, self.sections()["fix"]))
-        if not acted:
-            raise Skipped("never active: the plugin changed no logit of any request")
-        return f"{len(names)} traces x {len(PATTERNS)} patterns"

@@ -251,7 +251,8 @@ class LP305(ContractCheck):
 class LP306(ContractCheck):
     """No NaN comes out.
 
-    Rows that are mostly masked, very large, very small or flat hold no NaN, and neither does the result.
+    Rows that are mostly masked, very large, very small or flat hold no NaN, and neither does the result, whichever of
+    the plugin's arguments are given.
 
     Why: one NaN makes the sampler's choice undefined for the row.
 
@@ -259,6 +260,15 @@ class LP306(ContractCheck):
     """
 
     code, name = "LP306", "no-nan"
+
+    def run(self, subject: Subject) -> str | None:
+        super().run(subject)
+        # A request that leaves an argument out is NaN alone and in the batch alike: no comparison shows that.
+        try:
+            _, logits, again = standing(subject, [Arrive(f"v{i}", i) for i in range(len(subject.cases))])
+        except PluginError as error:
+            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        return self.judge(subject, logits, again)
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
         for label, rows in adversarial(logits).items():

@@ -24,7 +24,8 @@ class LP401(ContractCheck):
     """A processor that claims argmax invariance keeps the argmax.
 
     After ``apply`` the token that had the largest logit still has it: ``y[argmax(x)] == max(y)``, on random rows
-    and on ties, flat, one-hot, mostly masked, huge and tiny ones.
+    and on ties, flat, one-hot, mostly masked, huge and tiny ones, and on rows in which the tokens that the plugin
+    moves are just above or just below the rest.
 
     Why: V1 has chosen the tokens of greedy requests before such a processor runs, so a plugin that changes the
     argmax does nothing for them, without a word (vLLM #28617).
@@ -41,7 +42,7 @@ class LP401(ContractCheck):
         if _declines_greedy(subject):
             return "declines greedy requests, so the argmax is its own business"
         tried = 0
-        for label, rows in adversarial(logits).items():
+        for label, rows in {**adversarial(logits), **contested(logits, again)}.items():
             result = again(rows.clone())
             best = result.gather(1, rows.argmax(1, keepdim=True)).squeeze(1)
             wrong = best != result.amax(1)
@@ -56,6 +57,20 @@ class LP401(ContractCheck):
                     row=str(row),
                 )
         return f"{tried} rows"
+
+
+def contested(logits: torch.Tensor, again: Apply) -> dict[str, torch.Tensor]:
+    """Rows in which the token that the plugin lowers most is just the best one, or the one it raises most just not.
+
+    A rule that moves single tokens seldom meets the best one of a random row.
+    """
+    change = (again(logits.clone()) - logits).nan_to_num(0.0, posinf=4.0, neginf=-4.0)
+    best = logits.amax(1, keepdim=True)
+    found = {}
+    for label, (by, token) in {"lowered": change.min(1, keepdim=True), "raised": change.max(1, keepdim=True)}.items():
+        # A quarter of the move: lowered past the rest, or raised past it, if the move is kept.
+        found[f"barely {'best' if label == 'lowered' else 'beaten'}"] = logits.scatter(1, token, best - by / 4)
+    return found
 
 
 def _declines_greedy(subject: Subject) -> bool:

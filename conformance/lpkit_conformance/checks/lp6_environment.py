@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from lpkit_conformance import processes
 from lpkit_conformance.check import Check, Failed, Skipped, register
 from lpkit_conformance.fingerprint import digest, fingerprint
 from lpkit_conformance.hosts.observe import PluginError
@@ -21,6 +23,8 @@ from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import method_place, raised
 
 LIMIT_SECONDS = 60
+GRACE_SECONDS = 1.0
+"""For processes that are about to end."""
 
 
 @register
@@ -140,6 +144,54 @@ class LP605(Check):
                 )
             )
         return None
+
+
+@register
+class LP606(Check):
+    """No process is left running.
+
+    What the import, the constructor and a few requests have started is gone when the last instance is.
+
+    Why: every worker and the front end load the plugin, and vLLM ends none of its processes: they pile up with each
+    restart, hold its ports and its GPU memory, and keep a container from stopping.
+
+    Fix: start no process; if you must, end it when the instance goes (``weakref.finalize``) and at exit.
+    """
+
+    code, name, hosts, once = "LP606", "leaves-no-process", (), True
+    requires = ("LP001",)
+
+    def run(self, subject: Subject) -> str | None:
+        if not Path("/proc/self/stat").exists():
+            raise Skipped("this system does not say which processes a process has started")
+        try:
+            fingerprint(subject)
+        except PluginError:
+            raise Skipped("the plugin raises; other checks say where") from None
+        gc.collect()
+        deadline = time.monotonic() + GRACE_SECONDS
+        while (left := self._left(subject)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if left:
+            named = ", ".join(f"{command} (process {process})" for process, command in sorted(left.items()))
+            raise Failed(
+                Finding(
+                    f"{len(left)} process{'es' if len(left) > 1 else ''} left running",
+                    {},
+                    "no process of the plugin's once its instances are gone",
+                    named,
+                    cause="a process started at import, in __init__ or for a request, which nobody ends",
+                    fix=self.sections()["fix"],
+                    place=method_place(subject.cls, "__init__"),
+                )
+            )
+        return None
+
+    @staticmethod
+    def _left(subject: Subject) -> dict[int, str]:
+        return {
+            process: command for process, command in processes.children().items() if process not in subject.strangers
+        }
 
 
 @contextmanager

@@ -23,7 +23,7 @@ class HostileCheck(Check):
     """A few programs on a host that is unpleasant in one way."""
 
     hosts = ("v2",)
-    requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201")
+    requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201", "LP202", "LP211", "LP212")
     needs_action = True
     manner: ClassVar[Manner]
 
@@ -66,7 +66,7 @@ class LP801(HostileCheck):
             "each after each",
             Arrive("other", 0),
             *[
-                [Arrive(f"a{i}", old), Step(), Finish(f"a{i}"), Arrive(f"b{i}", new), Step(), Finish(f"b{i}")]
+                [Arrive(f"a{i}", old), Step(2), Finish(f"a{i}"), Arrive(f"b{i}", new), Step(2), Finish(f"b{i}")]
                 for i, (old, new) in enumerate(pairs)
             ],
         )
@@ -207,7 +207,7 @@ class LP808(HostileCheck):
     """
 
     code, name = "LP808", "hostile-soak"
-    requires = ("LP101", "LP301", "LP201", "LP802", "LP803", "LP804", "LP806")
+    requires = (*HostileCheck.requires, "LP802", "LP803", "LP804", "LP806")
     manner = Manner(poison=True, split=2, padding=1)
 
     def programs(self, subject: Subject) -> Iterator[Program]:

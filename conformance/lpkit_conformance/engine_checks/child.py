@@ -170,7 +170,7 @@ def hint() -> str:
     """Why nothing happened, as far as the arguments tell."""
     from lpkit_conformance.session import inactivity_hint
 
-    return inactivity_hint(_state.plan)
+    return inactivity_hint(_state.plan, _state.cls)
 
 
 def _expected(ask: Ask, tokens: list[int], raw: Any) -> Expected:

@@ -34,6 +34,9 @@ from lpkit_conformance.subject import Subject  # noqa: E402
 from lpkit_conformance.verify import replay_of  # noqa: E402
 
 SECONDS = 20
+KEPT = """\
+Traces that add nothing by themselves are kept for realism, as they cost a few milliseconds each: they are what an engine
+really sent for aborts, churn, chunked prefills and preemption, and so the proof that the programs imagine nothing."""
 BARRIERS = ("LP001", "LP101")
 """Checks without whose pass no trace can be played at all."""
 
@@ -136,6 +139,7 @@ def render(caught: Catch, named: dict[str, str]) -> str:
         steps = len(trace.v1_steps) + len(trace.v2_steps)
         shown = ", ".join(f"`{item}`" for item in sorted(lost)) or "nothing"
         lines.append(f"| {name} | {steps} | {len(trace.requests)} | {len(mine)} | {len(alone)} | {shown} |")
+    lines += ["", KEPT]
     for runner in ("v1", "v2"):
         columns = list(traces.names(runner))
         own = {defect: found & set(columns) for defect, found in by_trace.items()}

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import logging
 import os
+import statistics
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import torch
+from lpkit_conformance import verify
 from lpkit_conformance.check import all_checks
 
 import zoo
@@ -28,31 +34,53 @@ STYLES = {
     "packaging": "Packaging",
 }
 
+SHRINKING = "## How small failures get"
+
 Outcome = dict[str, set[str]]
 """Code -> statuses over the hosts."""
 
 
-def outcomes() -> dict[str, Outcome]:
-    """What every check says about every defect, by the defect's id."""
+@dataclass(frozen=True)
+class Shrunk:
+    """How one failure became small."""
+
+    before: int
+    after: int
+    seconds: float
+
+
+def outcomes() -> dict[str, tuple[Outcome, list[Shrunk]]]:
+    """What every check says about every defect, and how its failures shrank, by the defect's id."""
     ids = [item.id for item in (*zoo.DEFECTS, *zoo.MISSED)]
     # Processes of their own: a defect may spoil what is shared.
     with ProcessPoolExecutor(os.cpu_count(), get_context("forkserver")) as pool:
         return dict(zip(ids, pool.map(_outcome, ids), strict=True))
 
 
-def _outcome(identity: str) -> Outcome:
+def _outcome(identity: str) -> tuple[Outcome, list[Shrunk]]:
     torch.set_num_threads(1)
     logging.disable(logging.CRITICAL)
     found: defaultdict[str, set[str]] = defaultdict(set)
     defect = next(item for item in (*zoo.DEFECTS, *zoo.MISSED) if item.id == identity)
-    for result in zoo.run_all(defect):
-        found[result.code].add(result.status)
-    return dict(found)
+    shrunk: list[Shrunk] = []
+    shrink = verify.shrink
+
+    def timed(ops: list[Any], *rest: Any) -> Any:
+        begun = time.perf_counter()
+        small, outcome = shrink(ops, *rest)
+        shrunk.append(Shrunk(len(ops), len(small), time.perf_counter() - begun))
+        return small, outcome
+
+    with mock.patch.object(verify, "shrink", timed):
+        for result in zoo.run_all(defect):
+            found[result.code].add(result.status)
+    return dict(found), shrunk
 
 
-def page(found: dict[str, Outcome]) -> str:
+def page(measured: dict[str, tuple[Outcome, list[Shrunk]]]) -> str:
     """The page as Markdown."""
     checks = all_checks()
+    found = {identity: outcome for identity, (outcome, _) in measured.items()}
     lines = [
         "<!-- Written by `python -m zoo.matrix` in tests/conformance; edit the zoo instead. -->",
         "# What the checks detect",
@@ -69,6 +97,7 @@ def page(found: dict[str, Outcome]) -> str:
         caught = sum(bool(found[item.id].get(item.code, set()) & {"failed", "advice"}) for item in own)
         right = sum(item.style.split("+")[0] == style for item in zoo.CORRECT)
         lines.append(f"| {label} | {len(own)} | {caught} | {right} |")
+    lines += ["", SHRINKING, "", *_shrinking([item for _, shrunk in measured.values() for item in shrunk])]
     lines += ["", "## Defect by defect", "", "Advice is in italics. Blocked checks are not listed.", ""]
     for style, label in STYLES.items():
         lines += [f"### {label}", "", "| defect | caught by | also by |", "| --- | --- | --- |"]
@@ -94,6 +123,31 @@ def page(found: dict[str, Outcome]) -> str:
             f"{len(alone)} |"
         )
     return "\n".join([*lines, ""])
+
+
+def without_times(text: str) -> str:
+    """The page without what differs from run to run."""
+    head, _, rest = text.partition(SHRINKING)
+    return head + rest[rest.index("## ") :]
+
+
+def _shrinking(shrunk: list[Shrunk]) -> list[str]:
+    rows = {
+        "operations before": [item.before for item in shrunk],
+        "operations after": [item.after for item in shrunk],
+        "seconds": [item.seconds for item in shrunk],
+    }
+    lines = [
+        f"Every failure of a generated program is made smaller before it is reported; {len(shrunk)} were:",
+        "",
+        "| | median | 90th percentile | worst |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, values in rows.items():
+        ranked = sorted(values)
+        cells = (statistics.median(ranked), ranked[len(ranked) * 9 // 10], ranked[-1])
+        lines.append(f"| {name} | {' | '.join(f'{cell:.3g}' for cell in cells)} |")
+    return lines
 
 
 def _reporting(outcome: Outcome, core: bool = False) -> list[str]:

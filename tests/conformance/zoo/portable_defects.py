@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import signal
+import sys
 import time
 from collections import defaultdict
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import lpkit
 import pydantic
 import torch
+from lpkit_conformance import processes
 from lpkit_conformance.checks import lp0_discovery
 
 from zoo.arguments import INF
@@ -157,6 +162,27 @@ class Averages(Dense):
 class WritesValue(PortableBias):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         logits[self.token[rows].unsqueeze(1)] = self.bias[rows].unsqueeze(1)
+
+
+@defect("LP306", "divides by an argument that may be left out")
+class DividesByNothing(lpkit.LogitsProcessor):
+    CASE = {"extra_args": {"div_amount": 1.5, "div_by": 2.0}}
+
+    class Params(lpkit.Params, prefix="div_"):
+        amount: float = lpkit.Field(ge=-50.0, le=50.0)
+        by: float | None = lpkit.Field(None, ge=0.5, le=50.0)
+
+    amount = lpkit.column(torch.float32)
+    by = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.amount[request.slot] = request.params.amount
+        self.by[request.slot] = request.params.by or 0.0
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.amount[rows] * (self.by[rows] / self.by[rows])
+        return logits
 
 
 @defect("LP306", "the deviation of a row with masked tokens", case={"extra_args": {"sigmas": 1.5}})
@@ -347,6 +373,29 @@ class WarmsUp(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         logits[:, 5] += self.amount[rows] * (2 if time.monotonic() - self.begun > 3600 else 1)
         return logits
+
+
+@contextmanager
+def ending_children() -> Iterator[None]:
+    """Ends what a specimen has started."""
+    before = processes.children()
+    try:
+        yield
+    finally:
+        for process in processes.children().keys() - before.keys():
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+
+
+@defect("LP606", "a helper process, started once and ended by nobody", surroundings=ending_children)
+class StartsHelper(Dense):
+    helper: ClassVar[Any] = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if self.helper is None:
+            arguments = [sys.executable, "-c", "import time; time.sleep(600)"]
+            type(self).helper = os.spawnv(os.P_NOWAIT, sys.executable, arguments)
 
 
 @defect("LP701", "row by row")

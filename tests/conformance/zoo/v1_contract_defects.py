@@ -13,7 +13,7 @@ from lpkit import v1
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
 from zoo.arguments import INF, number, token
-from zoo.correct import Bias, ByHand, DenseMinP, V1Base
+from zoo.correct import Bias, ByHand, DenseMinP, LastToken, V1Base
 from zoo.registry import defect
 
 # -- construction and parameters -----------------------------------------------------------------------------
@@ -386,6 +386,12 @@ class FalseOnTies(DenseMinP):
             rows = torch.arange(logits.shape[0])
             logits[rows, first] = torch.where(tied, -INF, logits[rows, first])
         return super().apply(logits)
+
+
+@defect("LP401", "claims argmax invariance; lowers the last output token, which seldom is a random row's best one")
+class ClaimsOnLastToken(LastToken):
+    def is_argmax_invariant(self) -> bool:
+        return True
 
 
 @defect("LP402", "claims invariance while nobody uses it")

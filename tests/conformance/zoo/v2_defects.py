@@ -369,6 +369,13 @@ class KeepsOptional(V2Base):
         return logits.scatter_add_(1, ids, self.per_row(ctx).unsqueeze(1))
 
 
+@defect("LP801", "the same, but it shows from the second token on")
+class KeepsOptionalForLater(KeepsOptional):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        prompt = self.req_states.prompt_len.gpu[ctx.expanded_idx_mapping.long()]
+        return torch.where((ctx.pos + 1 > prompt)[:, None], super().apply(logits.clone(), ctx), logits)
+
+
 @defect("LP801", "a row of ids is overwritten up to the new one's length only")
 class ShorterList(V2Bias):
     CASE = {"extra_args": {"ids": [4, 9], "by": -3.0}}
