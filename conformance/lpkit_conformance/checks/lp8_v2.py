@@ -57,6 +57,7 @@ class LP801(HostileCheck):
     """
 
     code, name = "LP801", "slot-reuse"
+    requires = ("LP101", "LP301", "LP201")
     manner = Manner()
 
     def programs(self, subject: Subject) -> Iterator[Program]:
