@@ -1,0 +1,87 @@
+"""What the distributions of plugins say about themselves: the template they came from, and what they require."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import Distribution
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from lpkit import __version__
+
+from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.inventory import Inventory, text_of
+
+RECORD = ".lpkit-template.json"
+"""Written by ``lpkit new`` into the project's folder; its version is that of the lpkit that wrote it."""
+
+
+def findings(inventory: Inventory, path: Sequence[str] | None, folder: Path) -> list[Finding]:
+    """About the distributions of the installed plugins, and the project in ``folder``."""
+    found: list[Finding] = []
+    seen: set[Path] = set()
+    along = list(sys.path if path is None else path)
+    for name in dict.fromkeys(plugin.distribution for plugin in inventory.plugins):
+        dist = next(iter(Distribution.discover(name=name, path=along)), None)
+        if dist is None:
+            continue
+        found += _requirements(name, dist)
+        source = _source(dist)
+        if source is not None and source not in seen:
+            seen.add(source)
+            found += _template(name, source)
+    if folder.resolve() not in seen:
+        found += _template(folder.name, folder.resolve())
+    return found
+
+
+def _requirements(name: str, dist: Distribution) -> Iterator[Finding]:
+    try:
+        required = dist.requires or []
+    except Exception:  # damaged metadata
+        return
+    for requirement in required:
+        wanted = re.match(r"[A-Za-z0-9._-]+", requirement)
+        if wanted is not None and re.sub(r"[-_.]+", "-", wanted[0]).lower() == "lpkit":
+            yield Finding(
+                "requires-stranger",
+                "error",
+                f"{name} requires lpkit, a distribution of somebody else",
+                f"Its metadata says {requirement!r}; this project's distribution is vllm-lpkit.",
+                f"Write vllm-lpkit in the dependencies of {name}",
+            )
+
+
+def _source(dist: Distribution) -> Path | None:
+    """The folder from which it was installed, if that was a folder."""
+    try:
+        url = str(json.loads(text_of(dist, "direct_url.json") or "{}").get("url", ""))
+    except (ValueError, AttributeError):
+        return None
+    parts = urlsplit(url)
+    return Path(url2pathname(unquote(parts.path))).resolve() if parts.scheme == "file" else None
+
+
+def _template(name: str, source: Path) -> Iterator[Finding]:
+    try:
+        record = json.loads((source / RECORD).read_text("utf-8"))
+        version, answers = str(record["template_version"]), record["answers"]
+        style, project = str(answers["style"]), str(answers["project_name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # not made by lpkit new, or edited; nothing can be said
+    if _numbers(version) < _numbers(__version__):
+        yield Finding(
+            "template-old",
+            "note",
+            f"{name} was made from the template of lpkit {version}; this is {__version__}",
+            str(source / RECORD),
+            f"Compare with a fresh one: lpkit new {project} --style {style} -o FOLDER; then set template_version",
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
