@@ -23,6 +23,8 @@ PLUGINS_SINCE: Final[Release] = (0, 10, 1)
 """The entry-point group and the V1 interface exist."""
 DRAFTS_REFUSED_SINCE: Final[Release] = (0, 11, 1)
 """With speculative decoding, V1 refuses processors that are passed; installed ones were left out before, too."""
+VALIDATED_SINCE: Final[Release] = (0, 11, 1)
+"""Plugins are asked to validate a request's parameters, by the API server; since 0.17 by ``vllm.LLM``, too."""
 REPAIR_SINCE: Final[Release] = (0, 11, 1)
 """V1 replaces placeholders in output lists by real tokens if a processor is passed."""
 SWITCH_SINCE: Final[Release] = (0, 12, 0)

@@ -179,6 +179,11 @@ class TestDrafts:
     def test_a_plugin_that_is_left_out_cannot_block(self, site: Place) -> None:
         assert said(site.engine("0.30.0").plugin(ONLY_V2).examine(drafts=True)) == ["inactive"]
 
+    @pytest.mark.parametrize(("version", "fails"), [("0.11.0", False), ("0.30.0", True)])
+    def test_a_broken_one_fails_requests_where_they_are_validated(self, site: Place, version: str, fails: bool) -> None:
+        site.engine(version).dist("plug-dist", entry_points="plug = gone:P")
+        assert ("fails-requests" in codes(site.examine(drafts=True), "error")) is fails
+
 
 class TestPlaceholders:
     def test_a_reader_that_is_installed_sees_them_on_v1(self, site: Place) -> None:

@@ -121,7 +121,11 @@ def _engine(situation: Situation) -> Iterator[Finding]:
 
 
 def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Finding]:
-    if situation.choice.refusal or not situation.choice.loads or (situation.left_out and not passed):
+    if situation.choice.refusal or not situation.choice.loads:
+        return
+    if situation.left_out:
+        if not passed:
+            yield from _requests(plugin, situation)
         return
     starts = situation.starts(plugin)
     if starts:
@@ -140,6 +144,20 @@ def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Fi
         _unblock(plugin, situation, passed),
         plugin.name,
     )
+
+
+def _requests(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
+    """Not built, but still imported where requests are validated."""
+    broken = plugin.starts_v1 is False and plugin.interface == "unknown"
+    if broken and not is_before(situation.release, runners.VALIDATED_SINCE):
+        yield Finding(
+            "fails-requests",
+            "error",
+            f"{situation.label} starts, and fails every request",
+            f"Plugins are imported to validate parameters, even if they are left out: {plugin.problem}.",
+            f"pip uninstall {plugin.distribution}, or repair what is broken",
+            plugin.name,
+        )
 
 
 def _why_blocked(plugin: Plugin, runner: Runner) -> str:
