@@ -22,7 +22,7 @@ SWITCH: Final = "VLLM_USE_V2_MODEL_RUNNER"
 PLUGINS_SINCE: Final[Release] = (0, 10, 1)
 """The entry-point group and the V1 interface exist."""
 DRAFTS_REFUSED_SINCE: Final[Release] = (0, 11, 1)
-"""With speculative decoding, V1 refuses processors that are passed; installed ones were left out before, too."""
+"""With speculative decoding, V1 refuses passed processors and leaves installed ones out; before, drafts bypass them."""
 VALIDATED_SINCE: Final[Release] = (0, 11, 1)
 """Plugins are asked to validate a request's parameters, by the API server; since 0.17 by ``vllm.LLM``, too."""
 REPAIR_SINCE: Final[Release] = (0, 11, 1)

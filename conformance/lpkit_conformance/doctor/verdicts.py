@@ -54,8 +54,8 @@ class Situation:
 
     @property
     def left_out(self) -> bool:
-        """V1 builds no custom processor when speculative decoding is on."""
-        return self.runner == "v1" and self.drafts
+        """V1 builds no custom processor when speculative decoding is on, since 0.11.1."""
+        return self.runner == "v1" and self.drafts and not is_before(self.release, runners.DRAFTS_REFUSED_SINCE)
 
     def starts(self, plugin: Plugin) -> bool | None:
         return plugin.starts_v1 if self.runner == "v1" else plugin.starts_v2
@@ -68,7 +68,7 @@ def verdict(plugin: Plugin, situation: Situation, *, passed: bool = False) -> Ve
     if not situation.choice.loads:
         return "inactive"
     if situation.left_out:
-        return "blocks" if passed and not is_before(situation.release, runners.DRAFTS_REFUSED_SINCE) else "inactive"
+        return "blocks" if passed else "inactive"
     starts = situation.starts(plugin)
     return "unknown" if starts is None else "starts" if starts else "blocks"
 
@@ -184,17 +184,20 @@ def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Find
     """V1 and speculative decoding: installed processors are left out without an error, passed ones refused."""
     if situation.runner != "v1" or situation.choice.refusal or not situation.choice.loads:
         return
-    refused = passed and not is_before(situation.release, runners.DRAFTS_REFUSED_SINCE)
-    effect = "does not start with it" if refused else "serves without it, and says nothing"
-    name = "draft-refusal" if refused else "inactive-with-drafts"
     remedy = "Turn speculative decoding off, or use the V2 runner of vLLM 0.31 or newer, which keeps processors"
+    evidence = "The V1 runner builds no custom processors when speculative decoding is on."
+    if is_before(situation.release, runners.DRAFTS_REFUSED_SINCE):
+        code, effect = "bypassed-by-drafts", "accepts drafted tokens that it never saw"
+        evidence = "Before 0.11.1 the V1 runner applies processors to the last token of a step only, not to drafts."
+    elif passed:
+        code, effect = "draft-refusal", "does not start with it"
+    else:
+        code, effect = "inactive-with-drafts", "serves without it, and says nothing"
     if situation.drafts:
-        evidence = "The V1 runner builds no custom processors when speculative decoding is on."
-        yield Finding(name, "error", f"{situation.label} {effect}", evidence, remedy, plugin.name)
+        yield Finding(code, "error", f"{situation.label} {effect}", evidence, remedy, plugin.name)
     elif situation.starts(plugin) and not passed:
         problem = f"with speculative decoding, {situation.label} {effect}"
-        evidence = "The V1 runner builds no custom processors then; lpkit doctor --spec-decode judges that."
-        yield Finding(name, "note", problem, evidence, remedy, plugin.name)
+        yield Finding(code, "note", problem, f"{evidence} --spec-decode judges that.", remedy, plugin.name)
 
 
 def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
