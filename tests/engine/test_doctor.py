@@ -12,7 +12,7 @@ import pytest
 from lpkit_conformance.doctor.examine import Report, Settings, examine
 from lpkit_conformance.recording import model
 from lpkit_conformance.recording.engine import Ask, EngineSettings
-from lpkit_conformance.recording.process import RemoteError
+from lpkit_conformance.recording.process import EngineProcess, RemoteError
 from lpkit_conformance.runner import SWITCH
 
 pytestmark = pytest.mark.engine
@@ -131,3 +131,40 @@ def test_a_switch_that_cannot_be_obeyed_keeps_this_vllm_from_starting(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode != 0
     assert message in done.stderr + done.stdout
+
+
+class AsyncEngine(EngineProcess):
+    """vLLM's CPU platform switches asynchronous scheduling off; this one switches it back on."""
+
+    def restart(self, settings: EngineSettings, logits_processors: Any = ()) -> None:
+        self.call("plugin_probes:allow_async_scheduling")
+        super().restart(settings, logits_processors)
+        assert self.inspect("plugin_probes:is_async")
+
+
+@pytest.mark.parametrize("passed", [False, True], ids=["installed", "passed"])
+def test_with_asynchronous_scheduling_an_installed_reader_sees_placeholders(
+    installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passed: bool
+) -> None:
+    spec = "doctor_probes:Reader"
+    folder = installed("reader", **({} if passed else {"reader": spec}))
+    monkeypatch.setenv(SWITCH, "0")
+    # As on a GPU, where asynchronous scheduling is the default.
+    settings = Settings(release="0.32.0", passed=(spec,) if passed else ())
+    report = examine(settings, [str(folder), str(PROBES), *sys.path], tmp_path)
+    assert outcome(report) == (["starts"], set() if passed else {"placeholders"})
+    extra = {"async_scheduling": True, "max_model_len": 128}
+    engine = AsyncEngine(EngineSettings("v1", extra=extra), [spec] if passed else [], sys_path=[PROBES, folder])
+    with engine:
+        engine.generate([Ask("a", (1, 2, 3), {"max_tokens": 8, "temperature": 0.0})])
+        seen = engine.inspect("doctor_probes:seen")
+    assert seen
+    assert any(seen) is not passed
+
+
+def test_on_a_cpu_asynchronous_scheduling_is_off_even_if_asked_for(engines, installed, foresee) -> None:
+    folder = installed("reader", reader="doctor_probes:Reader")
+    assert outcome(foresee(folder, "v1")) == (["starts"], set())
+    engine = engines(EngineSettings("v1", extra={"async_scheduling": True}), sys_path=[folder])
+    assert not engine.inspect("plugin_probes:is_async")
+    engine.close()
