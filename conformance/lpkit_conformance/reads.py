@@ -7,7 +7,7 @@ answer: an output list that is kept for later may be read or only counted.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
 from lpkit_conformance.deduce import KNOWN, Deduction
@@ -56,7 +56,7 @@ def _strongest(answers: Iterable[Reads]) -> Reads:
     return max(answers, key=_STRENGTH.index, default="none")
 
 
-def _lists(bodies: Iterable[ast.ClassDef]) -> Iterator[Reads]:
+def _lists(bodies: Sequence[ast.ClassDef]) -> Iterator[Reads]:
     """What each place that meets an output list does with it; "unknown" if nothing looks at the added requests."""
     methods: dict[str, ast.FunctionDef] = {}
     for body in bodies:
@@ -67,8 +67,12 @@ def _lists(bodies: Iterable[ast.ClassDef]) -> Iterator[Reads]:
     if update is None:
         yield "unknown"
         return
+    examined = list(methods.values())
+    if any(isinstance(node, ast.Name) and node.id == "super" for node in ast.walk(update)):
+        inherited = (item for body in bodies for item in body.body if isinstance(item, ast.FunctionDef))
+        examined += [item for item in inherited if item.name == "update_state" and item is not update]
     met = False
-    for method in methods.values():
+    for method in examined:
         for node in ast.walk(method):
             if isinstance(node, ast.For | ast.comprehension) and _is_added(node.iter):
                 met = True

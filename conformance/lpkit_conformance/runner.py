@@ -78,6 +78,11 @@ def is_cpu_build(distribution: str, version: str) -> bool:
     return "cpu" in f"{distribution} {version}".lower() or sys.platform == "darwin"
 
 
+def is_tpu_build(distribution: str, version: str) -> bool:
+    """Whether a vLLM of this name and version is built for TPUs."""
+    return "tpu" in f"{distribution} {version}".lower()
+
+
 def triton_lack(cpu: bool, sources: Sources) -> str:
     """Why the V2 runner, which is written in Triton, cannot run here, or ""."""
     triton = sources.find("triton")

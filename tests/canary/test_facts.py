@@ -48,6 +48,7 @@ CHANGES = [
     ("v1-drafts", facts.LOADER, "        return LogitsProcessors([MinTokensLogitsProcessor()])\n", ""),
     ("v1-pooling", facts.LOADER, "if is_pooling_model:\n        if custom_logitsprocs:\n            raise ValueError\n",
      "if is_pooling_model:\n"),
+    ("tpu", facts.LOADER, "current_platform.is_tpu()", "never"),
     ("validated", "vllm/v1/engine/input_processor.py", "validate_logits_processors_params", "validate"),
     ("validation-error", facts.EXCEPTIONS, "VLLMError(Exception)", "VLLMError(ValueError)"),
     ("reserved", facts.INTERFACE, "    def _private(self, anything)", "    def _x(self, *, needs_output_token_ids)"),

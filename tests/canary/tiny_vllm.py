@@ -43,6 +43,11 @@ def _load_logitsprocs_by_fqcns(given):
         if not issubclass(cls, LogitsProcessor):
             raise ValueError
 
+def _load_custom_logitsprocs(given):
+    if current_platform.is_tpu():
+        return []
+    return _load_logitsprocs_plugins() + _load_logitsprocs_by_fqcns(given)
+
 def build_logitsprocs(vllm_config, device, is_pin_memory, is_pooling_model, custom_logitsprocs=()):
     if is_pooling_model:
         if custom_logitsprocs:

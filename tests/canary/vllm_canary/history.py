@@ -86,6 +86,9 @@ HISTORY: Final[dict[str, tuple[tuple[Release, str], ...]]] = {
     "v1-pooling": (
         ((0, 10, 1), "passed: refused; installed: left out"),
     ),
+    "tpu": (
+        ((0, 10, 1), "none loaded"),
+    ),
     "validated": (
         ((0, 10, 1), "-"),
         ((0, 11, 1), "online"),
