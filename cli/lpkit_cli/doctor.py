@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lpkit_conformance.doctor.examine import Report
     from lpkit_conformance.doctor.finding import Finding
@@ -82,7 +83,7 @@ def _only(findings: list[Finding], as_json: bool) -> None:
 def text(report: Report) -> list[str]:
     """The report for people; colours are left out where the output is no terminal."""
     lines = [*_facts(report), "", *_plugins(report)]
-    for finding in report.findings:
+    for finding in _joined(report.findings):
         lines += ["", *_finding(finding)]
     errors = sum(finding.level == "error" for finding in report.findings)
     notes = len(report.findings) - errors
@@ -131,6 +132,14 @@ def _plugins(report: Report) -> Iterator[str]:
     for said, *cells in rows:
         padded = [cell.ljust(width) for cell, width in zip(cells, widths[1:], strict=True)]
         yield f"{_coloured(said.ljust(widths[0]), said)}  {'  '.join(padded)}".rstrip()
+
+
+def _joined(findings: Sequence[Finding]) -> list[Finding]:
+    """What is said of several plugins in the same words is said once."""
+    groups: dict[Finding, list[str]] = {}
+    for finding in findings:
+        groups.setdefault(replace(finding, plugin=""), []).append(finding.plugin)
+    return [replace(finding, plugin=", ".join(filter(None, plugins))) for finding, plugins in groups.items()]
 
 
 def _finding(finding: Finding) -> Iterator[str]:

