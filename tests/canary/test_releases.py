@@ -88,6 +88,13 @@ def test_only_what_is_wanted_of_a_source_distribution_is_kept(tmp_path: Path) ->
     assert source.files == {"vllm/envs.py": "x = 1\n"}
 
 
+def test_a_file_that_is_wanted_since_makes_the_cache_stale(tmp_path: Path) -> None:
+    content = sdist({"vllm/envs.py": "x = 1\n"})
+    fetch(Origin("vllm-9.9.9.tar.gz", "https://files/f"), tmp_path, ["vllm/envs.py"], Server(content))
+    assert cached(tmp_path, ["vllm/envs.py"]) is not None
+    assert cached(tmp_path, ["vllm/envs.py", "vllm/new.py"]) is None
+
+
 @pytest.mark.parametrize(
     ("content", "digest"),
     [(sdist({"vllm/envs.py": "x = 1\n"}), "0" * 64), (sdist(FILES)[:400], ""), (b"not an archive", "")],
@@ -117,7 +124,9 @@ def cache(folder: Path, version: str, files: dict[str, str]) -> None:
     for path, text in files.items():
         (folder / version / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / version / path).write_text(text, encoding="utf-8")
-    (folder / version / "origin.json").write_text(json.dumps({"file": f"vllm-{version}.tar.gz", "url": ""}))
+    (folder / version / "origin.json").write_text(
+        json.dumps({"file": f"vllm-{version}.tar.gz", "url": "", "wanted": WANTED})
+    )
 
 
 def test_a_run_over_a_new_release_that_changed_nothing_is_exit_0_and_writes_the_page(tmp_path: Path, capsys) -> None:

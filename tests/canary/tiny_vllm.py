@@ -5,12 +5,18 @@ from __future__ import annotations
 from vllm_canary import facts
 
 INTERFACE = """
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum, auto
+from vllm import SamplingParams
+
 class MoveDirectionality(Enum):
     UNIDIRECTIONAL = auto()
     SWAP = auto()
 
 AddedRequest = tuple[int, SamplingParams, list[int] | None, list[int]]
 
+@dataclass(frozen=True)
 class BatchUpdate:
     batch_size: int
     removed: list
@@ -77,16 +83,69 @@ class AdapterLogitsProcessor(LogitsProcessor):
 """
 
 STATE = """
+import torch
+from vllm.v1.sample.logits_processor.interface import BatchUpdate
+
 class BatchUpdateBuilder:
-    def __init__(self, removed=None, added=None, moved=None): ...
+    def __init__(self, removed=None, added=None, moved=None):
+        self._rows, self._read, self.added, self.moved, self.batch_changed = [], False, [], [], False
+
     @property
-    def removed(self): ...
-    def removed_append(self, index): ...
-    def has_removed(self): ...
-    def peek_removed(self): ...
-    def pop_removed(self): ...
+    def removed(self):
+        self._read = True
+        self._rows.sort(reverse=True)
+        return self._rows
+
+    def removed_append(self, index):
+        if self._read:
+            raise RuntimeError("too late")
+        self._rows.append(index)
+
+    def has_removed(self):
+        return len(self._rows) > 0
+
+    def peek_removed(self):
+        return min(self.removed) if self._rows else None
+
+    def pop_removed(self):
+        return self.removed.pop(-1) if self._rows else None
+
     def reset(self): ...
-    def get_and_reset(self, batch_size): ...
+
+    def get_and_reset(self, batch_size):
+        rows, added, moved = self._rows, self.added, self.moved
+        self.__init__()
+        if not (rows or added or moved):
+            return None
+        return BatchUpdate(batch_size=batch_size, removed=rows, added=added, moved=moved)
+"""
+
+BUILTIN = """
+import torch
+from vllm.utils.torch_utils import anything
+from vllm.v1.sample.logits_processor.interface import MoveDirectionality
+
+def process_dict_updates(req_entries, batch_update, new_state):
+    if batch_update is None:
+        return False
+    updated = False
+    for index, params, prompt, output in batch_update.added:
+        made = new_state(params, prompt, output)
+        if made is None:
+            updated |= req_entries.pop(index, None) is not None
+        else:
+            req_entries[index] = made
+            updated = True
+    for index in batch_update.removed:
+        updated |= bool(req_entries.pop(index, None))
+    for source, target, kind in batch_update.moved:
+        moving, there = req_entries.pop(source, None), req_entries.pop(target, None)
+        updated |= moving is not None or there is not None
+        if moving is not None:
+            req_entries[target] = moving
+        if there is not None and kind == MoveDirectionality.SWAP:
+            req_entries[source] = there
+    return updated
 """
 
 SAMPLER = """
@@ -220,7 +279,7 @@ environment_variables = {
 FILES = {
     facts.INTERFACE: INTERFACE,
     facts.LOADER: LOADER,
-    facts.BUILTIN: "def process_dict_updates(req_entries, batch_update, new_state): ...\n",
+    facts.BUILTIN: BUILTIN,
     facts.STATE: STATE,
     facts.V2_INTERFACE: V2_INTERFACE,
     facts.V2_LOADER: V2_LOADER,

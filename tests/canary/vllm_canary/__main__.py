@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for release in _releases(options):
             folder = options.cache / written(release)
             source = cached(folder, WANTED)
-            assert source is not None
+            if source is None:
+                raise FetchError(f"{folder} is from before a file was added to those that are read: run it online")
             found[release] = read_all(source)
     except FetchError as error:
         print(f"canary: {error}", file=sys.stderr)

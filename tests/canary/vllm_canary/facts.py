@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from vllm_canary.behaviour import behaviour
 from vllm_canary.source import Source, called, fields, members, names, strings
 from vllm_canary.stages import v1_order, v2_order
 
@@ -314,6 +315,7 @@ FACTS: Final = (
     Fact("v1-moves", "`MoveDirectionality`", V1, directions),
     Fact("v1-builder", "`BatchUpdateBuilder`", V1, lambda s: dash(members(s.cls(STATE, "BatchUpdateBuilder")))),
     Fact("v1-helper", "`process_dict_updates`", V1, helper),
+    Fact("v1-behaviour", "what both of these do", V1, behaviour),
     Fact("v1-adapter", "`AdapterLogitsProcessor`", V1, adapter),
     Fact("v1-adapter-prompt", "which of its callables get the prompt", V1, adapter_prompt),
     Fact("v1-builtins", "before custom ones", V1, builtins),

@@ -41,6 +41,9 @@ HISTORY: Final[dict[str, tuple[tuple[Release, str], ...]]] = {
         ((0, 10, 1), "-"),
         ((0, 10, 2), "req_entries, batch_update, new_state"),
     ),
+    "v1-behaviour": (
+        ((0, 10, 1), "as lpkit's"),
+    ),
     "v1-adapter": (
         ((0, 10, 1), "-"),
         ((0, 10, 2), "__init__(vllm_config, device, is_pin_memory), apply(logits), "

@@ -13,8 +13,9 @@ HEAD = """<!-- Written by tests/canary (make canary); edit that instead. -->
 # vLLM's releases
 
 What lpkit relies on in vLLM, read from the sources of {count} releases, {first} to {last}, on {date} by `make canary`.
-It downloads each release, reads a few files of it, runs none of them, and compares the facts with those that lpkit
-takes for granted (`tests/canary/vllm_canary/history.py`); a fact that changes in a new release fails it.
+It downloads each release, reads a few files of it, and compares the facts with those that lpkit takes for granted
+(`tests/canary/vllm_canary/history.py`); a fact that changes in a new release fails it. No vLLM is installed; the batch
+bookkeeping alone is run, in a process of its own, with random operations next to lpkit's.
 
 The first column says from which release on a value holds. "-": the release has nothing of it; `*`: abstract.
 What the facts mean for a plugin is in [compatibility](compatibility.md).

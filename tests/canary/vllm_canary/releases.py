@@ -93,12 +93,14 @@ def fetch(origin: Origin, folder: Path, wanted: Collection[str], opener: Open | 
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
     # Last: a folder with this file is complete.
-    (folder / "origin.json").write_text(json.dumps({"file": origin.file, "url": origin.url}), "utf-8")
+    record = {"file": origin.file, "url": origin.url, "wanted": sorted(wanted)}
+    (folder / "origin.json").write_text(json.dumps(record), "utf-8")
 
 
 def cached(folder: Path, wanted: Collection[str]) -> Source | None:
-    """What ``fetch`` wrote, or None."""
-    if not (folder / "origin.json").is_file():
+    """What ``fetch`` wrote, or None if it did not, or did not look for all that is ``wanted`` now."""
+    record = folder / "origin.json"
+    if not record.is_file() or not set(wanted) <= set(json.loads(record.read_text("utf-8")).get("wanted", ())):
         return None
     return Source({path: (folder / path).read_text("utf-8") for path in wanted if (folder / path).is_file()})
 
