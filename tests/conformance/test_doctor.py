@@ -354,6 +354,50 @@ class TestTemplate:
         assert codes(site.examine()) == []
 
 
+class TestInstallation:
+    def project(self, folder: Path, entry_points: str) -> None:
+        folder.mkdir(exist_ok=True)
+        text = f'[project]\nname = "My.Proc"\n[project.entry-points."vllm.logits_processors"]\n{entry_points}\n'
+        (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+
+    def install(self, site: Place, folder: Path, entry_points: str) -> None:
+        site.write("plug.py", PORTABLE)
+        direct = json.dumps({"url": folder.as_uri(), "dir_info": {"editable": True}})
+        site.dist("my-proc", entry_points=entry_points, **{"direct_url.json": direct})
+
+    def test_a_project_that_is_not_installed_is_noted(self, site: Place, tmp_path: Path) -> None:
+        self.project(tmp_path, 'p = "plug:P"')
+        assert (codes(site.examine(), "note"), the(site.examine(), "not-installed").remedy) == (
+            ["not-installed"],
+            "pip install -e .",
+        )
+
+    def test_one_that_is_installed_as_it_is_written_is_fine(self, site: Place, tmp_path: Path) -> None:
+        self.project(tmp_path, 'p = "plug:P"')
+        self.install(site, tmp_path, "p = plug:P")
+        assert codes(site.examine()) == []
+
+    @pytest.mark.parametrize("installed", ["p = plug:Old", "q = plug:P", "p = plug:P\nq = plug:P", None])
+    def test_entry_points_that_were_edited_since_are_an_error(
+        self, site: Place, tmp_path: Path, installed: str | None
+    ) -> None:
+        self.project(tmp_path, 'p = "plug:P"')
+        self.install(site, tmp_path, installed)  # type: ignore[arg-type]
+        finding = the(site.examine(), "stale-install")
+        assert (finding.level, finding.remedy) == ("error", f"pip install -e {tmp_path}")
+        assert "p = plug:P." in finding.evidence
+
+    def test_a_checkout_of_what_is_installed_from_elsewhere_is_a_note(self, site: Place, tmp_path: Path) -> None:
+        self.project(tmp_path, 'p = "plug:P"')
+        self.install(site, tmp_path / "elsewhere", "p = plug:Old\nq = plug:P")
+        assert the(site.examine(), "stale-install").level == "note"
+
+    @pytest.mark.parametrize("text", ["", "(", '[project]\nname = "x"\n', "[tool.lpkit]\nwrong = 1\n"])
+    def test_another_pyproject_says_nothing(self, site: Place, tmp_path: Path, text: str) -> None:
+        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        assert codes(site.examine()) == []
+
+
 class TestVersions:
     @pytest.mark.parametrize(
         ("body", "cuda"),

@@ -1,4 +1,4 @@
-"""What the distributions of plugins say about themselves: the template they came from, and what they require."""
+"""What the distributions of plugins and their projects say: where from, with which entry points and requirements."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from urllib.request import url2pathname
 
 from lpkit import __version__
 
+from lpkit_conformance import project as projects
 from lpkit_conformance.doctor.finding import Finding
-from lpkit_conformance.inventory import Inventory, text_of
+from lpkit_conformance.inventory import Inventory, field, text_of
 
 RECORD = ".lpkit-template.json"
 """Written by ``lpkit new`` into the project's folder; its version is that of the lpkit that wrote it."""
@@ -23,20 +24,57 @@ RECORD = ".lpkit-template.json"
 def findings(inventory: Inventory, path: Sequence[str] | None, folder: Path) -> list[Finding]:
     """About the distributions of the installed plugins, and the project in ``folder``."""
     found: list[Finding] = []
-    seen: set[Path] = set()
     along = list(sys.path if path is None else path)
+    sources: dict[Path, str] = {}
     for name in dict.fromkeys(plugin.distribution for plugin in inventory.plugins):
         dist = next(iter(Distribution.discover(name=name, path=along)), None)
         if dist is None:
             continue
         found += _requirements(name, dist)
         source = _source(dist)
-        if source is not None and source not in seen:
-            seen.add(source)
-            found += _template(name, source)
-    if folder.resolve() not in seen:
-        found += _template(folder.name, folder.resolve())
+        if source is not None:
+            sources.setdefault(source, name)
+    sources.setdefault(folder.resolve(), folder.name)
+    for source, name in sources.items():
+        found += _template(name, source)
+        found += _installation(source, inventory, along)
     return found
+
+
+def _installation(source: Path, inventory: Inventory, along: list[str]) -> Iterator[Finding]:
+    """Entry points are copied at installation, editable ones too: later edits of pyproject.toml change nothing."""
+    try:
+        own = projects.find(source)
+    except projects.ProjectError:
+        return  # lpkit check says what is wrong with it
+    if own is None or not own.entry_points or not own.name:
+        return
+    dist = next(iter(Distribution.discover(name=own.name, path=along)), None)
+    if dist is None:
+        yield Finding(
+            "not-installed",
+            "note",
+            f"{own.name}, the project in {source}, is not installed: vLLM does not know of it",
+            "vLLM loads entry points of installed distributions.",
+            "pip install -e .",
+        )
+        return
+    name = field(dist, "Name")
+    kept = {plugin.name: plugin.target for plugin in inventory.plugins if plugin.distribution == name}
+    kept = {key: target.partition("[")[0].strip() for key, target in kept.items()}
+    if kept != own.entry_points:
+        from_here = _source(dist) == source
+        yield Finding(
+            "stale-install",
+            "error" if from_here else "note",
+            f"{name} was installed with other entry points than its pyproject.toml has now, and vLLM uses the old ones",
+            f"Installed: {_listed(kept)}; {source / 'pyproject.toml'}: {_listed(own.entry_points)}.",
+            f"pip install -e {source}" if from_here else "",
+        )
+
+
+def _listed(entries: dict[str, str]) -> str:
+    return ", ".join(f"{name} = {target}" for name, target in sorted(entries.items())) or "none"
 
 
 def _requirements(name: str, dist: Distribution) -> Iterator[Finding]:
