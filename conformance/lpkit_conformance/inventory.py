@@ -68,12 +68,16 @@ class Engine:
         version: of it.
         runner: ``"v1"`` or ``"v2"``: what it would use with these plugins and default settings.
         reason: why that one.
+        refusal: why it would not start with any plugin, whatever its interface; or "".
+        loads: whether it loads plugins at all.
     """
 
     distribution: str
     version: str
     runner: Literal["v1", "v2"]
     reason: str
+    refusal: str = ""
+    loads: bool = True
 
 
 @dataclass(frozen=True)
@@ -219,4 +223,4 @@ def _provides_vllm(dist: Distribution, name: str) -> bool:
 def _engine(name: str, version: str, sources: Sources) -> Engine:
     lack = triton_lack(is_cpu_build(name, version), sources)
     choice = choose(parse_release(version), lack, os.environ)
-    return Engine(name, version, choice.runner, choice.reason)
+    return Engine(name, version, choice.runner, choice.reason, choice.refusal, choice.loads)
