@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
+from urllib.parse import urlsplit
 
 from lpkit import __version__
 
@@ -101,7 +100,11 @@ def _source(dist: Distribution) -> Path | None:
     except (ValueError, AttributeError):
         return None
     parts = urlsplit(url)
-    return Path(url2pathname(unquote(parts.path))).resolve() if parts.scheme == "file" else None
+    if parts.scheme != "file":
+        return None
+    from urllib.request import url2pathname  # it brings ssl, http and email: a third of this command's time
+
+    return Path(url2pathname(parts.path)).resolve()
 
 
 def _template(name: str, source: Path) -> Iterator[Finding]:
