@@ -135,7 +135,9 @@ def _use(name: str, scope: Iterable[ast.AST]) -> Reads:
 
 
 def _one_use(node: ast.Name, parent: ast.AST | None) -> Reads:
-    if isinstance(parent, ast.Call) and node in parent.args:
+    if isinstance(parent, ast.Attribute):
+        return "tokens" if parent.attr in ("count", "index") else "unknown"
+    if isinstance(parent, ast.Call):
         called = _called(parent)
         if called == "len":
             return "length"

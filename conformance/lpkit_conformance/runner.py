@@ -67,7 +67,7 @@ def parse_release(version: str) -> Release | None:
         return None
     release = (int(numbers[1]), int(numbers[2]), int(numbers[3] or 0))
     # setuptools-scm without tags says 0.1.dev1 or 0.0.0: such a checkout is newer than any release of that number.
-    return None if release < (0, 1, 1) or ("dev" in version and release < PLUGINS_SINCE) else release
+    return None if release < (0, 1, 1) else release
 
 
 def is_before(release: Release | None, limit: Release) -> bool:

@@ -19,6 +19,7 @@ from site_folder import Site
 SDK = str(Path(lpkit.__file__).parents[1])
 PORTABLE = "import lpkit\nclass P(lpkit.LogitsProcessor): ..."
 READER = "import lpkit\nclass P(lpkit.LogitsProcessor):\n    history = 'tokens'"
+COUNTER = READER.replace("tokens", "length")
 ONLY_V1 = (
     "from vllm.v1.sample.logits_processor import LogitsProcessor\n"
     "class P(LogitsProcessor):\n    def update_state(self, update): ..."
@@ -103,6 +104,7 @@ class TestStarting:
         report = site.engine("0.30.0").plugin(ONLY_V2).examine()
         finding = the(report, "blocks-start")
         assert "TypeError" in finding.evidence
+        assert codes(site.examine()) == ["blocks-start", "moves-to-v1"]
         assert SWITCH not in finding.remedy
 
     def test_a_broken_plugin_blocks_both_runners(self, site: Place) -> None:
@@ -197,8 +199,10 @@ class TestDrafts:
         report = site.engine("0.11.0").plugin(PORTABLE).examine(drafts=True)
         assert (codes(report, "error"), said(report)) == (["bypassed-by-drafts"], ["starts"])
 
-    def test_a_plugin_that_is_left_out_cannot_block(self, site: Place) -> None:
-        assert said(site.engine("0.30.0").plugin(ONLY_V2).examine(drafts=True)) == ["inactive"]
+    @pytest.mark.parametrize("body", [ONLY_V2, DIM])
+    def test_a_plugin_that_is_left_out_cannot_block(self, site: Place, body: str) -> None:
+        report = site.engine("0.30.0").plugin(body).examine(drafts=True)
+        assert (said(report), codes(report, "error")) == (["inactive"], ["inactive-with-drafts"])
 
     @pytest.mark.parametrize(("version", "fails"), [("0.11.0", False), ("0.30.0", True)])
     def test_a_broken_one_fails_requests_where_they_are_validated(self, site: Place, version: str, fails: bool) -> None:
@@ -219,10 +223,16 @@ class TestPlaceholders:
         report = site.engine("0.30.0").plugin(KEPT).examine()
         assert the(report, "placeholders").level == "note"
 
+    def test_a_portable_one_that_hides_what_it_reads_is_a_note_too(self, site: Place) -> None:
+        report = site.engine("0.30.0").plugin(READER.replace("'tokens'", "pick()")).examine()
+        finding = the(report, "placeholders")
+        assert (finding.level, "if it reads them" in finding.problem) == ("note", True)
+
     @pytest.mark.parametrize(
         ("version", "name", "body", "settings"),
         [
             ("0.30.0", "vllm", PORTABLE, {}),
+            ("0.30.0", "vllm", COUNTER, {}),
             ("0.30.0", "vllm", ONLY_V1, {}),
             ("0.32.0", "vllm", READER, {}),
             ("0.13.0", "vllm", READER, {}),
@@ -230,7 +240,7 @@ class TestPlaceholders:
             ("0.30.0", "vllm", READER, {"no_async": True}),
             ("0.30.0", "vllm", READER, {"passed": ("other:P",)}),
         ],
-        ids=["reads nothing", "raw, reads nothing", "V2", "0.13", "CPU", "off", "another is passed"],
+        ids=["reads nothing", "counts", "raw, reads nothing", "V2", "0.13", "CPU", "off", "another is passed"],
     )
     def test_where_there_are_none_nothing_is_said(
         self, site: Place, version: str, name: str, body: str, settings: dict[str, Any]
@@ -285,10 +295,13 @@ class TestNames:
         finding = the(site.examine(), "lpkit-stranger")
         assert (finding.level, "lpkit 4.1" in finding.problem) == ("error", True)
         assert "pip install vllm-lpkit" in finding.remedy
+        assert "writes into" not in finding.evidence
 
     def test_one_that_writes_into_our_folder_needs_both_reinstalled(self, site: Place) -> None:
         site.dist("lpkit", "4.1", RECORD="lpkit/__init__.py,,\n")
-        assert "--force-reinstall" in the(site.examine(), "lpkit-stranger").remedy
+        finding = the(site.examine(), "lpkit-stranger")
+        assert "--force-reinstall" in finding.remedy
+        assert "writes into the same folder" in finding.evidence
 
     def test_a_module_that_hides_ours_is_found_without_importing_it(self, site: Place, tmp_path: Path) -> None:
         site.write("lpkit.py", "raise SystemExit(9)")

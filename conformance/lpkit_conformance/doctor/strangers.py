@@ -87,7 +87,7 @@ def _nearby(folder: Path) -> Iterator[Finding]:
 
 
 def _is_ours(origin: Path) -> bool:
-    return origin.name == "__init__.py" and all((origin.parent / file).is_file() for file in OURS)
+    return all((origin.parent / file).is_file() for file in OURS)
 
 
 def _installed() -> bool:
