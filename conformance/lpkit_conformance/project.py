@@ -47,6 +47,7 @@ class Project:
     vocab_size: int | None = None
     max_num_seqs: int | None = None
     expected: tuple[Expected, ...] = ()
+    name: str = ""
 
     def owns(self, target: str) -> bool:
         """Whether the settings are meant for this target: an entry point, a file or a module of the project."""
@@ -98,6 +99,7 @@ def find(folder: Path) -> Project | None:
         _size(path, settings, "vocab_size"),
         _size(path, settings, "max_num_seqs"),
         _expected(path, settings),
+        str(_table(path, data, "project").get("name", "")),
     )
 
 

@@ -57,6 +57,12 @@ class TestSummary:
         assert "does NOT start: new implements V2 only." in text
         assert "V2 runner) starts with this plugin." in text
 
+    def test_an_engine_that_refuses_or_forgets_every_plugin_is_said_to(self) -> None:
+        refusing = Engine("vllm", "0.25.0", "v2", "the switch", refusal="it cannot", loads=False)
+        assert "does NOT start with a plugin: it cannot." in listed(PORTABLE, engine=refusing)
+        assert "it loads none of them." in listed(PORTABLE, engine=Engine("vllm", "0.9.0", "v1", "old", loads=False))
+        assert "refuse" not in listed(engine=refusing)
+
     def test_an_absent_engine_is_said_to_be_absent(self) -> None:
         assert "vLLM is not installed here." in listed(PORTABLE)
 

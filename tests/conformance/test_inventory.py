@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -17,44 +16,10 @@ from lpkit.loading import GROUP, interfaces_of
 from lpkit_conformance.deduce import KNOWN
 from lpkit_conformance.inventory import Inventory, Plugin, take_inventory
 from lpkit_conformance.load_probe import load
+from site_folder import Site
 
 VLLM_V1 = "from vllm.v1.sample.logits_processor import LogitsProcessor"
 VLLM_V2 = "from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor"
-
-
-class Site:
-    """A folder that looks like site-packages."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def write(self, file: str, body: str = "") -> Path:
-        path = self.folder / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(body), encoding="utf-8")
-        return path
-
-    def dist(self, name: str, version: str = "1.0", entry_points: str | None = None, **files: str) -> None:
-        info = f"{name.replace('-', '_')}-{version}.dist-info"
-        self.write(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        if entry_points is not None:
-            self.write(f"{info}/entry_points.txt", f"[{GROUP}]\n{entry_points}\n")
-        for file, text in files.items():
-            self.write(f"{info}/{file}", text)
-
-    def take(self) -> Inventory:
-        return take_inventory([str(self.folder)])
-
-    def only(self) -> Plugin:
-        (plugin,) = self.take().plugins
-        return plugin
-
-    def of(self, body: str, target: str = "plug:P") -> Plugin:
-        """The row of a one-module plugin."""
-        self.write("plug.py", body)
-        self.dist("plug-dist", "0.7", f"plug = {target}")
-        return self.only()
 
 
 @pytest.fixture

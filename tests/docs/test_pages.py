@@ -18,7 +18,7 @@ from markdown_blocks import Block, blocks, matches
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-RUN = ["concepts.md", "sdk.md", "conformance.md", "compatibility.md", "engine.md", "index.md", "traces.md"]
+RUN = ["concepts.md", "sdk.md", "conformance.md", "compatibility.md", "engine.md", "index.md", "traces.md", "doctor.md"]
 SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", "cli"))
 PROCESSORS = [(name, block) for name in RUN for block in blocks(DOCS / name) if block.mark == "case"]
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
@@ -89,3 +89,16 @@ def test_every_surprise_names_a_test_that_exists() -> None:
     assert len(rows) >= 3
     for file, test in rows:
         assert f"def {test}(" in (ROOT / "tests" / "engine" / file).read_text(encoding="utf-8"), f"{file}: {test}"
+
+
+def test_every_finding_of_the_doctor_is_on_its_page() -> None:
+    folder = ROOT / "conformance" / "lpkit_conformance" / "doctor"
+    code = re.compile(r'Finding\(\s*"([a-z0-9-]+)"|code, effect = "([a-z-]+)"')
+    written = {
+        name for path in folder.glob("*.py") for found in code.findall(path.read_text("utf-8")) for name in found
+    }
+    page = (DOCS / "doctor.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"## Findings\n(.+?)\n## ", page, re.S)
+    listed = {name for row in re.findall(r"^\|([^|]+)\|", table, re.M) for name in re.findall(r"`([a-z0-9-]+)`", row)}
+    assert written - {""} == listed
+    assert len(listed) > 10

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,20 +79,27 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     return build(ROOT, tmp_path_factory.mktemp("dist"))
 
 
-def environment(folder: Path, requirements: Sequence[str | Path]) -> Installed:
-    """A venv in ``folder`` with ``requirements``, and this environment's other packages visible."""
+def environment(folder: Path, requirements: Sequence[str | Path], *, bare: bool = False) -> Installed:
+    """A venv in ``folder`` with ``requirements``, and, unless ``bare``, this environment's other packages visible."""
     venv.create(folder, with_pip=False)
     scripts = folder / ("Scripts" if os.name == "nt" else "bin")
     variables = {"base": str(folder), "platbase": str(folder)}
     scheme = "nt" if os.name == "nt" else "posix_prefix"
     site = Path(sysconfig.get_path("purelib", scheme, variables))
-    # .pth files inside the folders named here are not followed: an editable lpkit stays invisible.
-    parents = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    (site / "parent.pth").write_text("\n".join(sorted(parents)), encoding="utf-8")
+    if not bare:
+        # .pth files inside the folders named here are not followed: an editable lpkit stays invisible.
+        parents = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+        (site / "parent.pth").write_text("\n".join(sorted(parents)), encoding="utf-8")
     python = scripts / ("python.exe" if os.name == "nt" else "python")
     made = Installed(python, scripts, site, folder / "no-such-home")
     made.install(*requirements)
     return made
+
+
+@pytest.fixture(scope="session")
+def bare_environment() -> Callable[..., Installed]:
+    """``bare_environment(folder, requirements)``: a venv that sees nothing of this environment."""
+    return functools.partial(environment, bare=True)
 
 
 @pytest.fixture(scope="session")

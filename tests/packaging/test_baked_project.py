@@ -63,3 +63,11 @@ def test_it_is_listed_and_lets_a_default_vllm_start(baked, tmp_path: Path) -> No
     done = installed.lpkit("list", cwd=tmp_path)
     assert "my-proc" in done.stdout
     assert "my_proc.processor:MyProc" in done.stdout
+
+
+def test_the_doctor_has_nothing_to_say_about_it(baked) -> None:
+    project, installed = baked
+    done = installed.lpkit("doctor", "--vllm", "0.33.0", "--spec-decode", "--json", cwd=project)
+    found = json.loads(done.stdout)
+    assert [plugin["verdict"] for plugin in found["plugins"] if plugin["name"] == "my-proc"] == ["starts"]
+    assert found["findings"] == []

@@ -1,0 +1,162 @@
+"""``lpkit doctor``: looks at the environment and tells what a vLLM in it would do with its processors."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, Final
+
+from lpkit.loading import GROUP
+
+from lpkit_conformance import runner as runners
+from lpkit_conformance.deduce import Deducer
+from lpkit_conformance.doctor import project
+from lpkit_conformance.doctor.facts import Versions, read_versions
+from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.doctor.strangers import strangers
+from lpkit_conformance.doctor.verdicts import Situation, Verdict, judge, verdict
+from lpkit_conformance.inventory import Inventory, Plugin, judge_target, take_inventory
+from lpkit_conformance.runner import Choice
+from lpkit_conformance.sources import Sources
+
+SCHEMA: Final = "lpkit.doctor/1"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the engine would be started.
+
+    Attributes:
+        passed: ``module:Class``, as for ``--logits-processors``.
+        drafts: with speculative decoding.
+        no_async: with ``--no-async-scheduling``.
+        release: judge this release of vLLM on a GPU instead of the installed one; None: the installed one.
+        load: import the plugins, in child processes, instead of reading their source.
+    """
+
+    passed: tuple[str, ...] = ()
+    drafts: bool = False
+    no_async: bool = False
+    release: str | None = None
+    load: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found.
+
+    Attributes:
+        versions: of what matters.
+        inventory: the plugins and the installed engine.
+        situation: what was judged.
+        findings: errors first.
+    """
+
+    versions: Versions
+    inventory: Inventory
+    situation: Situation
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing would go wrong."""
+        return not any(finding.level == "error" for finding in self.findings)
+
+    def verdicts(self) -> list[tuple[Plugin, bool, Verdict]]:
+        """(plugin, whether it was passed, what happens to it), in the order in which vLLM loads them."""
+        situation = self.situation
+        installed = [(plugin, False, verdict(plugin, situation)) for plugin in situation.installed]
+        return installed + [(plugin, True, verdict(plugin, situation, passed=True)) for plugin in situation.passed]
+
+    def to_json(self) -> str:
+        """The document of schema ``lpkit.doctor/1``; docs/doctor.md describes it."""
+        engine, situation = self.inventory.engine, self.situation
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "environment": sys.prefix,
+            "ok": self.ok,
+            "versions": asdict(self.versions),
+            "vllm": None if engine is None else {"distribution": engine.distribution, "version": engine.version},
+            "judged": {
+                "engine": situation.label,
+                "runner": situation.runner,
+                "reason": situation.choice.reason,
+                "speculative_decoding": situation.drafts,
+                "asynchronous_scheduling_placeholders": situation.placeholders,
+            },
+            "plugins": [
+                {**asdict(plugin), "passed": passed, "verdict": said} for plugin, passed, said in self.verdicts()
+            ],
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+        return json.dumps(document, indent=2)
+
+
+def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path | None = None) -> Report:
+    """Look along ``path`` (``sys.path`` by default), and at the project in ``folder`` (the current one).
+
+    Raises:
+        ValueError: ``settings.release`` is no release number.
+    """
+    folder = folder or Path.cwd()
+    sources = Sources(path)
+    inventory = take_inventory(path, sources)
+    passed = tuple(_passed(spec, Deducer(sources)) for spec in settings.passed)
+    if settings.load:
+        from lpkit_conformance.load_probe import load
+
+        count = len(inventory.plugins)
+        loaded = load(replace(inventory, plugins=inventory.plugins + passed)).plugins
+        inventory, passed = replace(inventory, plugins=loaded[:count]), loaded[count:]
+    situation = _situation(settings, inventory, passed, sources)
+    versions = read_versions(sources, path)
+    found = strangers(path, folder) + judge(situation) + project.findings(inventory, path, folder)
+    if settings.release is None and inventory.engine is not None:
+        found += _hardware(situation, versions)
+    found.sort(key=lambda finding: finding.level)  # stable, and "error" is before "note"
+    return Report(versions, inventory, situation, tuple(found))
+
+
+def _hardware(situation: Situation, versions: Versions) -> list[Finding]:
+    """A build for GPUs on a machine that shows none: Triton then counts as absent, and vLLM needs a device anyway."""
+    if situation.cpu or versions.gpu or not situation.choice.loads:
+        return []
+    return [
+        Finding(
+            "no-gpu",
+            "note",
+            f"{situation.label} is judged as on a GPU, and none is visible here",
+            "There are no NVIDIA or AMD device files, or CUDA_VISIBLE_DEVICES hides them.",
+            "Run lpkit doctor where the engine runs, for example inside its container",
+        )
+    ]
+
+
+def _passed(spec: str, deducer: Deducer) -> Plugin:
+    return judge_target(Plugin(spec, spec, "", ""), EntryPoint(spec, spec, GROUP), deducer)
+
+
+def _situation(settings: Settings, inventory: Inventory, passed: tuple[Plugin, ...], sources: Sources) -> Situation:
+    engine = inventory.engine
+    cpu, lack, release = False, "", None
+    choice: Choice | None = None
+    label = "a default vLLM (0.31 or newer, on a GPU)"
+    if settings.release is not None:
+        release = runners.parse_release(settings.release)
+        if release is None:
+            raise ValueError(f"{settings.release!r} is no release of vLLM")
+        label = f"vLLM {settings.release}"
+    elif engine is not None:
+        release = runners.parse_release(engine.version)
+        cpu = runners.is_cpu_build(engine.distribution, engine.version)
+        lack = runners.triton_lack(cpu, sources)
+        label = f"vLLM {engine.version}"
+        if runners.is_tpu_build(engine.distribution, engine.version):
+            choice = Choice("v1", "it is built for TPUs, where vLLM loads none", loads=False)
+    choice = choice or runners.choose(release, lack, os.environ)
+    return Situation(label, release, choice, cpu, settings.drafts, settings.no_async, inventory.plugins, passed)

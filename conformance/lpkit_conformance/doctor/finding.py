@@ -1,0 +1,29 @@
+"""One thing that ``lpkit doctor`` has to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Level: TypeAlias = Literal["error", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, why, and what to do.
+
+    Attributes:
+        code: stable name of the kind of finding; docs/doctor.md lists them.
+        level: ``"error"``: it would go wrong as things are; ``"note"``: it may, or would elsewhere.
+        problem: what would happen.
+        evidence: how that is known.
+        remedy: what to do, or "".
+        plugin: name of the entry point, or what was passed; "" if it is about no single one.
+    """
+
+    code: str
+    level: Level
+    problem: str
+    evidence: str
+    remedy: str
+    plugin: str = ""

@@ -1,0 +1,128 @@
+"""What the distributions of plugins and their projects say: where from, with which entry points and requirements."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import Distribution
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lpkit import __version__
+
+from lpkit_conformance import project as projects
+from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.inventory import Inventory, field, text_of
+
+RECORD = ".lpkit-template.json"
+"""Written by ``lpkit new`` into the project's folder; its version is that of the lpkit that wrote it."""
+
+
+def findings(inventory: Inventory, path: Sequence[str] | None, folder: Path) -> list[Finding]:
+    """About the distributions of the installed plugins, and the project in ``folder``."""
+    found: list[Finding] = []
+    along = list(sys.path if path is None else path)
+    sources: dict[Path, str] = {}
+    for name in dict.fromkeys(plugin.distribution for plugin in inventory.plugins):
+        dist = next(iter(Distribution.discover(name=name, path=along)), None)
+        if dist is None:
+            continue
+        found += _requirements(name, dist)
+        source = _source(dist)
+        if source is not None:
+            sources.setdefault(source, name)
+    sources.setdefault(folder.resolve(), folder.name)
+    for source, name in sources.items():
+        found += _template(name, source)
+        found += _installation(source, inventory, along)
+    return found
+
+
+def _installation(source: Path, inventory: Inventory, along: list[str]) -> Iterator[Finding]:
+    """Entry points are copied at installation, editable ones too: later edits of pyproject.toml change nothing."""
+    try:
+        own = projects.find(source)
+    except projects.ProjectError:
+        return  # lpkit check says what is wrong with it
+    if own is None or not own.entry_points or not own.name:
+        return
+    dist = next(iter(Distribution.discover(name=own.name, path=along)), None)
+    if dist is None:
+        yield Finding(
+            "not-installed",
+            "note",
+            f"{own.name}, the project in {source}, is not installed: vLLM does not know of it",
+            "vLLM loads entry points of installed distributions.",
+            "pip install -e .",
+        )
+        return
+    name = field(dist, "Name")
+    kept = {plugin.name: plugin.target for plugin in inventory.plugins if plugin.distribution == name}
+    kept = {key: target.partition("[")[0].strip() for key, target in kept.items()}
+    if kept != own.entry_points:
+        from_here = _source(dist) == source
+        yield Finding(
+            "stale-install",
+            "error" if from_here else "note",
+            f"{name} was installed with other entry points than its pyproject.toml has now, and vLLM uses the old ones",
+            f"Installed: {_listed(kept)}; {source / 'pyproject.toml'}: {_listed(own.entry_points)}.",
+            f"pip install -e {source}" if from_here else "",
+        )
+
+
+def _listed(entries: dict[str, str]) -> str:
+    return ", ".join(f"{name} = {target}" for name, target in sorted(entries.items())) or "none"
+
+
+def _requirements(name: str, dist: Distribution) -> Iterator[Finding]:
+    try:
+        required = dist.requires or []
+    except Exception:  # damaged metadata
+        return
+    for requirement in required:
+        wanted = re.match(r"[A-Za-z0-9._-]+", requirement)
+        if wanted is not None and re.sub(r"[-_.]+", "-", wanted[0]).lower() == "lpkit":
+            yield Finding(
+                "requires-stranger",
+                "error",
+                f"{name} requires lpkit, a distribution of somebody else",
+                f"Its metadata says {requirement!r}; this project's distribution is vllm-lpkit.",
+                f"Write vllm-lpkit in the dependencies of {name}",
+            )
+
+
+def _source(dist: Distribution) -> Path | None:
+    """The folder from which it was installed, if that was a folder."""
+    try:
+        url = str(json.loads(text_of(dist, "direct_url.json") or "{}").get("url", ""))
+    except (ValueError, AttributeError):
+        return None
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return None
+    from urllib.request import url2pathname  # it brings ssl, http and email: a third of this command's time
+
+    return Path(url2pathname(parts.path)).resolve()
+
+
+def _template(name: str, source: Path) -> Iterator[Finding]:
+    try:
+        record = json.loads((source / RECORD).read_text("utf-8"))
+        version, answers = str(record["template_version"]), record["answers"]
+        style, project = str(answers["style"]), str(answers["project_name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # not made by lpkit new, or edited; nothing can be said
+    if _numbers(version) < _numbers(__version__):
+        yield Finding(
+            "template-old",
+            "note",
+            f"{name} was made from the template of lpkit {version}; this is {__version__}",
+            str(source / RECORD),
+            f"Compare with a fresh one: lpkit new {project} --style {style} -o FOLDER; then set template_version",
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

@@ -1,0 +1,98 @@
+"""Whether the ``lpkit`` that plugins import is ours: on PyPI that name belongs to somebody else.
+
+Ours is the distribution ``vllm-lpkit``. This module imports nothing of lpkit, because it must work when that fails.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from lpkit_conformance.doctor.finding import Finding
+
+OURS = ("_vllm.py", "loading.py", "interfaces/v2.py")
+"""Files by which our package is known; nothing of it is imported to tell."""
+
+_REINSTALL = "pip uninstall -y lpkit; pip install --force-reinstall --no-deps vllm-lpkit"
+
+
+def strangers(path: Sequence[str] | None = None, folder: Path | None = None) -> list[Finding]:
+    """What is wrong with the name ``lpkit`` along ``path``, and in ``folder``, where a server is started from."""
+    path = list(sys.path if path is None else path)
+    found = [*_distribution(path), *_module(path)]
+    if not any(finding.code == "lpkit-shadowed" for finding in found):
+        found += _nearby(folder or Path.cwd())
+    return found
+
+
+def _distribution(path: Sequence[str]) -> Iterator[Finding]:
+    # The search is by name, so a hundred other distributions are not read.
+    stranger = next(iter(Distribution.discover(name="lpkit", path=list(path))), None)
+    if stranger is None:
+        return
+    try:
+        version = stranger.version
+    except Exception:  # damaged metadata: each Python version raises something else
+        version = "?"
+    files = {str(file).replace("\\", "/") for file in stranger.files or ()}
+    writes = any(file.startswith("lpkit/") or file == "lpkit.py" for file in files)
+    effect = "It writes into the same folder as ours." if writes else "It is not what plugins made with lpkit need."
+    yield Finding(
+        "lpkit-stranger",
+        "error",
+        f"a distribution named lpkit {version} is installed: somebody else's",
+        f"PyPI's lpkit is not this project, whose distribution is vllm-lpkit. {effect}",
+        _REINSTALL if writes else "pip uninstall lpkit; pip install vllm-lpkit",
+    )
+
+
+def _module(path: Sequence[str]) -> Iterator[Finding]:
+    spec = importlib.machinery.PathFinder.find_spec("lpkit", list(path))
+    if spec is None or spec.origin is None:
+        # An editable install behind an import hook is not found along the path; it is ours if metadata says so.
+        if spec is not None or not _installed():
+            yield Finding(
+                "lpkit-missing",
+                "error",
+                "the package lpkit cannot be imported here",
+                "Plugins made with lpkit import it in vLLM's processes.",
+                "pip install vllm-lpkit",
+            )
+        return
+    if not _is_ours(Path(spec.origin)):
+        yield Finding(
+            "lpkit-shadowed",
+            "error",
+            f"'import lpkit' finds {spec.origin}, which is not ours",
+            "It stands before ours in sys.path, or was installed over it; plugins made with lpkit fail at import, "
+            "and then vLLM does not start.",
+            f"Rename or remove it; if it came from PyPI: {_REINSTALL}",
+        )
+
+
+def _nearby(folder: Path) -> Iterator[Finding]:
+    """``python -m`` and ``python FILE`` put a folder first in sys.path; the ``vllm`` command does not."""
+    for candidate in (folder / "lpkit.py", folder / "lpkit" / "__init__.py"):
+        if candidate.is_file() and not _is_ours(candidate):
+            yield Finding(
+                "lpkit-nearby",
+                "note",
+                f"{candidate} would hide lpkit",
+                "python -m vllm... started in this folder imports it instead of ours; the vllm command does not.",
+                "Rename it, or start the server elsewhere",
+            )
+
+
+def _is_ours(origin: Path) -> bool:
+    return all((origin.parent / file).is_file() for file in OURS)
+
+
+def _installed() -> bool:
+    try:
+        distribution("vllm-lpkit")
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,267 @@
+"""What an engine would do with each plugin, as rules over static facts: one function per thing that can go wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from lpkit_conformance import runner as runners
+from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.inventory import Plugin
+from lpkit_conformance.runner import Choice, Release, Runner, is_before
+
+Verdict: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]
+
+_PORTABLE = "derive the class from lpkit.LogitsProcessor, which runs on both runners"
+_INTERFACES = {"v1": "V1", "v2": "V2", "both": "V1 and V2", "unknown": "unknown"}
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is judged: an engine, how it is started, and its processors.
+
+    Attributes:
+        label: the engine in words, e.g. ``"vLLM 0.32.0"``.
+        release: None: not known, taken for the newest.
+        choice: the runner that it uses once a processor is installed or passed.
+        cpu: whether it is a build for CPUs.
+        drafts: speculative decoding is on.
+        no_async: asynchronous scheduling was turned off.
+        installed: by entry points, in the order in which vLLM loads them.
+        passed: with ``--logits-processors``.
+    """
+
+    label: str
+    release: Release | None
+    choice: Choice
+    cpu: bool
+    drafts: bool
+    no_async: bool
+    installed: tuple[Plugin, ...]
+    passed: tuple[Plugin, ...] = ()
+
+    @property
+    def runner(self) -> Runner:
+        return self.choice.runner
+
+    @property
+    def placeholders(self) -> bool:
+        """Whether output lists hold -1 that nobody replaces: V1, asynchronous scheduling, nothing passed."""
+        by_default = not self.cpu and not is_before(self.release, runners.ASYNC_SINCE)
+        return self.runner == "v1" and by_default and not (self.no_async or self.drafts or self.passed)
+
+    @property
+    def left_out(self) -> bool:
+        """V1 builds no custom processor when speculative decoding is on, since 0.11.1."""
+        return self.runner == "v1" and self.drafts and not is_before(self.release, runners.DRAFTS_REFUSED_SINCE)
+
+    def starts(self, plugin: Plugin) -> bool | None:
+        return plugin.starts_v1 if self.runner == "v1" else plugin.starts_v2
+
+
+def verdict(plugin: Plugin, situation: Situation, *, passed: bool = False) -> Verdict:
+    """In one word: what happens to ``plugin``."""
+    if situation.choice.refusal:
+        return "blocks"
+    if not situation.choice.loads:
+        return "inactive"
+    if situation.left_out:
+        return "blocks" if passed else "inactive"
+    starts = situation.starts(plugin)
+    return "unknown" if starts is None else "starts" if starts else "blocks"
+
+
+def judge(situation: Situation) -> list[Finding]:
+    """Everything that would go wrong, and what may."""
+    found = [*_engine(situation)]
+    for passed, plugins in ((False, situation.installed), (True, situation.passed)):
+        for plugin in plugins:
+            found += _starting(plugin, situation, passed)
+            found += _drafts(plugin, situation, passed)
+            if not passed:
+                found += _placeholders(plugin, situation)
+                found += _elsewhere(plugin, situation)
+    return found + [*_twice(situation)]
+
+
+def _engine(situation: Situation) -> Iterator[Finding]:
+    choice = situation.choice
+    if not (situation.installed or situation.passed):
+        return
+    if choice.refusal:
+        yield Finding(
+            "engine-refuses",
+            "error",
+            f"{situation.label} does not start with a custom processor",
+            choice.refusal,
+            f"Unset {runners.SWITCH}",
+        )
+    elif not choice.loads:
+        yield Finding(
+            "not-loaded",
+            "error",
+            f"{situation.label} loads no custom processor: requests are served as if there were none",
+            choice.reason,
+            _loading_remedy(situation),
+        )
+    elif choice.moved:
+        models = "some models" if is_before(situation.release, runners.V2_DEFAULT_SINCE) else "all models"
+        yield Finding(
+            "moves-to-v1",
+            "note",
+            f"{situation.label} serves on its V1 runner because of a custom processor",
+            f"This release uses V2 for {models} by default, and goes back to V1 for any custom processor, with one "
+            "line in its log.",
+            "vLLM 0.31 or newer runs portable processors on V2",
+        )
+
+
+def _loading_remedy(situation: Situation) -> str:
+    if situation.runner == "v2":
+        return f"Unset {runners.SWITCH}"
+    old = is_before(situation.release, runners.PLUGINS_SINCE)
+    return "Use vLLM 0.10.2 or newer" if old else "Serve on another kind of device"
+
+
+def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Finding]:
+    if situation.choice.refusal or not situation.choice.loads:
+        return
+    if situation.left_out:
+        if not passed:
+            yield from _requests(plugin, situation)
+        return
+    starts = situation.starts(plugin)
+    if starts:
+        return
+    where = f"{situation.label} on its {situation.runner.upper()} runner"
+    if starts is None:
+        evidence = plugin.note or plugin.problem
+        remedy = "lpkit doctor --load imports it, in a process of its own, to find out"
+        yield Finding("may-block", "note", f"{where} may not start with it", evidence, remedy, plugin.name)
+        return
+    yield Finding(
+        "blocks-start",
+        "error",
+        f"{where} does not start",
+        _why_blocked(plugin, situation.runner),
+        _unblock(plugin, situation, passed),
+        plugin.name,
+    )
+
+
+def _requests(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
+    """Not built, but still imported where requests are validated."""
+    broken = plugin.starts_v1 is False and plugin.interface == "unknown"
+    if broken and not is_before(situation.release, runners.VALIDATED_SINCE):
+        yield Finding(
+            "fails-requests",
+            "error",
+            f"{situation.label} starts, and fails every request",
+            f"Plugins are imported to validate parameters, even if they are left out: {plugin.problem}.",
+            f"pip uninstall {plugin.distribution}, or repair what is broken",
+            plugin.name,
+        )
+
+
+def _why_blocked(plugin: Plugin, runner: Runner) -> str:
+    if plugin.interface in ("v1", "v2"):
+        how = "refuses it" if runner == "v2" else "ends in a TypeError when it constructs the class"
+        only = f"{plugin.target} implements only the {_INTERFACES[plugin.interface]} interface"
+        return f"{only}; the {runner.upper()} runner {how}."
+    return plugin.problem
+
+
+def _unblock(plugin: Plugin, situation: Situation, passed: bool) -> str:
+    ways = ["Do not pass it"] if passed else [f"pip uninstall {plugin.distribution}"]
+    if plugin.interface == "v1":
+        ways.append(_PORTABLE)
+        ways.append(f"run vLLM with {runners.SWITCH}=0")
+    elif plugin.interface == "v2":
+        ways.append(_PORTABLE)
+    else:
+        ways.append("repair what is broken")
+    return ", or ".join(ways)
+
+
+def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Finding]:
+    """V1 and speculative decoding: installed processors are left out without an error, passed ones refused."""
+    if situation.runner != "v1" or situation.choice.refusal or not situation.choice.loads:
+        return
+    remedy = "Turn speculative decoding off, or use the V2 runner of vLLM 0.31 or newer, which keeps processors"
+    evidence = "The V1 runner builds no custom processors when speculative decoding is on."
+    if is_before(situation.release, runners.DRAFTS_REFUSED_SINCE):
+        code, effect = "bypassed-by-drafts", "accepts drafted tokens that it never saw"
+        evidence = "Before 0.11.1 the V1 runner applies processors to the last token of a step only, not to drafts."
+    elif passed:
+        code, effect = "draft-refusal", "does not start with it"
+    else:
+        code, effect = "inactive-with-drafts", "serves without it, and says nothing"
+    if situation.drafts:
+        yield Finding(code, "error", f"{situation.label} {effect}", evidence, remedy, plugin.name)
+    elif situation.starts(plugin) and not passed:
+        problem = f"with speculative decoding, {situation.label} {effect}"
+        yield Finding(code, "note", problem, f"{evidence} --spec-decode judges that.", remedy, plugin.name)
+
+
+def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
+    if not (situation.placeholders and situation.starts(plugin)) or plugin.reads in ("none", "length"):
+        return
+    certain = plugin.reads == "tokens"
+    effect = "reads -1 instead of generated tokens" if certain else "reads -1 instead of tokens, if it reads them"
+    portable = plugin.interface == "both"
+    if portable and certain:
+        effect = "does nothing: the tokens that it needs are placeholders"
+    yield Finding(
+        "placeholders",
+        "error" if certain else "note",
+        effect,
+        "With asynchronous scheduling, the default, the V1 runner replaces its placeholders in output lists only if "
+        "a processor is passed; this one is installed"
+        + (" and reads token ids." if certain else ", and its source does not tell what it reads."),
+        f"Start vLLM with --no-async-scheduling, or uninstall {plugin.distribution} and pass a copy on the path: "
+        f"--logits-processors {plugin.target}" + (", or use the V2 runner of vLLM 0.31 or newer" if portable else ""),
+        plugin.name,
+    )
+
+
+def _elsewhere(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
+    """It starts here, on V1; on a default vLLM it would not."""
+    if situation.runner == "v1" and situation.starts(plugin) and plugin.starts_v2 is False:
+        yield Finding(
+            "blocks-default",
+            "note",
+            "a default vLLM, 0.31 or newer on a GPU, does not start while it is installed",
+            _why_blocked(plugin, "v2"),
+            _PORTABLE[:1].upper() + _PORTABLE[1:],
+            plugin.name,
+        )
+
+
+def _twice(situation: Situation) -> Iterator[Finding]:
+    """One class, loaded once for each entry point and each time that it is passed."""
+    if not situation.choice.loads or situation.choice.refusal:
+        return
+    counts = Counter(_identity(plugin) for plugin in situation.installed + situation.passed)
+    for identity, times in counts.items():
+        if times < 2:
+            continue
+        installed = [plugin for plugin in situation.installed if _identity(plugin) == identity]
+        ways = [f"entry point {plugin.name} of {plugin.distribution}" for plugin in installed]
+        ways += [f"passed as {plugin.target}" for plugin in situation.passed if _identity(plugin) == identity]
+        remedy = "Leave one of these entry points, or uninstall one of the distributions"
+        if len(ways) > len(installed):
+            remedy = "Do not pass what is installed" if installed else "Pass it once"
+        yield Finding(
+            "runs-twice",
+            "error",
+            f"{identity} runs {times} times for every token",
+            f"vLLM removes no duplicates: {'; '.join(ways)}.",
+            remedy,
+            installed[0].name if installed else identity,
+        )
+
+
+def _identity(plugin: Plugin) -> str:
+    return plugin.defined or plugin.target

@@ -1,0 +1,141 @@
+"""The readers of facts, on small sources: what they read, and that a change does not pass unnoticed."""
+
+from __future__ import annotations
+
+import pytest
+from tiny_vllm import FILES
+from vllm_canary import facts
+from vllm_canary.facts import FACTS, read_all
+from vllm_canary.history import HISTORY, surprises
+from vllm_canary.source import Source
+
+NEXT = (99, 0, 0)
+V1_SAMPLER, V2_SAMPLER = "vllm/v1/sample/sampler.py", "vllm/v1/worker/gpu/sample/sampler.py"
+
+
+def changed(path: str, old: str, new: str) -> Source:
+    assert old in FILES[path]
+    return Source({**FILES, path: FILES[path].replace(old, new)})
+
+
+def test_the_small_vllm_has_every_fact_of_the_newest_release() -> None:
+    assert read_all(Source(FILES)) == {name: values[-1][1] for name, values in HISTORY.items()}
+    assert surprises({NEXT: read_all(Source(FILES))}) == []
+
+
+CHANGES = [
+    ("v1-members", facts.INTERFACE, "def apply(self, logits)", "def apply(self, logits, rows)"),
+    ("v1-members", facts.INTERFACE, "def _private", "def needed"),
+    ("v1-update", facts.INTERFACE, "    added: list\n    moved: list\n", "    moved: list\n    added: list\n"),
+    ("v1-added", facts.INTERFACE, "| None, list[int]]", "| None, list[int], str]"),
+    ("v1-moves", facts.INTERFACE, "    SWAP = auto()\n", "    SWAP = auto()\n    ROTATE = auto()\n"),
+    ("v1-moves", facts.INTERFACE, "SWAP = auto()", "SWAP = 7"),
+    ("v1-builder", facts.STATE, "removed=None, added=None", "added=None, removed=None"),
+    ("v1-helper", facts.BUILTIN, "batch_update, new_state", "new_state, batch_update"),
+    ("v1-behaviour", facts.STATE, "raise RuntimeError", "return RuntimeError"),
+    ("v1-behaviour", facts.STATE, "reverse=True", "reverse=False"),
+    ("v1-behaviour", facts.STATE, "min(self.removed)", "max(self.removed)"),
+    ("v1-behaviour", facts.STATE, "self.__init__()", "self._read = False"),
+    ("v1-behaviour", facts.BUILTIN, "bool(req_entries.pop(index, None))", "req_entries.pop(index, None) is not None"),
+    ("v1-behaviour", facts.BUILTIN, "kind == MoveDirectionality.SWAP", "kind"),
+    ("v1-behaviour", facts.BUILTIN, "req_entries.pop(target, None)\n", "req_entries.get(target)\n"),
+    ("v1-behaviour", facts.BUILTIN, "    return updated", "    return bool(batch_update.added)"),
+    ("v1-behaviour", facts.BUILTIN, "import torch\n", "import torch\n1 / 0\n"),
+    ("v1-adapter", facts.LOADER, "def new_req_logits_processor(self, params)",
+     "def new_req_logits_processor(self, params, request_id)"),
+    ("v1-adapter-prompt", facts.LOADER, "prompt_ids is None", "not prompt_ids"),
+    ("v1-adapter-prompt", facts.LOADER, "parameters) == 3", "parameters) > 2"),
+    ("v1-builtins", facts.LOADER, "[MinTokensLogitsProcessor, LogitBias", "[LogitBias"),
+    ("v1-order", V1_SAMPLER, "        logits = self.apply_penalties(logits, sampling_metadata)\n", ""),
+    ("v1-order", V1_SAMPLER, "raw = self.compute_logprobs(logits)", "raw = self.apply_temperature(logits)"),
+    ("group", facts.V2_LOADER, "vllm.logits_processors", "vllm.logits_processors_v2"),
+    ("v1-installed", facts.LOADER, "return [entry.load()", "return [issubclass(entry.load(), LogitsProcessor)"),
+    ("v1-passed", facts.LOADER, "not issubclass(cls, LogitsProcessor)", "cls is None"),
+    ("v2-installed", facts.V2_LOADER, "issubclass(entry.load(), LogitsProcessor)", "entry.load()"),
+    ("v2-passed", facts.V2_LOADER, "issubclass(cls, LogitsProcessor)", "cls"),
+    ("v1-drafts", facts.LOADER, "if vllm_config.speculative_config:", "if vllm_config.unheard_of:"),
+    ("v1-drafts", facts.LOADER, "        return LogitsProcessors([MinTokensLogitsProcessor()])\n", ""),
+    ("v1-pooling", facts.LOADER, "if is_pooling_model:\n        if custom_logitsprocs:\n            raise ValueError\n",
+     "if is_pooling_model:\n"),
+    ("tpu", facts.LOADER, "current_platform.is_tpu()", "never"),
+    ("validated", "vllm/v1/engine/input_processor.py", "validate_logits_processors_params", "validate"),
+    ("validation-error", facts.EXCEPTIONS, "VLLMError(Exception)", "VLLMError(ValueError)"),
+    ("reserved", facts.INTERFACE, "    def _private(self, anything)", "    def _x(self, *, needs_output_token_ids)"),
+    ("async-default", facts.SCHEDULER, "bool | None = None", "bool = False"),
+    ("async-default", facts.CONFIG, "async_scheduling = True", "async_scheduling = False"),
+    ("async-cpu", facts.CPU, "scheduler_config.async_scheduling = False", "pass"),
+    ("repair", facts.RUNNER, "bool(custom_logitsprocs)", "True"),
+    ("v2-members", facts.V2_INTERFACE, "req_idx, sampling_params", "req_idx, request_id, sampling_params"),
+    ("v2-state", facts.V2_INTERFACE, "    prefill_len: object\n", ""),
+    ("v2-context", facts.V2_INTERFACE, "    input_ids: object\n    pos: object\n", "    pos: object\n"),
+    ("v2-order", V2_SAMPLER, "bad_words, *custom", "*custom_first, bad_words, *custom"),
+    ("v2-order", V2_SAMPLER, "dtype=torch.float32", "dtype=logits.dtype"),
+    ("switch", facts.ENVS, "maybe_convert_bool(os", "parse(os"),
+    ("switch", facts.ENVS, "bool(int(value))", "value == 'true'"),
+    ("default-runner", facts.CONFIG, "        return True\n", "        return False\n"),
+    ("triton", facts.CONFIG, "if not HAS_TRITON:", "if never:"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fact", "path", "old", "new"), CHANGES, ids=[f"{c[0]}-{n}" for n, c in enumerate(CHANGES)])
+def test_a_changed_fact_is_a_surprise(fact: str, path: str, old: str, new: str) -> None:
+    found = surprises({NEXT: read_all(changed(path, old, new))})
+    if fact == "reserved":  # a parameter of that name takes nothing
+        assert found == []
+        return
+    # Arguments in another order make another behaviour, too.
+    assert {item.fact for item in found} - ({"v1-behaviour"} if fact == "v1-helper" else set()) == {fact}
+    assert all(item.found != item.expected for item in found)
+
+
+@pytest.mark.parametrize(
+    "line", ["    needs_output_token_ids = True\n", "    needs_output_token_ids: bool = True\n",
+             "    def needs_output_token_ids(self): ...\n"]
+)  # fmt: skip
+@pytest.mark.parametrize("path", [facts.INTERFACE, facts.V2_INTERFACE])
+def test_a_reserved_name_that_is_taken_is_a_surprise(path: str, line: str) -> None:
+    source = changed(path, "class LogitsProcessor(ABC):\n", f"class LogitsProcessor(ABC):\n{line}")
+    (found,) = [item for item in surprises({NEXT: read_all(source)}) if item.fact == "reserved"]
+    assert found.found == "needs_output_token_ids"
+
+
+def test_every_fact_is_changed_by_some_case() -> None:
+    untouched = {fact.name for fact in FACTS} - {case[0] for case in CHANGES}
+    assert untouched == {"v2-processors"}
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        ("entry_points(group='vllm.logits_processors'); return ['custom logits processors']",
+         "none, passed or installed"),
+        ("return ['custom logits processors']", "refuses passed, forgets installed"),
+        ("return []", "forgets them"),
+    ],
+)  # fmt: skip
+def test_what_v2_made_of_processors_before_it_ran_them(features: str, expected: str) -> None:
+    config = f"class VllmConfig:\n    def _validate_v2_model_runner(self):\n        {features}\n"
+    files = {facts.CONFIG: config, facts.ENVS: FILES[facts.ENVS]}
+    assert facts.v2_processors(Source(files)) == expected
+
+
+def test_an_older_prompt_may_be_missing_before_its_annotation_says_so() -> None:
+    files = {
+        facts.INTERFACE: "AddedRequest = tuple[int, SamplingParams, list[int], list[int]]\n",
+        facts.BATCH: "class CachedRequestState:\n    prompt_token_ids: Optional[list[int]]\n",
+    }
+    assert facts.added_request(Source(files)) == "index, params, prompt or None, output"
+    assert facts.added_request(Source({**files, facts.BATCH: ""})) == "index, params, prompt, output"
+
+
+def test_a_release_without_any_of_the_files_has_nothing() -> None:
+    found = read_all(Source({}))
+    values = {"-", "never", "none taken", "as set", "V1", ""}
+    assert {name: value for name, value in found.items() if value not in values} == {}
+
+
+def test_online_validation_is_told_from_offline() -> None:
+    interface = {facts.INTERFACE: FILES[facts.INTERFACE]}
+    online = {**interface, facts.ONLINE[0]: "validate_logits_processors_parameters(given, params)\n"}
+    assert facts.validated(Source(interface)) == "-"
+    assert facts.validated(Source(online)) == "online"

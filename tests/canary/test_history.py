@@ -1,0 +1,99 @@
+"""What lpkit takes for granted agrees with itself: the history, the constants, our own interfaces, the page."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from lpkit.interfaces import v1 as v1_module
+from lpkit.loading import GROUP
+from lpkit_conformance import runner
+from vllm_canary import page
+from vllm_canary.facts import FACTS
+from vllm_canary.history import FIRST, HISTORY, expected, surprises
+from vllm_canary.releases import Release, release_of
+from vllm_canary.source import Source, fields, members
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "vllm-releases.md").read_text(encoding="utf-8")
+OURS = Source.of_folder(Path(v1_module.__file__).parent)
+
+
+def since(fact: str, value: str) -> Release:
+    """The release in which a fact got that value for the first time."""
+    return next(release for release, found in HISTORY[fact] if found == value)
+
+
+def test_every_fact_has_a_history_in_order() -> None:
+    assert [fact.name for fact in FACTS] == list(HISTORY)
+    for values in HISTORY.values():
+        releases = [release for release, _ in values]
+        assert releases == sorted(set(releases))
+        assert releases[0] == FIRST
+        assert all(before[1] != after[1] for before, after in itertools.pairwise(values))
+
+
+@pytest.mark.parametrize(
+    ("constant", "fact", "value"),
+    [
+        (runner.DRAFTS_REFUSED_SINCE, "v1-drafts", "passed: refused; installed: left out"),
+        (runner.VALIDATED_SINCE, "validated", "online"),
+        (runner.REPAIR_SINCE, "repair", "a processor is passed"),
+        (runner.SWITCH_SINCE, "switch", "a number; 0 unless set"),
+        (runner.ASYNC_SINCE, "async-default", "on"),
+        (runner.ASYNC_SINCE, "async-cpu", "off"),
+        (runner.PASSED_REFUSED_SINCE, "v2-processors", "refuses passed, forgets installed"),
+        (runner.V2_FOR_SOME_SINCE, "default-runner", "V2 for some models"),
+        (runner.V2_FOR_SOME_SINCE, "v2-processors", "none, passed or installed"),
+        (runner.V2_DEFAULT_SINCE, "default-runner", "V2"),
+        (runner.V2_PROCESSORS_SINCE, "v2-processors", "runs them"),
+    ],
+)
+def test_the_doctors_releases_are_those_of_the_sources(constant: Release, fact: str, value: str) -> None:
+    assert constant == since(fact, value)
+
+
+def test_the_first_release_and_the_group_are_the_sdks() -> None:
+    assert runner.PLUGINS_SINCE == FIRST
+    assert expected("group", (99, 0, 0)) == GROUP
+
+
+@pytest.mark.parametrize(
+    ("fact", "read", "path", "name"),
+    [
+        ("v1-members", members, "v1.py", "LogitsProcessor"),
+        ("v1-update", fields, "v1.py", "BatchUpdate"),
+        ("v1-builder", members, "v1.py", "BatchUpdateBuilder"),
+        ("v2-members", members, "v2.py", "LogitsProcessor"),
+        ("v2-state", fields, "v2.py", "LogitsProcRequestState"),
+        ("v2-context", fields, "v2.py", "LogitsContext"),
+    ],
+)
+def test_our_own_interfaces_are_those_of_the_newest_release(fact: str, read, path: str, name: str) -> None:
+    assert read(OURS.cls(path, name)) == HISTORY[fact][-1][1]
+
+
+def test_our_moves_have_the_values_of_the_newest_release() -> None:
+    ours = ", ".join(f"{item.name} = {item.value}" for item in v1_module.MoveDirectionality)
+    assert ours == HISTORY["v1-moves"][-1][1]
+
+
+def test_a_difference_is_told_once_with_its_oldest_release() -> None:
+    found = {(0, 98, 0): {"group": "else"}, (0, 99, 0): {"group": "else"}, (0, 10, 2): {"group": GROUP}}
+    (surprise,) = surprises(found)
+    assert (surprise.release, surprise.fact, surprise.expected, surprise.found) == ((0, 98, 0), "group", GROUP, "else")
+
+
+def releases_on_the_page() -> list[Release]:
+    (listed,) = re.findall(r"## What was read\n\n(.+?)\.\n", PAGE)
+    return [release_of(version) for version in listed.split(", ")]
+
+
+def test_the_page_shows_at_least_eight_releases_and_what_the_history_says_of_them() -> None:
+    releases = releases_on_the_page()
+    assert len(releases) >= 8
+    found = {release: {name: expected(name, release) for name in HISTORY} for release in releases}
+    tables = "\n".join([*page.tables(found), *page.changes(found)])
+    assert tables in PAGE

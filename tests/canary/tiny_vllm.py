@@ -1,0 +1,297 @@
+"""A vLLM of a few lines, made up for the tests: every fact has the value that the newest release has."""
+
+from __future__ import annotations
+
+from vllm_canary import facts
+
+INTERFACE = """
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum, auto
+from vllm import SamplingParams
+
+class MoveDirectionality(Enum):
+    UNIDIRECTIONAL = auto()
+    SWAP = auto()
+
+AddedRequest = tuple[int, SamplingParams, list[int] | None, list[int]]
+
+@dataclass(frozen=True)
+class BatchUpdate:
+    batch_size: int
+    removed: list
+    added: list
+    moved: list
+
+class LogitsProcessor(ABC):
+    @classmethod
+    def validate_params(cls, sampling_params): ...
+    @abstractmethod
+    def __init__(self, vllm_config, device, is_pin_memory): ...
+    @abstractmethod
+    def apply(self, logits): ...
+    @abstractmethod
+    def is_argmax_invariant(self): ...
+    @abstractmethod
+    def update_state(self, batch_update): ...
+    def _private(self, anything): ...
+"""
+
+LOADER = """
+LOGITSPROCS_GROUP = "vllm.logits_processors"
+BUILTIN_LOGITS_PROCESSORS: list = [MinTokensLogitsProcessor, LogitBiasLogitsProcessor, MinPLogitsProcessor]
+
+def _load_logitsprocs_plugins():
+    return [entry.load() for entry in entry_points(group=LOGITSPROCS_GROUP)]
+
+def _load_logitsprocs_by_fqcns(given):
+    for cls in given:
+        if not issubclass(cls, LogitsProcessor):
+            raise ValueError
+
+def _load_custom_logitsprocs(given):
+    if current_platform.is_tpu():
+        return []
+    return _load_logitsprocs_plugins() + _load_logitsprocs_by_fqcns(given)
+
+def build_logitsprocs(vllm_config, device, is_pin_memory, is_pooling_model, custom_logitsprocs=()):
+    if is_pooling_model:
+        if custom_logitsprocs:
+            raise ValueError
+        return LogitsProcessors()
+    if vllm_config.speculative_config:
+        if custom_logitsprocs:
+            raise ValueError
+        return LogitsProcessors([MinTokensLogitsProcessor()])
+    classes = _load_custom_logitsprocs(custom_logitsprocs)
+    return LogitsProcessors(classes)
+
+def validate_logits_processors_parameters(given, sampling_params): ...
+
+class AdapterLogitsProcessor(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory): ...
+    @abstractmethod
+    def new_req_logits_processor(self, params): ...
+    def _new_state(self, params, prompt_ids, output_ids):
+        if req_lp := self.new_req_logits_processor(params):
+            if len(inspect.signature(req_lp).parameters) == 3:
+                if prompt_ids is None:
+                    raise ValueError
+                return partial(req_lp, prompt_ids, output_ids)
+    def update_state(self, batch_update): ...
+    def apply(self, logits): ...
+"""
+
+STATE = """
+import torch
+from vllm.v1.sample.logits_processor.interface import BatchUpdate
+
+class BatchUpdateBuilder:
+    def __init__(self, removed=None, added=None, moved=None):
+        self._rows, self._read, self.added, self.moved, self.batch_changed = [], False, [], [], False
+
+    @property
+    def removed(self):
+        self._read = True
+        self._rows.sort(reverse=True)
+        return self._rows
+
+    def removed_append(self, index):
+        if self._read:
+            raise RuntimeError("too late")
+        self._rows.append(index)
+
+    def has_removed(self):
+        return len(self._rows) > 0
+
+    def peek_removed(self):
+        return min(self.removed) if self._rows else None
+
+    def pop_removed(self):
+        return self.removed.pop(-1) if self._rows else None
+
+    def reset(self): ...
+
+    def get_and_reset(self, batch_size):
+        rows, added, moved = self._rows, self.added, self.moved
+        self.__init__()
+        if not (rows or added or moved):
+            return None
+        return BatchUpdate(batch_size=batch_size, removed=rows, added=added, moved=moved)
+"""
+
+BUILTIN = """
+import torch
+from vllm.utils.torch_utils import anything
+from vllm.v1.sample.logits_processor.interface import MoveDirectionality
+
+def process_dict_updates(req_entries, batch_update, new_state):
+    if batch_update is None:
+        return False
+    updated = False
+    for index, params, prompt, output in batch_update.added:
+        made = new_state(params, prompt, output)
+        if made is None:
+            updated |= req_entries.pop(index, None) is not None
+        else:
+            req_entries[index] = made
+            updated = True
+    for index in batch_update.removed:
+        updated |= bool(req_entries.pop(index, None))
+    for source, target, kind in batch_update.moved:
+        moving, there = req_entries.pop(source, None), req_entries.pop(target, None)
+        updated |= moving is not None or there is not None
+        if moving is not None:
+            req_entries[target] = moving
+        if there is not None and kind == MoveDirectionality.SWAP:
+            req_entries[source] = there
+    return updated
+"""
+
+SAMPLER = """
+class Sampler(nn.Module):
+    def forward(self, logits, sampling_metadata):
+        if sampling_metadata.max_num_logprobs is not None:
+            raw = self.compute_logprobs(logits)
+        logits = logits.to(torch.float32)
+        logits = self.apply_logits_processors(logits, sampling_metadata)
+        return self.sample(logits, sampling_metadata)
+
+    def apply_logits_processors(self, logits, sampling_metadata):
+        if sampling_metadata.allowed_token_ids_mask is not None:
+            logits.masked_fill_(sampling_metadata.allowed_token_ids_mask, -inf)
+        if sampling_metadata.bad_words:
+            apply_bad_words(logits, sampling_metadata.bad_words)
+        for processor in sampling_metadata.logitsprocs.non_argmax_invariant:
+            logits = processor.apply(logits)
+        logits = self.apply_penalties(logits, sampling_metadata)
+        if holder is not None:
+            logits = holder.apply_to_logits(logits)
+        return logits
+
+    @staticmethod
+    def apply_penalties(logits, sampling_metadata):
+        return apply_all_penalties(logits)
+
+    def sample(self, logits, sampling_metadata):
+        greedy = self.greedy_sample(logits)
+        logits = self.apply_temperature(logits, sampling_metadata.temperature)
+        for processor in sampling_metadata.logitsprocs.argmax_invariant:
+            logits = processor.apply(logits)
+        return self.topk_topp_sampler(logits)
+"""
+
+V2_INTERFACE = """
+class LogitsProcRequestState:
+    device: object
+    max_num_reqs: int
+    vocab_size: int
+    all_token_ids: object
+    prompt_len: object
+    prefill_len: object
+    total_len: object
+
+class LogitsContext:
+    expanded_idx_mapping: object
+    idx_mapping: object
+    idx_mapping_np: object
+    expanded_local_pos: object
+    input_ids: object
+    pos: object
+    seq_lens_upper_bound_np: object
+
+class LogitsProcessor(ABC):
+    def __init__(self, vllm_config, req_states): ...
+    @classmethod
+    def validate_params(cls, sampling_params): ...
+    def add_request(self, req_idx, sampling_params): ...
+    def apply_staged_writes(self): ...
+    @abstractmethod
+    def apply(self, logits, ctx): ...
+"""
+
+V2_LOADER = """
+LOGITSPROCS_GROUP = "vllm.logits_processors"
+
+def _load_v2_logitsprocs_plugins():
+    for entry in entry_points(group=LOGITSPROCS_GROUP):
+        if not issubclass(entry.load(), LogitsProcessor):
+            raise ValueError
+
+def _load_v2_logitsprocs_by_fqcns(given):
+    for cls in given:
+        if not issubclass(cls, LogitsProcessor):
+            raise ValueError
+"""
+
+V2_SAMPLER = """
+class Sampler:
+    def __init__(self, custom_logits_processors=()):
+        self.logits_processors: list = [logit_bias_state, self.penalties_state, bad_words, *custom_logits_processors]
+
+    def apply_sampling_params(self, logits, ctx, skip):
+        if not np.any(self.needed):
+            return logits
+        logits = torch.empty_like(logits, dtype=torch.float32).copy_(logits)
+        for processor in self.logits_processors:
+            logits = processor.apply(logits, ctx)
+        self.thinking_budget_state.apply(logits, ctx)
+        self.sampling_states.apply_temperature(logits)
+        self.sampling_states.apply_min_p(logits)
+        if skip:
+            return logits
+        return self.sampling_states.apply_top_k_top_p(logits)
+"""
+
+CONFIG = """
+class VllmConfig:
+    def __post_init__(self):
+        if self.scheduler_config.async_scheduling:
+            pass
+        elif self.scheduler_config.async_scheduling is None:
+            self.scheduler_config.async_scheduling = True
+
+    @property
+    def use_v2_model_runner(self):
+        if envs.VLLM_USE_V2_MODEL_RUNNER is not None:
+            return envs.VLLM_USE_V2_MODEL_RUNNER
+        if not HAS_TRITON:
+            return False
+        if self._get_v2_model_runner_unsupported_features():
+            return False
+        return True
+
+    def _get_v2_model_runner_unsupported_features(self):
+        return ["elastic expert parallelism"]
+"""
+
+ENVS = """
+def maybe_convert_bool(value):
+    if value is None:
+        return None
+    return bool(int(value))
+
+environment_variables = {
+    "VLLM_USE_V2_MODEL_RUNNER": lambda: maybe_convert_bool(os.getenv("VLLM_USE_V2_MODEL_RUNNER", None)),
+}
+"""
+
+FILES = {
+    facts.INTERFACE: INTERFACE,
+    facts.LOADER: LOADER,
+    facts.BUILTIN: BUILTIN,
+    facts.STATE: STATE,
+    facts.V2_INTERFACE: V2_INTERFACE,
+    facts.V2_LOADER: V2_LOADER,
+    facts.CONFIG: CONFIG,
+    facts.ENVS: ENVS,
+    facts.BATCH: "class CachedRequestState:\n    prompt_token_ids: list[int] | None\n",
+    facts.RUNNER: "batch = InputBatch(logitsprocs_need_output_token_ids=bool(custom_logitsprocs))\n"
+    "batch = InputBatch(logitsprocs_need_output_token_ids=self.input_batch.logitsprocs_need_output_token_ids)\n",
+    facts.SCHEDULER: "class SchedulerConfig:\n    async_scheduling: bool | None = None\n",
+    facts.CPU: "def check(vllm_config):\n    scheduler_config.async_scheduling = False\n",
+    facts.EXCEPTIONS: "class VLLMError(Exception): ...\nclass VLLMValidationError(VLLMError): ...\n",
+    "vllm/v1/engine/input_processor.py": "def check(self):\n    self.validate_logits_processors_params(params)\n",
+    "vllm/v1/sample/sampler.py": SAMPLER,
+    "vllm/v1/worker/gpu/sample/sampler.py": V2_SAMPLER,
+}

