@@ -36,7 +36,8 @@ from lpkit_conformance.verify import replay_of  # noqa: E402
 SECONDS = 20
 KEPT = """\
 Traces that add nothing by themselves are kept for realism, as they cost a few milliseconds each: they are what an
-engine really sent for aborts, churn, chunked prefills and preemption, and so the proof that the programs imagine nothing."""
+engine really sent for aborts, churn, chunked prefills and preemption, so the proof that
+the programs imagine nothing."""
 BARRIERS = ("LP001", "LP101")
 """Checks without whose pass no trace can be played at all."""
 
