@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import reprlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -43,6 +44,7 @@ ODD_VALUES: tuple[Any, ...] = (
     ["x"],
     [-1],
     [[1]],
+    list(range(100)),
     {},
     {"a": 1},
 )
@@ -193,10 +195,11 @@ class LP104(Check):
                     pass
             except PluginError as error:
                 finding = raised(error, fix=self.sections()["fix"])
-                where = {**finding.where, "argument": f"{key}={value!r}"}
+                argument = f"{key}={reprlib.repr(value)}"
+                where = {**finding.where, "argument": argument}
                 raise Failed(
                     Finding(
-                        f"{key}={value!r} is accepted by validate_params, then {error.method} {error.summary}",
+                        f"{argument} is accepted by validate_params, then {error.method} {error.summary}",
                         where,
                         finding.expected,
                         finding.got,

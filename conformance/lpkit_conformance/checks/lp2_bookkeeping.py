@@ -389,3 +389,5 @@ class LP214(LadderCheck):
         yield program(
             "long prompts", [Arrive("a", 0, 100), Arrive("b", 1, 70), Arrive("c", None, 90), Arrive("d", 2, 3)], Step(3)
         )
+        # 64 tokens fill a buffer of the usual size: alone nothing is padded then, beside a longer neighbour it is.
+        yield program("just as long as a buffer", [Arrive("a", 0, 62), Arrive("b", 1, 100)], Step(5))

@@ -21,7 +21,7 @@ from lpkit_conformance import processes
 from lpkit_conformance.checks import lp0_discovery
 
 from zoo.arguments import INF
-from zoo.correct import PortableBias, PortableLength, PortableMinP, PortableRepetition
+from zoo.correct import PortableBias, PortableCopyBoost, PortableLength, PortableMinP, PortableRepetition
 from zoo.registry import defect, replaced
 
 MIN_P = {"extra_args": {"min_p": 0.2}}
@@ -162,6 +162,16 @@ class Averages(Dense):
 class WritesValue(PortableBias):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         logits[self.token[rows].unsqueeze(1)] = self.bias[rows].unsqueeze(1)
+
+
+@defect("LP214", "takes padding for token 0 of the prompt: there is none where 64 tokens fill the buffer")
+class PaddingIsToken(PortableCopyBoost):
+    CASE = {"extra_args": {"copy_boost": 2.5}}
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        present = torch.zeros_like(logits, dtype=torch.int64)
+        present.scatter_add_(1, rows.tokens.clamp(min=0), (~rows.is_output).long())
+        return torch.where(present > 0, logits + self.boost[rows].unsqueeze(1), logits)
 
 
 @defect("LP306", "divides by an argument that may be left out")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from lpkit import v2
 
-from zoo.arguments import INF, number, token
+from zoo.arguments import INF, number, token, tokens
 from zoo.correct import V2Base, V2Bias, V2History, V2Presence
 from zoo.registry import defect
 
@@ -66,6 +66,16 @@ class NarrowColumn(V2Base):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         picks = self.picks.to(self.device)[ctx.expanded_idx_mapping.long()].long() % 12
         return logits.scatter_add_(1, picks.unsqueeze(1), self.per_row(ctx).unsqueeze(1))
+
+
+@defect("LP104", "a table of eight ids, and nobody who counts them")
+class EightAtMost(V2Bias):
+    CASE = {"extra_args": {"ids": [4, 9], "by": -3.0}}
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        cls.read(params)
+        tokens(params, "ids")
 
 
 @defect("LP105", "marks the request in its extra_args as seen")
