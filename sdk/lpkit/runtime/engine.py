@@ -72,17 +72,23 @@ class Engine(ABC):
             thinking=thinking,
         )
         self.requests: dict[str, Request] = {}
+        self.processors: list[Any] = []
         # Requests that want to take part, in order of arrival or resumption, and what the next step must hear of.
         self._active: dict[str, None] = {}
         self._new: dict[str, None] = {}
         self._left: dict[str, None] = {}
 
     def add(self, request: Request) -> None:
-        """A new request arrives.
+        """A new request arrives; as in vLLM every processor's class is asked first whether its parameters will do.
 
         Raises:
-            ValueError: if its id is in use, the engine is full, or its prompt leaves no room for a token.
+            ValueError: if a processor refuses it, its id is in use, the engine is full, or its prompt leaves no room
+                for a token.
         """
+        for cls in dict.fromkeys(map(type, self.processors)):
+            validate = getattr(cls, "validate_params", None)
+            if validate is not None:
+                validate(request.params)
         if request.request_id in self.requests:
             raise ValueError(f"request {request.request_id!r} is running already")
         if request.total_len >= self.max_model_len:
@@ -126,6 +132,42 @@ class Engine(ABC):
         if new_list:
             request.output_token_ids = list(request.output_token_ids)
         self._active[request_id] = None
+
+    def go_on(self, request_id: str, token_ids: Sequence[int]) -> Request:
+        """A streaming session: the request goes on with ``token_ids`` behind all it has; returns what it is now.
+
+        What it generated belongs to the prompt from here on. Processors hear of a new request under the same id.
+        """
+        old = self.finish(request_id)
+        prompt = [*(old.prompt_token_ids or ()), *old.output_token_ids, *token_ids]
+        request = Request(request_id, old.params, prompt, old.max_tokens)
+        self.add(request)
+        return request
+
+    def __str__(self) -> str:
+        """The batch as a table: where each request is, what it has, and what it waits for."""
+        lines = [f"{'place':>5}  {'request':<16} {'prompt':>6} {'outputs':>7} {'computed':>8}  state"]
+        for request in sorted(self.requests.values(), key=self._order):
+            place = self._place(request.request_id)
+            if request.request_id not in self._active:
+                state = "preempted"
+            elif place is None:
+                state = "arriving"
+            else:
+                state = "prefill" if request.remaining > 1 else "decode"
+            lines.append(
+                f"{'-' if place is None else place:>5}  {request.request_id:<16} {request.prompt_len:>6} "
+                f"{len(request.output_token_ids):>7} {request.num_computed_tokens:>8}  {state}"
+            )
+        return "\n".join(lines)
+
+    def _order(self, request: Request) -> int:
+        place = self._place(request.request_id)
+        return self.max_num_seqs if place is None else place
+
+    @abstractmethod
+    def _place(self, request_id: str) -> int | None:
+        """The request's row (V1) or slot (V2); None if it has none."""
 
     def step(
         self,

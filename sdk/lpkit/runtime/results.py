@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 
 if TYPE_CHECKING:
     from lpkit.v1 import BatchUpdate
+
+
+LogprobsMode = Literal["raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"]
 
 
 class Sampled(NamedTuple):
@@ -65,6 +68,21 @@ class StepResult:
     added: tuple[tuple[str, int], ...] = ()
     freed: tuple[str, ...] = ()
     applied: bool = False
+
+    def logprobs(self, mode: LogprobsMode = "raw_logprobs") -> torch.Tensor:
+        """What vLLM's ``logprobs_mode`` would report for every token: float32 ``[n, vocab]``.
+
+        ``raw_logprobs``, vLLM's default, does not show what a processor did.
+
+        Raises:
+            ValueError: if there was no forward pass, or for another mode.
+        """
+        if mode not in get_args(LogprobsMode):
+            raise ValueError(f"logprobs_mode is one of {', '.join(get_args(LogprobsMode))}, not {mode!r}")
+        logits = self.raw if mode.startswith("raw") else self.processed
+        if logits is None:
+            raise ValueError("the step had no forward pass")
+        return logits.float() if mode.endswith("logits") else logits.log_softmax(-1, dtype=torch.float32)
 
 
 def checked(processor: Any, before: torch.Tensor, after: Any) -> torch.Tensor:

@@ -32,9 +32,7 @@ class V1Engine(Engine):
     ) -> None:
         super().__init__(source, **options)
         self.batch = V1Batch(self.max_num_seqs)
-        self.processors: list[LogitsProcessor] = [
-            build(processor, self.config, self.device, False) for processor in processors
-        ]
+        self.processors = [build(processor, self.config, self.device, False) for processor in processors]
         self.sampler = V1Sampler(
             self.processors,
             vocab_size=self.vocab_size,
@@ -50,6 +48,21 @@ class V1Engine(Engine):
         ``IndexError`` from that step if a row does not exist by then.
         """
         self._swaps.append((first, second))
+
+    def take_back(self, request_id: str, count: int) -> None:
+        """A KV-cache load failed: the newest ``count`` tokens are taken back, in the same list, to be computed again.
+
+        Raises:
+            ValueError: if the request has fewer outputs.
+        """
+        request = self.requests[request_id]
+        if not 0 < count <= len(request.output_token_ids):
+            raise ValueError(f"request {request_id!r} has no {count} outputs to take back")
+        del request.output_token_ids[-count:]
+        request.num_computed_tokens = min(request.num_computed_tokens, request.total_len - 1)
+
+    def _place(self, request_id: str) -> int | None:
+        return self.batch.row(request_id) if request_id in self.batch else None
 
     def _member(self, request: Request) -> Request:
         """A request as the worker knows it."""

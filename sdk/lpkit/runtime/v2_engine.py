@@ -44,9 +44,7 @@ class V2Engine(Engine):
         self.slots = slots
         self.padding = padding
         self.num_speculative_tokens = num_speculative_tokens
-        self.processors: list[LogitsProcessor] = [
-            build(processor, self.config, slots.state) for processor in processors
-        ]
+        self.processors = [build(processor, self.config, slots.state) for processor in processors]
         self.sampler = V2Sampler(
             self.processors,
             max_num_reqs=slots.max_num_reqs,
@@ -55,6 +53,9 @@ class V2Engine(Engine):
             seed=self.seed,
             thinking=self.thinking,
         )
+
+    def _place(self, request_id: str) -> int | None:
+        return self.slots.slot(request_id) if request_id in self.slots else None
 
     def swap(self, first: int, second: int) -> None:
         """Nothing: V2 has no persistent rows."""
