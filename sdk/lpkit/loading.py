@@ -154,21 +154,35 @@ def load_all(specs: Sequence[str | type[Any]] | None, runner: Runner) -> list[ty
     return load_entry_points(runner) + load_explicit(specs, runner)
 
 
-def build(specs: Sequence[str | type[Any]] | None, runner: Runner, vllm_config: Any, *state: Any) -> list[Any]:
+def build(
+    specs: Sequence[str | type[Any]] | None,
+    runner: Runner,
+    vllm_config: Any,
+    *state: Any,
+    pooling: bool = False,
+    tpu: bool = False,
+) -> list[Any]:
     """Load and construct as the runner does, in its order, without vLLM's built-in processors.
 
     ``state`` is ``(device, is_pin_memory)`` on ``"v1"`` and ``(req_states,)`` on ``"v2"``. With speculative decoding
-    V1 refuses explicit processors and does not construct installed ones.
+    V1 refuses explicit processors and does not construct installed ones; so does either runner with a ``pooling``
+    model. On a ``tpu`` V1 loads none, without a word.
 
     Raises:
         LoadError: see :func:`load_all`; :class:`ConstructionError` for a class that needs the other runner.
     """
+    if pooling:
+        if specs:
+            raise InvalidTargetError("pooling models take no custom logits processors", "They sample no tokens")
+        return []
     if runner == "v1" and getattr(vllm_config, "speculative_config", None):
         if specs:
             raise InvalidTargetError(
                 "the V1 runner takes no custom logits processors with speculative decoding",
                 "Use the V2 runner, or turn speculative decoding off",
             )
+        return []
+    if runner == "v1" and tpu:
         return []
     return [_construct(cls, runner, (vllm_config, *state)) for cls in load_all(specs, runner)]
 

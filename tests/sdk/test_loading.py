@@ -164,6 +164,17 @@ class TestBuild:
             loading.build(["lp_plugin:Both"], "v1", config, "cpu", False)
         assert len(loading.build(["lp_plugin:Both"], "v2", config, "states")) == 2
 
+    @pytest.mark.parametrize("runner", ["v1", "v2"])
+    def test_pooling_models_refuse_passed_and_skip_installed(self, install: Install, runner: Any) -> None:
+        install("a-dist", both="lp_plugin:Both")
+        assert loading.build([], runner, "config", "cpu", False, pooling=True) == []
+        with pytest.raises(loading.InvalidTargetError, match="pooling models"):
+            loading.build(["lp_plugin:Both"], runner, "config", "cpu", False, pooling=True)
+
+    def test_a_tpu_loads_nothing_without_a_word(self, install: Install) -> None:
+        install("a-dist", both="lp_plugin:Both")
+        assert loading.build(["lp_plugin:Both"], "v1", "config", "cpu", False, tpu=True) == []
+
 
 class TestMistakes:
     @pytest.mark.parametrize(
