@@ -14,6 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lpkit_cli.naming import names_for
+from lpkit_cli.scaffold import bake
+from lpkit_cli.wrapping import context
+from lpkit_conformance import bridgeable
 from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
 from lpkit_conformance.recording.process import EngineProcess
 
@@ -175,3 +179,26 @@ def test_sampled_requests_are_bound_as_well(name: str, run: Run) -> None:
 
 def test_bad_arguments_are_refused_in_the_classs_own_words(run: Run) -> None:
     assert "old_target must be a token id, not 'three'" in (run.refused.error or "")
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+@pytest.mark.parametrize("name", ["V1Weary", "ascend"])
+def test_a_project_scaffolded_around_it_runs_as_an_installed_plugin(
+    runner: str, name: str, tmp_path: Path, installed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(PROBES)
+    names = names_for("made-bridge")
+    target = bridgeable.find(f"bridge_probes:{name}")
+    project = bake(names, "wrap", tmp_path, context(target, names, []))
+    site = installed("made-bridge", made_bridge=f"made_bridge.processor:{names.class_name}")
+    args = {"V1Weary": {"old_weary": 0.5}, "ascend": {"made_bridge": True}}[name]
+    asks = [_ask("off", 12, 12), _ask("on", STAIRS, 20, at=2, **args)]
+    with BridgeEngine(SETTINGS[runner], sys_path=[PROBES, project / "src", site]) as engine:
+        assert engine.info["runner"] == runner
+        loaded = {"V1Weary": {"v1": "V1Weary", "v2": "MadeBridge"}, "ascend": {"v1": "MadeBridge", "v2": "MadeBridge"}}
+        assert engine.inspect("plugin_probes:processors") == [loaded[name][runner]]
+        answers = engine.generate(asks)
+    assert answers["off"].token_ids == [int(row.argmax()) for row in answers["off"].rows]
+    on = Ask("on", STAIRS, {"extra_args": {"old_ascend": True} if name == "ascend" else args})
+    assert answers["on"].token_ids == [int(row.argmax()) for row in after_rules(on, answers["on"])]
+    assert len(answers["on"].token_ids) == 20
