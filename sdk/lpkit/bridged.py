@@ -153,7 +153,10 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
             return self._wrapped.apply(logits)
         edited = self._wrapped.apply(logits / scale)
         # What was not changed goes back exactly as it came: x / t * t is not always x.
-        return torch.where(edited == logits / scale, logits, edited * scale)
+        again = logits / scale
+        unchanged = edited == again
+        torch.mul(edited, scale, out=again)
+        return torch.where(unchanged, logits, again, out=logits)
 
     @staticmethod
     def _temperatures(rows: list[tuple[int, V1Row]], device: torch.device) -> torch.Tensor | None:
@@ -169,7 +172,7 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
 
 
 def _sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
+    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
 
 
 def _check(cls: type[Bridged]) -> None:
