@@ -119,20 +119,19 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
         """V2: follow the rows, then let the V1 instance edit them."""
         assert ctx is not None
-        rows = self._histories.rows(ctx)
+        index, rows = self._histories.rows(ctx)
         # Drafts are rows as well, and a V1 class may have tables of max_num_seqs rows.
         for start in range(0, len(rows), self._limit):
-            logits = self._step(logits, rows[start : start + self._limit])
+            logits = self._step(logits, index[start : start + self._limit], rows[start : start + self._limit])
         return logits
 
     # -- one step of the V1 instance -------------------------------------------------------------------------
 
-    def _step(self, logits: torch.Tensor, rows: list[tuple[int, V1Row]]) -> torch.Tensor:
-        update = self._batch.arrange([row for _, row in rows])
+    def _step(self, logits: torch.Tensor, index: list[int], rows: list[V1Row]) -> torch.Tensor:
+        update = self._batch.arrange(rows)
         self._wrapped.update_state(update)
         if update is not None:
             self._scale = self._temperatures(rows, logits.device) if self._invariant else None
-        index = [index for index, _ in rows]
         first, last = index[0], index[-1] + 1
         if last - first != len(index):
             where = self._where(index, logits.device)
@@ -159,8 +158,8 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         return torch.where(unchanged, logits, again, out=logits)
 
     @staticmethod
-    def _temperatures(rows: list[tuple[int, V1Row]], device: torch.device) -> torch.Tensor | None:
-        values = [row.params.temperature for _, row in rows]
+    def _temperatures(rows: list[V1Row], device: torch.device) -> torch.Tensor | None:
+        values = [row.params.temperature for row in rows]
         if all(value == 1.0 for value in values):
             return None
         return _sent(torch.tensor(values, dtype=torch.float32), device).unsqueeze(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+Rows = tuple[list[int], list[V1Row]]
+"""Row numbers, ascending, and what a V1 processor knows each row by."""
 
 
 class Unread(list[int]):
@@ -72,8 +75,8 @@ class HostHistories:
         self._held[slot] = None
         self._own[slot] = False
 
-    def rows(self, ctx: LogitsContext) -> list[tuple[int, V1Row]]:
-        """The call's own rows, ascending, with row number.
+    def rows(self, ctx: LogitsContext) -> Rows:
+        """The call's own rows.
 
         Left out, because the engine throws their tokens away: unfinished prefills, warm-up requests without a prompt,
         and rows behind a draft that is a placeholder.
@@ -84,21 +87,17 @@ class HostHistories:
             self._own[slots] & (bounds >= self._states.prefill_len.np[slots]) & (self._states.prompt_len.np[slots] > 0)
         )
         if not own.any():
-            return []
+            return [], []
         chosen = slots[own].astype(np.int64)
         ends = bounds[own].astype(np.int64).clip(max=self._states.all_token_ids.gpu.shape[1])
         if self._speculative or ctx.expanded_idx_mapping.shape[0] != len(slots):
             self._speculative = True  # from now on: what is committed may lag behind the bounds
             return self._with_drafts(ctx, chosen, ends)
         self._advance(chosen, ends, self._copy(self._missing(chosen, ends), []))
-        return [
-            (index, self._row(slot)) for index, slot in zip(np.flatnonzero(own).tolist(), chosen.tolist(), strict=True)
-        ]
+        return np.flatnonzero(own).tolist(), [self._row(slot) for slot in chosen.tolist()]
 
     def _row(self, slot: int) -> V1Row:
-        held = self._held[slot]
-        assert held is not None and held.row is not None
-        return held.row
+        return self._held[slot].row  # type: ignore[union-attr, return-value]
 
     # -- the copy --------------------------------------------------------------------------------------------
 
@@ -128,23 +127,25 @@ class HostHistories:
 
     def _advance(self, slots: Ints, ends: Ints, tokens: list[int]) -> None:
         """Histories of ``slots`` now reach ``ends``; ``tokens`` are those that were missing, slot after slot."""
-        starts = self._seen[slots]
+        starts, gaps = self._seen[slots], ends - self._seen[slots]
         self._seen[slots] = ends
-        start_of = 0
+        if self._history == "none":
+            for slot in slots[starts == 0].tolist():
+                held = self._of(slot)
+                held.row = held.row or V1Row(held.params, Unread(), Unread())
+            return
+        if self._history == "length":
+            tokens = [UNKNOWN] * int(gaps.sum())
+        if (gaps == 1).all() and starts.all():  # the usual step
+            for slot, token in zip(slots.tolist(), tokens, strict=True):
+                self._row(slot).output_ids.append(token)
+            return
+        rest = iter(tokens)
         prompts = self._states.prompt_len.np[slots]
-        kept = self._history == "tokens"
-        for slot, start, end, prompt in zip(
-            slots.tolist(), starts.tolist(), ends.tolist(), prompts.tolist(), strict=True
+        for slot, start, gap, prompt in zip(
+            slots.tolist(), starts.tolist(), gaps.tolist(), prompts.tolist(), strict=True
         ):
-            held = self._held[slot]
-            assert held is not None
-            gap = end - start
-            if self._history == "none":
-                if held.row is None:
-                    held.row = V1Row(held.params, Unread(), Unread())
-                continue
-            new = tokens[start_of : start_of + gap] if kept else [UNKNOWN] * gap
-            start_of += gap
+            held, new = self._of(slot), list(islice(rest, gap))
             if start == 0 or held.row is None:
                 held.row = V1Row(held.params, new[:prompt], new[prompt:])
             elif gap == 1:
@@ -153,9 +154,14 @@ class HostHistories:
                 # A V1 engine grows by one token per step, and V1 processors may count on it: come back as resumed.
                 held.row = V1Row(held.params, held.row.prompt_ids, held.row.output_ids + new)
 
+    def _of(self, slot: int) -> _Held:
+        held = self._held[slot]
+        assert held is not None
+        return held
+
     # -- drafts ----------------------------------------------------------------------------------------------
 
-    def _with_drafts(self, ctx: LogitsContext, slots: Ints, ends: Ints) -> list[tuple[int, V1Row]]:
+    def _with_drafts(self, ctx: LogitsContext, slots: Ints, ends: Ints) -> Rows:
         """Each draft is a request of its own, whose outputs end with the drafts that its row sees."""
         missing = self._missing(slots, ends)
         order = torch.from_numpy(slots).to(self._states.total_len.gpu.device)
@@ -177,10 +183,9 @@ class HostHistories:
         self._advance(slots, totals, tokens.tolist())
         return self._expanded(dict(zip(slots.tolist(), totals.tolist(), strict=True)), mapping, positions, inputs)
 
-    def _expanded(
-        self, totals: dict[int, int], mapping: Ints, positions: Ints, inputs: Ints
-    ) -> list[tuple[int, V1Row]]:
-        found = []
+    def _expanded(self, totals: dict[int, int], mapping: Ints, positions: Ints, inputs: Ints) -> Rows:
+        index_of: list[int] = []
+        found: list[V1Row] = []
         rows = list(zip(mapping.tolist(), positions.tolist(), inputs.tolist(), strict=True))
         for index, (slot, position, _) in enumerate(rows):
             if slot not in totals or position + 1 < self._states.prefill_len.np[slot]:
@@ -190,13 +195,13 @@ class HostHistories:
             drafts = [token for _, _, token in rows[index - beyond + 1 : index + 1]] if beyond > 0 else []
             if self._history == "tokens" and UNKNOWN in drafts:
                 continue
-            found.append((index, self._drafted(slot, beyond, drafts)))
-        return found
+            index_of.append(index)
+            found.append(self._drafted(slot, beyond, drafts))
+        return index_of, found
 
     def _drafted(self, slot: int, beyond: int, drafts: list[int]) -> V1Row:
         """The row of ``slot`` that sees ``beyond`` tokens more than what is committed."""
-        row, held = self._row(slot), self._held[slot]
-        assert held is not None
+        row, held = self._row(slot), self._of(slot)
         if beyond == 0:
             return row
         if self._history == "none":
