@@ -131,9 +131,8 @@ def _notes(found: Bridgeable, guessed: bool) -> list[str]:
     if not found.distributions:
         notes.append(f"No installed distribution provides {top!r}: add the one that does to dependencies.")
     if guessed:
-        notes.append(
-            "How a request switches it on was guessed from its source: see cases under [tool.lpkit] in pyproject.toml."
-        )
+        how = "was guessed from its source" if found.keys else "is not told by its source"
+        notes.append(f"How a request switches it on {how}: see cases under [tool.lpkit] in pyproject.toml.")
     return notes
 
 

@@ -67,6 +67,23 @@ OLD = """
         return never_twice if (params.extra_args or {}).get("no_repeat") else None
 """
 
+SOFTLY = """
+    from vllm.v1.sample.logits_processor import LogitsProcessor
+
+    class Softly(LogitsProcessor):
+        def __init__(self, vllm_config, device, is_pin_memory):
+            pass
+
+        def is_argmax_invariant(self):
+            return True
+
+        def update_state(self, batch_update):
+            pass
+
+        def apply(self, logits):
+            return logits * 0.5
+"""
+
 TARGETS = ("OldTarget", "never_twice", "make")
 
 
@@ -152,6 +169,16 @@ def test_cases_are_guessed_with_a_note_or_given(lpkit, old, tmp_path: Path) -> N
     assert "guessed" not in done.stdout
     text = (tmp_path / "given/pyproject.toml").read_text(encoding="utf-8")
     assert tomllib.loads(text)["tool"]["lpkit"]["cases"] == [case]
+
+
+def test_a_class_that_acts_on_every_request_needs_no_arguments(lpkit, old, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere/old_package/softly.py").write_text(dedent(SOFTLY), encoding="utf-8")
+    done = lpkit("new", "my-proc", "--wrap", "old_package.softly:Softly", env=old)
+    assert "is not told by its source" in done.stdout
+    settings = (tmp_path / "my-proc/pyproject.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(settings)["tool"]["lpkit"]["cases"] == [{}]
+    assert "# The source of what is wrapped does not tell" in settings
+    assert lpkit("check", env=old, cwd=tmp_path / "my-proc").returncode == 0
 
 
 def test_a_class_with_the_projects_own_name_is_imported_under_another(lpkit, old, tmp_path: Path) -> None:
