@@ -151,7 +151,7 @@ def _remedies(inventory: Inventory) -> list[str]:
     names = " ".join(sorted({_printable(plugin.distribution) for plugin in blocking}))
     ways = [f"pip uninstall {names}"]
     if all(plugin.interface == "v1" for plugin in blocking):
-        ways.append("derive the class from lpkit.LogitsProcessor")
+        ways.append("bridge the class in its package (lpkit.Bridged), or derive it from lpkit.LogitsProcessor")
         if inventory.starts("v1"):
             ways.append("run vLLM with VLLM_USE_V2_MODEL_RUNNER=0")
     else:

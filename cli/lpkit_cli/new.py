@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lpkit_cli.naming import NameRefusedError, Names, names_for
+
+if TYPE_CHECKING:
+    from lpkit_conformance.bridgeable import Bridgeable
 
 COULD_NOT_RUN = 2
 
@@ -28,13 +31,29 @@ def register(app: typer.Typer) -> None:
 def new(
     name: Annotated[str, typer.Argument(help="Distribution name of the plugin, e.g. my-proc.")],
     style: Annotated[
-        Style,
+        Style | None,
         typer.Option(
             "--style",
-            help="processor: sees all requests of a batch at once, the fast way. "
+            help="processor (the default): sees all requests of a batch at once, the fast way. "
             "request: one plain Python callable per request, the simple way.",
         ),
-    ] = Style.processor,
+    ] = None,
+    wrap: Annotated[
+        str | None,
+        typer.Option(
+            "--wrap",
+            metavar="MODULE:NAME",
+            help="Instead of a style: run this existing V1 class, request-level callable or factory on both runners.",
+        ),
+    ] = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--case",
+            metavar="JSON",
+            help='With --wrap: SamplingParams that make it act, {"extra_args": {...}}; by default guessed.',
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to put the project into.")] = Path(),
 ) -> None:
     """Scaffold a vLLM logits-processor plugin."""
@@ -42,17 +61,79 @@ def new(
         names = names_for(name)
     except NameRefusedError as error:
         raise _refusal(f"{error}. Nothing was written.") from None
-    problem = _destination_problem(output, name)
+    problem = _destination_problem(output, name) or _options_problem(style, wrap, case)
     if problem:
         raise _refusal(f"{problem}. Nothing was written.")
+    more: dict[str, Any] = {}
+    notes: list[str] = []
+    if wrap is not None:
+        more, notes = _wrapped(wrap, case or [], names)
 
     from lpkit_cli.scaffold import ScaffoldError, bake
 
     try:
-        bake(names, style.value, output)
+        bake(names, "wrap" if wrap is not None else (style or Style.processor).value, output, more)
     except ScaffoldError as error:
         raise _refusal(str(error)) from error
-    typer.echo(_farewell(names, output / name))
+    typer.echo(_farewell(names, output / name, notes))
+
+
+def _options_problem(style: Style | None, wrap: str | None, case: list[str] | None) -> str | None:
+    if wrap is not None and style is not None:
+        return "--wrap and --style exclude each other: what is wrapped decides"
+    if case and wrap is None:
+        return "--case is for --wrap; a scaffolded processor brings its own cases"
+    return None
+
+
+def _wrapped(target: str, case: list[str], names: Names) -> tuple[dict[str, Any], list[str]]:
+    """The template's variables for ``--wrap``, and what to tell besides."""
+    from lpkit_conformance.bridgeable import NotBridgeableError, find
+
+    from lpkit_cli import wrapping
+
+    try:
+        found = find(target)
+        if found.module.partition(".")[0] == names.package:
+            raise NotBridgeableError(
+                f"the project's package would be {names.package!r}, which hides the one of {target}; "
+                f"choose another name, e.g. {names.project}-bridge"
+            )
+        more = wrapping.context(found, names, _cases(case))
+    except (NotBridgeableError, ValueError) as error:
+        raise _refusal(f"{str(error).rstrip('.')}. Nothing was written.") from None
+    return more, _notes(found, guessed=bool(more["_cases_are_guessed"]))
+
+
+def _cases(texts: list[str]) -> list[dict[str, Any]]:
+    if not texts:
+        return []
+    from lpkit import _vllm
+
+    _vllm.do_without()  # its SamplingParams would take seconds to import
+    import json
+
+    from lpkit_conformance.cases import Case
+
+    return [dict(json.loads(Case.parse(text, complete=False).text)) for text in texts]
+
+
+def _notes(found: Bridgeable, guessed: bool) -> list[str]:
+    notes = []
+    top = found.module.partition(".")[0]
+    if found.entry_points:
+        provider, names = " and ".join(found.distributions) or top, ", ".join(found.entry_points)
+        notes.append(
+            f"{provider} is itself an installed plugin ({names}): a default vLLM loads that entry point too, and does "
+            "not start if its class is V1-only. Install a version of it without the entry point, or copy the class "
+            "into this project and uninstall it."
+        )
+    if not found.distributions:
+        notes.append(f"No installed distribution provides {top!r}: add the one that does to dependencies.")
+    if guessed:
+        how = "was guessed from its source" if found.keys else "is not told by its source"
+        notes.append(f"How a request switches it on {how}: see cases under [tool.lpkit] in pyproject.toml.")
+    return notes
 
 
 def _refusal(message: str) -> typer.Exit:
@@ -72,14 +153,15 @@ def _destination_problem(output: Path, name: str) -> str | None:
     return None
 
 
-def _farewell(names: Names, project: Path) -> str:
+def _farewell(names: Names, project: Path, notes: list[str]) -> str:
     folder = f'"{project}"' if " " in str(project) else str(project)
+    remarks = "".join(f"\nNote: {note}\n" for note in notes)
     return f"""Created {project}: {names.class_name}, a logits processor for both of vLLM's runners.
 
   processor   {project / "src" / names.package / "processor.py"}
   tests       {project / "tests"}
   settings    {project / "pyproject.toml"}
-
+{remarks}
 Next:
 
   cd {folder}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from lpkit_cli.naming import Names
 
@@ -27,8 +29,8 @@ def template_directory() -> Path:
     raise ScaffoldError(f"the project template is missing from this installation ({here / '_template'})")
 
 
-def bake(names: Names, style: str, output: Path) -> Path:
-    """Write the project into ``output / names.project`` and return that folder.
+def bake(names: Names, style: str, output: Path, more: Mapping[str, Any] | None = None) -> Path:
+    """Write the project into ``output / names.project`` and return that folder; ``more`` are the style's own variables.
 
     Raises:
         ScaffoldError: if cookiecutter is not installed, or the folder cannot be written.
@@ -55,6 +57,7 @@ def bake(names: Names, style: str, output: Path) -> Path:
                     "package_name": names.package,
                     "class_name": names.class_name,
                     "style": style,
+                    **(more or {}),
                 },
                 output_dir=str(output),
                 config_file=str(_config(scratch)),

@@ -29,7 +29,8 @@ KNOWN: Final[dict[str, dict[str, frozenset[str]]]] = {
     "vllm.v1.sample.logits_processor.builtin": {"LogitsProcessor": V1} | _BUILTINS,
     "vllm.v1.worker.gpu.sample.logits_processor": {"LogitsProcessor": V2},
     "vllm.v1.worker.gpu.sample.logits_processor.interface": {"LogitsProcessor": V2},
-    "lpkit": {"LogitsProcessor": BOTH, "AdapterLogitsProcessor": BOTH},
+    "lpkit": {"LogitsProcessor": BOTH, "AdapterLogitsProcessor": BOTH, "Bridged": BOTH},
+    "lpkit.bridged": {"Bridged": BOTH},
     "lpkit.processor": {"LogitsProcessor": BOTH},
     "lpkit.adapter": {"AdapterLogitsProcessor": BOTH},
     "lpkit.base": {"PortableProcessor": BOTH},
@@ -45,7 +46,7 @@ KNOWN: Final[dict[str, dict[str, frozenset[str]]]] = {
 
 # Nothing in these brings an interface, so there is no need to read them.
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "pydantic", "transformers", "typing_extensions"}
-_MADE_PORTABLE = "lpkit.bridge"
+_MAKES_PORTABLE = frozenset({"lpkit.bridge", "lpkit.bridging.bridge"})
 
 
 @dataclass(frozen=True)
@@ -267,12 +268,10 @@ class Deducer:
         if name in KNOWN.get(module, ()):
             return _Known(KNOWN[module][name], name=f"{module}.{name}")
         submodule = f"{module}.{name}"
-        if submodule == _MADE_PORTABLE or any(
-            known == submodule or known.startswith(f"{submodule}.") for known in KNOWN
-        ):
-            return _Module(submodule)
-        if module == _MADE_PORTABLE:
+        if submodule in _MAKES_PORTABLE:
             return _Known(BOTH, makes_classes=True, name=submodule)
+        if any(known == submodule or known.startswith(f"{submodule}.") for known in KNOWN):
+            return _Module(submodule)
         if top in ("vllm", "lpkit"):
             return Opaque(f"{submodule} is not known to lpkit")
         if top in _NEUTRAL:

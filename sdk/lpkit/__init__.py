@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from lpkit.adapter import AdapterLogitsProcessor
+    from lpkit.bridged import Bridged
+    from lpkit.bridging import bridge
     from lpkit.columns import Column, column
     from lpkit.params import Field, Params, TokenId
     from lpkit.processor import LogitsProcessor, Request
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AdapterLogitsProcessor": "adapter",
+    "Bridged": "bridged",
     "Column": "columns",
     "Field": "params",
     "LogitsProcessor": "processor",
@@ -30,6 +33,7 @@ _HOME = {
     "SparseLogits": "rows",
     "TokenId": "params",
     "TokenSetColumn": "ragged_columns",
+    "bridge": "bridging",
     "column": "columns",
     "ragged": "ragged_columns",
     "token_set": "ragged_columns",
@@ -37,6 +41,7 @@ _HOME = {
 
 __all__ = [
     "AdapterLogitsProcessor",
+    "Bridged",
     "Column",
     "Field",
     "LogitsProcessor",
@@ -48,6 +53,7 @@ __all__ = [
     "TokenId",
     "TokenSetColumn",
     "__version__",
+    "bridge",
     "column",
     "ragged",
     "token_set",

@@ -95,20 +95,37 @@ def three_arguments(call: RequestLogitsProcessor) -> Call:
     Raises:
         TypeError: if it takes neither two nor three positional arguments.
     """
-    kinds = inspect.Parameter
-    name = getattr(call, "__qualname__", type(call).__qualname__)
-    parameters = inspect.signature(call).parameters.values()
-    for parameter in parameters:
-        if parameter.kind is kinds.VAR_POSITIONAL:
-            raise TypeError(f"cannot tell what {name} takes: it has *{parameter.name}")
-        if parameter.kind is kinds.KEYWORD_ONLY and parameter.default is kinds.empty:
-            raise TypeError(f"nothing gives {name} its keyword {parameter.name!r}; bind it with functools.partial")
-    positional = sum(parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) for parameter in parameters)
+    positional = positional_arguments(call)
     if positional == 3:
         return call
     if positional == 2:
         return lambda prompt_ids, output_ids, logits: call(output_ids, logits)
     raise TypeError(
         "a request-level processor takes (output_ids, logits) or (prompt_ids, output_ids, logits), "
-        f"but {name} takes {positional} positional arguments"
+        f"but {_name(call)} takes {positional} positional arguments"
     )
+
+
+def positional_arguments(call: Callable[..., Any]) -> int:
+    """How many positional arguments ``call`` takes.
+
+    Raises:
+        TypeError: if that cannot be told, or a keyword-only argument would be missing.
+    """
+    kinds = inspect.Parameter
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except ValueError:
+        raise TypeError(f"cannot tell what {_name(call)} takes: Python knows no signature of it") from None
+    for parameter in parameters:
+        if parameter.kind is kinds.VAR_POSITIONAL:
+            raise TypeError(f"cannot tell what {_name(call)} takes: it has *{parameter.name}")
+        if parameter.kind is kinds.KEYWORD_ONLY and parameter.default is kinds.empty:
+            raise TypeError(
+                f"nothing gives {_name(call)} its keyword {parameter.name!r}; bind it with functools.partial"
+            )
+    return sum(parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) for parameter in parameters)
+
+
+def _name(call: Callable[..., Any]) -> str:
+    return str(getattr(call, "__qualname__", type(call).__qualname__))

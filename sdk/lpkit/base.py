@@ -49,8 +49,8 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _one_of(cls, "stage", STAGES)
-        _one_of(cls, "history", HISTORIES)
+        one_of(cls, "stage", STAGES)
+        one_of(cls, "history", HISTORIES)
         params = cls.Params
         if params is not None and not (isinstance(params, type) and issubclass(params, BaseParams)):
             raise TypeError(f"{cls.__qualname__}.Params must subclass lpkit.Params")
@@ -189,7 +189,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
                 self._check_vocabulary(name, item)
 
 
-def _one_of(cls: type, name: str, allowed: tuple[str, ...]) -> None:
+def one_of(cls: type, name: str, allowed: tuple[str, ...]) -> None:
     value = getattr(cls, name)
     if value in allowed:
         return

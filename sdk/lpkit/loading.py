@@ -335,9 +335,10 @@ def _checked(obj: Any, runner: Runner | None, label: str) -> type[Any]:
         else "or run it on vLLM's V2 runner (VLLM_USE_V2_MODEL_RUNNER=1)"
     )
     default = ", which vLLM uses by default since 0.31," if runner == "v2" else ""
+    bridge = ", bridge it (lpkit.Bridged)" if runner == "v2" else ""
     raise WrongInterfaceError(
         f"{label} implements only {_versions(has)}; the {str(runner).upper()} runner{default} refuses it",
-        f"{_PORTABLE}, {other_way}",
+        f"{_PORTABLE}{bridge}, {other_way}",
     )
 
 

@@ -14,3 +14,5 @@ for name in names:
         sys.exit(f"{name!r} is not a name that Python can import")
     if name in sys.stdlib_module_names or name in ("lpkit", "numpy", "pytest", "torch", "vllm"):
         sys.exit(f"{name!r} is taken by another package")
+if "{{ cookiecutter.style }}" == "wrap" and not re.fullmatch(r"[\w.]+:[\w.]+", "{{ cookiecutter.wraps }}"):
+    sys.exit("the style 'wrap' needs wraps=module:Class")

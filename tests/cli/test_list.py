@@ -34,7 +34,7 @@ class TestSummary:
     def test_one_v1_plugin_stops_it_and_the_remedies_are_named(self) -> None:
         text = listed(PORTABLE, ONLY_V1)
         assert "does NOT start: old implements V1 only." in text
-        assert "pip uninstall old-dist, or derive the class from lpkit.LogitsProcessor" in text
+        assert "pip uninstall old-dist, or bridge the class in its package (lpkit.Bridged), or derive" in text
         assert "VLLM_USE_V2_MODEL_RUNNER=0" in text
 
     def test_the_switch_to_v1_is_no_remedy_when_v1_would_die_too(self) -> None:

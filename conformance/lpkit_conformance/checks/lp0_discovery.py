@@ -139,8 +139,9 @@ class LP004(Check):
 
     Why: installing the package breaks every engine in that environment, also those that do not use it.
 
-    Fix: derive from ``lpkit.LogitsProcessor`` or ``lpkit.AdapterLogitsProcessor``, which serve both runners; or
-    register no entry point, and pass the class to the engines that are to use it.
+    Fix: let the entry point name a bridge, ``class P(lpkit.Bridged): wraps = TheClass``; or derive from
+    ``lpkit.LogitsProcessor`` or ``lpkit.AdapterLogitsProcessor``, which serve both runners; or register no entry point,
+    and pass the class to the engines that are to use it.
     """
 
     code, name, hosts, tier = "LP004", "default-engine-starts", (), "advice"

@@ -82,15 +82,15 @@ def accept_integer_masks() -> None:
 def count_drafts(engine: Any) -> None:
     """Count rows and requests of the calls that processors get from here on."""
     engine.calls = []
-    for processor in engine.model_runner.sampler.logits_processors:
-        if type(processor).__module__ == "lpkit_target_token.processor":
-            apply = processor.apply
+    loaded = engine.model_runner.sampler.logits_processors
+    processor = next(item for item in loaded if not type(item).__module__.startswith("vllm."))
+    apply = processor.apply
 
-            def counted(logits: Any, context: Any, apply: Any = apply) -> Any:
-                engine.calls.append((logits.shape[0], len(context.idx_mapping_np)))
-                return apply(logits, context)
+    def counted(logits: Any, context: Any) -> Any:
+        engine.calls.append((logits.shape[0], len(context.idx_mapping_np)))
+        return apply(logits, context)
 
-            processor.apply = counted
+    processor.apply = counted
 
 
 def calls(engine: Any) -> list[tuple[int, int]]:

@@ -1,0 +1,230 @@
+"""Runs an existing V1-only class on V2: each ``apply`` becomes the V1 engine's ``update_state`` and ``apply``."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from typing import Any, ClassVar
+
+import torch
+
+from lpkit import v1, v2
+from lpkit.base import HISTORIES, RESERVED, one_of
+from lpkit.histories_on_host import HostHistories
+from lpkit.row_updates import RowUpdates, V1Row
+from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
+
+logger = logging.getLogger("lpkit")
+
+_RUNNER_CODE = frozenset({"__init__", "__new__", "add_request", "apply", "apply_staged_writes", "update_state"})
+
+_COPY = {
+    "tokens": "each step copies the new tokens to the host, so the host waits for the GPU once per step "
+    "(declare history = 'length' or 'none' if the class reads less)",
+    "length": "token ids are placeholders: the bridge declares history = 'length'",
+    "none": "prompt and output lists must not be read: the bridge declares history = 'none'",
+}
+
+
+class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
+    """Base of a bridge: name the V1 class in ``wraps``, and the bridge loads on both of vLLM's runners.
+
+    ::
+
+        class TargetToken(lpkit.Bridged):
+            wraps = OldTargetToken
+            keys = ("target_token",)
+
+    On V1, ``TargetToken(vllm_config, device, is_pin_memory)`` gives an ``OldTargetToken``: nothing stands between the
+    engine and your class. On V2 the rows of each ``apply`` are compared with those of the last one and told to the
+    V1 instance as the V1 engine does: updates, live token lists, replay after a preemption. What V2 does differently
+    is said in a warning, once.
+
+    Attributes:
+        wraps: the V1 class.
+        keys: keys of ``SamplingParams.extra_args``; on V2 a request that has none of them is left to others and
+            costs nothing. Empty: every request is shown to the V1 class, because a V1 class tells nobody which
+            requests it cares for, and each step of each batch is processed. For other rules override :meth:`concerns`.
+        history: what the V1 class reads of the token lists: ``"tokens"``, ``"length"`` or ``"none"``.
+    """
+
+    wraps: ClassVar[type[v1.LogitsProcessor]]
+    keys: ClassVar[tuple[str, ...]] = ()
+    history: ClassVar[str] = "tokens"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _check(cls)
+
+    def __new__(cls, vllm_config: Any, place: Any, is_pin_memory: bool | None = None) -> Any:
+        """``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
+        if "wraps" not in vars(cls) and not hasattr(cls, "wraps"):
+            raise TypeError(f"{cls.__qualname__} names no V1 class: set wraps")
+        if not hasattr(place, "all_token_ids"):
+            return cls.wraps(vllm_config, place, bool(is_pin_memory))
+        return super().__new__(cls)
+
+    def __init__(self, vllm_config: Any, place: Any, is_pin_memory: bool | None = None) -> None:
+        device = torch.device(place.device)
+        self._wrapped = self.wraps(vllm_config, device, device.type == "cuda")
+        self._invariant = bool(self._wrapped.is_argmax_invariant())
+        speculative = getattr(vllm_config, "speculative_config", None) is not None
+        self._histories = HostHistories(place, self.history, speculative)
+        self._limit: int = place.max_num_reqs
+        self._batch = RowUpdates()
+        self._scale: torch.Tensor | None = None
+        self._gathered: tuple[list[int], torch.Tensor] | None = None
+        _warn(type(self), self._invariant, speculative)
+
+    @classmethod
+    def concerns(cls, sampling_params: SamplingParams) -> bool:
+        """On V2: whether the request is shown to the V1 class. May be overridden; must not raise."""
+        extra_args = sampling_params.extra_args
+        return not cls.keys or bool(extra_args and any(key in extra_args for key in cls.keys))
+
+    # -- vLLM calls these ------------------------------------------------------------------------------------
+
+    @classmethod
+    def validate_params(cls, sampling_params: SamplingParams) -> None:
+        """The V1 class's own."""
+        validate = getattr(cls.wraps, "validate_params", None)
+        if validate is not None:  # vLLM 0.11.0 and older have none
+            validate(sampling_params)
+
+    def is_argmax_invariant(self) -> bool:
+        """The V1 class's own claim."""
+        return self._invariant
+
+    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
+        """Never called: on V1 the engine holds an instance of the V1 class."""
+        raise NotImplementedError("a bridge that was constructed for V2 has no batch updates")
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        """V2: a request takes slot ``req_idx``."""
+        if self._takes(sampling_params):
+            self._histories.enter(req_idx, sampling_params)
+            return True
+        self._histories.decline(req_idx)
+        return False
+
+    def _takes(self, sampling_params: SamplingParams) -> bool:
+        if self._invariant and sampling_params.temperature < GREEDY_EPSILON:
+            return False  # V1 throws the result of an argmax-invariant processor away for a greedy request
+        try:
+            return bool(self.concerns(sampling_params))
+        except Exception:
+            logger.exception("%s.concerns failed; the request is left alone", type(self).__qualname__)
+            return False
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
+        """V2: follow the rows, then let the V1 instance edit them."""
+        assert ctx is not None
+        index, rows = self._histories.rows(ctx)
+        # Drafts are rows as well, and a V1 class may have tables of max_num_seqs rows.
+        for start in range(0, len(rows), self._limit):
+            logits = self._step(logits, index[start : start + self._limit], rows[start : start + self._limit])
+        return logits
+
+    # -- one step of the V1 instance -------------------------------------------------------------------------
+
+    def _step(self, logits: torch.Tensor, index: list[int], rows: list[V1Row]) -> torch.Tensor:
+        update = self._batch.arrange(rows)
+        self._wrapped.update_state(update)
+        if update is not None:
+            self._scale = self._temperatures(rows, logits.device) if self._invariant else None
+        first, last = index[0], index[-1] + 1
+        if last - first != len(index):
+            where = self._where(index, logits.device)
+            part = logits.index_select(0, where)
+            return logits.index_copy_(0, where, self._edit(part))
+        part = logits[first:last]
+        edited = self._edit(part)
+        if len(index) == logits.shape[0]:
+            return edited
+        if edited is not part:
+            part.copy_(edited)
+        return logits
+
+    def _edit(self, logits: torch.Tensor) -> torch.Tensor:
+        """The V1 instance's result; at V1's sampling stage it sees logits divided by the temperature."""
+        scale = self._scale
+        if scale is None:
+            return self._wrapped.apply(logits)
+        edited = self._wrapped.apply(logits / scale)
+        # What was not changed goes back exactly as it came: x / t * t is not always x.
+        again = logits / scale
+        unchanged = edited == again
+        torch.mul(edited, scale, out=again)
+        return torch.where(unchanged, logits, again, out=logits)
+
+    @staticmethod
+    def _temperatures(rows: list[V1Row], device: torch.device) -> torch.Tensor | None:
+        values = [row.params.temperature for row in rows]
+        if all(value == 1.0 for value in values):
+            return None
+        return _sent(torch.tensor(values, dtype=torch.float32), device).unsqueeze(1)
+
+    def _where(self, index: list[int], device: torch.device) -> torch.Tensor:
+        if self._gathered is None or self._gathered[0] != index:
+            self._gathered = (index, _sent(torch.tensor(index), device))
+        return self._gathered[1]
+
+
+def _sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
+
+
+def _check(cls: type[Bridged]) -> None:
+    """Refuse at definition what could not work later."""
+    name = cls.__qualname__
+    one_of(cls, "history", HISTORIES)
+    if isinstance(cls.keys, str) or not all(isinstance(key, str) for key in cls.keys):
+        raise TypeError(f"{name}.keys must be a tuple of extra_args keys, not {cls.keys!r}")
+    taken = (_RUNNER_CODE | RESERVED) & vars(cls).keys()
+    if taken:
+        raise TypeError(f"{name} defines {', '.join(sorted(taken))}: a bridge is made of wraps, keys and history alone")
+    if "wraps" in vars(cls):
+        check_v1_class(cls.wraps)
+
+
+def check_v1_class(target: Any) -> None:
+    """Whether ``target`` is what a bridge can wrap.
+
+    Raises:
+        TypeError: it is not; the message says what it is.
+    """
+    if not isinstance(target, type):
+        raise TypeError(f"a bridge wraps a V1 class, not {target!r}")
+    name = f"{target.__module__}.{target.__qualname__}"
+    if issubclass(target, v1.LogitsProcessor) and issubclass(target, v2.LogitsProcessor):
+        raise TypeError(f"{name} runs on both runners already: there is nothing to bridge")
+    if issubclass(target, v2.LogitsProcessor):
+        raise TypeError(f"{name} implements only the V2 interface; the bridge goes from V1 to V2")
+    if not issubclass(target, v1.LogitsProcessor):
+        raise TypeError(f"{name} is no V1 logits processor: it does not derive from vLLM's LogitsProcessor")
+    if inspect.isabstract(target):
+        missing = ", ".join(sorted(target.__abstractmethods__))
+        raise TypeError(f"{name} is abstract: it has no {missing}")
+
+
+_warned: set[type] = set()
+
+
+def _warn(cls: type[Bridged], invariant: bool, speculative: bool) -> None:
+    """Say once per class what a bridge cannot promise."""
+    if cls in _warned:
+        return
+    _warned.add(cls)
+    points = [
+        "it runs before the temperature (its logits are divided and multiplied back) and before vLLM's min_p; on V1 it "
+        "runs after both"
+        if invariant
+        else "it runs after the penalties; on V1 it runs before them",
+        _COPY[cls.history],
+        "what it assumes about the order of rows, beyond the batch updates, may not hold",
+    ]
+    if not cls.keys and cls.concerns.__func__ is Bridged.concerns.__func__:  # type: ignore[attr-defined]
+        points.append("it is shown every request; name its extra_args keys in the bridge to spare the others")
+    if speculative:
+        points.append("every draft is shown to it as a request of its own, added anew in each step")
+    logger.warning("%s runs on vLLM's V2 runner through a bridge: %s", cls.__qualname__, "; ".join(points))

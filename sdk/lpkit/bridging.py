@@ -1,0 +1,101 @@
+"""``lpkit.bridge``: what was written for one runner, or for vLLM's V0 engine, as a class for both runners."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import pydantic
+
+from lpkit.adapter import AdapterLogitsProcessor, positional_arguments, three_arguments
+from lpkit.base import HISTORIES
+from lpkit.bridged import Bridged
+from lpkit.params import Field, Params
+from lpkit.sampling_params import SamplingParams
+from lpkit.v1 import RequestLogitsProcessor
+
+
+def bridge(
+    target: Any, *, keys: str | Sequence[str] = (), history: str = "tokens", name: str | None = None
+) -> type[Any]:
+    """A class for both of vLLM's runners, made of ``target``; assign it at module level.
+
+    ======================================================  ====================================================
+    ``target``                                              becomes
+    ======================================================  ====================================================
+    a V1 class                                              :class:`lpkit.Bridged`
+    ``(output_ids, logits)``,                               :class:`lpkit.AdapterLogitsProcessor`; requests with
+    ``(prompt_ids, output_ids, logits)``                    a true ``keys[0]`` are given the callable, all if
+                                                            there is no key
+    a factory ``(sampling_params)`` of one of these, or     the same; only requests with one of ``keys`` are
+    of None for requests that are not concerned             shown to the factory, all if there is no key
+    ======================================================  ====================================================
+
+    Args:
+        target: see above.
+        keys: keys of ``SamplingParams.extra_args`` by which a request says that it is concerned.
+        history: ``"tokens"``, ``"length"`` or ``"none"``: what is read of the token lists. Less is cheaper.
+        name: of the class; by default the name that the result is assigned to, which must be this one for vLLM's other
+            processes to find it.
+
+    Raises:
+        TypeError: ``target`` is none of these, or runs on both runners already.
+        ValueError: for an unknown ``history``, or a callable with several keys.
+    """
+    keys = (keys,) if isinstance(keys, str) else tuple(keys)
+    if history not in HISTORIES:
+        raise ValueError(f"history must be one of {', '.join(HISTORIES)}, not {history!r}")
+    caller = sys._getframe(1)
+    own = getattr(target, "__name__", type(target).__name__)
+    body: dict[str, Any] = {"__module__": caller.f_globals.get("__name__", __name__), "history": history}
+    body["__doc__"] = f"{own} on both of vLLM's runners.\n\n{inspect.getdoc(target) or ''}".rstrip()
+    called = name or _assigned_to(caller) or own
+    if isinstance(target, type):
+        return type(called, (Bridged,), {**body, "wraps": target, "keys": keys})
+    if not callable(target):
+        raise TypeError(f"lpkit.bridge takes a V1 class or a callable, not {target!r}")
+    if positional_arguments(target) == 1:
+        return type(called, (_FromFactory,), {**body, "_factory": staticmethod(target), "_shown": keys})
+    three_arguments(target)  # refuses what is neither
+    if len(keys) > 1:
+        raise ValueError(f"{own} is one callable for all requests, so one key switches it on, not {', '.join(keys)}")
+    if keys:
+        body["Params"] = pydantic.create_model("Params", __base__=Params, on=(bool, Field(alias=keys[0])))
+    return type(called, (_FromCallable,), {**body, "_callable": staticmethod(target)})
+
+
+class _FromCallable(AdapterLogitsProcessor):
+    """Gives every concerned request the same callable."""
+
+    _callable: Any
+
+    def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
+        given: Any = self.params(params)
+        call: RequestLogitsProcessor = self._callable
+        return call if given is None or given.on else None
+
+
+class _FromFactory(AdapterLogitsProcessor):
+    """Asks the author's factory for each request's callable."""
+
+    _factory: Any
+    _shown: tuple[str, ...]
+
+    def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
+        if self._shown and not (params.extra_args and any(key in params.extra_args for key in self._shown)):
+            return None
+        made: RequestLogitsProcessor | None = self._factory(params)
+        return made
+
+
+def _assigned_to(caller: FrameType) -> str | None:
+    """``Name`` where the caller is in the middle of ``Name = lpkit.bridge(...)`` at module level."""
+    if caller.f_locals is not caller.f_globals:
+        return None
+    following = (item for item in dis.get_instructions(caller.f_code) if item.offset > caller.f_lasti)
+    stored = next((item for item in following if item.opname not in ("CACHE", "EXTENDED_ARG")), None)
+    return str(stored.argval) if stored is not None and stored.opname == "STORE_NAME" else None

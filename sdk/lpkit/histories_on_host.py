@@ -1,0 +1,212 @@
+"""Token histories under V2 as V1 gives them: lists on the host, brought there by one copy per call."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from lpkit.row_updates import V1Row
+
+if TYPE_CHECKING:
+    from lpkit.v2 import LogitsContext, LogitsProcRequestState
+
+UNKNOWN = -1
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Rows = tuple[list[int], list[V1Row]]
+"""Row numbers, ascending, and what a V1 processor knows each row by."""
+
+
+class Unread(list[int]):
+    """Stands for a list that the author declared unread; looking into it is an error, not a wrong answer."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise RuntimeError("token ids are not kept here: the bridge declares history = 'none', but they were read")
+
+    __len__ = __getitem__ = __iter__ = __contains__ = __reversed__ = __eq__ = __add__ = _refuse
+    __bool__ = _refuse
+    __hash__ = None
+
+
+class _Held:
+    """The request in a slot.
+
+    Attributes:
+        row: what a V1 processor knows it by; None before its first complete row.
+        drafts: rows of its drafts, kept where histories do not matter.
+    """
+
+    __slots__ = ("drafts", "params", "row")
+
+    def __init__(self, params: Any) -> None:
+        self.params = params
+        self.row: V1Row | None = None
+        self.drafts: list[V1Row] = []
+
+
+class HostHistories:
+    """Which requests sit in V2's slots, and what their rows look like to a V1 processor.
+
+    Args:
+        states: the engine's buffers.
+        history: ``"tokens"``, ``"length"`` (placeholders of the right number) or ``"none"``.
+        speculative: whether the engine is set up for drafts; then the host's bounds are not exact.
+    """
+
+    def __init__(self, states: LogitsProcRequestState, history: str, speculative: bool = False) -> None:
+        self._states = states
+        self._history = history
+        self._speculative = speculative
+        self._held: list[_Held | None] = [None] * states.max_num_reqs
+        self._own = np.zeros(states.max_num_reqs, dtype=np.bool_)
+        self._seen = np.zeros(states.max_num_reqs, dtype=np.int64)  # tokens of each slot that the host has
+
+    def enter(self, slot: int, params: Any) -> None:
+        """A new or resumed request takes ``slot``."""
+        self._held[slot] = _Held(params)
+        self._own[slot] = True
+        self._seen[slot] = 0
+
+    def decline(self, slot: int) -> None:
+        """The request in ``slot`` does not concern the processor."""
+        self._held[slot] = None
+        self._own[slot] = False
+
+    def rows(self, ctx: LogitsContext) -> Rows:
+        """The call's own rows.
+
+        Left out, because the engine throws their tokens away: unfinished prefills, warm-up requests without a prompt,
+        and rows behind a draft that is a placeholder.
+        """
+        slots = ctx.idx_mapping_np
+        bounds = ctx.seq_lens_upper_bound_np[: len(slots)]
+        own = (
+            self._own[slots] & (bounds >= self._states.prefill_len.np[slots]) & (self._states.prompt_len.np[slots] > 0)
+        )
+        if not own.any():
+            return [], []
+        chosen = slots[own].astype(np.int64)
+        ends = bounds[own].astype(np.int64).clip(max=self._states.all_token_ids.gpu.shape[1])
+        if self._speculative or ctx.expanded_idx_mapping.shape[0] != len(slots):
+            self._speculative = True  # from now on: what is committed may lag behind the bounds
+            return self._with_drafts(ctx, chosen, ends)
+        self._advance(chosen, ends, self._copy(self._missing(chosen, ends), []))
+        return np.flatnonzero(own).tolist(), [self._row(slot) for slot in chosen.tolist()]
+
+    def _row(self, slot: int) -> V1Row:
+        return self._held[slot].row  # type: ignore[union-attr, return-value]
+
+    # -- the copy --------------------------------------------------------------------------------------------
+
+    def _missing(self, slots: Ints, ends: Ints) -> Ints:
+        """``[2, n]`` slot and position of every token that the host lacks; a history that shrank is read anew."""
+        self._seen[slots[ends < self._seen[slots]]] = 0
+        starts = self._seen[slots]
+        gaps = ends - starts
+        if (gaps == 1).all():
+            return np.stack((slots, starts))
+        first = np.cumsum(gaps) - gaps
+        return np.stack((np.repeat(slots, gaps), np.arange(gaps.sum()) + np.repeat(starts - first, gaps)))
+
+    def _copy(self, missing: Ints, more: list[torch.Tensor]) -> list[int]:
+        """The missing tokens and the elements of ``more``, in one copy from the device."""
+        if self._history == "tokens" and missing.shape[1]:
+            index = torch.from_numpy(missing)
+            device = self._states.all_token_ids.gpu.device
+            if device.type == "cuda":
+                index = index.pin_memory()
+            slots, positions = index.to(device, non_blocking=True)
+            more = [self._states.all_token_ids.gpu[slots, positions], *more]
+        if not more:
+            return []
+        packed: list[int] = torch.cat([part.to(torch.int64) for part in more]).tolist()
+        return packed
+
+    def _advance(self, slots: Ints, ends: Ints, tokens: list[int]) -> None:
+        """Histories of ``slots`` now reach ``ends``; ``tokens`` are those that were missing, slot after slot."""
+        starts, gaps = self._seen[slots], ends - self._seen[slots]
+        self._seen[slots] = ends
+        if self._history == "none":
+            for slot in slots[starts == 0].tolist():
+                held = self._of(slot)
+                held.row = held.row or V1Row(held.params, Unread(), Unread())
+            return
+        if self._history == "length":
+            tokens = [UNKNOWN] * int(gaps.sum())
+        if (gaps == 1).all() and starts.all():  # the usual step
+            for slot, token in zip(slots.tolist(), tokens, strict=True):
+                self._row(slot).output_ids.append(token)
+            return
+        rest = iter(tokens)
+        prompts = self._states.prompt_len.np[slots]
+        for slot, start, gap, prompt in zip(
+            slots.tolist(), starts.tolist(), gaps.tolist(), prompts.tolist(), strict=True
+        ):
+            held, new = self._of(slot), list(islice(rest, gap))
+            if start == 0 or held.row is None:
+                held.row = V1Row(held.params, new[:prompt], new[prompt:])
+            elif gap == 1:
+                held.row.output_ids.append(new[0])
+            elif gap:
+                # A V1 engine grows by one token per step, and V1 processors may count on it: come back as resumed.
+                held.row = V1Row(held.params, held.row.prompt_ids, held.row.output_ids + new)
+
+    def _of(self, slot: int) -> _Held:
+        held = self._held[slot]
+        assert held is not None
+        return held
+
+    # -- drafts ----------------------------------------------------------------------------------------------
+
+    def _with_drafts(self, ctx: LogitsContext, slots: Ints, ends: Ints) -> Rows:
+        """Each draft is a request of its own, whose outputs end with the drafts that its row sees."""
+        missing = self._missing(slots, ends)
+        order = torch.from_numpy(slots).to(self._states.total_len.gpu.device)
+        more = [self._states.total_len.gpu[order], ctx.expanded_idx_mapping, ctx.pos, ctx.input_ids]
+        packed = np.array(self._copy(missing, more), dtype=np.int64)
+        n = ctx.expanded_idx_mapping.shape[0]
+        tokens, totals, mapping, positions, inputs = np.split(
+            packed, np.cumsum([len(packed) - 3 * n - len(slots), len(slots), n, n])
+        )
+        totals = np.minimum(totals, ends)
+        if (totals < self._seen[slots]).any():
+            self._seen[slots[totals < self._seen[slots]]] = 0
+            return self._with_drafts(ctx, slots, ends)
+        gaps, valid = ends - self._seen[slots], totals - self._seen[slots]
+        if len(tokens):
+            first = np.cumsum(gaps) - gaps
+            place = np.arange(len(tokens)) - np.repeat(first, gaps)
+            tokens = tokens[place < np.repeat(valid, gaps)]
+        self._advance(slots, totals, tokens.tolist())
+        return self._expanded(dict(zip(slots.tolist(), totals.tolist(), strict=True)), mapping, positions, inputs)
+
+    def _expanded(self, totals: dict[int, int], mapping: Ints, positions: Ints, inputs: Ints) -> Rows:
+        index_of: list[int] = []
+        found: list[V1Row] = []
+        rows = list(zip(mapping.tolist(), positions.tolist(), inputs.tolist(), strict=True))
+        for index, (slot, position, _) in enumerate(rows):
+            if slot not in totals or position + 1 < self._states.prefill_len.np[slot]:
+                continue
+            beyond = position + 1 - totals[slot]
+            # The draft at position q is the input of the row that many rows further up.
+            drafts = [token for _, _, token in rows[index - beyond + 1 : index + 1]] if beyond > 0 else []
+            if self._history == "tokens" and UNKNOWN in drafts:
+                continue
+            index_of.append(index)
+            found.append(self._drafted(slot, beyond, drafts))
+        return index_of, found
+
+    def _drafted(self, slot: int, beyond: int, drafts: list[int]) -> V1Row:
+        """The row of ``slot`` that sees ``beyond`` tokens more than what is committed."""
+        row, held = self._row(slot), self._of(slot)
+        if beyond == 0:
+            return row
+        if self._history == "none":
+            while len(held.drafts) < beyond:
+                held.drafts.append(V1Row(held.params, row.prompt_ids, row.output_ids))
+            return held.drafts[beyond - 1]
+        visible = row.output_ids + drafts if beyond > 0 else row.output_ids[:beyond]
+        return V1Row(held.params, row.prompt_ids, visible)

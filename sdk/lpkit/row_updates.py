@@ -1,0 +1,90 @@
+"""Rows kept as the V1 engine keeps them: what changed between two calls, as V1's ``BatchUpdate``."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from lpkit.v1 import BatchUpdate, MoveDirectionality
+
+
+class V1Row:
+    """One row of a V1 batch, compared by identity: another object is another request to a V1 processor.
+
+    Attributes:
+        params: the request's ``SamplingParams``.
+        prompt_ids: as V1 hands it out, never mutated.
+        output_ids: the live list.
+    """
+
+    __slots__ = ("output_ids", "params", "prompt_ids")
+
+    def __init__(self, params: Any, prompt_ids: list[int], output_ids: list[int]) -> None:
+        self.params = params
+        self.prompt_ids = prompt_ids
+        self.output_ids = output_ids
+
+
+class RowUpdates:
+    """Turns one arrangement of rows after another into the updates that lead there."""
+
+    def __init__(self) -> None:
+        self._rows: list[V1Row] = []
+
+    def arrange(self, wanted: list[V1Row]) -> BatchUpdate | None:
+        """The update that makes row ``i`` hold ``wanted[i]``; None if it does already.
+
+        In the V1 engine's order and form: additions take the lowest freed row and replace silently, gaps are closed
+        from the end, swaps come last, and ``removed`` lists, descending, only rows that stay empty.
+        """
+        if self._rows == wanted:
+            return None
+        stays = set(wanted)
+        known = set(self._rows)
+        rows: list[V1Row | None] = [row if row in stays else None for row in self._rows]
+        free = deque(index for index, row in enumerate(rows) if row is None)
+        added = []
+        for row in wanted:
+            if row in known:
+                continue
+            index = free.popleft() if free else len(rows)
+            if index == len(rows):
+                rows.append(row)
+            rows[index] = row
+            added.append((index, row.params, row.prompt_ids, row.output_ids))
+        moved = _condense(rows, free) + _swap(rows, wanted)
+        self._rows = list(wanted)
+        return BatchUpdate(batch_size=len(wanted), removed=sorted(free, reverse=True), added=added, moved=moved)
+
+
+Moves = list[tuple[int, int, MoveDirectionality]]
+
+
+def _condense(rows: list[V1Row | None], free: deque[int]) -> Moves:
+    """Fill the lowest gap with the last row until there is none below it; ``free`` keeps what stays empty."""
+    moved: Moves = []
+    last = len(rows) - 1
+    while free:
+        while last >= 0 and rows[last] is None:
+            last -= 1
+        if free[0] >= last:
+            break
+        gap = free.popleft()
+        rows[gap], rows[last] = rows[last], None
+        moved.append((last, gap, MoveDirectionality.UNIDIRECTIONAL))
+    return moved
+
+
+def _swap(rows: list[V1Row | None], wanted: list[V1Row]) -> Moves:
+    moved: Moves = []
+    place = {row: index for index, row in enumerate(rows) if row is not None}
+    for index, row in enumerate(wanted):
+        source = place[row]
+        if source == index:
+            continue
+        displaced = rows[index]
+        assert displaced is not None
+        rows[index], rows[source] = row, displaced
+        place[displaced] = source
+        moved.append((index, source, MoveDirectionality.SWAP))
+    return moved

@@ -1,0 +1,266 @@
+"""``lpkit new --wrap``: a project around something that exists, and what it says when there is nothing to wrap."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from lpkit_cli.naming import names_for
+from lpkit_cli.scaffold import template_directory
+from lpkit_cli.wrapping import context, import_line, toml
+from lpkit_conformance.bridgeable import Bridgeable
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+OLD = """
+    import torch
+    from vllm.v1.sample.logits_processor import LogitsProcessor
+    from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+    def read(params):
+        value = (params.extra_args or {}).get("old_target")
+        if value is not None and (type(value) is not int or not 0 <= value < 2**31):
+            raise ValueError(f"old_target must be a token id, not {value!r}")
+        return value
+
+    class OldTarget(LogitsProcessor):
+        @classmethod
+        def validate_params(cls, params):
+            read(params)
+
+        def __init__(self, vllm_config, device, is_pin_memory):
+            self.targets = {}
+            self.vocab_size = vllm_config.model_config.get_vocab_size()
+
+        def is_argmax_invariant(self):
+            return False
+
+        def enter(self, params, prompt, output):
+            value = read(params)
+            return value if value is not None and value < self.vocab_size else None
+
+        def update_state(self, batch_update):
+            process_dict_updates(self.targets, batch_update, self.enter)
+
+        def apply(self, logits):
+            for row, token in self.targets.items():
+                others = torch.arange(logits.shape[1], device=logits.device) != token
+                logits[row].masked_fill_(others & (logits[row, token] > -torch.inf), -torch.inf)
+            return logits
+
+    class MyProc(OldTarget):
+        pass
+
+    def never_twice(output_ids, logits):
+        if output_ids:
+            logits[output_ids[-1]] = float("-inf")
+        return logits
+
+    def make(params):
+        return never_twice if (params.extra_args or {}).get("no_repeat") else None
+"""
+
+SOFTLY = """
+    from vllm.v1.sample.logits_processor import LogitsProcessor
+
+    class Softly(LogitsProcessor):
+        def __init__(self, vllm_config, device, is_pin_memory):
+            pass
+
+        def is_argmax_invariant(self):
+            return True
+
+        def update_state(self, batch_update):
+            pass
+
+        def apply(self, logits):
+            return logits * 0.5
+"""
+
+TARGETS = ("OldTarget", "never_twice", "make")
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> dict[str, str]:
+    """An environment that can import ``old_package.old``."""
+    folder = tmp_path / "elsewhere"
+    (folder / "old_package").mkdir(parents=True)
+    (folder / "old_package" / "__init__.py").touch()
+    (folder / "old_package" / "old.py").write_text(dedent(OLD), encoding="utf-8")
+    root = Path(__file__).resolve().parents[2]
+    paths = [*(root / part for part in ("sdk", "conformance", "cli")), folder]
+    return {"PYTHONPATH": ":".join(map(str, paths))}
+
+
+def make(lpkit, old: dict[str, str], folder: Path, *options: str) -> Path:
+    done = lpkit("new", "my-proc", *options, env=old, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "my-proc"
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_it_imports_the_target_and_keeps_the_style_rules(lpkit, old, tmp_path: Path, name: str) -> None:
+    project = make(lpkit, old, tmp_path, "--wrap", f"old_package.old:{name}")
+    text = (project / "src/my_proc/processor.py").read_text(encoding="utf-8")
+    assert f"from old_package.old import {name}\n" in text
+    for path in project.rglob("*"):
+        if path.is_file() and ".github" not in str(path):
+            assert "{%" not in path.read_text(encoding="utf-8"), path
+            assert "cookiecutter" not in path.read_text(encoding="utf-8"), path
+    for command in (["check"], ["format", "--check"]):
+        subprocess.run([sys.executable, "-m", "ruff", *command, "--no-cache", "."], cwd=project, check=True)
+    record = json.loads((project / ".lpkit-template.json").read_text(encoding="utf-8"))
+    assert (record["answers"]["style"], record["answers"]["wraps"]) == ("wrap", f"old_package.old:{name}")
+    readme = (project / "README.md").read_text(encoding="utf-8")
+    assert f"bridges `old_package.old:{name}`" in readme
+    assert '"vllm_xargs"' in readme
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_as_written_it_passes_the_suite_and_its_own_tests(lpkit, old, tmp_path: Path, name: str) -> None:
+    project = make(lpkit, old, tmp_path, "--wrap", f"old_package.old:{name}")
+    done = lpkit("check", env=old, cwd=project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "checks ran on V1 and V2" in done.stdout
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        cwd=project,
+        env={**old, "PATH": "", "PYTHONPATH": f"{old['PYTHONPATH']}:{project / 'src'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tests.returncode == 0, tests.stdout + tests.stderr
+
+
+def test_its_own_test_notices_runners_that_differ(lpkit, old, tmp_path: Path) -> None:
+    project = make(lpkit, old, tmp_path, "--wrap", "old_package.old:OldTarget")
+    processor = project / "src/my_proc/processor.py"
+    text = processor.read_text(encoding="utf-8")
+    processor.write_text(text.replace("keys = ()\n", 'keys = ("another",)\n'), encoding="utf-8")
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_behaviour.py"],
+        cwd=project,
+        env={**old, "PATH": "", "PYTHONPATH": f"{old['PYTHONPATH']}:{project / 'src'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tests.returncode == 1, tests.stdout + tests.stderr
+    assert "1 failed" in tests.stdout
+
+
+def test_cases_are_guessed_with_a_note_or_given(lpkit, old, tmp_path: Path) -> None:
+    done = lpkit("new", "my-proc", "--wrap", "old_package.old:OldTarget", env=old)
+    assert "was guessed from its source" in done.stdout
+    assert "No installed distribution provides 'old_package'" in done.stdout
+    text = (tmp_path / "my-proc/pyproject.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text)["tool"]["lpkit"]["cases"] == [{"extra_args": {"old_target": 7}}]
+    assert "# Add the distribution that provides old_package." in text
+    case = {"extra_args": {"old_target": 9, "weights": [0.5, 2e-9], "odd key": {}}, "prompt_token_ids": [3]}
+    done = lpkit("new", "given", "--wrap", "old_package.old:OldTarget", "--case", json.dumps(case), env=old)
+    assert "guessed" not in done.stdout
+    text = (tmp_path / "given/pyproject.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text)["tool"]["lpkit"]["cases"] == [case]
+
+
+def test_a_class_that_acts_on_every_request_needs_no_arguments(lpkit, old, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere/old_package/softly.py").write_text(dedent(SOFTLY), encoding="utf-8")
+    done = lpkit("new", "my-proc", "--wrap", "old_package.softly:Softly", env=old)
+    assert "is not told by its source" in done.stdout
+    settings = (tmp_path / "my-proc/pyproject.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(settings)["tool"]["lpkit"]["cases"] == [{}]
+    assert "# The source of what is wrapped does not tell" in settings
+    assert lpkit("check", env=old, cwd=tmp_path / "my-proc").returncode == 0
+
+
+def test_a_class_with_the_projects_own_name_is_imported_under_another(lpkit, old, tmp_path: Path) -> None:
+    project = make(lpkit, old, tmp_path, "--wrap", "old_package.old:MyProc")
+    text = (project / "src/my_proc/processor.py").read_text(encoding="utf-8")
+    assert "from old_package.old import MyProc as WrappedMyProc" in text
+    assert "wraps = WrappedMyProc" in text
+
+
+def test_the_wrapped_distribution_is_a_dependency_and_its_own_entry_point_is_warned_of(lpkit, old, tmp_path) -> None:
+    folder = tmp_path / "elsewhere" / "old_plugin-1.2.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: old-plugin\nVersion: 1.2\n", encoding="utf-8")
+    (folder / "top_level.txt").write_text("old_package\n", encoding="utf-8")
+    (folder / "entry_points.txt").write_text(
+        "[vllm.logits_processors]\nold = old_package.old:OldTarget\n", encoding="utf-8"
+    )
+    done = lpkit("new", "my-proc", "--wrap", "old_package.old:OldTarget", env=old)
+    assert "old-plugin is itself an installed plugin (old)" in done.stdout
+    assert "does not start if its class is V1-only" in done.stdout
+    config = tomllib.loads((tmp_path / "my-proc/pyproject.toml").read_text(encoding="utf-8"))
+    assert "old-plugin" in config["project"]["dependencies"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--wrap", "old_package.old:OldTraget"], "did you mean 'OldTarget'"),
+        (["--wrap", "old_package.odl:OldTarget"], "there is no module 'old_package.odl'"),
+        (["--wrap", "lpkit:LogitsProcessor"], "runs on both of vLLM's runners already"),
+        (["--wrap", "OldTarget"], "is not of the form module:Class"),
+        (["--wrap", "old_package.old:OldTarget", "--style", "request"], "--wrap and --style exclude each other"),
+        (["--wrap", "old_package.old:OldTarget", "--case", "{"], "case is not JSON"),
+        (["--wrap", "old_package.old:OldTarget", "--case", '{"extra_args": {"a": null}}'], "cannot hold null"),
+        (["--case", "{}"], "--case is for --wrap"),
+    ],
+)
+def test_bad_input_is_refused_in_a_line_and_nothing_is_written(lpkit, old, tmp_path, options, message) -> None:
+    done = lpkit("new", "my-proc", *options, env=old)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.rstrip().endswith("Nothing was written.")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "my-proc").exists()
+
+
+def test_a_project_that_would_hide_the_wrapped_package_is_refused(lpkit, old, tmp_path: Path) -> None:
+    done = lpkit("new", "old-package", "--wrap", "old_package.old:OldTarget", env=old)
+    assert done.returncode == 2
+    assert "choose another name, e.g. old-package-bridge" in done.stderr
+
+
+def test_plain_cookiecutter_wraps_a_v1_class(old, tmp_path: Path) -> None:
+    plain = [sys.executable, "-m", "cookiecutter", str(template_directory()), "--no-input", "style=wrap"]
+    environment = {**old, "HOME": str(tmp_path), "USERPROFILE": str(tmp_path), "PATH": ""}
+    done = subprocess.run([*plain, "project_name=a-b"], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert done.returncode != 0
+    answers = ["project_name=a-b", "wraps=old_package.old:OldTarget"]
+    subprocess.run([*plain, *answers], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    text = (tmp_path / "a-b/src/a_b/processor.py").read_text(encoding="utf-8")
+    assert "from old_package.old import OldTarget\n" in text
+    assert "class AB(lpkit.Bridged):" in text
+    tomllib.loads((tmp_path / "a-b/pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_long_import_lines_are_wrapped() -> None:
+    assert import_line("a", "B", "B") == "from a import B"
+    assert import_line("a" * 100, "B" * 20, "B" * 20) == f"from {'a' * 100} import (\n    {'B' * 20},\n)"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"a": 1, "b c": [True, 0.5, 'x"y\n'], "d": {"e": {}, "f-g": []}}, {"x": float("inf")}, {"x": 1e-12}],
+)
+def test_cases_survive_toml(value: object) -> None:
+    assert tomllib.loads(f"case = {toml(value)}") == {"case": value}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("target_token", 7), ("stop_ids", [7, 8]), ("min_p", 0.5), ("ngram_size", 2), ("strength", 1.5)],
+)
+def test_guessed_values_suit_the_keys_names(key: str, value: object) -> None:
+    target = Bridgeable("m", "C", "class", (key,))
+    assert context(target, names_for("my-proc"), [])["_cases"] == f"  {toml({'extra_args': {key: value}})},"

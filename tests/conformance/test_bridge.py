@@ -1,0 +1,84 @@
+"""Correct V1 classes, bridged, before the whole suite; and the two runners side by side on the reference engines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import lpkit
+import pytest
+import torch
+import zoo
+from lpkit.runtime import Engine, Request, Scheduler, V1Engine, V2Engine
+from lpkit.sampling_params import SamplingParams
+from lpkit_conformance.session import Plan, run
+
+V1_ONLY = [specimen for specimen in zoo.CORRECT if specimen.style == "v1"]
+MODULE = sys.modules[__name__]
+
+
+def bridged(specimen: zoo.Specimen, keys: tuple[str, ...] = ()) -> Any:
+    """The specimen's class behind a bridge, as an attribute of this module."""
+    name = f"Bridged{specimen.name}{'ByKey' if keys else ''}"
+    if not hasattr(MODULE, name):
+        made = lpkit.bridge(specimen.target, keys=keys, name=name)
+        setattr(MODULE, name, made)
+    return getattr(MODULE, name)
+
+
+def blamed(target: Any, specimen: zoo.Specimen) -> list[str]:
+    logging.getLogger("lpkit").setLevel(logging.ERROR)
+    results = list(run(specimen.id, target, Plan(cases=(specimen.case,), ignore=("LP604",))))
+    assert {result.host for result in results} >= {"v1", "v2"}
+    return [
+        f"{result.label} {result.status}: {result.message} {result.finding or ''}"
+        for result in results
+        if result.status in ("failed", "blocked", "error")
+    ]
+
+
+@pytest.mark.parametrize("specimen", V1_ONLY, ids=lambda item: item.name)
+def test_a_correct_v1_class_behind_a_bridge_passes_the_suite_on_both_hosts(specimen: zoo.Specimen) -> None:
+    assert not blamed(bridged(specimen), specimen)
+
+
+@pytest.mark.parametrize("name", ["CountingCache", "DenseMinP", "NoRepeatBigram"])
+def test_so_it_does_when_only_requests_with_its_keys_are_shown(name: str) -> None:
+    specimen = next(item for item in V1_ONLY if item.name == name)
+    assert not blamed(bridged(specimen, tuple(specimen.case.fields["extra_args"])), specimen)
+
+
+# Both runners
+
+
+def processed(engine: Engine, case: dict[str, Any]) -> dict[tuple[str, int], torch.Tensor]:
+    """Each request's processed logits by position, with preemption and prompts in pieces; every third is not ours."""
+    scheduler = Scheduler(engine, max_num_batched_tokens=23, num_blocks=9, block_size=8)
+    for n in range(12):
+        fields = {"temperature": (1.0, 0.7)[n % 2], "max_tokens": 12, **(case if n % 3 else {})}
+        prompt = [3 + (n * 7 + i) % 40 for i in range(3 + 2 * n)]
+        scheduler.submit(Request(f"r{n}", SamplingParams(**fields), prompt), at_step=n // 3)
+    rows: dict[tuple[str, int], torch.Tensor] = {}
+    while scheduler.unfinished:
+        result = scheduler.step()
+        for row, logits in zip(result.rows, () if result.processed is None else result.processed, strict=True):
+            if not row.discarded:
+                rows[row.request_id, row.position] = logits.clone()
+    assert scheduler.num_preemptions
+    return rows
+
+
+@pytest.mark.parametrize(
+    "specimen", [item for item in V1_ONLY if "extra_args" in item.case.fields], ids=lambda item: item.name
+)
+def test_both_runners_choose_by_the_same_logits(specimen: zoo.Specimen) -> None:
+    case = dict(specimen.case.fields)
+    options: dict[str, Any] = {"vocab_size": 512, "max_num_seqs": 4, "device": "cpu"}
+    one = processed(V1Engine([specimen.target], **options), case)
+    two = processed(V2Engine([bridged(specimen)], **options), case)
+    bare = processed(V2Engine([], **options), case)
+    assert one.keys() == two.keys() == bare.keys()
+    assert any(not torch.equal(two[key], bare[key]) for key in two), "the processor never acted"
+    for key, row in one.items():
+        torch.testing.assert_close(row, two[key], rtol=1e-6, atol=1e-6)

@@ -1,0 +1,28 @@
+"""The migration guide is walked through: its files are written, its commands run, and print what it says."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from markdown_blocks import blocks
+from walk import MARKS, Walk
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
+BLOCKS = blocks(PAGE)
+
+
+def test_every_mark_is_one_that_the_walk_knows_and_nothing_is_left_out() -> None:
+    assert {block.mark for block in BLOCKS} <= MARKS - {"not run"}
+
+
+def test_both_ways_are_shown_for_each_kind() -> None:
+    written = {block.value for block in BLOCKS if block.mark == "file"}
+    for kind in ("callable", "target", "tired"):
+        assert {f"{way}_{kind}.py" for way in ("old", "bridged", "portable")} <= written
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the commands are for bash")
+def test_the_guide_works_as_written(tmp_path: Path) -> None:
+    Walk(tmp_path, PAGE).through(BLOCKS)

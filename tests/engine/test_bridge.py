@@ -1,0 +1,204 @@
+"""V1-only classes behind bridges in the real engine: vLLM's own built-ins, V1 classes as people write them, a callable.
+
+One engine of either runner holds all of them at once, with prompts in pieces and preemption; a third one is V2 with
+speculative decoding. What each request should have chosen is worked out from the model's own logits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lpkit_cli.naming import names_for
+from lpkit_cli.scaffold import bake
+from lpkit_cli.wrapping import context
+from lpkit_conformance import bridgeable
+from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
+from lpkit_conformance.recording.process import EngineProcess
+
+pytestmark = pytest.mark.engine
+
+PROBES = Path(__file__).parent / "probes"
+VOCAB = 512
+NAMES = ("TargetToken", "Weary", "Ascend", "MinP", "LogitBias", "MinTokens", "AscendByCallable")
+TARGETS = [f"bridge_probes:{name}" for name in NAMES]
+SPECULATIVE = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+STAIRS = (*range(1, 31), *range(1, 4))
+
+
+def _ask(
+    name: str, prompt: int | tuple[int, ...], tokens: int, at: int = 0, temperature: float = 0.0, **extra_args: Any
+) -> Ask:
+    seed = random.Random(name)
+    ids = prompt if isinstance(prompt, tuple) else tuple(seed.randrange(8) for _ in range(prompt))
+    params = {"max_tokens": tokens, "temperature": temperature, "extra_args": extra_args or None}
+    return Ask(name, ids, params, at=at, logits=True)
+
+
+def workload(pieces: bool) -> tuple[Ask, ...]:
+    """``pieces``: prompts too long for one step, and more tokens than fit the cache."""
+    long = 50 if pieces else 20
+    return (
+        _ask("off", long, 30),
+        _ask("off, sampled", 12, 20, at=3, temperature=1.0),
+        _ask("target", 5, 24, at=1, old_target=3),
+        _ask("target, sampled", long, 20, at=2, temperature=1.0, old_target=0),
+        _ask("weary", long, 30, at=2, old_weary=0.5),
+        _ask("weary, too", 9, 40, at=3, old_weary=2.0),
+        _ask("ascend", STAIRS, 27, at=4, old_ascend=True),
+        _ask("ascend by callable", STAIRS, 27, at=5, ascend_by_callable=True),
+        _ask("bias", 30, 20, at=5, old_bias={str(token): -3.0 for token in range(200)}),
+        _ask("min tokens", 14, 24, at=6, old_min_tokens=[12, list(range(400))]),
+        _ask("min-p", 8, 30, at=7, temperature=1.5, old_min_p=0.3),
+        _ask("min-p, cold", 20, 30, at=8, temperature=0.6, old_min_p=0.5),
+        _ask("min-p, greedy", 11, 20, at=8, old_min_p=0.9),
+        _ask("all at once", 20, 24, at=9, old_weary=1.0, old_bias={"5": 2.0}, old_min_tokens=[6, [7, 8, 9]]),
+    )
+
+
+def ruled(row: np.ndarray, args: dict[str, Any], prompt: list[int], output: list[int]) -> np.ndarray:
+    if "old_target" in args:
+        row[np.arange(VOCAB) != args["old_target"]] = -np.inf
+    for token in [*prompt, *output] if "old_weary" in args else []:
+        row[token] -= args["old_weary"]
+    if "old_ascend" in args or "ascend_by_callable" in args:
+        row[np.arange(VOCAB) != [*prompt, *output][-1] + 1] = -np.inf
+    for token, value in args.get("old_bias", {}).items():
+        row[int(token)] += value
+    least, stops = args.get("old_min_tokens", (0, []))
+    if len(output) < least:
+        row[stops] = -np.inf
+    return row
+
+
+def after_rules(ask: Ask, answer: Answer) -> list[np.ndarray]:
+    args = ask.params["extra_args"] or {}
+    return [
+        ruled(raw.astype(np.float64), args, list(ask.prompt_token_ids), answer.token_ids[:position])
+        for position, raw in enumerate(answer.rows)
+    ]
+
+
+class BridgeEngine(EngineProcess):
+    def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
+        if "speculative_config" in settings.extra:
+            self.call("plugin_probes:accept_integer_masks")
+        super().restart(settings, logits_processors)
+
+
+@dataclass
+class Run:
+    name: str
+    asks: dict[str, Ask]
+    answers: dict[str, Answer]
+    refused: Answer
+    seen: dict[str, int]
+    calls: list[tuple[int, int]]
+    processors: list[str]
+
+
+SETTINGS = {
+    "v1": EngineSettings(
+        "v1", max_num_seqs=6, max_model_len=96, max_num_batched_tokens=32, num_gpu_blocks_override=9, block_size=32
+    ),
+    "v2": EngineSettings(
+        "v2", max_num_seqs=6, max_model_len=96, max_num_batched_tokens=32, num_gpu_blocks_override=9, block_size=32
+    ),
+    # 6 requests of 4 rows each: more rows than a V1 class has room for.
+    "v2 with drafts": EngineSettings("v2", max_num_seqs=6, extra={"speculative_config": SPECULATIVE}),
+}
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def run(request: pytest.FixtureRequest) -> Run:
+    asks = workload(pieces="drafts" not in request.param)
+    bad = _ask("refused", 3, 3, old_target="three")
+    with BridgeEngine(SETTINGS[request.param], TARGETS, sys_path=[PROBES]) as engine:
+        assert engine.info["runner"] == request.param[:2]
+        engine.inspect("plugin_probes:watch")
+        drafting = "drafts" in request.param
+        if drafting:
+            engine.inspect("plugin_probes:count_drafts")
+        answers = engine.generate([*asks, bad])
+        seen = engine.inspect("plugin_probes:seen")
+        calls = engine.inspect("plugin_probes:calls") if drafting else []
+        processors = engine.inspect("plugin_probes:processors")
+    by_name = {ask.request_id: ask for ask in asks}
+    return Run(request.param, by_name, answers, answers["refused"], seen, calls, processors)
+
+
+def test_on_v1_the_engine_runs_the_v1_classes_and_on_v2_the_bridges(run: Run) -> None:
+    classes = {"V1TargetToken", "V1Weary", "V1Ascend", "VllmMinP", "VllmLogitBias", "VllmMinTokens", "AscendByCallable"}
+    assert set(run.processors) == (classes if run.name == "v1" else set(NAMES))
+
+
+def test_the_workload_has_preemption_and_prompts_in_pieces(run: Run) -> None:
+    if "drafts" not in run.name:
+        assert run.seen["preemptions"] >= 2
+        assert run.seen["partial prefills"] >= 4
+
+
+def test_drafts_have_rows_sometimes_more_than_a_v1_class_has_room_for(run: Run) -> None:
+    if "drafts" in run.name:
+        assert sum(rows > requests for rows, requests in run.calls) >= 10
+        assert max(rows for rows, _ in run.calls) > 6
+
+
+GREEDY = tuple(ask.request_id for ask in workload(True) if not ask.params["temperature"])
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_each_position_is_what_the_rule_leaves_at_the_top(name: str, run: Run) -> None:
+    ask, answer = run.asks[name], run.answers[name]
+    assert answer.error is None
+    assert len(answer.token_ids) == ask.params["max_tokens"]
+    assert [int(row.argmax()) for row in after_rules(ask, answer)] == answer.token_ids
+    raw = [int(row.argmax()) for row in answer.rows]
+    assert (raw == answer.token_ids) == (name in ("off", "min-p, greedy")), "the rule never mattered, or too much"
+
+
+@pytest.mark.parametrize("name", ["min-p", "min-p, cold"])
+def test_min_p_keeps_what_is_likely_enough_at_the_requests_temperature(name: str, run: Run) -> None:
+    ask, answer = run.asks[name], run.answers[name]
+    assert len(answer.token_ids) == ask.params["max_tokens"]
+    args = ask.params["extra_args"]
+    for raw, token in zip(answer.rows, answer.token_ids, strict=True):
+        row = raw.astype(np.float64) / ask.params["temperature"]
+        assert row[token] >= row.max() + np.log(args["old_min_p"]) - 1e-5
+
+
+@pytest.mark.parametrize("name", ["target, sampled"])
+def test_sampled_requests_are_bound_as_well(name: str, run: Run) -> None:
+    assert set(run.answers[name].token_ids) == {0}
+
+
+def test_bad_arguments_are_refused_in_the_classs_own_words(run: Run) -> None:
+    assert "old_target must be a token id, not 'three'" in (run.refused.error or "")
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+@pytest.mark.parametrize("name", ["V1Weary", "ascend"])
+def test_a_project_scaffolded_around_it_runs_as_an_installed_plugin(
+    runner: str, name: str, tmp_path: Path, installed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(PROBES)
+    names = names_for("made-bridge")
+    target = bridgeable.find(f"bridge_probes:{name}")
+    project = bake(names, "wrap", tmp_path, context(target, names, []))
+    site = installed("made-bridge", made_bridge=f"made_bridge.processor:{names.class_name}")
+    args = {"V1Weary": {"old_weary": 0.5}, "ascend": {"made_bridge": True}}[name]
+    asks = [_ask("off", 12, 12), _ask("on", STAIRS, 20, at=2, **args)]
+    with BridgeEngine(SETTINGS[runner], sys_path=[PROBES, project / "src", site]) as engine:
+        assert engine.info["runner"] == runner
+        loaded = {"V1Weary": {"v1": "V1Weary", "v2": "MadeBridge"}, "ascend": {"v1": "MadeBridge", "v2": "MadeBridge"}}
+        assert engine.inspect("plugin_probes:processors") == [loaded[name][runner]]
+        answers = engine.generate(asks)
+    assert answers["off"].token_ids == [int(row.argmax()) for row in answers["off"].rows]
+    on = Ask("on", STAIRS, {"extra_args": {"old_ascend": True} if name == "ascend" else args})
+    assert answers["on"].token_ids == [int(row.argmax()) for row in after_rules(on, answers["on"])]
+    assert len(answers["on"].token_ids) == 20

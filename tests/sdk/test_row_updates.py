@@ -1,0 +1,106 @@
+"""Arrangements of rows as V1 updates: they lead where they should, and look as the V1 engine's own."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from lpkit.row_updates import RowUpdates, V1Row
+from lpkit.v1 import BatchUpdate, MoveDirectionality, process_dict_updates
+
+SWAP, ONE_WAY = MoveDirectionality.SWAP, MoveDirectionality.UNIDIRECTIONAL
+
+
+def row(name: str) -> V1Row:
+    return V1Row(name, [], [])
+
+
+def replay(state: dict[int, Any], update: BatchUpdate | None) -> dict[int, Any]:
+    """What vLLM's own helper makes of an update."""
+    process_dict_updates(state, update, lambda params, prompt, output: params)
+    return state
+
+
+def check_form(update: BatchUpdate, before: int) -> None:
+    """What holds for every update of vLLM's own InputBatch."""
+    assert list(update.removed) == sorted(update.removed, reverse=True)
+    assert all(update.batch_size <= index for index in update.removed)
+    added = [item[0] for item in update.added]
+    assert not set(update.removed) & set(added)
+    assert len(set(added)) == len(added)
+    one_way = [(source, target) for source, target, kind in update.moved if kind is ONE_WAY]
+    swaps = [(source, target) for source, target, kind in update.moved if kind is SWAP]
+    assert [move[2] for move in update.moved] == [ONE_WAY] * len(one_way) + [SWAP] * len(swaps)
+    assert all(source >= update.batch_size > target for source, target in one_way)
+    assert [source for source, _ in one_way] == sorted((source for source, _ in one_way), reverse=True)
+    assert [target for _, target in one_way] == sorted(target for _, target in one_way)
+    assert all(max(pair) < update.batch_size and pair[0] != pair[1] for pair in swaps)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_arrangements_are_reached_by_updates_of_the_engines_form(seed: int) -> None:
+    rng = random.Random(seed)
+    updates, state = RowUpdates(), {}
+    batch: list[V1Row] = []
+    for step in range(200):
+        before = len(batch)
+        batch = [item for item in batch if rng.random() > rng.choice((0.0, 0.1, 0.6))]
+        batch += [row(f"{step} {i}") for i in range(rng.choice((0, 0, 1, 3)))]
+        if rng.random() < 0.4:
+            rng.shuffle(batch)
+        update = updates.arrange(list(batch))
+        if update is not None:
+            assert update.batch_size == len(batch)
+            check_form(update, before)
+        replay(state, update)
+        assert state == {index: item.params for index, item in enumerate(batch)}
+
+
+def test_the_same_rows_need_no_update() -> None:
+    updates, rows = RowUpdates(), [row("a"), row("b")]
+    assert updates.arrange(rows) is not None
+    assert updates.arrange(list(rows)) is None
+
+
+def test_an_addition_replaces_the_row_that_left_without_a_removal() -> None:
+    updates, a, b, c = RowUpdates(), row("a"), row("b"), row("c")
+    updates.arrange([a, b])
+    update = updates.arrange([c, b])
+    assert update is not None
+    assert [item[:2] for item in update.added] == [(0, "c")]
+    assert (list(update.removed), list(update.moved)) == ([], [])
+
+
+def test_a_gap_is_closed_from_the_end_without_a_removal() -> None:
+    updates, (a, b, c) = RowUpdates(), map(row, "abc")
+    updates.arrange([a, b, c])
+    update = updates.arrange([c, b])
+    assert update is not None
+    assert (list(update.removed), list(update.moved)) == ([], [(2, 0, ONE_WAY)])
+
+
+def test_rows_that_leave_for_good_are_removed_from_the_highest_down() -> None:
+    updates, (a, b, c) = RowUpdates(), map(row, "abc")
+    updates.arrange([a, b, c])
+    update = updates.arrange([a])
+    assert update is not None
+    assert (list(update.removed), list(update.moved)) == ([2, 1], [])
+
+
+def test_order_is_restored_by_swaps() -> None:
+    updates, (a, b, c) = RowUpdates(), map(row, "abc")
+    updates.arrange([a, b, c])
+    update = updates.arrange([b, c, a])
+    assert update is not None
+    assert list(update.moved) == [(0, 1, SWAP), (1, 2, SWAP)]
+
+
+def test_a_row_made_anew_is_another_request() -> None:
+    updates, a = RowUpdates(), V1Row("a", [1], [2])
+    updates.arrange([a])
+    again = V1Row("a", [1], [2, 3])
+    update = updates.arrange([again])
+    assert update is not None
+    assert list(update.added) == [(0, "a", [1], [2, 3])]
+    assert update.added[0][3] is again.output_ids
