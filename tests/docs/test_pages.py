@@ -33,7 +33,7 @@ def test_python_blocks_run_and_print_what_the_page_says(name: str) -> None:
         if block.language == "python" and block.mark != "not run":
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(block.text, where, "exec"), namespace)
+                exec(compile(block.text, where, "exec", dont_inherit=True), namespace)
         elif block.language == "text":
             assert matches(block.text, printed.getvalue()), f"{where}: {printed.getvalue()}"
 
