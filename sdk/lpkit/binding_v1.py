@@ -29,7 +29,7 @@ class V1Binding:
     def __init__(self, processor: PortableProcessor, slots: int) -> None:
         self._processor = processor
         self._device = processor.device
-        self._ledger = Ledger(slots, self._release)
+        self._ledger = Ledger(slots, self._release, processor.required_keys)
         declared = processor.history
         self._history = V1History(slots, self._device, declared == "tokens") if declared != "none" else None
         self._own: list[tuple[int, Entry]] = []  # admitted requests in row order

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from lpkit.sampling_params import SamplingParams
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Request:
-    """A request that asks for admission.
+    """A request that asks for admission; all of it is read-only.
 
     Attributes:
         slot: where its column values go, e.g. ``self.bias[request.slot] = 2.0``.
