@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import torch
 
+from lpkit import kernels
 from lpkit.columns import NUMPY_TYPES, Arena, Column, Scalar, column
 
 if TYPE_CHECKING:
@@ -186,6 +187,23 @@ class TokenSetColumn(Column):
         masks = self.all.index_select(0, self._places_of(rows))
         bools = self._octets.index_select(0, masks.flatten().to(torch.int32)).view(torch.bool)
         return bools.view(masks.shape[0], -1)[:, : self._vocab_size]
+
+    def keep_only_(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Mask, in place, the tokens of ``logits`` ``[n, vocab]`` that are not in their row's set; return them.
+
+        A row that would have nothing left is left alone.
+        """
+        places = self._places_of(rows)
+        memory = (torch.float32, torch.float32)
+        spare: torch.Tensor | None = None
+        for block, some, outside, scratch in kernels.blocks(logits, places, scratch=memory):
+            octets = self.all.index_select(0, some).bitwise_not_()
+            if spare is None:
+                spare = self._octets.new_empty(octets.numel())
+            found = torch.index_select(self._octets, 0, octets.flatten().to(torch.int32), out=spare[: octets.numel()])
+            outside.copy_(found.view(torch.uint8).view(octets.shape[0], -1)[:, : self._vocab_size])
+            kernels.keep_members_(block, outside, scratch)
+        return logits
 
     def contains(self, rows: Rows, ids: torch.Tensor) -> torch.Tensor:
         """Which of ``ids`` ``[n, k]`` are in their row's set: bool ``[n, k]``; -1 is in none."""

@@ -1,0 +1,123 @@
+"""Masking whole vocabularies at the speed of the memory they lie in, by plain tensor operations.
+
+A processor that looks at every logit is bound by memory, and pays for each pass and each temporary tensor. On a CPU,
+three things decide: rows taken a few at a time stay in the cache between two passes (:func:`blocks`), memory that is
+used again need not be mapped again, and torch's own kernels for ``masked_fill_`` and ``where`` take one element at a
+time where arithmetic takes sixteen. The functions below mask by arithmetic there, and by ``masked_fill_`` elsewhere.
+
+All of them take float32 logits ``[n, vocab]``, of any strides, edit them in place and return them. Up to the size of a
+block the number of operations does not depend on ``n``; beyond it, on the number of blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+
+WHOLE_BYTES = {"cpu": 2**23, "cuda": 2**27}
+"""Logits up to this size are one block."""
+
+BLOCK_BYTES = {"cpu": 2**21, "cuda": 2**26}
+"""Size of the blocks of larger ones: on a CPU about what a core's cache holds, on a GPU enough that the launches do
+not count. It also bounds the scratch memory."""
+
+_LARGEST = torch.finfo(torch.float32).max
+_TWO = torch.tensor(2.0)
+
+
+def blocks(
+    logits: torch.Tensor, *per_row: torch.Tensor, scratch: Sequence[torch.dtype] = ()
+) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Some rows after the others: views of ``logits`` and of ``per_row`` tensors ``[n, ...]``, then scratch memory.
+
+    ``scratch`` names the types of as many tensors shaped like the block; they hold anything, every block gets the
+    same memory, and the last one less of it.
+    """
+    n, vocab = logits.shape
+    step = max(1, n)
+    kind, row = logits.device.type, max(1, vocab * logits.element_size())
+    if n * row > WHOLE_BYTES.get(kind, WHOLE_BYTES["cuda"]):
+        step = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // row)
+    spare = [torch.empty(step, vocab, dtype=dtype, device=logits.device) for dtype in scratch]
+    for start in range(0, n, step):
+        end = min(start + step, n)
+        yield (
+            logits[start:end],
+            *(values[start:end] for values in per_row),
+            *(memory[: end - start] for memory in spare),
+        )
+
+
+def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
+    """Mask what is below ``lowest`` ``[n, 1]``. ``scratch``: float32 memory like ``logits``, inside a block."""
+    if logits.device.type != "cpu":
+        return logits.masked_fill_(logits < lowest, -math.inf)
+    if scratch is not None:
+        torch.lt(logits, lowest, out=scratch)
+        # Twice the largest number is infinity, twice zero is none: kept logits keep every bit. A logit of +inf is
+        # below nothing, so no inf - inf.
+        return logits.addcmul_(scratch, _TWO, value=-_LARGEST)
+    for block, limit, memory in blocks(logits, lowest, scratch=(torch.float32,)):
+        mask_below_(block, limit, memory)
+    return logits
+
+
+def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
+    """Mask what is above ``highest`` ``[n, 1]``. ``scratch``: as for :func:`mask_below_`."""
+    if logits.device.type != "cpu":
+        return logits.masked_fill_(logits > highest, -math.inf)
+    if scratch is not None:
+        torch.gt(logits, highest, out=scratch)
+        return torch.minimum(logits, _cap_(scratch), out=logits)
+    for block, limit, memory in blocks(logits, highest, scratch=(torch.float32,)):
+        mask_above_(block, limit, memory)
+    return logits
+
+
+def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+    """Mask what is more than ``distance`` ``[n, 1]`` below its row's highest logit."""
+    if logits.device.type != "cpu":
+        return mask_below_(logits, logits.amax(dim=-1, keepdim=True) - distance)
+    for block, far, memory in blocks(logits, distance, scratch=(torch.float32,)):
+        mask_below_(block, block.amax(dim=-1, keepdim=True) - far, memory)
+    return logits
+
+
+def least_from(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """``[n, 1]``: the least logit of each row that is not below ``lowest`` ``[n, 1]``; +inf if all are.
+
+    ``scratch`` and ``other`` are float32 memory like ``logits``.
+    """
+    cap = torch.lt(logits, lowest, out=scratch).sub_(0.5).mul_(math.inf)  # +inf for what is below
+    return torch.maximum(logits, cap, out=other).amin(dim=1, keepdim=True)
+
+
+def keep_one_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+    """Mask every token but one, ``ids`` ``[n, 1]``, in the rows of ``where`` (bool ``[n, 1]``).
+
+    The token keeps its logit. One that is masked already stays masked, and its row is left alone: better a token
+    that a grammar allows than none at all.
+    """
+    kept = logits.gather(1, ids)
+    cap = torch.where(where & (kept > -math.inf), -math.inf, math.inf)
+    return torch.minimum(logits, cap, out=logits).scatter_(1, ids, kept)
+
+
+def keep_members_(logits: torch.Tensor, outside: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
+    """Mask where ``outside`` is 1 and not 0, except in rows that would have nothing left.
+
+    Args:
+        outside: float32 ``[n, vocab]``; overwritten.
+        scratch: float32 ``[n, vocab]``.
+    """
+    cap = _cap_(outside)
+    left = torch.minimum(logits, cap, out=scratch).amax(dim=1, keepdim=True) > -math.inf
+    cap = torch.maximum(cap, torch.where(left, -math.inf, math.inf), out=cap)
+    return torch.minimum(logits, cap, out=logits)
+
+
+def _cap_(mask: torch.Tensor) -> torch.Tensor:
+    """From 1 and 0 to what a masked logit and a kept one are at most: -inf and +inf."""
+    return mask.sub_(0.5).mul_(-math.inf)
