@@ -1,9 +1,10 @@
-"""Masking whole vocabularies at the speed of the memory they lie in, by plain tensor operations.
+"""Masking whole vocabularies at the speed of the memory they lie in.
 
 A processor that looks at every logit is bound by memory, and pays for each pass and each temporary tensor. On a CPU,
 three things decide: rows taken a few at a time stay in the cache between two passes (:func:`blocks`), memory that is
 used again need not be mapped again, and torch's own kernels for ``masked_fill_`` and ``where`` take one element at a
-time where arithmetic takes sixteen. The functions below mask by arithmetic there, and by ``masked_fill_`` elsewhere.
+time where arithmetic takes sixteen. The functions below mask by arithmetic there. On CUDA they are fused Triton kernels
+where Triton works (``LPKIT_TRITON=0`` does without), and everywhere else ``masked_fill_``.
 
 All of them take float32 logits ``[n, vocab]``, of any strides, edit them in place and return them. Up to the size of a
 block the number of operations does not depend on ``n``; beyond it, on the number of blocks.
@@ -11,10 +12,16 @@ block the number of operations does not depend on ``n``; beyond it, on the numbe
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 from collections.abc import Iterator, Sequence
+from functools import cache
+from types import ModuleType
 
 import torch
+
+logger = logging.getLogger("lpkit")
 
 WHOLE_BYTES = {"cpu": 2**23, "cuda": 2**27}
 """Logits up to this size are one block."""
@@ -25,6 +32,33 @@ not count. It also bounds the scratch memory."""
 
 _LARGEST = torch.finfo(torch.float32).max
 _TWO = torch.tensor(2.0)
+
+
+@cache
+def prepare(device: torch.device) -> ModuleType | None:
+    """The fused kernels for ``device``, compiled and tried; None where there are none.
+
+    :class:`lpkit.LogitsProcessor` asks when it is made, so that no request waits for a compiler.
+    """
+    if device.type != "cuda" or os.environ.get("LPKIT_TRITON") == "0":
+        return None
+    try:
+        from lpkit import triton_kernels
+
+        with torch.inference_mode():
+            logits, limits = torch.zeros(2, 16, device=device), torch.zeros(2, 1, device=device)
+            triton_kernels.mask_below_(logits, limits)
+            triton_kernels.mask_above_(logits, limits)
+            triton_kernels.mask_far_below_top_(logits, limits)
+    except Exception as error:  # no Triton, no compiler, a GPU that it does not know
+        logger.info("masking without Triton kernels on %s: %s: %s", device, type(error).__name__, error)
+        return None
+    return triton_kernels
+
+
+def _fused(logits: torch.Tensor) -> ModuleType | None:
+    found = prepare(logits.device) if logits.device.type == "cuda" else None
+    return found if found is not None and found.suits(logits) else None
 
 
 def blocks(
@@ -52,6 +86,8 @@ def blocks(
 
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
     """Mask what is below ``lowest`` ``[n, 1]``. ``scratch``: float32 memory like ``logits``, inside a block."""
+    if (fused := _fused(logits)) is not None:
+        return fused.mask_below_(logits, lowest)  # type: ignore[no-any-return]
     if logits.device.type != "cpu":
         return logits.masked_fill_(logits < lowest, -math.inf)
     if scratch is not None:
@@ -66,6 +102,8 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tenso
 
 def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
     """Mask what is above ``highest`` ``[n, 1]``. ``scratch``: as for :func:`mask_below_`."""
+    if (fused := _fused(logits)) is not None:
+        return fused.mask_above_(logits, highest)  # type: ignore[no-any-return]
     if logits.device.type != "cpu":
         return logits.masked_fill_(logits > highest, -math.inf)
     if scratch is not None:
@@ -78,6 +116,8 @@ def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tens
 
 def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
     """Mask what is more than ``distance`` ``[n, 1]`` below its row's highest logit."""
+    if (fused := _fused(logits)) is not None:
+        return fused.mask_far_below_top_(logits, distance)  # type: ignore[no-any-return]
     if logits.device.type != "cpu":
         return mask_below_(logits, logits.amax(dim=-1, keepdim=True) - distance)
     for block, far, memory in blocks(logits, distance, scratch=(torch.float32,)):

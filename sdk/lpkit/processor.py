@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from lpkit import kernels
 from lpkit.base import PortableProcessor
 from lpkit.rows import Rows, SparseLogits
 
@@ -55,6 +56,8 @@ class LogitsProcessor(PortableProcessor):
         if type(self).process is LogitsProcessor.process and not self._sparse:
             raise TypeError(f"{type(self).__qualname__} must override process or edit")
         super().__init__(vllm_config, place, is_pin_memory)
+        if not self._sparse:
+            kernels.prepare(self.device)
 
     def admit(self, request: Request) -> bool:
         """A request enters: write its columns and return True, or return False if it is not concerned.

@@ -128,3 +128,21 @@ def test_a_batch_without_rows_or_without_a_vocabulary_is_no_accident() -> None:
     for shape in ((0, 7), (3, 0)):
         logits = torch.zeros(shape)
         assert kernels.mask_below_(logits, torch.zeros(shape[0], 1)).shape == shape
+
+
+def test_without_cuda_there_are_no_fused_kernels() -> None:
+    assert kernels.prepare(torch.device("cpu")) is None
+    assert kernels.prepare(torch.device("meta")) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("rows", [1, 7, 256])
+@pytest.mark.parametrize("name", ["mask_below_", "mask_above_", "mask_far_below_top_"])
+def test_fused_kernels_on_a_gpu_do_what_the_cpu_does(name: str, rows: int) -> None:
+    device = torch.device("cuda")
+    assert kernels.prepare(device) is not None
+    logits = logits_with_extremes(rows, 151_936)
+    limits = torch.linspace(0.0, 3.0, rows).unsqueeze(1)
+    found = getattr(kernels, name)(logits.to(device), limits.to(device)).cpu()
+    assert same_bits(found, getattr(kernels, name)(logits, limits))
