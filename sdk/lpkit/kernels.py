@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from functools import cache
 from types import ModuleType
@@ -74,14 +75,47 @@ def blocks(
     kind, row = logits.device.type, max(1, vocab * logits.element_size())
     if n * row > WHOLE_BYTES.get(kind, WHOLE_BYTES["cuda"]):
         step = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // row)
-    spare = [torch.empty(step, vocab, dtype=dtype, device=logits.device) for dtype in scratch]
-    for start in range(0, n, step):
-        end = min(start + step, n)
-        yield (
-            logits[start:end],
-            *(values[start:end] for values in per_row),
-            *(memory[: end - start] for memory in spare),
-        )
+    spare = [_borrow(step * vocab * dtype.itemsize, logits.device) for dtype in scratch]
+    try:
+        memory = [
+            buffer[: step * vocab * dtype.itemsize].view(dtype).view(step, vocab)
+            for buffer, dtype in zip(spare, scratch, strict=True)
+        ]
+        for start in range(0, n, step):
+            end = min(start + step, n)
+            yield (
+                logits[start:end],
+                *(values[start:end] for values in per_row),
+                *(part[: end - start] for part in memory),
+            )
+    finally:
+        _give_back(spare)
+
+
+class _Spare(threading.local):
+    """Scratch memory of earlier calls; on a CPU, memory that is mapped anew costs more than a pass over it."""
+
+    def __init__(self) -> None:
+        self.buffers: list[torch.Tensor] = []
+
+
+_spare = _Spare()
+_MOST_SPARE = 4
+
+
+def _borrow(size: int, device: torch.device) -> torch.Tensor:
+    if device.type != "cpu":
+        return torch.empty(size, dtype=torch.uint8, device=device)  # its allocator keeps memory itself
+    for index in reversed(range(len(_spare.buffers))):  # the one used last, if it will do
+        if _spare.buffers[index].nbytes >= size:
+            return _spare.buffers.pop(index)
+    with torch.inference_mode(False):  # so that it can be written in and outside of inference mode
+        return torch.empty(max(size, WHOLE_BYTES["cpu"]), dtype=torch.uint8)
+
+
+def _give_back(buffers: list[torch.Tensor]) -> None:
+    _spare.buffers.extend(buffer for buffer in buffers if buffer.device.type == "cpu")
+    del _spare.buffers[_MOST_SPARE:]
 
 
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
@@ -134,14 +168,17 @@ def least_from(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor
     return torch.maximum(logits, cap, out=other).amin(dim=1, keepdim=True)
 
 
-def keep_one_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    """Mask every token but one, ``ids`` ``[n, 1]``, in the rows of ``where`` (bool ``[n, 1]``).
+def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
+    """Mask every token but ``ids`` ``[n, k]``, in the rows of ``where`` (bool ``[n, 1]``; None: in all).
 
-    The token keeps its logit. One that is masked already stays masked, and its row is left alone: better a token
-    that a grammar allows than none at all.
+    The first id of a row is a real one, or the row is left alone; later ones may be -1. A row whose tokens are all
+    masked already is left alone too: better a token that a grammar allows than none at all.
     """
+    first = ids[:, :1]
+    ids = torch.where(ids >= 0, ids, first).clamp(min=0)
     kept = logits.gather(1, ids)
-    cap = torch.where(where & (kept > -math.inf), -math.inf, math.inf)
+    meant = (first >= 0) & (kept.amax(dim=1, keepdim=True) > -math.inf)
+    cap = torch.where(meant if where is None else meant & where, -math.inf, math.inf)
     return torch.minimum(logits, cap, out=logits).scatter_(1, ids, kept)
 
 

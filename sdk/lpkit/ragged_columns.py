@@ -124,6 +124,10 @@ class ragged(column):  # noqa: N801 - used as a declaration, like dataclasses.fi
         return RaggedColumn(self, slots, device, arena)
 
 
+SHORT = 256
+"""Tokens of a set that is also kept as a list."""
+
+
 class TokenSetColumn(Column):
     """A set of token ids per request slot; equal sets share one bit mask, whoever holds them.
 
@@ -140,6 +144,9 @@ class TokenSetColumn(Column):
         self._holders = {self._empty: slots + 1}
         self._free: list[int] = []
         self._masks = Table(1, size, torch.uint8, 0, device)
+        # Short sets as lists too: to keep a few tokens, only those need to be looked at.
+        self._lengths = np.zeros(slots + 1, dtype=np.int64)
+        self._ids = Table(slots + 1, 1, torch.int64, -1, device)
         self._place_of = Table(slots + 1, 1, torch.int64, 0, device)
         # The eight bools of each octet, as one number: expanding a mask is one lookup per octet.
         bools = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1
@@ -151,11 +158,20 @@ class TokenSetColumn(Column):
             raise ValueError(f"a token id is outside the vocabulary of {self._vocab_size}")
         member = np.zeros(self._vocab_size, dtype=np.bool_)
         member[np.asarray(ids, dtype=np.int64)] = True
+        distinct = np.flatnonzero(member)
+        self._list(slot, distinct if len(distinct) <= SHORT else distinct[:0], len(distinct))
         self._hold(slot, np.packbits(member, bitorder="little").tobytes())
 
     def reset(self, slot: int) -> None:
         """Empty the slot's set."""
+        if self._lengths[slot]:
+            self._list(slot, (), 0)
         self._hold(slot, self._empty)
+
+    def _list(self, slot: int, ids: Sequence[int] | np.ndarray[Any, Any], length: int) -> None:
+        self._lengths[slot] = length
+        self._ids.grow(0, 1 << (max(len(ids), 1) - 1).bit_length())
+        self._ids.write(slot, ids)
 
     def _hold(self, slot: int, mask: bytes) -> None:
         old = self._held[slot]
@@ -193,6 +209,10 @@ class TokenSetColumn(Column):
 
         A row that would have nothing left is left alone.
         """
+        longest = int(self._lengths.max())
+        if longest <= SHORT:
+            width = 1 << (max(longest, 1) - 1).bit_length()
+            return kernels.keep_ids_(logits, self._ids.device[:, :width].index_select(0, rows.slots))
         places = self._places_of(rows)
         memory = (torch.float32, torch.float32)
         spare: torch.Tensor | None = None
@@ -214,6 +234,7 @@ class TokenSetColumn(Column):
     def flush(self) -> None:
         self._masks.flush()
         self._place_of.flush()
+        self._ids.flush()
 
 
 class token_set(column):  # noqa: N801

@@ -73,17 +73,47 @@ def test_nan_is_neither_above_nor_below(size: int) -> None:
     assert kernels.mask_above_(logits.clone(), LIMITS[:3]).isnan().all()
 
 
-def test_keep_one_leaves_rows_alone_that_are_not_meant_or_whose_token_is_masked() -> None:
+def test_keep_ids_leaves_rows_alone_that_are_not_meant_or_whose_token_is_masked() -> None:
     logits = logits_with_extremes(4, 64)
     logits[2, 9] = -INF
     ids = torch.tensor([[9], [9], [9], [63]])
     where = torch.tensor([[True], [False], [True], [True]])
     before = logits.clone()
-    kernels.keep_one_(logits, ids, where)
+    kernels.keep_ids_(logits, ids, where)
     assert same_bits(logits[1:3], before[1:3])
     for row, token in ((0, 9), (3, 63)):
         assert logits[row].isfinite().nonzero().flatten().tolist() == [token]
         assert logits[row, token] == before[row, token]
+
+
+def test_keep_ids_takes_lists_of_several_lengths() -> None:
+    logits = logits_with_extremes(4, 64)
+    logits[3, [5, 40]] = -INF
+    ids = torch.tensor([[9, 30, 63], [40, -1, -1], [-1, -1, -1], [5, 40, -1]])
+    before = logits.clone()
+    kernels.keep_ids_(logits, ids)
+    for row, kept in ((0, [9, 30, 63]), (1, [40])):
+        assert (logits[row] > -INF).nonzero().flatten().tolist() == kept
+        assert same_bits(logits[row, kept], before[row, kept])
+    assert same_bits(logits[2:], before[2:])
+
+
+def test_scratch_of_nested_loops_is_not_shared(size: int) -> None:
+    logits = torch.randn(4, size)
+    for block, scratch in kernels.blocks(logits, scratch=(torch.float32,)):
+        scratch.fill_(7.0)
+        kernels.mask_below_(block, torch.zeros(block.shape[0], 1))
+        assert (scratch == 7.0).all()
+
+
+def test_scratch_is_used_again_in_and_outside_of_inference_mode(size: int) -> None:
+    seen = []
+    for mode in (True, False, True):
+        with torch.inference_mode(mode):
+            for _, scratch in kernels.blocks(torch.zeros(2, size), scratch=(torch.float32,)):
+                scratch.fill_(1.0)
+                seen.append(scratch.data_ptr())
+    assert len(set(seen)) == 1
 
 
 def test_keep_members_leaves_rows_alone_that_would_have_nothing_left() -> None:

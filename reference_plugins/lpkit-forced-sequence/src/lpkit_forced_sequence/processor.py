@@ -58,4 +58,4 @@ class ForcedSequence(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         due = self.due[rows].gather(1, rows.output_len.minimum(self.last[rows]).unsqueeze(1))  # [n, 1]
-        return kernels.keep_one_(logits, due.clamp(min=0), due >= 0)
+        return kernels.keep_ids_(logits, due)

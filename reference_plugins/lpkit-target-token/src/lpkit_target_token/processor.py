@@ -29,5 +29,4 @@ class TargetToken(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        ids = self.target[rows].unsqueeze(1)  # [n, 1]
-        return kernels.keep_one_(logits, ids, torch.ones_like(ids, dtype=torch.bool))
+        return kernels.keep_ids_(logits, self.target[rows].unsqueeze(1))

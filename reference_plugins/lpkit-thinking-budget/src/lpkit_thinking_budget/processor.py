@@ -43,4 +43,4 @@ class ThinkingBudget(lpkit.LogitsProcessor):
         written = sequences.begun(rows.tokens, rows.total_len, end, since=began)  # tokens of the marker
         due = end.gather(1, written.unsqueeze(1))  # [n, 1]
         forced = (began > ended) & (spent >= self.budget[rows])
-        return kernels.keep_one_(logits, due, forced.unsqueeze(1))
+        return kernels.keep_ids_(logits, due, forced.unsqueeze(1))
