@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from lpkit_conformance.bench.results import Bench, Point, SideResult, TargetBenc
 from lpkit_conformance.bench.sides import Function, Parameters, V1Side, V2Side, floors
 from lpkit_conformance.bench.world import LIFETIME, World, update_with
 from lpkit_conformance.operations import MeasureOperations
-from lpkit_conformance.report.bench import data, duration, ratio
+from lpkit_conformance.report.bench import data, duration, ratio, show
 
 CPU = torch.device("cpu")
 FAST = measure.Effort(seconds=0.0, rounds=2)
@@ -239,3 +240,24 @@ def test_a_quick_run_chooses_few_sizes_unless_told() -> None:
 def test_the_config_of_a_side_fits_its_world() -> None:
     config = make_config(max_num_seqs=3, vocab_size=77)
     assert (config.scheduler_config.max_num_seqs, config.model_config.get_vocab_size()) == (3, 77)
+
+
+@pytest.mark.parametrize("columns", [72, 200])
+def test_no_number_is_cut_off_on_any_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    times = Times(1.234e-3, 1.2e-3, 5)
+    names = ["lpkit-min-p on V1", "request by request (lpkit's adapter)"]
+    sides = [
+        SideResult(
+            name, "target", "v1", apply=times, churn=times, idle=times, operations=9, allocated=4, to_device=2048
+        )
+        for name in names
+    ]
+    screen = Terminal()
+    show(Bench((TargetBench("it", points=(Point(1, 1, 4, tuple(sides)),)),), {}, {}), screen)
+    assert "\u2026" not in screen.getvalue() and screen.getvalue().count("1.23 ms") >= 2
+    assert ("to device" in screen.getvalue()) == (columns == 200)

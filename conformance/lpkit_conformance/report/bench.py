@@ -12,6 +12,12 @@ from lpkit_conformance.bench.results import Bench, Point, SideResult, TargetBenc
 WIDTH = 150
 """In a pipe, where there is no terminal to ask."""
 
+WIDE = 116
+"""Columns of a terminal that hold all numbers; a narrower one shows those that matter most."""
+
+COLUMNS = ("apply", "vs it", "vs floor", "update", "idle", "ops", "syncs", "to device", "allocated")
+FEWER = ("apply", "vs it", "vs floor", "ops")
+
 
 def show(bench: Bench, file: IO[str]) -> None:
     """Print every target's tables; coloured on a terminal."""
@@ -30,7 +36,7 @@ def show(bench: Bench, file: IO[str]) -> None:
             console.print()
             console.print(_heading(point))
             if point.sides:
-                console.print(_table(point))
+                console.print(_table(point, console.width < WIDE))
         for note in _notes(target):
             console.print(f"  {_escape(note)}", style="yellow")
         console.print()
@@ -48,21 +54,22 @@ def _heading(point: Point) -> str:
     return f"{size}: {point.problem}" if point.problem else size
 
 
-def _table(point: Point) -> Table:
+def _table(point: Point, narrow: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
-    names = ("apply", "vs it", "vs floor", "update", "idle", "ops", "syncs", "to device", "allocated")
-    for name in names:
+    shown = FEWER if narrow else COLUMNS
+    for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
     for side in point.sides:
         style = {"target": "bold", "floor": "dim"}.get(side.kind, "")
-        table.add_row(f"  {_escape(side.name)}", *_cells(side, point), style=style)
+        cells = dict(zip(COLUMNS, _cells(side, point), strict=True))
+        table.add_row(f"  {_escape(side.name)}", *(cells[name] for name in shown), style=style)
     return table
 
 
 def _cells(side: SideResult, point: Point) -> tuple[str, ...]:
     if side.apply is None:
-        return ("-",)
+        return ("-", *[""] * (len(COLUMNS) - 1))
     return (
         duration(side.apply),
         ratio(side.versus_target),
