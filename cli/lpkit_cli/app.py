@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from lpkit_cli import check, doctor, explain, list_, new, record, replay
+from lpkit_cli import bench, check, doctor, explain, list_, new, record, replay
 
 COULD_NOT_RUN = 2
 INTERNAL_ERROR = 3
@@ -56,7 +56,7 @@ def _root(
     """
 
 
-for _command in (new, check, list_, doctor, explain, record, replay):
+for _command in (new, check, list_, doctor, explain, record, replay, bench):
     _command.register(app)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -111,7 +109,7 @@ def _one_worker(target: str, plan: Plan, path: list[str], state: _State, progres
         files.job.write_text(json.dumps(job), encoding="utf-8")
         files.events.touch()
         with files.output.open("wb") as sink:
-            child = processes.spawn(["lpkit_conformance.worker", name], sink, _environment())
+            child = processes.spawn(["lpkit_conformance.worker", name], sink, processes.environment())
         try:
             loss = _follow(child, files, state, progress, limit)
         finally:
@@ -159,17 +157,6 @@ class _Loss:
     cause: str
 
 
-def _environment() -> dict[str, str]:
-    inherited = os.environ.get("PYTHONPATH", "")
-    own = [entry for entry in sys.path if entry]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*own, inherited]) if inherited else os.pathsep.join(own),
-        "OMP_NUM_THREADS": "1",
-        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
-    }
-
-
 def _plan_json(plan: Plan, state: _State) -> dict[str, Any]:
     return {
         "cases": [json.loads(case.text) for case in plan.cases],
@@ -209,13 +196,14 @@ def _follow(
             if state.ended:
                 return None
             if over:
-                return _Loss(_exit_text(child.returncode), CAUSE_OF_EXIT)
+                return _Loss(exit_text(child.returncode), CAUSE_OF_EXIT)
             if time.monotonic() > deadline:
                 return _Loss(f"the plugin did not come back within {patience:g} s", CAUSE_OF_HANG)
             time.sleep(POLL_SECONDS)
 
 
-def _exit_text(code: int) -> str:
+def exit_text(code: int) -> str:
+    """How a process ended that did not say."""
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"the process was ended by {signal.Signals(-code).name}"

@@ -29,6 +29,18 @@ def spawn(arguments: Sequence[str], output: IO[bytes], environment: Mapping[str,
     )
 
 
+def environment(threads: int = 1) -> dict[str, str]:
+    """The environment of a child: it imports what this process can, and computes with that many threads."""
+    inherited = os.environ.get("PYTHONPATH", "")
+    own = [entry for entry in sys.path if entry]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*own, inherited]) if inherited else os.pathsep.join(own),
+        "OMP_NUM_THREADS": str(threads),
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+    }
+
+
 def end(child: subprocess.Popen[bytes]) -> None:
     """End ``child`` and what it has started, whether or not it is still there; wait for ``child`` only."""
     if hasattr(os, "killpg"):

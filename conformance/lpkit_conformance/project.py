@@ -16,7 +16,7 @@ else:
 
 GROUP = "vllm.logits_processors"
 
-KEYS = ("cases", "hosts", "vocab_size", "max_num_seqs", "expected_failures")
+KEYS = ("cases", "hosts", "vocab_size", "max_num_seqs", "expected_failures", "against")
 
 
 class ProjectError(ValueError):
@@ -37,8 +37,16 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class Against:
+    """What ``lpkit bench`` is to compare the project's processors with; without a case, with the same one."""
+
+    target: str
+    case: Any = None
+
+
+@dataclass(frozen=True)
 class Project:
-    """What ``lpkit check`` takes from the current folder."""
+    """What ``lpkit check`` and ``lpkit bench`` take from the current folder."""
 
     root: Path
     entry_points: dict[str, str] = field(default_factory=dict)
@@ -48,6 +56,7 @@ class Project:
     max_num_seqs: int | None = None
     expected: tuple[Expected, ...] = ()
     name: str = ""
+    against: tuple[Against, ...] = ()
 
     def owns(self, target: str) -> bool:
         """Whether the settings are meant for this target: an entry point, a file or a module of the project."""
@@ -100,6 +109,7 @@ def find(folder: Path) -> Project | None:
         _size(path, settings, "max_num_seqs"),
         _expected(path, settings),
         str(_table(path, data, "project").get("name", "")),
+        tuple(_against(path, item) for item in _list(path, settings, "against")),
     )
 
 
@@ -137,6 +147,18 @@ def _size(path: Path, settings: dict[str, Any], key: str) -> int | None:
     if key == "vocab_size" and value % 128:
         raise ProjectError(f"{path}: [tool.lpkit] vocab_size must be a multiple of 128, not {value}")
     return value
+
+
+def _against(path: Path, value: object) -> Against:
+    where = f"{path}: [tool.lpkit] against"
+    if isinstance(value, str):
+        return Against(value)
+    if not isinstance(value, dict) or not isinstance(value.get("target"), str):
+        raise ProjectError(f'{where} must list "module:Class" or {{ target = "module:Class", case = {{...}} }}')
+    unknown = sorted(value.keys() - {"target", "case"})
+    if unknown:
+        raise ProjectError(f"{where}: {value['target']} has unknown keys {unknown}; known: target, case")
+    return Against(value["target"], value.get("case"))
 
 
 def _expected(path: Path, settings: dict[str, Any]) -> tuple[Expected, ...]:

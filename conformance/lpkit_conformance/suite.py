@@ -66,14 +66,7 @@ def run(
         UsageError, ProjectError, CaseError: before anything runs.
     """
     project = projects.find(folder or Path.cwd())
-    names = list(targets)
-    if not names:
-        names = list(project.entry_points) if project else []
-        if not names:
-            raise UsageError(
-                "nothing to check: name a target (an entry point, module:Class or file.py:Class), or run in the "
-                "folder of a project with entry points of the group vllm.logits_processors"
-            )
+    names = list(targets) or entry_points_of(project, "check")
     for code in options.select:
         known_code(code, options.engine)
     for code in options.ignore:
@@ -88,6 +81,21 @@ def run(
     return Report(
         tuple(_one(name, own, plan, options, progress_for(name)) for (name, own), plan in zip(jobs, plans, strict=True))
     )
+
+
+def entry_points_of(project: Project | None, verb: str) -> list[str]:
+    """The project's processors, for a command that was given no target.
+
+    Raises:
+        UsageError: if there are none.
+    """
+    names = list(project.entry_points) if project else []
+    if not names:
+        raise UsageError(
+            f"nothing to {verb}: name a target (an entry point, module:Class or file.py:Class), or run in the "
+            "folder of a project with entry points of the group vllm.logits_processors"
+        )
+    return names
 
 
 def check_expected(project: Project) -> None:

@@ -64,7 +64,12 @@ class AdapterLogitsProcessor(PortableProcessor):
 
     def run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
         # A row that is listed twice must not be edited in place twice.
-        histories = dict(zip(rows.index.tolist(), self._histories(rows), strict=True))
+        if self._v1 is not None:  # the host knows the rows: nothing waits for the device
+            histories = {
+                row: (entry.slot, entry.prompt_ids or [], entry.output_ids) for row, entry in self._v1.entries(rows)
+            }
+        else:
+            histories = dict(zip(rows.index.tolist(), self._histories(rows), strict=True))
         for row, (slot, prompt_ids, output_ids) in histories.items():
             view = logits[row]
             edited = self._calls[slot](prompt_ids, output_ids, view)
@@ -73,9 +78,7 @@ class AdapterLogitsProcessor(PortableProcessor):
         return logits
 
     def _histories(self, rows: Rows) -> list[tuple[int, list[int], list[int]]]:
-        """(slot, prompt, output) per row."""
-        if self._v1 is not None:
-            return [(entry.slot, entry.prompt_ids or [], entry.output_ids) for entry in self._v1.entries(rows)]
+        """V2: (slot, prompt, output) per row."""
         slots = rows.slots.tolist()
         if self.history == "none":
             return [(slot, [], []) for slot in slots]

@@ -40,6 +40,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         history: ``"none"``, ``"length"`` or ``"tokens"``: how much of a request's past is read.
         Params: the request's parameters; None when there are none.
         device, vocab_size, max_num_reqs, vllm_config: of the engine.
+        required_keys: a request with none of these in its ``extra_args`` is not concerned; None: any may be.
     """
 
     stage: ClassVar[str] = "logits"
@@ -78,9 +79,11 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         declared = {**self._declared_columns, _TEMPERATURE: column(torch.float32, default=1.0)}
         self._arena = Arena(declared, self.max_num_reqs, self.device, self.vocab_size)
         self._columns = self._arena.columns
+        self._own_columns = [self._columns[name] for name in self._declared_columns]
         params = type(self).Params
-        self._keys = frozenset(params.keys()) if params is not None else frozenset()
-        self._optional = params is not None and not any(field.is_required() for field in params.model_fields.values())
+        self.required_keys: frozenset[str] | None = None
+        if params is not None and any(field.is_required() for field in params.model_fields.values()):
+            self.required_keys = frozenset(params.keys())
         self._token_ids = params.token_id_fields() if params is not None else ()
         self._v2 = V2Binding(self, place) if on_v2 else None
         self._v1 = None if on_v2 else V1Binding(self, self.max_num_reqs)
@@ -149,6 +152,9 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     def try_admit(self, slot: int, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
         """Decide on a request. Never raises: an exception here would stop the engine for everybody."""
+        keys, args = self.required_keys, sampling_params.extra_args
+        if keys is not None and (not args or keys.isdisjoint(args)):
+            return False  # the common case, kept cheap: somebody else's request
         try:
             greedy = sampling_params.temperature < GREEDY_EPSILON
             if greedy and self.is_argmax_invariant():
@@ -156,10 +162,9 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             params = self._parse(sampling_params)
             if params is None and type(self).Params is not None:
                 return False
-            for item in self._columns.values():
+            for item in self._own_columns:
                 item.reset(slot)
-            if not greedy:
-                self.temperature_column[slot] = sampling_params.temperature
+            self.temperature_column[slot] = 1.0 if greedy else sampling_params.temperature
             return bool(self.take(slot, params, sampling_params, prompt_ids))
         except Exception:
             logger.exception("%s declined a request that it could not admit", type(self).__qualname__)
@@ -169,10 +174,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         declared = type(self).Params
         if declared is None:
             return None
-        extra_args = sampling_params.extra_args
-        if not self._optional and not (extra_args and self._keys & extra_args.keys()):
-            return None  # the common case, kept cheap: somebody else's request
-        params = declared.parse(extra_args)
+        params = declared.parse(sampling_params.extra_args)
         if params is not None:
             for name in self._token_ids:
                 self._check_vocabulary(name, getattr(params, name))

@@ -29,7 +29,7 @@ class V1Binding:
     def __init__(self, processor: PortableProcessor, slots: int) -> None:
         self._processor = processor
         self._device = processor.device
-        self._ledger = Ledger(slots, self._release)
+        self._ledger = Ledger(slots, self._release, processor.required_keys)
         declared = processor.history
         self._history = V1History(slots, self._device, declared == "tokens") if declared != "none" else None
         self._own: list[tuple[int, Entry]] = []  # admitted requests in row order
@@ -72,12 +72,12 @@ class V1Binding:
         whole = slots.shape[0] == logits.shape[0]  # row order, so equal counts mean equal rows
         return Rows(index, slots, self._history, self._processor.history, self._temperature, whole)
 
-    def entries(self, rows: Rows) -> list[Entry]:
-        """The admitted requests of ``rows``, in the same order (host work; for request-level callables)."""
+    def entries(self, rows: Rows) -> list[tuple[int, Entry]]:
+        """(row, admitted request) of ``rows``, in the same order (host work; for request-level callables)."""
         if rows.index is self._index:
-            return [entry for _, entry in self._own]
-        by_row = dict(self._own)
-        return [by_row[row] for row in rows.index.tolist()]
+            return self._own
+        chosen = set(rows.index.tolist())
+        return [item for item in self._own if item[0] in chosen]
 
     def _renew(self) -> None:
         self._stale = False

@@ -52,25 +52,34 @@ class V1History:
         total = [n + len(entry.output_ids) for n, entry in zip(prompt, entries, strict=True)]
         complete = [True] * len(entries)
         parts = [np.array([prompt, total], dtype=np.int64).reshape(-1)]
-        slots: list[Ints] = []
-        places: list[Ints] = []
-        values: list[Ints] = []
+        slots: list[int] = []
+        places: list[int] = []
+        values: list[int] = []
         if self._keep:
-            for i, (entry, start) in enumerate(zip(entries, prompt, strict=True)):
-                new, first = self._unstaged(entry, start)
-                complete[i] = self._staged[entry.slot] == total[i]
-                if len(new):
-                    slots.append(np.full(len(new), entry.slot, dtype=np.int64))
-                    places.append(np.arange(first, first + len(new), dtype=np.int64))
-                    values.append(np.asarray(new, dtype=np.int64))
-            parts += [np.concatenate(group) for group in (slots, places, values) if group]
+            staged, last = self._staged, self._last
+            for i, entry in enumerate(entries):
+                slot, output, length = entry.slot, entry.output_ids, total[i]
+                if staged[slot] == length - 1 and len(output) > 1 and output[-2] == last[slot]:
+                    token = output[-1]
+                    if token != PLACEHOLDER:  # what nearly every step brings: one more token
+                        staged[slot], last[slot] = length, token
+                        slots.append(slot)
+                        places.append(length - 1)
+                        values.append(token)
+                        continue
+                new, first = self._unstaged(entry, prompt[i])
+                complete[i] = staged[slot] == length
+                slots += [slot] * len(new)
+                places += range(first, first + len(new))
+                values += new
+            parts.append(np.array([slots, places, values], dtype=np.int64).reshape(-1))
             self._reserve(max(total, default=0))
         packed = self._to_device(np.concatenate(parts))
         n = len(entries)
         self._lengths = packed[:n], packed[n : 2 * n]
         if slots:
-            slot, place, value = packed[2 * n :].view(3, -1)
-            self._buffer[slot, place] = value
+            slot_ids, place, value = packed[2 * n :].view(3, -1)
+            self._buffer[slot_ids, place] = value
         return complete
 
     def _unstaged(self, entry: Entry, prompt_len: int) -> tuple[Sequence[int], int]:

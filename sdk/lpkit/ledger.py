@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from lpkit.v1 import BatchUpdate
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Entry:
-    """An admitted request. ``output_ids`` is the engine's live list; both lists belong to the engine."""
+    """An admitted request; never changed. ``output_ids`` is the engine's live list; both lists are the engine's."""
 
     slot: int
     prompt_ids: list[int] | None
@@ -32,23 +32,33 @@ class Ledger:
     Args:
         slots: number of slots, at least the largest batch.
         release: called with a slot that became free.
+        keys: requests with none of these in their ``extra_args`` are not concerned, and nobody is asked; None:
+            everybody is.
     """
 
-    def __init__(self, slots: int, release: Callable[[int], None]) -> None:
+    def __init__(self, slots: int, release: Callable[[int], None], keys: frozenset[str] | None = None) -> None:
         self.rows: dict[int, Entry] = {}
+        self._keys = keys
         self._free = list(range(slots - 1, -1, -1))
         self._release = release
 
     def update(self, update: BatchUpdate, admit: Admit) -> bool:
         """Apply one batch update: removals, additions, then moves in order. True if a row changed."""
-        rows = self.rows
+        # This loop runs in every step, over everybody's requests; most of them are not ours.
+        rows, keys = self.rows, self._keys
         changed = False
         if rows:
-            for row in update.removed:
-                changed |= self._drop(rows.pop(row, None))
+            for row in rows.keys() & update.removed:
+                self._drop(row)
+                changed = True
         for row, params, prompt_ids, output_ids in update.added:
-            if rows:  # an Add at an occupied row replaces its request without a Remove
-                changed |= self._drop(rows.pop(row, None))
+            if row in rows:  # an Add at an occupied row replaces its request without a Remove
+                self._drop(row)
+                changed = True
+            if keys is not None:
+                args = params.extra_args
+                if not args or keys.isdisjoint(args):
+                    continue
             slot = self._free[-1]
             if admit(slot, params, prompt_ids):
                 self._free.pop()
@@ -56,20 +66,20 @@ class Ledger:
                 changed = True
         if rows:
             for source, destination, kind in update.moved:
-                moving, displaced = rows.pop(source, None), rows.pop(destination, None)
-                if moving is not None:
-                    rows[destination] = moving
+                if source not in rows and destination not in rows:
+                    continue
+                changed = True
+                moving, displaced = rows.pop(source, None), rows.get(destination)
                 if displaced is not None:
                     if kind is MoveDirectionality.SWAP:
-                        rows[source] = displaced
+                        rows[source] = rows.pop(destination)
                     else:
-                        self._drop(displaced)
-                changed |= moving is not None or displaced is not None
+                        self._drop(destination)
+                if moving is not None:
+                    rows[destination] = moving
         return changed
 
-    def _drop(self, entry: Entry | None) -> bool:
-        if entry is None:
-            return False
-        self._free.append(entry.slot)
-        self._release(entry.slot)
-        return True
+    def _drop(self, row: int) -> None:
+        slot = self.rows.pop(row).slot
+        self._free.append(slot)
+        self._release(slot)

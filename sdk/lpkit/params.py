@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import types
 import typing
 from collections.abc import Mapping
+from functools import cache
+from types import UnionType
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
 
 import pydantic
@@ -63,22 +64,38 @@ class Params(BaseModel):
         Raises:
             ValueError: naming the key, the value and the rule it breaks.
         """
-        args = extra_args or {}
-        keys = cls.keys()
-        if cls.lpkit_prefix:
-            for key in args:
-                if isinstance(key, str) and key.startswith(cls.lpkit_prefix) and key not in keys:
-                    raise ValueError(f"unknown parameter {key!r}{_nearest(key, keys)}")
-        given = {key: args[key] for key in keys if key in args and args[key] is not None}
-        missing = [key for key, name in keys.items() if cls.model_fields[name].is_required() and key not in given]
-        if missing:
+        table, prefix = _table(cls), cls.lpkit_prefix
+        given: dict[str, Any] = {}
+        if extra_args:
+            for key in table.inputs:
+                value = extra_args.get(key)
+                if value is not None:
+                    given[key] = value
+            if prefix and len(given) < len(extra_args):
+                for key in extra_args:
+                    if key not in table.inputs and isinstance(key, str) and key.startswith(prefix):
+                        raise ValueError(f"unknown parameter {key!r}{_nearest(key, table.inputs)}")
+        if not table.required <= given.keys():
             if not given:
                 return None
+            missing = [key for key in table.inputs if key in table.required and key not in given]
             raise ValueError(f"{', '.join(sorted(given))} given without {', '.join(missing)}")
-        values: dict[str, Any] = {}
-        for key, value in given.items():
-            field = cls.model_fields[keys[key]]
-            values[field.alias or keys[key]] = _plain(key, value, _unwrap(field.annotation) is bool)
+        types = tuple(map(type, given.values()))
+        if not _SCALARS.issuperset(types):
+            return cls._validated(given, table.inputs)
+        # Numbers come again and again, and the engine waits while a request is admitted.
+        signature = (*given, *types, *given.values())
+        found = table.memo.get(signature)
+        if found is None:
+            found = cls._validated(given, table.inputs)
+            if len(table.memo) >= _REMEMBERED:
+                table.memo.clear()
+            table.memo[signature] = found
+        return found
+
+    @classmethod
+    def _validated(cls: type[Self], given: Mapping[str, Any], inputs: Mapping[str, _Input]) -> Self:
+        values = {inputs[key].name: _plain(key, value, inputs[key].is_bool) for key, value in given.items()}
         try:
             # Strict mode reads JSON the way the REST layer sends it: a list may fill a tuple, True is no int.
             params = cls.model_validate_json(to_json(values), strict=True)
@@ -88,11 +105,39 @@ class Params(BaseModel):
         return params
 
 
+_SCALARS = frozenset({bool, int, float})
+_REMEMBERED = 256
+
+
+class _Input(typing.NamedTuple):
+    """What a key of ``extra_args`` becomes."""
+
+    name: str  # as pydantic takes it
+    is_bool: bool
+
+
+class _Table(typing.NamedTuple):
+    """What parsing asks about a class of parameters; pydantic's own tables are slow to ask."""
+
+    inputs: dict[str, _Input]  # by key
+    required: frozenset[str]
+    memo: dict[tuple[Any, ...], Any]  # instances by the numbers that they were made of; they are immutable
+
+
+@cache
+def _table(cls: type[Params]) -> _Table:
+    fields, keys = cls.model_fields, cls.keys()
+    inputs = {
+        key: _Input(fields[name].alias or name, _unwrap(fields[name].annotation) is bool) for key, name in keys.items()
+    }
+    return _Table(inputs, frozenset(key for key, name in keys.items() if fields[name].is_required()), {})
+
+
 def _unwrap(annotation: Any) -> Any:
     """``bool`` from ``bool | None`` and from ``Annotated[bool, ...]``."""
     if get_origin(annotation) is Annotated:
         return _unwrap(get_args(annotation)[0])
-    if get_origin(annotation) in (typing.Union, types.UnionType):
+    if get_origin(annotation) in (typing.Union, UnionType):
         options = [option for option in get_args(annotation) if option is not type(None)]
         return _unwrap(options[0]) if len(options) == 1 else annotation
     return annotation
@@ -135,7 +180,7 @@ def _refuse_wide_ints(key: str, value: Any) -> None:
             _refuse_wide_ints(key, item)
 
 
-def _nearest(key: str, keys: Mapping[str, str]) -> str:
+def _nearest(key: str, keys: Mapping[str, Any]) -> str:
     match = difflib.get_close_matches(key, list(keys), n=1)
     return f"; did you mean {match[0]!r}?" if match else f"; known: {', '.join(keys)}"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from lpkit import kernels
 from lpkit.base import PortableProcessor
 from lpkit.rows import Rows, SparseLogits
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from lpkit.sampling_params import SamplingParams
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Request:
-    """A request that asks for admission.
+    """A request that asks for admission; all of it is read-only.
 
     Attributes:
         slot: where its column values go, e.g. ``self.bias[request.slot] = 2.0``.
@@ -55,6 +56,8 @@ class LogitsProcessor(PortableProcessor):
         if type(self).process is LogitsProcessor.process and not self._sparse:
             raise TypeError(f"{type(self).__qualname__} must override process or edit")
         super().__init__(vllm_config, place, is_pin_memory)
+        if not self._sparse:
+            kernels.prepare(self.device)
 
     def admit(self, request: Request) -> bool:
         """A request enters: write its columns and return True, or return False if it is not concerned.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import torch
 
+from lpkit import kernels
 from lpkit.columns import NUMPY_TYPES, Arena, Column, Scalar, column
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ class ragged(column):  # noqa: N801 - used as a declaration, like dataclasses.fi
         return RaggedColumn(self, slots, device, arena)
 
 
+SHORT = 256
+"""Tokens of a set that is also kept as a list."""
+
+
 class TokenSetColumn(Column):
     """A set of token ids per request slot; equal sets share one bit mask, whoever holds them.
 
@@ -139,6 +144,9 @@ class TokenSetColumn(Column):
         self._holders = {self._empty: slots + 1}
         self._free: list[int] = []
         self._masks = Table(1, size, torch.uint8, 0, device)
+        # Short sets as lists too: to keep a few tokens, only those need to be looked at.
+        self._lengths = np.zeros(slots + 1, dtype=np.int64)
+        self._ids = Table(slots + 1, 1, torch.int64, -1, device)
         self._place_of = Table(slots + 1, 1, torch.int64, 0, device)
         # The eight bools of each octet, as one number: expanding a mask is one lookup per octet.
         bools = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1
@@ -150,11 +158,20 @@ class TokenSetColumn(Column):
             raise ValueError(f"a token id is outside the vocabulary of {self._vocab_size}")
         member = np.zeros(self._vocab_size, dtype=np.bool_)
         member[np.asarray(ids, dtype=np.int64)] = True
+        distinct = np.flatnonzero(member)
+        self._list(slot, distinct if len(distinct) <= SHORT else distinct[:0], len(distinct))
         self._hold(slot, np.packbits(member, bitorder="little").tobytes())
 
     def reset(self, slot: int) -> None:
         """Empty the slot's set."""
+        if self._lengths[slot]:
+            self._list(slot, (), 0)
         self._hold(slot, self._empty)
+
+    def _list(self, slot: int, ids: Sequence[int] | np.ndarray[Any, Any], length: int) -> None:
+        self._lengths[slot] = length
+        self._ids.grow(0, 1 << (max(len(ids), 1) - 1).bit_length())
+        self._ids.write(slot, ids)
 
     def _hold(self, slot: int, mask: bytes) -> None:
         old = self._held[slot]
@@ -187,6 +204,27 @@ class TokenSetColumn(Column):
         bools = self._octets.index_select(0, masks.flatten().to(torch.int32)).view(torch.bool)
         return bools.view(masks.shape[0], -1)[:, : self._vocab_size]
 
+    def keep_only_(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Mask, in place, the tokens of ``logits`` ``[n, vocab]`` that are not in their row's set; return them.
+
+        A row that would have nothing left is left alone.
+        """
+        longest = int(self._lengths.max())
+        if longest <= SHORT:
+            width = 1 << (max(longest, 1) - 1).bit_length()
+            return kernels.keep_ids_(logits, self._ids.device[:, :width].index_select(0, rows.slots))
+        places = self._places_of(rows)
+        memory = (torch.float32, torch.float32)
+        spare: torch.Tensor | None = None
+        for block, some, outside, scratch in kernels.blocks(logits, places, scratch=memory):
+            octets = self.all.index_select(0, some).bitwise_not_()
+            if spare is None:
+                spare = self._octets.new_empty(octets.numel())
+            found = torch.index_select(self._octets, 0, octets.flatten().to(torch.int32), out=spare[: octets.numel()])
+            outside.copy_(found.view(torch.uint8).view(octets.shape[0], -1)[:, : self._vocab_size])
+            kernels.keep_members_(block, outside, scratch)
+        return logits
+
     def contains(self, rows: Rows, ids: torch.Tensor) -> torch.Tensor:
         """Which of ``ids`` ``[n, k]`` are in their row's set: bool ``[n, k]``; -1 is in none."""
         known = ids.clamp(min=0)
@@ -196,6 +234,7 @@ class TokenSetColumn(Column):
     def flush(self) -> None:
         self._masks.flush()
         self._place_of.flush()
+        self._ids.flush()
 
 
 class token_set(column):  # noqa: N801

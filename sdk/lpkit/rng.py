@@ -31,13 +31,17 @@ def uniform(*keys: torch.Tensor) -> torch.Tensor:
     return _shifted(mix(*keys), 40, 64).to(torch.float32) * 2.0**-24
 
 
-def mix32_(state: torch.Tensor) -> torch.Tensor:
-    """Hash an int32 tensor in place, for whole vocabularies: the finalizer of MurmurHash3 (Appleby 2011)."""
+def mix32_(state: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
+    """Hash an int32 tensor in place, for whole vocabularies: the finalizer of MurmurHash3 (Appleby 2011).
+
+    ``scratch`` is int32 memory of the same shape.
+    """
+    spare = torch.empty_like(state) if scratch is None else scratch
     for shift, factor in ((16, 0x85EBCA6B - 2**32), (13, 0xC2B2AE35 - 2**32)):
-        state.bitwise_xor_(_shifted(state, shift, 32)).mul_(factor)
-    return state.bitwise_xor_(_shifted(state, 16, 32))
+        state.bitwise_xor_(_shifted(state, shift, 32, spare)).mul_(factor)
+    return state.bitwise_xor_(_shifted(state, 16, 32, spare))
 
 
-def _shifted(state: torch.Tensor, bits: int, width: int) -> torch.Tensor:
+def _shifted(state: torch.Tensor, bits: int, width: int, out: torch.Tensor | None = None) -> torch.Tensor:
     """A right shift that fills with zeros; torch's own repeats the sign."""
-    return (state >> bits).bitwise_and_((1 << (width - bits)) - 1)
+    return torch.bitwise_right_shift(state, bits, out=out).bitwise_and_((1 << (width - bits)) - 1)

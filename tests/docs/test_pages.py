@@ -18,7 +18,17 @@ from markdown_blocks import Block, blocks, matches
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-RUN = ["concepts.md", "sdk.md", "conformance.md", "compatibility.md", "engine.md", "index.md", "traces.md", "doctor.md"]
+RUN = [
+    "concepts.md",
+    "sdk.md",
+    "conformance.md",
+    "compatibility.md",
+    "engine.md",
+    "index.md",
+    "traces.md",
+    "doctor.md",
+    "performance.md",
+]
 SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", "cli"))
 PROCESSORS = [(name, block) for name in RUN for block in blocks(DOCS / name) if block.mark == "case"]
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -36,3 +37,16 @@ def test_a_thousand_requests_with_one_list_hold_one_mask() -> None:
 
 def test_it_costs_no_second_tensor_and_nothing_per_row() -> None:
     assert_cheap(AllowedTokens, Asked({"allowed_tokens": [4, 5]}))
+
+
+@ON_EVERY_HOST
+def test_long_lists_and_short_ones_keep_the_same_tokens(applied: Applied) -> None:
+    logits = logits_of(3, VOCAB)
+    logits[1, 7] = -math.inf
+    long = list(range(300))
+    for lists in ([[5], [7, 9, 499], [3]], [[5], [7, 9, 499], long]):
+        result = applied(AllowedTokens, logits, [Asked({"allowed_tokens": ids}) for ids in lists])
+        for row, ids in enumerate(lists):
+            kept = torch.zeros(VOCAB, dtype=torch.bool)
+            kept[ids] = True
+            assert torch.equal(result[row], logits[row].masked_fill(~kept, -math.inf))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lpkit_min_p import MinP
+from plugin_hosts import Asked, assert_cheap
 from sdk_hosts import V1Host, V2Host, params
 
 VOCAB = 512
@@ -81,3 +82,7 @@ def test_rows_with_masked_tokens_never_turn_into_nan(processed: Any) -> None:
     logits[0, 5] = 2.0
     result = processed(logits, torch.ones(2, 1), [0.1, 0.1])
     assert torch.equal(result, logits)
+
+
+def test_it_costs_no_second_tensor_and_nothing_per_row() -> None:
+    assert_cheap(MinP, Asked({"min_p_threshold": 0.1}))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lpkit_target_token import TargetToken
+from plugin_hosts import Asked, assert_cheap
 from sdk_hosts import VOCAB, V1Host, V2Host, logits_of, params
 
 TARGETS = [0, None, 7, VOCAB - 1]
@@ -48,3 +49,7 @@ def test_it_chooses_what_transformers_forces(processed: Any, transformers_rules:
             # transformers sets the forced token to 0 instead of keeping its logit: the probabilities are the same.
             forced = transformers_rules.ForcedBOSTokenLogitsProcessor(target)(torch.zeros(1, 1), logits[row : row + 1])
             assert torch.equal(result[row].softmax(-1), forced[0].softmax(-1))
+
+
+def test_it_costs_no_second_tensor_and_nothing_per_row() -> None:
+    assert_cheap(TargetToken, Asked({"target_token": 7}))

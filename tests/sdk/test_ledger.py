@@ -172,3 +172,18 @@ def test_an_update_that_concerns_nobody_admitted_says_so() -> None:
     assert not ledger.update(BatchUpdate(2, [], [(0, OTHER, [1], []), (1, OTHER, [1], [])], [(0, 1, SWAP)]), wants)
     assert ledger.update(BatchUpdate(2, [], [add(0, "A")], []), wants)
     assert not ledger.update(BatchUpdate(2, [], [(1, OTHER, [1], [])], []), wants)
+
+
+def test_nobody_is_asked_about_requests_without_the_keys() -> None:
+    asked = []
+
+    def ask(slot: int, params: SamplingParams, prompt: list[int] | None) -> bool:
+        asked.append(params)
+        return True
+
+    ledger = Ledger(4, lambda slot: None, frozenset({"wanted"}))
+    foreign = SamplingParams(extra_args={"other": 1})
+    ledger.update(BatchUpdate(3, [], [add(0, "A"), (1, OTHER, [1], []), (2, foreign, [1], [])], []), ask)
+    assert asked == [WANTED] and sorted(ledger.rows) == [0]
+    assert ledger.update(BatchUpdate(3, [], [(0, foreign, [1], [])], []), ask)
+    assert asked == [WANTED] and not ledger.rows  # it replaced one of ours

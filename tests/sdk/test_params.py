@@ -237,3 +237,45 @@ def test_rules_over_several_fields_are_checked_once_each_field_is_right() -> Non
     with pytest.raises(ValueError, match="range_high: Input should be a valid integer"):
         Range.parse({"range_low": 3, "range_high": "much"})
     assert Range.parse({}) is None
+
+
+def test_equal_numbers_of_other_types_are_told_apart_however_often_they_come() -> None:
+    class Mixed(lpkit.Params):
+        flag: bool = False
+        count: int = 0
+        share: float = 0.0
+
+    for _ in range(2):
+        assert Mixed.parse({"flag": 1}) == Mixed(flag=True)
+        assert Mixed.parse({"count": 1}) == Mixed(count=1)
+        assert Mixed.parse({"share": 1}) == Mixed(share=1.0) == Mixed.parse({"share": 1.0})
+        for wrong in ({"count": True}, {"count": 1.0}, {"flag": 1.0}, {"share": True}):
+            with pytest.raises(ValueError, match=next(iter(wrong))):
+                Mixed.parse(wrong)
+
+
+def test_the_same_numbers_are_validated_once() -> None:
+    checked = []
+
+    class Counted(lpkit.Params):
+        size: int
+
+        def check_together(self) -> None:
+            checked.append(self.size)
+
+    first = [Counted.parse({"size": size}) for size in range(300)]
+    assert Counted.parse({"size": 299}) is first[299]
+    assert Counted.parse({"size": 299, "other": []}) is first[299]
+    assert checked == list(range(300))
+
+
+def test_a_subclass_does_not_take_over_what_its_base_remembers() -> None:
+    class Base(lpkit.Params):
+        size: int
+
+    class Narrow(Base):
+        size: int = lpkit.Field(le=5)
+
+    assert Base.parse({"size": 9}) == Base(size=9)
+    with pytest.raises(ValueError, match="size"):
+        Narrow.parse({"size": 9})

@@ -3,50 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
-
-import torch
 
 from lpkit_conformance.check import Check, Failed, Skipped, register
 from lpkit_conformance.checks.lp3_contract import standing
-from lpkit_conformance.dispatch import Watch
 from lpkit_conformance.hosts.observe import PluginError
+from lpkit_conformance.operations import SYNCS, CountOperations
 from lpkit_conformance.programs import Arrive, Op
 from lpkit_conformance.results import Finding
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import method_place, raised
-
-SYNCS = {
-    "_local_scalar_dense": "item",
-    "item": "item",
-    "is_nonzero": "bool",
-    "resolve_neg": "tolist",  # also numpy(): what is dispatched before the values are read
-    "nonzero": "nonzero",
-    "masked_select": "masked_select",
-    "_unique2": "unique",
-    "unique_dim": "unique",
-    "boolean index": "boolean index",
-}
-"""Operations that make the host wait for the device, as dispatched, and what an author calls them."""
-
-INDEXING = frozenset({"index", "index_put", "index_put_"})
-"""Operations that may be given masks."""
-
-
-class CountOperations(Watch):
-    """Counts what reaches the dispatcher, by operation name."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.counts: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        self.counts[name] += 1
-        if name in INDEXING and any(item is not None and item.dtype == torch.bool for item in args[1]):
-            # One value written through a mask is a masked fill, which does not wait.
-            self.counts["boolean index"] += name == "index" or args[2].numel() > 1
-        return func(*args, **(kwargs or {}))
 
 
 def operations(subject: Subject, requests: int, variant: int | None = 0) -> Counter[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from lpkit import kernels
 from sdk_hosts import HOST_SYNCS, V1Host, V2Host, logits_of, params
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -104,10 +105,14 @@ def watched(cls: type, asked: Asked, n: int, vocab_size: int = 40_000) -> _Watch
     return watch
 
 
-def assert_cheap(cls: type, asked: Asked, full_tensor: bool = False) -> None:
-    """No host sync, no operation per row, and unless ``full_tensor`` no second tensor as large as the logits."""
+def assert_cheap(cls: type, asked: Asked) -> None:
+    """No host sync, no operation per row, and no second tensor of the size of a large batch's logits."""
     few, many = watched(cls, asked, 2), watched(cls, asked, 16)
     assert few.names == many.names
     assert not HOST_SYNCS & set(many.names)
-    if not full_tensor:
-        assert many.largest < 16 * 40_000 * 4
+    rows, vocab_size = 48, 151_936
+    large = watched(cls, asked, rows, vocab_size)
+    size = rows * vocab_size * 4
+    assert large.largest < size / 8
+    # Once for everybody, and again for each block of logits that fits a cache.
+    assert len(large.names) <= len(few.names) * (1 + -(-size // kernels.BLOCK_BYTES["cpu"]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import lpkit
 import torch
 
@@ -27,7 +25,5 @@ class AllowedTokens(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        allowed = self.allowed[rows]  # [n, vocab]
         # If a grammar leaves nothing of the list, better a token that the grammar allows than none at all.
-        some_left = (logits > -math.inf).logical_and_(allowed).any(dim=1, keepdim=True)
-        return logits.masked_fill_(allowed.logical_not_().logical_and_(some_left), -math.inf)
+        return self.allowed.keep_only_(logits, rows)

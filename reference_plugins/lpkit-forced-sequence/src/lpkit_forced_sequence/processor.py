@@ -6,11 +6,11 @@ whose `ForcedTokenSequenceSpec` reaches the engine as `dynamo_logits` (see `lpki
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import lpkit
 import torch
+from lpkit import kernels
 
 LIMIT = 1024  # tokens per request
 
@@ -58,8 +58,4 @@ class ForcedSequence(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         due = self.due[rows].gather(1, rows.output_len.minimum(self.last[rows]).unsqueeze(1))  # [n, 1]
-        ids = due.clamp(min=0)
-        kept = logits.gather(1, ids)
-        # A token that a grammar has masked stays masked: better one that the grammar allows than none at all.
-        forced = (due >= 0) & (kept > -math.inf)
-        return logits.masked_fill_(forced, -math.inf).scatter_(1, ids, kept)
+        return kernels.keep_ids_(logits, due)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import lpkit
 import torch
-from lpkit import rng
+from lpkit import kernels, rng
 
-CHUNK = 16384  # tokens looked at together: the intermediate results stay small
 LONGEST_CONTEXT = 8
 
 
@@ -60,10 +59,13 @@ class GreenlistWatermark(lpkit.LogitsProcessor):
         place = rows.total_len.unsqueeze(1) - 1 - back  # [n, LONGEST_CONTEXT]
         last = rows.tokens.gather(1, place.clamp(min=0)).masked_fill_(place < 0, -1)
         seed = context_seed(last, self.context[rows], self.key[rows])  # [n, 1]
-        limit, bias = self.limit[rows].unsqueeze(1), self.bias[rows].unsqueeze(1)
+        per_row = (seed, self.limit[rows].unsqueeze(1), self.bias[rows].unsqueeze(1))
+        memory = (torch.int32, torch.int32, torch.float32)
         ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
-        for chunk, some_ids in zip(torch.split(logits, CHUNK, dim=1), torch.split(ids, CHUNK), strict=True):
-            chunk += is_green(seed, some_ids, limit) * bias
+        for block, some_seeds, limit, bias, hashed, spare, green in kernels.blocks(logits, *per_row, scratch=memory):
+            torch.bitwise_xor(some_seeds, ids, out=hashed)
+            torch.lt(rng.mix32_(hashed, spare), limit, out=green)
+            block.addcmul_(green, bias)
         return logits
 
     @staticmethod

@@ -10,6 +10,7 @@ import math
 
 import lpkit
 import torch
+from lpkit import kernels
 
 
 class MinP(lpkit.LogitsProcessor):
@@ -34,6 +35,5 @@ class MinP(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         # How much of the division by the temperature is still to come differs between vLLM's runners.
-        log_threshold = rows.temperature * self.log_threshold[rows].unsqueeze(1)  # [n, 1]
-        lowest = logits.amax(dim=-1, keepdim=True) + log_threshold
-        return logits.masked_fill_(logits < lowest, -math.inf)
+        distance = rows.temperature * -self.log_threshold[rows].unsqueeze(1)  # [n, 1]
+        return kernels.mask_far_below_top_(logits, distance)

@@ -5,10 +5,9 @@ Useful for tests of an engine (the output is known beforehand), and as the small
 
 from __future__ import annotations
 
-import math
-
 import lpkit
 import torch
+from lpkit import kernels
 
 
 class TargetToken(lpkit.LogitsProcessor):
@@ -30,9 +29,4 @@ class TargetToken(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        ids = self.target[rows].unsqueeze(1)  # [n, 1]
-        others = torch.arange(logits.shape[1], device=logits.device) != ids  # [n, vocab]
-        # A target that a grammar has masked stays masked, and then so does the rest of the row's choice: better a
-        # token that the grammar allows than none at all.
-        allowed = logits.gather(1, ids) > -math.inf  # [n, 1]
-        return logits.masked_fill_(others & allowed, -math.inf)
+        return kernels.keep_ids_(logits, self.target[rows].unsqueeze(1))

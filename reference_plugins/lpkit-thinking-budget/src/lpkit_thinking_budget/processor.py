@@ -5,11 +5,9 @@ Where a request stands is read off its tokens at every step, so preemption and r
 
 from __future__ import annotations
 
-import math
-
 import lpkit
 import torch
-from lpkit import sequences
+from lpkit import kernels, sequences
 
 LIMIT = 16  # tokens per marker
 
@@ -44,8 +42,5 @@ class ThinkingBudget(lpkit.LogitsProcessor):
         spent = rows.total_len - began
         written = sequences.begun(rows.tokens, rows.total_len, end, since=began)  # tokens of the marker
         due = end.gather(1, written.unsqueeze(1))  # [n, 1]
-        kept = logits.gather(1, due)
-        forced = ((began > ended) & (spent >= self.budget[rows])).unsqueeze(1)
-        # A token that a grammar has masked stays masked: better one that the grammar allows than none at all.
-        forced &= kept > -math.inf
-        return logits.masked_fill_(forced, -math.inf).scatter_(1, due, kept)
+        forced = (began > ended) & (spent >= self.budget[rows])
+        return kernels.keep_ids_(logits, due, forced.unsqueeze(1))

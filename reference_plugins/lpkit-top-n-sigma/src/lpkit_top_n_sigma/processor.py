@@ -10,8 +10,7 @@ import math
 
 import lpkit
 import torch
-
-CHUNK = 16384  # tokens looked at together: the intermediate results stay small
+from lpkit import kernels
 
 
 class TopNSigma(lpkit.LogitsProcessor):
@@ -33,15 +32,13 @@ class TopNSigma(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        highest = logits.amax(dim=-1, keepdim=True)  # [n, 1]
-        # Sums of distances to the highest logit. Masked tokens are no part of the distribution: they add 0.
-        count, total, squares = torch.zeros(3, rows.n, 1, dtype=torch.float64, device=logits.device)
-        for chunk in torch.split(logits, CHUNK, dim=1):
-            below = (highest - chunk).nan_to_num_(nan=0.0, posinf=0.0)
-            total += below.sum(dim=1, keepdim=True)
-            squares += below.square_().sum(dim=1, keepdim=True)
-            finite = (chunk > -math.inf).view(torch.uint8)  # summing bools would make them int64 first
-            count += finite.sum(dim=1, keepdim=True, dtype=torch.int32)
-        deviation = (squares / count - (total / count).square()).clamp(min=0.0).sqrt()
-        lowest = highest - (self.n[rows].unsqueeze(1) * deviation).to(logits.dtype)
-        return logits.masked_fill_(logits < lowest, -math.inf)
+        for block, n, memory in kernels.blocks(logits, self.n[rows].unsqueeze(1), scratch=(torch.float32,)):
+            highest = block.amax(dim=-1, keepdim=True)  # [rows of the block, 1]
+            # Masked tokens are no part of the distribution: neither counted nor in the sums, to which they add 0.
+            count = torch.gt(block, -math.inf, out=memory).sum(dim=1, keepdim=True).double()
+            below = torch.sub(highest, block, out=memory).nan_to_num_(nan=0.0, posinf=0.0)
+            mean = below.sum(dim=1, keepdim=True).double() / count
+            squares = below.square_().sum(dim=1, keepdim=True).double()
+            deviation = (squares / count - mean.square()).clamp(min=0.0).sqrt()
+            kernels.mask_below_(block, highest - (n * deviation).to(block.dtype), memory)
+        return logits

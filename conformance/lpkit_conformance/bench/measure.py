@@ -1,0 +1,243 @@
+"""Takes turns among the sides of one size, so that whatever else the machine does hits all of them alike."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lpkit_conformance.bench.results import Point, SideResult, Times
+from lpkit_conformance.bench.sides import Side
+from lpkit_conformance.bench.world import HEADROOM, World
+from lpkit_conformance.hosts.observe import PluginError
+from lpkit_conformance.operations import MeasureOperations
+
+IDLE_CALLS = 10
+"""Steps without changes that are timed together: one takes less than a microsecond."""
+
+MOST_ROUNDS = 200
+SPARE = 1.15
+"""Of the memory that is needed, to have some left."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long one side is measured at one size: ``seconds``, but at least ``rounds`` times."""
+
+    seconds: float = 1.0
+    rounds: int = 5
+
+
+@dataclass
+class _Book:
+    """What was seen of one side."""
+
+    side: Side
+    apply: dict[int, float] = field(default_factory=dict)
+    launch: dict[int, float] = field(default_factory=dict)
+    churn: list[float] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)
+    result: SideResult | None = None
+
+    @property
+    def spent(self) -> float:
+        return sum(self.apply.values())
+
+
+class Clock:
+    """Seconds on the host, waiting for a device at both ends."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._wait: Callable[[], Any] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+
+    def time(self, call: Callable[[], Any]) -> tuple[float, float]:
+        """(until the result is there, until the call came back)."""
+        self._wait()
+        begun = time.perf_counter()
+        call()
+        back = time.perf_counter()
+        self._wait()
+        return time.perf_counter() - begun, back - begun
+
+
+def make_logits(batch: int, vocab: int, device: torch.device, seed: int) -> torch.Tensor:
+    """Float32 ``[batch, vocab]``, normal with a deviation of 3."""
+    generator = torch.Generator(device).manual_seed(seed)
+    return torch.empty(batch, vocab, device=device).normal_(0.0, 3.0, generator=generator)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that can be had on the device; None if that cannot be told."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def shortage(batch: int, vocab: int, copies: float, device: torch.device) -> str:
+    """Why ``copies`` tensors of logits do not fit; empty if they do."""
+    free = free_memory(device)
+    need = batch * vocab * 4 * copies * SPARE
+    if free is None or need <= free:
+        return ""
+    return f"needs {need / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are free"
+
+
+def measure(
+    world: World,
+    sides: Sequence[Side],
+    source: torch.Tensor,
+    work: torch.Tensor,
+    effort: Effort,
+    news: Callable[[str], None] = lambda _: None,
+) -> Point:
+    """All sides at one size.
+
+    Args:
+        source: the logits; never written.
+        work: memory of the same shape that each side gets a copy of them in.
+    """
+    device = source.device
+    books = []
+    turn = world.turn()
+    for side in sides:
+        book = _Book(side)
+        books.append(book)
+        problem = shortage(world.size, world.vocab, side.memory, device)
+        try:
+            if problem:
+                book.result = SideResult(side.name, side.kind, side.host, problem=problem)
+                continue
+            news(f"{side.name}: operations")
+            side.prepare(world, turn)  # the engine makes its processors outside inference mode
+            with torch.inference_mode():
+                book.result = _count(side, source, work)
+        except Exception as error:
+            book.result = SideResult(side.name, side.kind, side.host, problem=told(error))
+    clock = Clock(device)
+    with torch.inference_mode():
+        for number in range(min(MOST_ROUNDS, HEADROOM)):
+            due = [book for book in books if _is_due(book, effort, number)]
+            if not due:
+                break
+            world.advance()
+            turn = world.turn()
+            shift = number % len(due)
+            for book in [*due[shift:], *due[:shift]]:
+                news(f"{book.side.name}: round {number + 1}")
+                try:
+                    _round(book, number, world, turn, source, work, clock)
+                except Exception as error:
+                    assert book.result is not None
+                    book.result = replace(book.result, problem=told(error))
+    return Point(world.size, world.vocab, source.nbytes, tuple(_summary(books)))
+
+
+def _is_due(book: _Book, effort: Effort, number: int) -> bool:
+    assert book.result is not None
+    if book.result.problem:
+        return False
+    # Whoever has left the round cannot come back: it has missed a step.
+    return len(book.apply) == number and (number < effort.rounds or book.spent < effort.seconds)
+
+
+def _count(side: Side, source: torch.Tensor, work: torch.Tensor) -> SideResult:
+    """A first step: it warms up, and its operations are counted."""
+    with MeasureOperations() as books:
+        side.follow()
+    work.copy_(source)
+    with MeasureOperations() as counter:
+        result = side.apply(work)
+    work.copy_(source)
+    with MeasureOperations() as warm:  # what a first call sets up is paid once
+        side.apply(work)
+    on_device = source.device.type != "cpu"
+    return SideResult(
+        side.name,
+        side.kind,
+        side.host,
+        operations=counter.launches,
+        views=counter.views,
+        syncs=counter.syncs,
+        allocated=warm.allocated,
+        to_device=counter.to_device + books.to_device if on_device else None,
+        to_host=counter.to_host + books.to_host if on_device else None,
+        acted=not isinstance(result, torch.Tensor) or result.shape != source.shape or not torch.equal(result, source),
+    )
+
+
+def traffic(side: Side, world: World, device: torch.device) -> tuple[int, int] | None:
+    """Bytes that a later step copies to and from ``device``, one without memory; None if that cannot be told."""
+    try:
+        for _ in range(2):
+            turn = world.turn()
+            side.prepare(world, turn)
+            logits = torch.empty(world.size, world.vocab, device=device)
+            with torch.inference_mode(), MeasureOperations() as counter:
+                side.follow()
+                side.apply(logits)
+            world.advance()
+    except Exception:  # whoever reads a value on the host finds none
+        return None
+    return counter.to_device, counter.to_host
+
+
+def _round(
+    book: _Book, number: int, world: World, turn: Any, source: torch.Tensor, work: torch.Tensor, clock: Clock
+) -> None:
+    side = book.side
+    side.prepare(world, turn)
+    if side.keeps_books:
+        book.churn.append(clock.time(side.follow)[0])
+        book.idle.append(clock.time(lambda: _repeat(side.rest))[0] / IDLE_CALLS)
+    work.copy_(source)
+    whole, launch = clock.time(lambda: side.apply(work))
+    book.apply[number], book.launch[number] = whole, launch
+
+
+def _repeat(call: Callable[[], None]) -> None:
+    for _ in range(IDLE_CALLS):
+        call()
+
+
+def _summary(books: Sequence[_Book]) -> Iterator[SideResult]:
+    targets = [book for book in books if book.side.kind == "target" and book.apply]
+    floors = [book for book in books if book.side.kind == "floor" and book.apply]
+    for book in books:
+        assert book.result is not None
+        yield replace(
+            book.result,
+            apply=_times(book.apply.values()),
+            launch=_times(book.launch.values()),
+            churn=_times(book.churn),
+            idle=_times(book.idle),
+            versus_target=_ratio(book, targets[0]) if targets else None,
+            versus_floor=_ratio(book, floors[-1]) if floors else None,
+        )
+
+
+def _times(values: Any) -> Times | None:
+    seconds = list(values)
+    return Times(statistics.median(seconds), min(seconds), len(seconds)) if seconds else None
+
+
+def _ratio(book: _Book, other: _Book) -> float | None:
+    """Median over the rounds that both were in."""
+    common = book.apply.keys() & other.apply.keys()
+    return statistics.median(book.apply[n] / other.apply[n] for n in common) if common else None
+
+
+def told(error: BaseException) -> str:
+    """An error in one line, with the plugin's line if it is the plugin's."""
+    if isinstance(error, PluginError):
+        return f"{error}" + (f" ({error.place})" if error.place else "")
+    return f"{type(error).__name__}: {error}"[:300]

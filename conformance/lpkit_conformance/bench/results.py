@@ -1,0 +1,115 @@
+"""What a bench found, and its JSON form (``docs/performance.md`` describes it)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA = "lpkit-bench/1"
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds per call, over ``rounds`` calls."""
+
+    median: float
+    least: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class SideResult:
+    """One thing that was measured at one size.
+
+    Attributes:
+        kind: ``target``, ``alternative`` or ``floor``.
+        host: whose calls it got: ``v1``, ``v2``, or empty for a plain function.
+        apply: one ``apply``, until its result is there.
+        launch: on a GPU, the host's part of it.
+        churn: bookkeeping of a step in which requests come and go.
+        idle: bookkeeping of a step in which none does.
+        operations, views, syncs: of one ``apply``.
+        allocated: bytes of new tensors in one ``apply``.
+        to_device, to_host: bytes copied in one step, bookkeeping included; None: could not be told.
+        acted: whether the first step changed a logit.
+        problem: why there are no numbers.
+        versus_target: its ``apply`` time over that of the target on V1 (else V2), median of the rounds.
+        versus_floor: its ``apply`` time over one read and write of the logits.
+    """
+
+    name: str
+    kind: str
+    host: str = ""
+    apply: Times | None = None
+    launch: Times | None = None
+    churn: Times | None = None
+    idle: Times | None = None
+    operations: int | None = None
+    views: int | None = None
+    syncs: dict[str, int] = field(default_factory=dict)
+    allocated: int | None = None
+    to_device: int | None = None
+    to_host: int | None = None
+    acted: bool = True
+    problem: str = ""
+    versus_target: float | None = None
+    versus_floor: float | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One size. ``problem`` says why nothing was measured there."""
+
+    batch: int
+    vocab: int
+    logits_bytes: int
+    sides: tuple[SideResult, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class TargetBench:
+    """One target; ``error`` says why it could not be measured, or not to the end."""
+
+    target: str
+    interface: str = ""
+    case: str = "{}"
+    against: str = ""
+    points: tuple[Point, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def measured(self) -> bool:
+        return any(side.kind == "target" and side.apply for point in self.points for side in point.sides)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A whole run. ``environment`` and ``settings`` are what its numbers depend on."""
+
+    targets: tuple[TargetBench, ...]
+    environment: dict[str, Any]
+    settings: dict[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.targets and all(target.measured and not target.error for target in self.targets) else 2
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "environment": self.environment,
+            "settings": self.settings,
+            "targets": [asdict(target) for target in self.targets],
+        }
+
+
+def point_from_json(value: dict[str, Any]) -> Point:
+    """Inverse of ``asdict``."""
+    return Point(**{**value, "sides": tuple(_side(side) for side in value["sides"])})
+
+
+def _side(value: dict[str, Any]) -> SideResult:
+    times = {key: Times(**value[key]) if value[key] else None for key in ("apply", "launch", "churn", "idle")}
+    return SideResult(**{**value, **times})

@@ -1,0 +1,204 @@
+"""Runs benches in child processes: a plugin that hangs, exits or crashes ends its own bench, not the run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from lpkit_conformance import processes, suite
+from lpkit_conformance import project as projects
+from lpkit_conformance.bench.results import Bench, Point, TargetBench, point_from_json
+from lpkit_conformance.cases import Case
+from lpkit_conformance.frames import place_in
+from lpkit_conformance.isolation import START_SECONDS, exit_text
+from lpkit_conformance.project import Project
+from lpkit_conformance.suite import UsageError
+
+BATCHES = (1, 8, 64, 256, 1024)
+VOCABS = {"32k": 32_000, "128k": 128_256, "152k": 151_936}
+"""Vocabularies by the name people give them: those of Llama 2, Llama 3 and Qwen."""
+
+QUICK_BATCHES = (8, 256)
+QUICK_VOCABS = (128_256,)
+LIMIT_SECONDS = 300.0
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for; empty leaves the choice to the project and the defaults."""
+
+    case: str = ""
+    hosts: tuple[str, ...] | None = None
+    batches: tuple[int, ...] = ()
+    vocabs: tuple[int, ...] = ()
+    device: str = "cpu"
+    threads: int = 1
+    context: int = 256
+    share: float = 1.0
+    quick: bool = False
+    seed: int = 0
+    against: tuple[str, ...] = ()
+    against_cases: tuple[str, ...] = ()
+    limit: float = LIMIT_SECONDS
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """For the child, and for whoever reads the numbers."""
+        return {
+            "batches": list(self.batches or (QUICK_BATCHES if self.quick else BATCHES)),
+            "vocabs": list(self.vocabs or (QUICK_VOCABS if self.quick else VOCABS.values())),
+            "device": suite.resolve_device(self.device),
+            "threads": self.threads,
+            "context": self.context,
+            "share": self.share,
+            "seconds": 0.3 if self.quick else 1.0,
+            "rounds": 3 if self.quick else 5,
+            "seed": self.seed,
+        }
+
+
+@dataclass
+class Progress:
+    """Told about what is measured as it begins, and about every size as it ends; for a terminal."""
+
+    started: Callable[[str], None] = lambda label: None
+    finished: Callable[[Point], None] = lambda point: None
+
+
+@dataclass
+class _State:
+    bench: TargetBench
+    environment: dict[str, Any] = field(default_factory=dict)
+    current: str = ""
+    ready: bool = False
+    ended: bool = False
+
+
+def run(
+    targets: Sequence[str],
+    options: Options,
+    folder: Path | None = None,
+    progress_for: Callable[[str], Progress] = lambda _: Progress(),
+) -> Bench:
+    """Measure every target; without any, the entry points of the project in ``folder``.
+
+    Raises:
+        UsageError, ProjectError, CaseError: before anything runs.
+    """
+    project = projects.find(folder or Path.cwd())
+    names = list(dict.fromkeys(targets)) or suite.entry_points_of(project, "measure")
+    if len(options.against_cases) > len(options.against):
+        raise UsageError("there are more --against-case than --against: each belongs to the --against before it")
+    jobs = [_job(name, project if project and project.owns(name) else None, options) for name in names]
+    found: list[TargetBench] = []
+    environment: dict[str, Any] = {}
+    for name, job in zip(names, jobs, strict=True):
+        state = _State(TargetBench(name))
+        _measure(job, state, progress_for(name), options.limit)
+        found.append(state.bench)
+        environment = environment or state.environment
+    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return Bench(tuple(found), {"created": created, **environment}, options.settings)
+
+
+def _job(name: str, own: Project | None, options: Options) -> dict[str, Any]:
+    complete = suite.knows_cases()
+    case: Any = options.case or (own.cases[0] if own and own.cases else {})
+    against = [
+        {"name": spec, "spec": spec, "case": options.against_cases[i] if i < len(options.against_cases) else case}
+        for i, spec in enumerate(options.against)
+    ]
+    for item in own.against if own else ():
+        against.append({"name": item.target, "spec": item.target, "case": item.case or case})
+    for value in (case, *(item["case"] for item in against)):
+        Case.parse(value, complete)
+    return {
+        "target": {"name": name, "spec": own.entry_points.get(name, name) if own else name, "case": case},
+        "against": against,
+        "path": own.import_path if own else [],
+        "hosts": list(options.hosts or (own.hosts if own and own.hosts else ())),
+        **options.settings,
+    }
+
+
+def _measure(job: dict[str, Any], state: _State, progress: Progress, limit: float) -> None:
+    with tempfile.TemporaryDirectory(prefix="lpkit-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        (folder / "events.jsonl").touch()
+        with (folder / "output.txt").open("wb") as sink:
+            child = processes.spawn(
+                ["lpkit_conformance.bench.child", name], sink, processes.environment(job["threads"])
+            )
+        try:
+            loss = _follow(child, folder / "events.jsonl", state, progress, limit)
+        finally:
+            processes.end(child)
+        if loss:
+            state.bench = replace(state.bench, error=_blame(loss, state, folder))
+
+
+def _follow(child: subprocess.Popen[bytes], events: Path, state: _State, progress: Progress, limit: float) -> str:
+    """Take in events until the child is done; how it was lost, if it was."""
+    deadline = time.monotonic() + max(limit, START_SECONDS)
+    with events.open(encoding="utf-8") as lines:
+        pending = ""
+        while True:
+            over = child.poll() is not None
+            text = lines.read()
+            if text:
+                *whole, pending = (pending + text).split("\n")
+                for line in whole:
+                    _take(json.loads(line), state, progress)
+                deadline = time.monotonic() + limit
+            if state.ended:
+                return ""
+            if over:
+                return exit_text(child.returncode)
+            if time.monotonic() > deadline:
+                return f"it did not come back within {limit:g} s"
+            time.sleep(POLL_SECONDS)
+
+
+def _take(event: dict[str, Any], state: _State, progress: Progress) -> None:
+    kind, bench = event["event"], state.bench
+    if kind == "ready":
+        state.ready, state.environment = True, event["environment"]
+        state.bench = replace(bench, against=event["against"])
+    elif kind == "unusable":
+        state.ended, state.bench = True, replace(bench, error=event["problem"])
+    elif kind == "loaded":
+        state.bench = replace(bench, interface=event["interface"], case=event["case"])
+    elif kind == "progress":
+        state.current = event["label"]
+        progress.started(event["label"])
+    elif kind == "point":
+        point = point_from_json(event["point"])
+        state.bench = replace(bench, points=(*bench.points, point), error=_first_problem(point) or bench.error)
+        progress.finished(point)
+    elif kind == "done":
+        state.ended, state.bench = True, replace(bench, notes=tuple(event["notes"]))
+
+
+def _first_problem(point: Point) -> str:
+    """Why the target itself has no number; that an alternative has none is no error."""
+    return next((f"{s.name}: {s.problem}" for s in point.sides if s.kind == "target" and s.problem), "")
+
+
+def _blame(loss: str, state: _State, folder: Path) -> str:
+    where = f" while measuring {state.current}" if state.current else ""
+    text = f"{loss}{where}" if state.ready else f"the measuring process did not start: {loss}"
+    stacks = folder / "stacks.txt"
+    place = place_in(stacks.read_text(encoding="utf-8", errors="replace")) if stacks.exists() else ""
+    if place:
+        text += f" ({place})"
+    printed = (folder / "output.txt").read_bytes()[-2000:].decode("utf-8", "replace").strip().splitlines()
+    return f"{text}; the last it printed: {printed[-1][:200]}" if printed else text

@@ -1,0 +1,115 @@
+"""A batch in steady state, as the engine would describe it: in every step some requests leave and others come."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lpkit.runtime import Request, V1Batch, V2Row, V2Slots, make_context
+from lpkit.v1 import BatchUpdate
+
+LIFETIME = 64
+"""Steps that a request lives: one in so many leaves at each step, at least one."""
+
+PROMPT_SHARE = 0.75
+"""Of a new request's context; the rest counts as output, as after a resume."""
+
+HEADROOM = 512
+"""Tokens that a request may gain before the world stops."""
+
+User = bool
+"""Whether a request uses the processor."""
+
+
+@dataclass
+class Turn:
+    """What one step changes: V1's update, with users in the place of parameters, and V2's entries."""
+
+    update: BatchUpdate
+    entered: list[tuple[int, User]] = field(default_factory=list)
+
+
+class World:
+    """The requests, their rows and their slots; the same for all that is measured.
+
+    Args:
+        batch: requests in every step.
+        vocab: token ids are below it.
+        context: tokens of a request when it enters.
+        share: of the requests that use the processor, evenly spread.
+        device: of V2's buffers.
+    """
+
+    def __init__(self, batch: int, vocab: int, context: int, share: float, device: torch.device, seed: int = 0) -> None:
+        self.size, self.vocab = batch, vocab
+        self.max_model_len = context + HEADROOM
+        self._random = random.Random(f"{seed} {batch} {vocab}")
+        self._context = context
+        self._share = share
+        self._count = 0
+        self._used = 0.0
+        self._batch = V1Batch(batch)
+        self._live: list[Request] = []
+        self.slots = V2Slots(batch, self.max_model_len, device, vocab_size=vocab)
+        self.steps = 0
+
+    def _new(self) -> Request:
+        self._count += 1
+        prompt_len = max(1, int(self._context * PROMPT_SHARE))
+        few = min(self.vocab, 4 * self._context)  # so that some tokens repeat
+        tokens = [self._random.randrange(few) for _ in range(self._context)]
+        self._used += self._share
+        uses = self._used >= 1.0 - 1e-9
+        self._used -= uses
+        any_params: Any = uses
+        return Request(f"r{self._count}", any_params, tokens[:prompt_len], 10**6, output_token_ids=tokens[prompt_len:])
+
+    def turn(self) -> Turn:
+        """Change the batch as a step would; the first turn fills it."""
+        wanted = self.size if not self._live else max(1, self.size // LIFETIME)
+        for request in self._random.sample(self._live, wanted if self._live else 0):
+            self._batch.remove(request.request_id)
+            self.slots.free(request.request_id)
+        entered = []
+        for _ in range(wanted):
+            request = self._new()
+            self._batch.add(request)
+            entered.append((self.slots.add(request), bool(request.params)))
+        self._batch.condense()
+        if self.size > 1:
+            self._batch.swap(*self._random.sample(range(self.size), 2))  # as attention backends do
+        update = self._batch.take_update()
+        assert update is not None
+        self._live = list(self._batch.requests)
+        self.slots.flush()
+        return Turn(update, entered)
+
+    def context(self, device: torch.device) -> Any:
+        """V2's ``LogitsContext`` of this step, rows as V1 has them."""
+        rows = [
+            V2Row(self.slots.slot(request.request_id), request.total_len - 1, request.last_token_id)
+            for request in self._live
+        ]
+        return make_context(rows, device)
+
+    @property
+    def rows(self) -> list[Request]:
+        """The requests by row; their ``params`` only say whether they use the processor."""
+        return self._live
+
+    def advance(self) -> None:
+        """Every request gains a token."""
+        self.steps += 1
+        tokens = [self._random.randrange(min(self.vocab, 4 * self._context)) for _ in self._live]
+        self.slots.commit_each([self.slots.slot(request.request_id) for request in self._live], tokens)
+        for request, token in zip(self._live, tokens, strict=True):
+            request.output_token_ids.append(token)
+
+
+def update_with(update: BatchUpdate, params: Callable[[User], Any]) -> BatchUpdate:
+    """``update`` with somebody's parameters."""
+    added = [(row, params(bool(uses)), prompt, output) for row, uses, prompt, output in update.added]
+    return BatchUpdate(update.batch_size, update.removed, added, update.moved)

@@ -1,0 +1,128 @@
+"""A bench as tables: one per size, one line per thing that was measured."""
+
+from __future__ import annotations
+
+from typing import IO
+
+from rich.console import Console
+from rich.table import Table
+
+from lpkit_conformance.bench.results import Bench, Point, SideResult, TargetBench, Times
+
+WIDTH = 150
+"""In a pipe, where there is no terminal to ask."""
+
+WIDE = 116
+"""Columns of a terminal that hold all numbers; a narrower one shows those that matter most."""
+
+COLUMNS = ("apply", "vs it", "vs floor", "update", "idle", "ops", "syncs", "to device", "allocated")
+FEWER = ("apply", "vs it", "vs floor", "ops")
+
+
+def show(bench: Bench, file: IO[str]) -> None:
+    """Print every target's tables; coloured on a terminal."""
+    console = Console(file=file, highlight=False, width=None if file.isatty() else WIDTH)
+    where = bench.environment
+    for target in bench.targets:
+        if not target.measured:
+            continue
+        console.print(f"[bold]{target.target}[/]  {target.interface}  {_escape(target.case)}")
+        console.print(
+            f"  {where.get('device')}, {where.get('processor')}, {where.get('threads')} thread(s), "
+            f"torch {where.get('torch')}, against {target.against}",
+            style="dim",
+        )
+        for point in target.points:
+            console.print()
+            console.print(_heading(point))
+            if point.sides:
+                console.print(_table(point, console.width < WIDE))
+        for note in _notes(target):
+            console.print(f"  {_escape(note)}", style="yellow")
+        console.print()
+    load = where.get("load")
+    if load and any(target.measured for target in bench.targets):
+        console.print(
+            f"Median of the rounds, in which all took turns. Load of the machine when it began: {load[0]} on "
+            f"{where.get('cores')} cores.",
+            style="dim",
+        )
+
+
+def _heading(point: Point) -> str:
+    size = f"{point.batch} x {point.vocab:,}  ({data(point.logits_bytes)} of logits)"
+    return f"{size}: {point.problem}" if point.problem else size
+
+
+def _table(point: Point, narrow: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    shown = FEWER if narrow else COLUMNS
+    for name in shown:
+        table.add_column(name, justify="right", no_wrap=True)
+    for side in point.sides:
+        style = {"target": "bold", "floor": "dim"}.get(side.kind, "")
+        cells = dict(zip(COLUMNS, _cells(side, point), strict=True))
+        table.add_row(f"  {_escape(side.name)}", *(cells[name] for name in shown), style=style)
+    return table
+
+
+def _cells(side: SideResult, point: Point) -> tuple[str, ...]:
+    if side.apply is None:
+        return ("-", *[""] * (len(COLUMNS) - 1))
+    return (
+        duration(side.apply),
+        ratio(side.versus_target),
+        ratio(side.versus_floor),
+        duration(side.churn),
+        duration(side.idle),
+        str(side.operations),
+        str(sum(side.syncs.values())),
+        data(side.to_device),
+        "-" if side.allocated is None else f"{side.allocated / point.logits_bytes:.2f}x",
+    )
+
+
+def _notes(target: TargetBench) -> list[str]:
+    found = list(target.notes)
+    if not any(side.acted for point in target.points for side in point.sides if side.kind == "target"):
+        found.append("The case made the processor change no logit: these are the costs of requests it leaves alone.")
+    for point in target.points:
+        for side in point.sides:
+            if side.problem and side.kind != "target":
+                found.append(f"{point.batch} x {point.vocab:,}: {side.name}: {side.problem}")
+    return found
+
+
+def duration(times: Times | None) -> str:
+    """Three digits and a unit."""
+    if times is None:
+        return "-"
+    value = times.median * 1e9
+    for unit in ("ns", "us", "ms"):
+        if value < 999.5:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} s"
+
+
+def ratio(value: float | None) -> str:
+    """``1.24x``."""
+    return "-" if value is None else f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
+
+
+def data(size: float | None) -> str:
+    """Bytes with a unit."""
+    if size is None:
+        return "?"
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} GiB"
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

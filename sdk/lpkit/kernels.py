@@ -1,0 +1,200 @@
+"""Masking whole vocabularies at the speed of the memory they lie in.
+
+A processor that looks at every logit is bound by memory, and pays for each pass and each temporary tensor. On a CPU,
+three things decide: rows taken a few at a time stay in the cache between two passes (:func:`blocks`), memory that is
+used again need not be mapped again, and torch's own kernels for ``masked_fill_`` and ``where`` take one element at a
+time where arithmetic takes sixteen. The functions below mask by arithmetic there. On CUDA they are fused Triton kernels
+where Triton works (``LPKIT_TRITON=0`` does without), and everywhere else ``masked_fill_``.
+
+All of them take float32 logits ``[n, vocab]``, of any strides, edit them in place and return them. Up to the size of a
+block the number of operations does not depend on ``n``; beyond it, on the number of blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from functools import cache
+from types import ModuleType
+
+import torch
+
+logger = logging.getLogger("lpkit")
+
+WHOLE_BYTES = {"cpu": 2**23, "cuda": 2**27}
+"""Logits up to this size are one block."""
+
+BLOCK_BYTES = {"cpu": 2**21, "cuda": 2**26}
+"""Size of the blocks of larger ones: on a CPU about what a core's cache holds, on a GPU enough that the launches do
+not count. It also bounds the scratch memory."""
+
+_LARGEST = torch.finfo(torch.float32).max
+_TWO = torch.tensor(2.0)
+
+
+@cache
+def prepare(device: torch.device) -> ModuleType | None:
+    """The fused kernels for ``device``, compiled and tried; None where there are none.
+
+    :class:`lpkit.LogitsProcessor` asks when it is made, so that no request waits for a compiler.
+    """
+    if device.type != "cuda" or os.environ.get("LPKIT_TRITON") == "0":
+        return None
+    try:
+        from lpkit import triton_kernels
+
+        with torch.inference_mode():
+            logits, limits = torch.zeros(2, 16, device=device), torch.zeros(2, 1, device=device)
+            triton_kernels.mask_below_(logits, limits)
+            triton_kernels.mask_above_(logits, limits)
+            triton_kernels.mask_far_below_top_(logits, limits)
+    except Exception as error:  # no Triton, no compiler, a GPU that it does not know
+        logger.info("masking without Triton kernels on %s: %s: %s", device, type(error).__name__, error)
+        return None
+    return triton_kernels
+
+
+def _fused(logits: torch.Tensor) -> ModuleType | None:
+    found = prepare(logits.device) if logits.device.type == "cuda" else None
+    return found if found is not None and found.suits(logits) else None
+
+
+def blocks(
+    logits: torch.Tensor, *per_row: torch.Tensor, scratch: Sequence[torch.dtype] = ()
+) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Some rows after the others: views of ``logits`` and of ``per_row`` tensors ``[n, ...]``, then scratch memory.
+
+    ``scratch`` names the types of as many tensors shaped like the block; they hold anything, every block gets the
+    same memory, and the last one less of it.
+    """
+    n, vocab = logits.shape
+    step = max(1, n)
+    kind, row = logits.device.type, max(1, vocab * logits.element_size())
+    if n * row > WHOLE_BYTES.get(kind, WHOLE_BYTES["cuda"]):
+        step = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // row)
+    spare = [_borrow(step * vocab * dtype.itemsize, logits.device) for dtype in scratch]
+    try:
+        memory = [
+            buffer[: step * vocab * dtype.itemsize].view(dtype).view(step, vocab)
+            for buffer, dtype in zip(spare, scratch, strict=True)
+        ]
+        for start in range(0, n, step):
+            end = min(start + step, n)
+            yield (
+                logits[start:end],
+                *(values[start:end] for values in per_row),
+                *(part[: end - start] for part in memory),
+            )
+    finally:
+        _give_back(spare)
+
+
+class _Spare(threading.local):
+    """Scratch memory of earlier calls; on a CPU, memory that is mapped anew costs more than a pass over it."""
+
+    def __init__(self) -> None:
+        self.buffers: list[torch.Tensor] = []
+
+
+_spare = _Spare()
+_MOST_SPARE = 4
+
+
+def _borrow(size: int, device: torch.device) -> torch.Tensor:
+    if device.type != "cpu":
+        return torch.empty(size, dtype=torch.uint8, device=device)  # its allocator keeps memory itself
+    for index in reversed(range(len(_spare.buffers))):  # the one used last, if it will do
+        if _spare.buffers[index].nbytes >= size:
+            return _spare.buffers.pop(index)
+    with torch.inference_mode(False):  # so that it can be written in and outside of inference mode
+        return torch.empty(max(size, WHOLE_BYTES["cpu"]), dtype=torch.uint8)
+
+
+def _give_back(buffers: list[torch.Tensor]) -> None:
+    _spare.buffers.extend(buffer for buffer in buffers if buffer.device.type == "cpu")
+    del _spare.buffers[_MOST_SPARE:]
+
+
+def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
+    """Mask what is below ``lowest`` ``[n, 1]``. ``scratch``: float32 memory like ``logits``, inside a block."""
+    if (fused := _fused(logits)) is not None:
+        return fused.mask_below_(logits, lowest)  # type: ignore[no-any-return]
+    if logits.device.type != "cpu":
+        return logits.masked_fill_(logits < lowest, -math.inf)
+    if scratch is not None:
+        torch.lt(logits, lowest, out=scratch)
+        # Twice the largest number is infinity, twice zero is none: kept logits keep every bit. A logit of +inf is
+        # below nothing, so no inf - inf.
+        return logits.addcmul_(scratch, _TWO, value=-_LARGEST)
+    for block, limit, memory in blocks(logits, lowest, scratch=(torch.float32,)):
+        mask_below_(block, limit, memory)
+    return logits
+
+
+def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
+    """Mask what is above ``highest`` ``[n, 1]``. ``scratch``: as for :func:`mask_below_`."""
+    if (fused := _fused(logits)) is not None:
+        return fused.mask_above_(logits, highest)  # type: ignore[no-any-return]
+    if logits.device.type != "cpu":
+        return logits.masked_fill_(logits > highest, -math.inf)
+    if scratch is not None:
+        torch.gt(logits, highest, out=scratch)
+        return torch.minimum(logits, _cap_(scratch), out=logits)
+    for block, limit, memory in blocks(logits, highest, scratch=(torch.float32,)):
+        mask_above_(block, limit, memory)
+    return logits
+
+
+def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+    """Mask what is more than ``distance`` ``[n, 1]`` below its row's highest logit."""
+    if (fused := _fused(logits)) is not None:
+        return fused.mask_far_below_top_(logits, distance)  # type: ignore[no-any-return]
+    if logits.device.type != "cpu":
+        return mask_below_(logits, logits.amax(dim=-1, keepdim=True) - distance)
+    for block, far, memory in blocks(logits, distance, scratch=(torch.float32,)):
+        mask_below_(block, block.amax(dim=-1, keepdim=True) - far, memory)
+    return logits
+
+
+def least_from(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """``[n, 1]``: the least logit of each row that is not below ``lowest`` ``[n, 1]``; +inf if all are.
+
+    ``scratch`` and ``other`` are float32 memory like ``logits``.
+    """
+    cap = torch.lt(logits, lowest, out=scratch).sub_(0.5).mul_(math.inf)  # +inf for what is below
+    return torch.maximum(logits, cap, out=other).amin(dim=1, keepdim=True)
+
+
+def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
+    """Mask every token but ``ids`` ``[n, k]``, in the rows of ``where`` (bool ``[n, 1]``; None: in all).
+
+    The first id of a row is a real one, or the row is left alone; later ones may be -1. A row whose tokens are all
+    masked already is left alone too: better a token that a grammar allows than none at all.
+    """
+    first = ids[:, :1]
+    ids = torch.where(ids >= 0, ids, first).clamp(min=0)
+    kept = logits.gather(1, ids)
+    meant = (first >= 0) & (kept.amax(dim=1, keepdim=True) > -math.inf)
+    cap = torch.where(meant if where is None else meant & where, -math.inf, math.inf)
+    return torch.minimum(logits, cap, out=logits).scatter_(1, ids, kept)
+
+
+def keep_members_(logits: torch.Tensor, outside: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
+    """Mask where ``outside`` is 1 and not 0, except in rows that would have nothing left.
+
+    Args:
+        outside: float32 ``[n, vocab]``; overwritten.
+        scratch: float32 ``[n, vocab]``.
+    """
+    cap = _cap_(outside)
+    left = torch.minimum(logits, cap, out=scratch).amax(dim=1, keepdim=True) > -math.inf
+    cap = torch.maximum(cap, torch.where(left, -math.inf, math.inf), out=cap)
+    return torch.minimum(logits, cap, out=logits)
+
+
+def _cap_(mask: torch.Tensor) -> torch.Tensor:
+    """From 1 and 0 to what a masked logit and a kept one are at most: -inf and +inf."""
+    return mask.sub_(0.5).mul_(-math.inf)

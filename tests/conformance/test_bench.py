@@ -1,0 +1,263 @@
+"""The bench: what it counts is what was done, what it plays is a batch, and it says what it could not measure."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import lpkit
+import pytest
+import torch
+from lpkit.runtime import make_config
+from lpkit_conformance.bench import measure, run
+from lpkit_conformance.bench.alternatives import TABLE, alternatives
+from lpkit_conformance.bench.results import Bench, Point, SideResult, TargetBench, Times, point_from_json
+from lpkit_conformance.bench.sides import Function, Parameters, V1Side, V2Side, floors
+from lpkit_conformance.bench.world import LIFETIME, World, update_with
+from lpkit_conformance.operations import MeasureOperations
+from lpkit_conformance.report.bench import data, duration, ratio, show
+
+CPU = torch.device("cpu")
+FAST = measure.Effort(seconds=0.0, rounds=2)
+
+
+class Floor(lpkit.LogitsProcessor):
+    """Masks what is below a number."""
+
+    class Params(lpkit.Params):
+        floor: float
+
+    floor = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.floor[request.slot] = request.params.floor
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.masked_fill_(logits < self.floor[rows].unsqueeze(1), -math.inf)
+
+
+PARAMETERS = Parameters({"extra_args": {"floor": 0.5}})
+
+
+# -- counting -----------------------------------------------------------------------------------------------------
+
+
+def test_views_are_no_launches_and_new_memory_is_added_up() -> None:
+    logits = torch.zeros(4, 100)
+    with MeasureOperations(full=400) as counter:
+        twice = logits * 2  # 1,600 bytes
+        twice[1:].add_(1)  # in place, through a view
+        twice > 0  # noqa: B015 - 400 bytes
+        twice.sum(1)  # 16 bytes
+    assert (counter.launches, counter.views) == (4, 1)
+    assert counter.allocated == 1600 + 400 + 16
+    assert counter.full_size == 2
+
+
+def test_waits_are_told_by_the_name_that_authors_use() -> None:
+    logits = torch.arange(4.0)
+    with MeasureOperations() as counter:
+        logits.sum().item()
+        logits[logits > 1]
+    assert counter.syncs == {"item": 1, "boolean index": 1}
+
+
+def test_copies_to_a_device_are_counted_by_their_bytes() -> None:
+    host, away = torch.zeros(10), torch.zeros(10, device="meta")
+    with MeasureOperations() as counter:
+        host.to("meta")
+        away.copy_(host)
+        away.clone()
+        host.to(torch.float64)
+    assert (counter.to_device, counter.to_host) == (80, 0)
+
+
+# -- the world ----------------------------------------------------------------------------------------------------
+
+
+def test_a_world_keeps_its_size_and_replaces_a_few_requests_each_turn() -> None:
+    world = World(2 * LIFETIME, 1000, 32, 0.25, CPU)
+    turn = world.turn()
+    assert len(turn.update.added) == len(turn.entered) == len(world.rows) == 2 * LIFETIME
+    assert sum(uses for _, uses in turn.entered) == 0.25 * 2 * LIFETIME
+    before = {request.request_id for request in world.rows}
+    world.advance()
+    turn = world.turn()
+    assert len(before - {request.request_id for request in world.rows}) == len(turn.entered) == 2
+    assert len(world.rows) == turn.update.batch_size == 2 * LIFETIME
+
+
+def test_both_hosts_are_shown_the_same_batch() -> None:
+    world = World(6, 200, 16, 0.5, CPU)
+    sides = [V1Side("one", Floor, PARAMETERS, CPU), V2Side("two", Floor, PARAMETERS, CPU)]
+    logits = torch.randn(6, 200)
+    for _ in range(5):
+        turn = world.turn()
+        results = []
+        for side in sides:
+            side.prepare(world, turn)
+            side.follow()
+            results.append(side.apply(logits.clone()))
+        assert torch.equal(*results)
+        uses = torch.tensor([bool(request.params) for request in world.rows])
+        assert torch.equal((results[0] != logits).any(1), uses)
+        world.advance()
+
+
+def test_an_update_gets_the_parameters_of_its_side() -> None:
+    turn = World(3, 50, 8, 1.0, CPU).turn()
+    update = update_with(turn.update, PARAMETERS)
+    params = [added[1] for added in update.added]
+    assert [item.extra_args for item in params] == [{"floor": 0.5}] * 3
+    assert len({id(item) for item in params}) == 3
+
+
+# -- measuring ----------------------------------------------------------------------------------------------------
+
+
+def point(*sides: Any, batch: int = 3, vocab: int = 128) -> Point:
+    world = World(batch, vocab, 8, 1.0, CPU)
+    source = torch.randn(batch, vocab)
+    return measure.measure(world, sides, source, torch.empty_like(source), FAST)
+
+
+def test_every_side_is_timed_and_related_to_the_target_and_the_floor() -> None:
+    found = point(V1Side("it", Floor, PARAMETERS, CPU), *floors())
+    target, _, write = found.sides
+    assert target.apply is not None and target.apply.rounds == 2
+    assert target.churn is not None and target.idle is not None and write.churn is None
+    assert target.versus_target == write.versus_floor == 1.0
+    assert target.operations and target.allocated and target.acted
+    assert (found.batch, found.vocab, found.logits_bytes) == (3, 128, 3 * 128 * 4)
+    assert point_from_json(Bench((TargetBench("it", points=(found,)),), {}, {}).to_json()["targets"][0]["points"][0])
+
+
+def test_each_side_gets_the_logits_as_they_were() -> None:
+    seen = []
+
+    def spoil(_: World) -> Any:
+        def apply(logits: torch.Tensor) -> torch.Tensor:
+            seen.append(logits.clone())
+            return logits.fill_(7.0)
+
+        return apply
+
+    point(Function("a", spoil), Function("b", spoil))
+    assert all(torch.equal(logits, seen[0]) for logits in seen)
+
+
+def test_a_side_that_fails_has_a_problem_and_the_others_have_numbers() -> None:
+    class Broken(Floor):
+        def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+            raise RuntimeError("boom")
+
+    broken, whole = point(V1Side("broken", Broken, PARAMETERS, CPU), V1Side("whole", Floor, PARAMETERS, CPU)).sides
+    assert broken.apply is None and "apply: raised RuntimeError: boom" in broken.problem
+    assert Path(__file__).name in broken.problem
+    assert whole.apply is not None
+
+
+def test_a_case_that_never_acts_is_noticed() -> None:
+    (side,) = point(V1Side("it", Floor, Parameters({}), CPU)).sides
+    assert not side.acted
+
+
+def test_what_does_not_fit_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "free_memory", lambda _: 1000)
+    (side,) = point(V1Side("it", Floor, PARAMETERS, CPU)).sides
+    assert side.apply is None and side.problem.startswith("needs 0.0 GiB of memory")
+
+
+def test_what_a_device_would_be_sent_is_counted_without_one() -> None:
+    meta = torch.device("meta")
+    moved = measure.traffic(V1Side("it", Floor, PARAMETERS, meta), World(3, 128, 8, 1.0, meta), meta)
+    # Two columns of four slots, and rows with their slots: one copy each.
+    assert moved == (2 * 4 * 4 + 2 * 3 * 8, 0)
+
+
+# -- alternatives -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("identity", sorted(TABLE))
+def test_the_table_names_processors_that_exist(identity: str) -> None:
+    module, _, cls = identity.partition(":")
+    package = module.partition(".")[0].replace("_", "-")
+    root = Path(__file__).resolve().parents[2] / "reference_plugins" / package
+    source = (root / "src" / Path(*module.split("."))).with_suffix(".py").read_text(encoding="utf-8")
+    assert f"\nclass {cls}(" in source
+
+
+def test_a_processor_that_nobody_knows_has_no_alternatives() -> None:
+    assert list(alternatives("mine:Mine", {}, CPU)) == []
+
+
+def test_transformers_masks_what_min_p_masks() -> None:
+    found = list(alternatives("lpkit_min_p.processor:MinP", {"min_p_threshold": 0.2}, CPU))
+    (warper,) = [item for item in found if not isinstance(item, str) and item.name.startswith("transformers")]
+    (rows,) = [item for item in found if not isinstance(item, str) and item.name.startswith("request")]
+    world = World(4, 500, 8, 1.0, CPU)
+    turn = world.turn()
+    logits = torch.randn(4, 500) * 3
+    for side in (warper, rows):
+        side.prepare(world, turn)
+        side.follow()
+    with torch.inference_mode():
+        assert torch.equal(warper.apply(logits.clone()), rows.apply(logits.clone()))
+
+
+# -- the run ------------------------------------------------------------------------------------------------------
+
+
+def test_times_ratios_and_sizes_are_short() -> None:
+    assert [duration(Times(value, value, 1)) for value in (3e-8, 1.5e-6, 0.0123, 2.0)] == [
+        "30 ns",
+        "1.5 us",
+        "12.3 ms",
+        "2 s",
+    ]
+    assert duration(None) == ratio(None) == "-"
+    assert [ratio(1.234), ratio(43.2)] == ["1.23x", "43x"]
+    assert [data(12), data(2048), data(3 * 2**30), data(None)] == ["12 B", "2 KiB", "3 GiB", "?"]
+
+
+def test_a_run_without_a_number_of_the_target_fails() -> None:
+    times = Times(1.0, 1.0, 1)
+    good = TargetBench("a", points=(Point(1, 1, 4, (SideResult("a", "target", apply=times),)),))
+    bad = TargetBench("b", points=(Point(1, 1, 4, (SideResult("b", "floor", apply=times),)),))
+    assert Bench((good,), {}, {}).exit_code == 0
+    assert Bench((good, bad), {}, {}).exit_code == Bench((), {}, {}).exit_code == 2
+
+
+def test_a_quick_run_chooses_few_sizes_unless_told() -> None:
+    assert run.Options(quick=True).settings["batches"] == list(run.QUICK_BATCHES)
+    assert run.Options(quick=True, batches=(3,)).settings["batches"] == [3]
+    assert run.Options().settings["vocabs"] == [32_000, 128_256, 151_936]
+
+
+def test_the_config_of_a_side_fits_its_world() -> None:
+    config = make_config(max_num_seqs=3, vocab_size=77)
+    assert (config.scheduler_config.max_num_seqs, config.model_config.get_vocab_size()) == (3, 77)
+
+
+@pytest.mark.parametrize("columns", [72, 200])
+def test_no_number_is_cut_off_on_any_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    times = Times(1.234e-3, 1.2e-3, 5)
+    names = ["lpkit-min-p on V1", "request by request (lpkit's adapter)"]
+    sides = [
+        SideResult(
+            name, "target", "v1", apply=times, churn=times, idle=times, operations=9, allocated=4, to_device=2048
+        )
+        for name in names
+    ]
+    screen = Terminal()
+    show(Bench((TargetBench("it", points=(Point(1, 1, 4, tuple(sides)),)),), {}, {}), screen)
+    assert "\u2026" not in screen.getvalue() and screen.getvalue().count("1.23 ms") >= 2
+    assert ("to device" in screen.getvalue()) == (columns == 200)

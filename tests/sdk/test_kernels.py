@@ -1,0 +1,178 @@
+"""Masking kernels against what they say they do, computed one row at a time in float64 or by torch's masked_fill."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from lpkit import kernels
+
+INF = math.inf
+EXTREMES = [0.0, -0.0, 1e-45, -1e-45, 3.4e38, -3.4e38, INF, -INF, 1.0, -1.0]
+
+
+@pytest.fixture(params=["one block", "blocks of two rows", "a block per row"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Runs a test with blocks of several sizes; the vocabulary is 300."""
+    if request.param != "one block":
+        monkeypatch.setitem(kernels.WHOLE_BYTES, "cpu", 0)
+        rows = 2 if "two" in request.param else 1
+        monkeypatch.setitem(kernels.BLOCK_BYTES, "cpu", rows * 300 * 4)
+    return 300
+
+
+def logits_with_extremes(rows: int, vocab: int, seed: int = 0) -> torch.Tensor:
+    logits = torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * 3
+    for row in range(rows):
+        logits[row, row : row + len(EXTREMES)] = torch.tensor(EXTREMES)
+    return logits
+
+
+def same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    return torch.equal(found.contiguous().view(torch.int32), expected.contiguous().view(torch.int32))
+
+
+LIMITS = torch.tensor([[0.5], [-INF], [INF], [-0.0], [3.4e38], [-3.4e38], [2.0]])
+
+
+def test_mask_below_keeps_every_bit_of_what_it_keeps(size: int) -> None:
+    logits = logits_with_extremes(7, size)
+    expected = logits.masked_fill(logits < LIMITS, -INF)
+    assert same_bits(kernels.mask_below_(logits, LIMITS), expected)
+
+
+def test_mask_above_keeps_every_bit_of_what_it_keeps(size: int) -> None:
+    logits = logits_with_extremes(7, size)
+    expected = logits.masked_fill(logits > LIMITS, -INF)
+    assert same_bits(kernels.mask_above_(logits, LIMITS), expected)
+
+
+def test_mask_far_below_top_measures_from_each_rows_highest(size: int) -> None:
+    logits = logits_with_extremes(5, size)
+    logits[logits == INF] = 4.0
+    logits[logits == 3.4e38] = 4.0
+    logits[4] = -INF
+    distance = torch.tensor([[0.0], [2.5], [1000.0], [INF], [1.0]])
+    expected = logits.masked_fill(logits < logits.amax(1, keepdim=True) - distance, -INF)
+    assert same_bits(kernels.mask_far_below_top_(logits, distance), expected)
+
+
+def test_strided_logits_are_edited_in_place(size: int) -> None:
+    padded = torch.randn(7, size + 8)
+    behind = padded[:, size:].clone()
+    expected = padded[:, :size].masked_fill(padded[:, :size] < LIMITS, -INF)
+    result = kernels.mask_below_(padded[:, :size], LIMITS)
+    assert result.data_ptr() == padded.data_ptr()
+    assert same_bits(padded[:, :size], expected) and torch.equal(padded[:, size:], behind)
+
+
+def test_nan_is_neither_above_nor_below(size: int) -> None:
+    logits = torch.full((3, size), math.nan)
+    assert kernels.mask_below_(logits.clone(), LIMITS[:3]).isnan().all()
+    assert kernels.mask_above_(logits.clone(), LIMITS[:3]).isnan().all()
+
+
+def test_keep_ids_leaves_rows_alone_that_are_not_meant_or_whose_token_is_masked() -> None:
+    logits = logits_with_extremes(4, 64)
+    logits[2, 9] = -INF
+    ids = torch.tensor([[9], [9], [9], [63]])
+    where = torch.tensor([[True], [False], [True], [True]])
+    before = logits.clone()
+    kernels.keep_ids_(logits, ids, where)
+    assert same_bits(logits[1:3], before[1:3])
+    for row, token in ((0, 9), (3, 63)):
+        assert logits[row].isfinite().nonzero().flatten().tolist() == [token]
+        assert logits[row, token] == before[row, token]
+
+
+def test_keep_ids_takes_lists_of_several_lengths() -> None:
+    logits = logits_with_extremes(4, 64)
+    logits[3, [5, 40]] = -INF
+    ids = torch.tensor([[9, 30, 63], [40, -1, -1], [-1, -1, -1], [5, 40, -1]])
+    before = logits.clone()
+    kernels.keep_ids_(logits, ids)
+    for row, kept in ((0, [9, 30, 63]), (1, [40])):
+        assert (logits[row] > -INF).nonzero().flatten().tolist() == kept
+        assert same_bits(logits[row, kept], before[row, kept])
+    assert same_bits(logits[2:], before[2:])
+
+
+def test_scratch_of_nested_loops_is_not_shared(size: int) -> None:
+    logits = torch.randn(4, size)
+    for block, scratch in kernels.blocks(logits, scratch=(torch.float32,)):
+        scratch.fill_(7.0)
+        kernels.mask_below_(block, torch.zeros(block.shape[0], 1))
+        assert (scratch == 7.0).all()
+
+
+def test_scratch_is_used_again_in_and_outside_of_inference_mode(size: int) -> None:
+    seen = []
+    for mode in (True, False, True):
+        with torch.inference_mode(mode):
+            for _, scratch in kernels.blocks(torch.zeros(2, size), scratch=(torch.float32,)):
+                scratch.fill_(1.0)
+                seen.append(scratch.data_ptr())
+    assert len(set(seen)) == 1
+
+
+def test_keep_members_leaves_rows_alone_that_would_have_nothing_left() -> None:
+    logits = logits_with_extremes(4, 64)
+    outside = torch.ones(4, 64)
+    outside[:, 20:24] = 0.0
+    logits[3, 20:24] = -INF
+    expected = logits.masked_fill(outside > 0, -INF)
+    expected[3] = logits[3]
+    assert same_bits(kernels.keep_members_(logits, outside, torch.empty(4, 64)), expected)
+
+
+def test_least_from_is_the_least_that_is_not_below(size: int) -> None:
+    logits = logits_with_extremes(7, size)
+    found = kernels.least_from(logits, LIMITS, torch.empty_like(logits), torch.empty_like(logits))
+    expected = [
+        min((x for x in row if x >= low), default=INF)
+        for row, low in zip(logits.tolist(), LIMITS.flatten().tolist(), strict=True)
+    ]
+    assert found[:, 0].tolist() == expected
+
+
+def test_blocks_cover_every_row_once_and_share_their_scratch(size: int) -> None:
+    logits, per_row = torch.zeros(5, size), torch.arange(5).unsqueeze(1)
+    rows, memory = [], set()
+    for block, some, scratch in kernels.blocks(logits, per_row, scratch=(torch.int32,)):
+        block += 1
+        rows += some.flatten().tolist()
+        assert scratch.shape == block.shape and scratch.dtype == torch.int32
+        memory.add(scratch.data_ptr())
+    assert rows == list(range(5)) and len(memory) == 1
+    assert torch.equal(logits, torch.ones(5, size))
+
+
+def test_scratch_stays_small_however_large_the_batch() -> None:
+    logits = torch.zeros(1, 1).expand(4096, 151_936)  # takes no memory
+    _, scratch = next(iter(kernels.blocks(logits, scratch=(torch.float32,))))
+    assert scratch.nbytes <= kernels.BLOCK_BYTES["cpu"]
+
+
+def test_a_batch_without_rows_or_without_a_vocabulary_is_no_accident() -> None:
+    for shape in ((0, 7), (3, 0)):
+        logits = torch.zeros(shape)
+        assert kernels.mask_below_(logits, torch.zeros(shape[0], 1)).shape == shape
+
+
+def test_without_cuda_there_are_no_fused_kernels() -> None:
+    assert kernels.prepare(torch.device("cpu")) is None
+    assert kernels.prepare(torch.device("meta")) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("rows", [1, 7, 256])
+@pytest.mark.parametrize("name", ["mask_below_", "mask_above_", "mask_far_below_top_"])
+def test_fused_kernels_on_a_gpu_do_what_the_cpu_does(name: str, rows: int) -> None:
+    device = torch.device("cuda")
+    assert kernels.prepare(device) is not None
+    logits = logits_with_extremes(rows, 151_936)
+    limits = torch.linspace(0.0, 3.0, rows).unsqueeze(1)
+    found = getattr(kernels, name)(logits.to(device), limits.to(device)).cpu()
+    assert same_bits(found, getattr(kernels, name)(logits, limits))
