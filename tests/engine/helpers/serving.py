@@ -56,8 +56,6 @@ class Made:
             "HF_HUB_OFFLINE": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "TORCHDYNAMO_DISABLE": "1",
-            "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
         }
 
 
@@ -187,11 +185,15 @@ class Server:
                 return refusal.code, json.load(refusal)
 
     def close(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(20)
-        # Whatever is left of the group, whether or not the server itself went.
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        end_group(self._process)
+
+
+def end_group(process: subprocess.Popen[Any]) -> None:
+    """End a process that leads its own group, and whatever it started and left in there."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(20)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
