@@ -84,7 +84,10 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         self.required_keys: frozenset[str] | None = None
         if params is not None and any(field.is_required() for field in params.model_fields.values()):
             self.required_keys = frozenset(params.keys())
-        self._token_ids = params.token_id_fields() if params is not None else ()
+        self._token_ids: dict[str, str] = {}  # key -> field, as Params.keys()
+        if params is not None:
+            fields = params.token_id_fields()
+            self._token_ids = {key: name for key, name in params.keys().items() if name in fields}
         self._v2 = V2Binding(self, place) if on_v2 else None
         self._v1 = None if on_v2 else V1Binding(self, self.max_num_reqs)
         self.flush()
@@ -176,8 +179,8 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             return None
         params = declared.parse(sampling_params.extra_args)
         if params is not None:
-            for name in self._token_ids:
-                self._check_vocabulary(name, getattr(params, name))
+            for key, name in self._token_ids.items():
+                self._check_vocabulary(key, getattr(params, name))
         return params
 
     def _check_vocabulary(self, name: str, value: Any) -> None:

@@ -22,6 +22,7 @@ request a ``seed`` together with chunked prefill: that kills a V1 engine on a CP
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from lpkit_conformance.recording.engine import EngineSettings
 from lpkit_conformance.recording.process import EngineProcess
 
 PROBES = Path(__file__).parent / "probes"
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
 Engines = Callable[..., EngineProcess]
 

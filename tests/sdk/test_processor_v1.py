@@ -226,12 +226,12 @@ class TestAdmission:
         assert host.apply(logits) is logits
         assert "add: Input should be a valid number" in caplog.text
 
-    @pytest.mark.parametrize("sent", [{"one": VOCAB}, {"many": [1, VOCAB]}, {"named": {"a": VOCAB}}])
+    @pytest.mark.parametrize("sent", [{"my_one": VOCAB}, {"my_many": [1, VOCAB]}, {"my_named": {"a": VOCAB}}])
     def test_a_token_id_beyond_the_vocabulary_is_declined_by_name(
         self, sent: dict[str, Any], caplog: pytest.LogCaptureFixture
     ) -> None:
         class Tokens(lpkit.LogitsProcessor):
-            class Params(lpkit.Params):
+            class Params(lpkit.Params, prefix="my_"):
                 one: lpkit.TokenId | None = None
                 many: list[lpkit.TokenId] = []
                 named: dict[str, lpkit.TokenId] = {}
@@ -240,7 +240,7 @@ class TestAdmission:
                 return logits + 1
 
         host = V1Host(Tokens)
-        good = params(one=VOCAB - 1, many=[0], named={"a": 3})
+        good = params(my_one=VOCAB - 1, my_many=[0], my_named={"a": 3})
         with caplog.at_level(logging.ERROR, logger="lpkit"):
             host.update(2, added=[new(0, params(**sent)), new(1, good)])
         assert host.apply(torch.zeros(2, VOCAB))[:, 0].tolist() == [0, 1]
