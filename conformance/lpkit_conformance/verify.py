@@ -16,7 +16,7 @@ from lpkit_conformance.frames import is_authors
 from lpkit_conformance.hosts import Observation, PluginError, V1Host, V2Host
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import Mismatch, Replay, compare
-from lpkit_conformance.programs import Finish, Op, Preempt, Program, Step, Swap
+from lpkit_conformance.programs import Arrive, Finish, Op, Preempt, Program, Step, Swap
 from lpkit_conformance.report.picture import draw, film
 from lpkit_conformance.results import Finding
 from lpkit_conformance.scenario import program_to_json
@@ -34,6 +34,10 @@ CAUSES = {
         "request had before"
     ),
     "stale": "the plugin edited a row whose request does not ask for it: an earlier occupant's state is still there",
+    "out of step": (
+        "the plugin edited a row of a request that uses it, at a point at which it leaves that request alone: its state "
+        "is ahead of the tokens or behind them, or is another request's"
+    ),
     "stray": (
         "the plugin edited a row whose request does not ask for it, and which nobody else has had: it edits more rows "
         "than those of its own requests, or takes its arguments from a neighbour"
@@ -124,12 +128,20 @@ def _finding(
         culprit = None
     else:
         finding = departure(subject, mismatch, {"program": program.name}, operations, fix)
-        if mismatch.kind == "stale" and not any(isinstance(op, Finish | Preempt | Swap) for op in ops):
-            finding = replace(finding, cause=CAUSES["stray"])
+        if mismatch.kind == "stale":
+            finding = replace(finding, cause=CAUSES[_kind_of_stale(mismatch.request, ops)])
         culprit = (mismatch.step, mismatch.request)
     frames, plain = film(subject, ops, program.max_num_seqs, make_host)
     picture = draw(frames, plain, "row" if subject.host == "v1" else "slot", culprit)
     return replace(finding, picture=picture, scenario=scenario_of(subject, small, make_host))
+
+
+def _kind_of_stale(request: str, ops: Iterable[Op]) -> str:
+    """Why a row was edited that is left alone when its request is: what the operations allow."""
+    ops = list(ops)
+    if any(isinstance(op, Arrive) and op.request == request and op.variant is not None for op in ops):
+        return "out of step"
+    return "stale" if any(isinstance(op, Finish | Preempt | Swap) for op in ops) else "stray"
 
 
 def single_steps(ops: Iterable[Op]) -> list[Op]:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from lpkit.loading import interfaces_of
 from lpkit_conformance.check import Failed, Skipped
-from lpkit_conformance.programs import Arrive, Finish, Op, Step, program, soak
+from lpkit_conformance.programs import Arrive, Finish, Op, Preempt, Resume, Step, program, soak
 from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import collapse, shrink, verify
+from lpkit_conformance.verify import CAUSES, _kind_of_stale, collapse, shrink, verify
 from zoo.correct import Bias, OutOfPlace
 from zoo.registry import Case
 from zoo.v1_defects import StaleOnDecline, ThreeAtOnce
@@ -89,3 +89,16 @@ def test_programs_without_action_prove_nothing() -> None:
 
 def test_passing_programs_say_how_many_rows_were_judged() -> None:
     assert verify(subject(OutOfPlace), [program("p", Arrive("a", 0), Arrive("b", None), Step(3))]) == "6 rows"
+
+
+@pytest.mark.parametrize(
+    ("ops", "kind"),
+    [
+        ([Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step(2)], "out of step"),
+        ([Arrive("b", 0), Step(), Finish("b"), Arrive("a", None), Step()], "stale"),
+        ([Arrive("b", 0), Arrive("a", None), Step()], "stray"),
+    ],
+)
+def test_the_cause_is_one_that_the_operations_allow(ops: list[Op], kind: str) -> None:
+    assert _kind_of_stale("a", ops) == kind
+    assert kind in CAUSES
