@@ -35,8 +35,8 @@ CAUSES = {
     ),
     "stale": "the plugin edited a row whose request does not ask for it: an earlier occupant's state is still there",
     "out of step": (
-        "the plugin edited a row of a request that uses it, at a point at which it leaves that request alone: its state "
-        "is ahead of the tokens or behind them, or is another request's"
+        "the plugin edited the row of a request that uses it where it would leave that request alone: its state is "
+        "ahead of the tokens or behind them, or is another request's"
     ),
     "stray": (
         "the plugin edited a row whose request does not ask for it, and which nobody else has had: it edits more rows "
