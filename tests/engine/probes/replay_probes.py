@@ -161,7 +161,9 @@ def differential(engine: Any, asks: Any, explicit: bool = True) -> dict[str, Any
         "errors": [answer.error for answer in answers.values()],
         "reasons": {name: answer.finish_reason for name, answer in answers.items()},
         "greedy": {ask.request_id: ask.params["temperature"] == 0 for ask in asks},
-        "steps": [{key: step[key] for key in ("plan", "finished", "preempted", "drafts")} for step in program.steps],
+        "steps": [
+            {key: step[key] for key in ("plan", "finished", "preempted", "drafts", "kept")} for step in program.steps
+        ],
     }
 
 
@@ -195,6 +197,7 @@ def _replay(
                 force[name] = rest[0]
         step["from"], source.step = len(EVENTS), step["raw"]
         plan = {name: count - len(step["drafts"].get(name, ())) for name, count in step["plan"].items()}
-        ours.step(plan, drafts=step["drafts"], force=force)
+        result = ours.step(plan, drafts=step["drafts"], force=force)
+        step["kept"] = sum(len(ids) - 1 for ids in result.tokens.values())
     assert not ours.requests, "the engine has told of every end"
     return outputs
