@@ -93,6 +93,7 @@ class Process(EngineProcess):
         if settings.runner == "v2":
             self.call("plugin_probes:accept_integer_masks")
         super().restart(settings, logits_processors)
+        assert self.inspect("plugin_probes:is_async") == ("async_scheduling" in settings.extra)
 
 
 @pytest.fixture(scope="module")
@@ -144,14 +145,16 @@ def test_v1_installed_under_asynchronous_scheduling(installed: Callable[..., Pat
     assert seen["steps"] > 60 and seen["greedy tokens"] > 200 and seen["abort"] and seen["stop"]
 
 
-def test_v2_arrivals_chunks_and_aborts(v2: Process) -> None:
-    v2.restart(EngineSettings("v2", max_num_seqs=6, max_num_batched_tokens=32), V2)
+@BOTH
+def test_v2_arrivals_chunks_and_aborts(v2: Process, extra: dict[str, Any]) -> None:
+    v2.restart(EngineSettings("v2", max_num_seqs=6, max_num_batched_tokens=32, extra=extra), V2)
     seen = same(v2.inspect(DIFFERENTIAL, _asks(24, 60, 14)))
     assert seen["steps"] > 30 and seen["greedy tokens"] > 60 and seen["abort"] and seen["stop"]
 
 
-def test_v2_preemptions(v2: Process) -> None:
-    v2.restart(EngineSettings("v2", max_num_seqs=6, **PREEMPTING), V2)
+@BOTH
+def test_v2_preemptions(v2: Process, extra: dict[str, Any]) -> None:
+    v2.restart(EngineSettings("v2", max_num_seqs=6, extra=extra, **PREEMPTING), V2)
     seen = same(v2.inspect(DIFFERENTIAL, _asks(7, 40, 45)))
     assert seen["steps"] > 40 and seen["greedy tokens"] > 60 and seen["preempted"]
 
