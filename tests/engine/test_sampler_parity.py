@@ -54,8 +54,8 @@ def test_v2_sampler_processes_logits_and_picks_greedy_tokens_as_vllms(worker: Wo
         assert theirs == ours
         if not fact["rows"]:
             continue
-        gate, theirs_applied = fact["gate"]
-        assert gate == theirs_applied, step
+        gate, applied = fact["gate"]
+        assert gate == applied, step
         theirs, ours = fact["logits"]
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5, err_msg=f"step {step}")
         greedy = fact["greedy"]
