@@ -10,7 +10,8 @@ runner  installed entry point       ``module:Class`` or class
 ``v2``  subclass of V2's interface  subclass of V2's interface
 ======  ==========================  ==========================
 
-Errors are :class:`LoadError` and also the built-in type that vLLM raises in that place.
+Errors are :class:`LoadError` and also the built-in type that vLLM raises in that place. Only a text that lacks one side
+of its colon is a ``ValueError`` here at once, where vLLM looks for a module or an attribute of no name first.
 """
 
 from __future__ import annotations

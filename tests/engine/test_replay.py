@@ -1,0 +1,167 @@
+"""The real engine and ours on the same requests: the same calls with the same contents, and the same greedy tokens.
+
+Scheduling decisions and logits come from the real engine; what is made of them is each engine's own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lpkit_conformance.recording.engine import Ask, EngineSettings
+from lpkit_conformance.recording.process import EngineProcess
+
+pytestmark = pytest.mark.engine
+
+PROBES = Path(__file__).parent / "probes"
+V1 = ("replay_probes:V1Log", "replay_probes:V1LogInvariant")
+V2 = ("replay_probes:V2Log",)
+SPECULATIVE: dict[str, Any] = {
+    "method": "ngram",
+    "num_speculative_tokens": 3,
+    "prompt_lookup_min": 1,
+    "prompt_lookup_max": 3,
+}
+PREEMPTING: dict[str, Any] = {"max_model_len": 96, "num_gpu_blocks_override": 9, "block_size": 32}
+
+
+def _asks(
+    count: int,
+    prompt: int,
+    tokens: int,
+    every: float = 1.0,
+    few: int = 512,
+    greedy: bool = False,
+    without: Sequence[str] = (),
+) -> tuple[Ask, ...]:
+    """Requests of random lengths and options, of which some are aborted."""
+    rng = random.Random(f"{count} {prompt} {tokens}")
+    asks = []
+    for index in range(count):
+        params: dict[str, Any] = {
+            "temperature": rng.choice([0.0, 0.0, 1.0]),
+            "max_tokens": rng.randint(4, tokens),
+            "repetition_penalty": rng.choice([1.0, 1.0, 1.0, 1.4]),
+            "min_p": rng.choice([0.0, 0.0, 0.1]),
+            "logit_bias": rng.choice([None, None, {3: 4.0}]),
+            "frequency_penalty": rng.choice([0.0, 0.0, 1.0]),
+            "allowed_token_ids": rng.choice([None, None, list(range(0, 512, 3))]),
+            "min_tokens": rng.choice([0, 0, 4]),
+            "stop_token_ids": rng.choice([None, None, list(range(0, 512, 16))]),
+        }
+        params = {name: value for name, value in params.items() if name not in without}
+        if greedy:
+            params["temperature"] = 0.0
+        at = int(index * every)
+        abort = at + rng.randint(0, tokens) if rng.random() < 0.2 else None
+        ids = tuple(rng.randrange(few) for _ in range(rng.randint(1, prompt)))
+        asks.append(Ask(f"r{index}", ids, params, at=at, abort_at=abort))
+    return tuple(asks)
+
+
+def same(found: dict[str, Any]) -> Counter[str]:
+    """Compare every call of every step, and the tokens; return what there was to compare."""
+    seen: Counter[str] = Counter()
+    for step, theirs, ours in zip(found["steps"], *found["events"], strict=True):
+        assert theirs == ours, step
+        seen["steps"] += 1
+        seen["calls"] += len(theirs)
+        seen["preempted"] += len(step["preempted"])
+        seen["drafted"] += sum(map(len, step["drafts"].values()))
+        seen["kept"] += step["kept"]
+    assert not any(found["errors"]), found["errors"]
+    theirs, ours = found["tokens"]
+    # Drafts that are kept beyond a request's last token are dropped by the scheduler, and the worker's are not.
+    beyond = SPECULATIVE["num_speculative_tokens"] if seen["drafted"] else 0
+    for name, tokens in theirs.items():
+        reason = found["reasons"][name]
+        seen[reason] += 1
+        seen["greedy tokens"] += len(tokens) if found["greedy"][name] else 0
+        assert ours.get(name, [])[: len(tokens)] == tokens, name
+        assert reason != "length" or len(ours[name]) <= len(tokens) + beyond, name
+    return seen
+
+
+class Process(EngineProcess):
+    def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
+        if settings.extra.get("async_scheduling"):
+            self.call("plugin_probes:allow_async_scheduling")
+        if settings.runner == "v2":
+            self.call("plugin_probes:accept_integer_masks")
+        super().restart(settings, logits_processors)
+        assert self.inspect("plugin_probes:is_async") == ("async_scheduling" in settings.extra)
+
+
+@pytest.fixture(scope="module")
+def v1() -> Iterator[Process]:
+    with Process(EngineSettings("v1"), V1, sys_path=[PROBES]) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def v2() -> Iterator[Process]:
+    with Process(EngineSettings("v2"), V2, sys_path=[PROBES]) as engine:
+        yield engine
+
+
+# What vLLM refuses together with drafts.
+REFUSED = ("min_p", "logit_bias")
+DIFFERENTIAL = "replay_probes:differential"
+ASYNC = {"async_scheduling": True}
+BOTH = pytest.mark.parametrize("extra", [{}, ASYNC], ids=["sync", "async"])
+
+
+@BOTH
+def test_v1_arrivals_chunks_and_aborts(v1: Process, extra: dict[str, Any]) -> None:
+    v1.restart(EngineSettings("v1", max_num_batched_tokens=32, extra=extra), V1)
+    seen = same(v1.inspect(DIFFERENTIAL, _asks(40, 60, 20)))
+    assert seen["steps"] > 60 and seen["greedy tokens"] > 200 and seen["abort"] and seen["stop"]
+
+
+@BOTH
+def test_v1_preemptions(v1: Process, extra: dict[str, Any]) -> None:
+    v1.restart(EngineSettings("v1", extra=extra, **PREEMPTING), V1)
+    seen = same(v1.inspect(DIFFERENTIAL, _asks(20, 40, 50, every=3)))
+    assert seen["steps"] > 60 and seen["greedy tokens"] > 200 and seen["preempted"]
+
+
+def test_v1_installed_under_asynchronous_scheduling(installed: Callable[..., Path]) -> None:
+    """Placeholders that nobody repairs, and lists that shrink when somebody does."""
+    folder = installed("log", a_log=V1[0], b_log=V1[1])
+    settings = EngineSettings("v1", max_num_batched_tokens=32, extra=ASYNC)
+    # As soon as one request has a penalty, all lists of the batch are repaired.
+    asks = _asks(40, 60, 20, without=("repetition_penalty", "frequency_penalty"))
+    params = {"temperature": 0.0, "max_tokens": 6, "presence_penalty": 0.5}
+    penalised = (Ask(f"p{at}", (1, 2, 3), params, at=at) for at in (15, 40))
+    with Process(settings, [], sys_path=[PROBES, folder]) as engine:
+        found = engine.inspect(DIFFERENTIAL, (*asks, *penalised), False)
+    seen = same(found)
+    outputs = [ids for step in found["events"][0] for event in step if event[1] == "apply" for ids in event[-1]]
+    assert sum(ids.count(-1) > 1 for ids in outputs) > 20
+    assert seen["steps"] > 60 and seen["greedy tokens"] > 200 and seen["abort"] and seen["stop"]
+
+
+@BOTH
+def test_v2_arrivals_chunks_and_aborts(v2: Process, extra: dict[str, Any]) -> None:
+    v2.restart(EngineSettings("v2", max_num_seqs=6, max_num_batched_tokens=32, extra=extra), V2)
+    seen = same(v2.inspect(DIFFERENTIAL, _asks(24, 60, 14)))
+    assert seen["steps"] > 30 and seen["greedy tokens"] > 60 and seen["abort"] and seen["stop"]
+
+
+@BOTH
+def test_v2_preemptions(v2: Process, extra: dict[str, Any]) -> None:
+    v2.restart(EngineSettings("v2", max_num_seqs=6, extra=extra, **PREEMPTING), V2)
+    seen = same(v2.inspect(DIFFERENTIAL, _asks(7, 40, 45)))
+    assert seen["steps"] > 40 and seen["greedy tokens"] > 60 and seen["preempted"]
+
+
+def test_v2_drafts(v2: Process) -> None:
+    """Drafts looked up in what was written so far, among preemptions and aborts."""
+    settings = EngineSettings("v2", max_num_seqs=6, extra={"speculative_config": SPECULATIVE}, **PREEMPTING)
+    v2.restart(settings, V2)
+    seen = same(v2.inspect(DIFFERENTIAL, _asks(12, 40, 50, few=8, greedy=True, without=REFUSED)))
+    assert seen["drafted"] > 200 and seen["kept"] > 20 and seen["greedy tokens"] > 100 and seen["abort"]

@@ -1,0 +1,66 @@
+"""V2's sampler of the reference runtime against vLLM's own, kernels included: random steps, no model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lpkit_conformance.recording.process import Worker
+
+pytestmark = pytest.mark.engine
+
+PROBES = Path(__file__).parent / "probes"
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    with Worker("v2", sys_path=[PROBES]) as worker:
+        worker.call("plugin_probes:accept_integer_masks")
+        yield worker
+
+
+STAGES = (
+    "allowed_token_ids",
+    "logit_bias",
+    "min_tokens",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "bad_words",
+    "extra_args",
+    "thinking_token_budget",
+    "temperature",
+    "min_p",
+    "top_k",
+    "top_p",
+)
+
+
+FACTS = ("rows", "greedy", "partial", "resumed", "drafted", "accepted", "gate open")
+
+
+@pytest.mark.parametrize(("stages", "steps"), [*((stage, 15) for stage in STAGES), ("some", 40), ("all", 25)])
+def test_v2_sampler_processes_logits_and_picks_greedy_tokens_as_vllms(worker: Worker, stages: str, steps: int) -> None:
+    """Requests come, go, are preempted and resumed; rows of partial prefills and of drafts, right and wrong ones.
+
+    Two custom processors, which do not commute with the stages beside them, run where the gate opens.
+    """
+    seen: Counter[str] = Counter()
+    for step, fact in enumerate(worker.call("sampler_probes:differential", 5, steps, stages)):
+        theirs, ours = fact["slots"]
+        assert theirs == ours
+        if not fact["rows"]:
+            continue
+        gate, applied = fact["gate"]
+        assert gate == applied, step
+        theirs, ours = fact["logits"]
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5, err_msg=f"step {step}")
+        greedy = fact["greedy"]
+        np.testing.assert_array_equal(fact["sampled"][greedy], theirs[greedy].argmax(-1))
+        np.testing.assert_array_equal(*fact["lengths"])
+        seen.update({name: int(np.sum(fact[name])) for name in FACTS if name in fact})
+        seen["gate open" if gate else "gate closed"] += 1
+    assert all(seen[name] for name in FACTS)
