@@ -401,6 +401,36 @@ def vllm_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Tens
     return apply_top_k_top_p_pytorch(logits.clone(), k, p)
 
 
+def test_stop_tokens_come_back_where_a_grammar_left_nothing_else() -> None:
+    """vLLM's own min-tokens processor and ours, on rows of which a grammar left a few tokens."""
+    rng = random.Random(5)
+    restored = 0
+    for trial in range(200):
+        requests, raw = [], torch.full((4, VOCAB), -torch.inf)
+        for row in range(4):
+            stops = rng.sample(range(8), rng.randint(3, 6))
+            grammar = rng.choice([None, object()])
+            params = SamplingParams(temperature=0, min_tokens=rng.choice([0, 3]), stop_token_ids=stops, max_tokens=9)
+            params.structured_outputs = grammar  # type: ignore[assignment]
+            requests.append(Request(f"t{trial}.{row}", params, [1], output_token_ids=[1] * rng.randint(0, 4)))
+            left = rng.sample(range(8), rng.randint(1, 3))
+            raw[row, left] = torch.rand(len(left))
+        theirs = vllm_builtin.MinTokensLogitsProcessor(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False)
+        batch, ours = V1Batch(4), V1Sampler([], vocab_size=VOCAB)
+        for request in requests:
+            batch.add(request)
+        update = batch.take_update()
+        theirs.update_state(update)
+        ours.update(update, batch.requests)
+        expected = theirs.apply(raw.clone())
+        assert torch.equal(ours(raw.clone()).logits, expected)
+        for row, request in enumerate(requests):
+            held = len(request.output_token_ids) < request.params.min_tokens
+            stops = list(request.params.all_stop_token_ids)
+            restored += held and bool(expected[row, stops].isfinite().any())
+    assert restored > 20
+
+
 def test_v2_needs_processing_for_the_options_that_vllm_names() -> None:
     """vLLM's own ``add_request`` of each stage, without the buffers behind it."""
     from vllm.v1.worker.gpu.sample import logit_bias, states

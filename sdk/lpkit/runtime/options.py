@@ -101,15 +101,26 @@ class RowOptions:
         return logits
 
     def hold_back_stops(self, logits: torch.Tensor, output_lens: Sequence[int]) -> torch.Tensor:
-        """Mask the stop tokens of requests that have fewer outputs than ``min_tokens``."""
+        """Mask the stop tokens of requests that have fewer outputs than ``min_tokens``.
+
+        With structured outputs not if nothing else is left: the grammar may allow nothing but the end.
+        """
         rows: list[int] = []
         ids: list[int] = []
+        careful: dict[int, list[int]] = {}
         for row, request in self.min_tokens:
             if output_lens[row] < request.params.min_tokens:
                 stops = sorted(request.params.all_stop_token_ids)
                 rows += [row] * len(stops)
                 ids += stops
-        return mask_tokens(logits, rows, ids)
+                if request.params.structured_outputs is not None and stops:
+                    careful[row] = stops
+        kept = {row: logits[row, stops] for row, stops in careful.items()}
+        logits = mask_tokens(logits, rows, ids)
+        for row, values in kept.items():
+            if bool(torch.isneginf(logits[row]).all()):
+                logits[row, careful[row]] = torch.where(values.isfinite(), values, -torch.inf)
+        return logits
 
     def ban_words(self, logits: torch.Tensor) -> torch.Tensor:
         """Mask the last token of each bad word whose other tokens end the output."""
