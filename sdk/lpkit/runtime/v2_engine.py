@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from lpkit.runtime.engine import Engine, build
 from lpkit.runtime.logits import LogitsSource
 from lpkit.runtime.request import Request
-from lpkit.runtime.results import StepResult
+from lpkit.runtime.results import Sampled, StepResult, StepRow
 from lpkit.runtime.v2_context import V2Row, make_context
 from lpkit.runtime.v2_sampler import V2Sampler
 from lpkit.runtime.v2_slots import V2Slots
@@ -25,6 +27,9 @@ class V2Engine(Engine):
         slots: the slots to use; by default ``max_num_seqs`` new ones.
         padding: zeros behind the context's host bounds, as under full CUDA graphs.
         num_speculative_tokens: drafts per request at most, by which the engine tells decodes from prefills.
+        ranks: tensor-parallel ranks that share the sampling of a batch: each has processors of its own, hears of all
+            requests, and sees the rows of the slots whose number it owns (slot modulo ranks). ``processors`` are rank
+            0's; they must be classes or factories.
         **options: of :class:`Engine`.
     """
 
@@ -36,6 +41,7 @@ class V2Engine(Engine):
         slots: V2Slots | None = None,
         padding: int = 0,
         num_speculative_tokens: int = 0,
+        ranks: int = 1,
         **options: Any,
     ) -> None:
         super().__init__(source, **options)
@@ -44,15 +50,21 @@ class V2Engine(Engine):
         self.slots = slots
         self.padding = padding
         self.num_speculative_tokens = num_speculative_tokens
-        self.processors = [build(processor, self.config, slots.state) for processor in processors]
-        self.sampler = V2Sampler(
-            self.processors,
-            max_num_reqs=slots.max_num_reqs,
-            vocab_size=self.vocab_size,
-            device=self.device,
-            seed=self.seed,
-            thinking=self.thinking,
-        )
+        processors = list(processors)
+        if ranks > 1 and not all(isinstance(item, type) or not hasattr(item, "apply") for item in processors):
+            raise ValueError("an instance cannot serve several ranks: give its class")
+        self.samplers = [
+            V2Sampler(
+                [build(processor, self.config, slots.state) for processor in processors],
+                max_num_reqs=slots.max_num_reqs,
+                vocab_size=self.vocab_size,
+                device=self.device,
+                seed=self.seed,
+                thinking=self.thinking,
+            )
+            for _ in range(ranks)
+        ]
+        self.processors = self.samplers[0].processors
 
     def _place(self, request_id: str) -> int | None:
         return self.slots.slot(request_id) if request_id in self.slots else None
@@ -78,10 +90,12 @@ class V2Engine(Engine):
         for request in self._arrivals(plan, slots):
             slot = slots.add(request)
             added.append((request.request_id, slot))
-            self.sampler.add_request(slot, request.params)
+            for sampler in self.samplers:
+                sampler.add_request(slot, request.params)
         if added:
             slots.flush()
-        self.sampler.apply_staged_writes()
+        for sampler in self.samplers:
+            sampler.apply_staged_writes()
         if idle or not plan:
             return StepResult(added=tuple(added), freed=freed)
         # Verifications, decodes, then prefills by the number of tokens they feed; stable.
@@ -90,21 +104,8 @@ class V2Engine(Engine):
         order = sorted(plan, key=lambda name: (name not in drafts, fed[name] != whole, fed[name]))
         rows = self._rows(order, plan, discard, drafts)
         requests = [request for name in order for request in self._by_row(name, drafts.get(name, ()))]
-        ctx = make_context(
-            [
-                V2Row(
-                    slots.slot(row.request_id),
-                    row.position,
-                    request.token_at(row.position),
-                    request.total_len - self.requests[row.request_id].total_len,
-                )
-                for row, request in zip(rows, requests, strict=True)
-            ],
-            self.device,
-            padding=self.padding,
-        )
         raw = self._logits(rows)
-        sampled = self.sampler(raw, ctx, requests)
+        sampled, applied = self._sample(rows, requests, raw)
         tokens = self._commit(rows, sampled.token_ids, force, drafts)
         if drafts:
             for request_id, ids in tokens.items():
@@ -119,8 +120,38 @@ class V2Engine(Engine):
             tokens=tokens,
             added=tuple(added),
             freed=freed,
-            applied=self.sampler.needs_processing(ctx),
+            applied=applied,
         )
+
+    def _sample(self, rows: tuple[StepRow, ...], requests: list[Request], raw: torch.Tensor) -> tuple[Sampled, bool]:
+        """Each rank samples the rows that it owns, in batch order; also whether any rank's gate was open."""
+        slots = [self.slots.slot(row.request_id) for row in rows]
+        token_ids = torch.empty(len(rows), dtype=torch.int64, device=self.device)
+        logits = torch.empty_like(raw, dtype=torch.float32)
+        applied = False
+        for rank, sampler in enumerate(self.samplers):
+            own = [n for n, slot in enumerate(slots) if slot % len(self.samplers) == rank]
+            if not own:
+                continue
+            ctx = make_context(
+                [
+                    V2Row(
+                        slots[n],
+                        rows[n].position,
+                        requests[n].token_at(rows[n].position),
+                        requests[n].total_len - self.requests[rows[n].request_id].total_len,
+                    )
+                    for n in own
+                ],
+                self.device,
+                padding=self.padding,
+            )
+            applied |= sampler.needs_processing(ctx)
+            if len(own) == len(rows):
+                return sampler(raw, ctx, requests), applied
+            part = sampler(raw[own], ctx, [requests[n] for n in own])
+            token_ids[own], logits[own] = part.token_ids, part.logits.float()
+        return Sampled(token_ids, logits), applied
 
     def _by_row(self, name: str, drafts: Sequence[int]) -> list[Request]:
         """The request as each of its rows sees it: with the drafts before the row among its outputs."""

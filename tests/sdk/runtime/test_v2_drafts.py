@@ -117,3 +117,23 @@ def test_drafts_that_do_not_fit_the_model_are_refused() -> None:
     made.step()
     with pytest.raises(ValueError, match="do not fit max_model_len 5"):
         made.step(drafts={"plain": [1]})
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_ranks_that_share_the_sampling_pick_the_tokens_of_one(drafts: bool) -> None:
+    runs = []
+    for ranks in (1, 2, 3):
+        made = engine(num_speculative_tokens=2, ranks=ranks)
+        for n in range(10):
+            names = [name for name in made.requests if drafts and n and made.requests[name].remaining == 1]
+            made.step(drafts={name: [60, 61] for name in names})
+        runs.append(outputs(made, 10))
+        seen = [sampler.processors[0].seen for sampler in made.samplers]
+        for rank, calls in enumerate(seen):
+            assert {row[0] % ranks for call in calls for row in call} == {rank}
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_one_instance_cannot_serve_several_ranks() -> None:
+    with pytest.raises(ValueError, match="give its class"):
+        V2Engine([Rows(None, None)], device="cpu", ranks=2)
