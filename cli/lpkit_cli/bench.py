@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lpkit_cli.check import Device, Host
+from lpkit_cli.check import Device, Host, Targets
 
 if TYPE_CHECKING:
     from lpkit_conformance.bench.results import Bench
@@ -24,14 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TARGET]...",
-            help="An entry point's name, module:Class or path/to/file.py:Class. None: the entry points of the "
-            "project in the current folder.",
-        ),
-    ] = None,
+    targets: Targets = None,
     case: Annotated[
         str,
         typer.Option(

@@ -41,19 +41,22 @@ class Format(str, Enum):
     github = "github"
 
 
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TARGET]...",
+        help="An entry point's name, module:Class or path/to/file.py:Class. None: the entry points of the "
+        "project in the current folder.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     app.command("check")(check)
 
 
 def check(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TARGET]...",
-            help="An entry point's name, module:Class or path/to/file.py:Class. None: the entry points of the "
-            "project in the current folder.",
-        ),
-    ] = None,
+    targets: Targets = None,
     case: Annotated[
         list[str] | None,
         typer.Option("--case", metavar="JSON", help='SamplingParams that switch the plugin on: {"extra_args": {...}}'),

@@ -93,9 +93,9 @@ class Parameters:
 class _Processor(Side):
     """A class with one of vLLM's interfaces."""
 
-    def __init__(self, name: str, cls: Any, parameters: Parameters, kind: str) -> None:
+    def __init__(self, name: str, cls: Any, parameters: Parameters, device: torch.device, kind: str = "target") -> None:
         super().__init__(name)
-        self.kind = kind
+        self.kind, self._device = kind, device
         self._cls, self._parameters = cls, parameters
         self._processor: Any = None
 
@@ -103,9 +103,9 @@ class _Processor(Side):
     def keeps_books(self) -> bool:
         return True
 
-    def _config(self, world: World, device: torch.device) -> Any:
+    def _config(self, world: World) -> Any:
         return make_config(
-            max_num_seqs=world.size, vocab_size=world.vocab, max_model_len=world.max_model_len, device=device
+            max_num_seqs=world.size, vocab_size=world.vocab, max_model_len=world.max_model_len, device=self._device
         )
 
 
@@ -114,16 +114,10 @@ class V1Side(_Processor):
 
     host = "v1"
 
-    def __init__(self, name: str, cls: Any, parameters: Parameters, device: torch.device, kind: str = "target") -> None:
-        super().__init__(name, cls, parameters, kind)
-        self._device = device
-
     def prepare(self, world: World, turn: Turn) -> None:
         if self._processor is None:
             with calling("__init__"):
-                self._processor = self._cls(
-                    self._config(world, self._device), self._device, self._device.type == "cuda"
-                )
+                self._processor = self._cls(self._config(world), self._device, self._device.type == "cuda")
         self._update = update_with(turn.update, self._parameters)
 
     def follow(self) -> None:
@@ -144,14 +138,10 @@ class V2Side(_Processor):
 
     host = "v2"
 
-    def __init__(self, name: str, cls: Any, parameters: Parameters, device: torch.device, kind: str = "target") -> None:
-        super().__init__(name, cls, parameters, kind)
-        self._device = device
-
     def prepare(self, world: World, turn: Turn) -> None:
         if self._processor is None:
             with calling("__init__"):
-                self._processor = self._cls(self._config(world, self._device), world.slots.state)
+                self._processor = self._cls(self._config(world), world.slots.state)
         self._entered = [(slot, self._parameters(uses)) for slot, uses in turn.entered]
         self._ctx = world.context(self._device)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -15,6 +15,16 @@ from lpkit.runtime.results import StepResult, StepRow
 
 if TYPE_CHECKING:
     from lpkit.runtime.thinking import ThinkingMarkers
+
+
+class Order(NamedTuple):
+    """What a step was asked to do: the arguments of :meth:`Engine.step`."""
+
+    plan: dict[str, int]
+    idle: bool
+    force: Mapping[str, int]
+    discard: frozenset[str]
+    drafts: Mapping[str, list[int]]
 
 
 class Engine(ABC):
@@ -203,33 +213,27 @@ class Engine(ABC):
                 raise ValueError(f"request {request_id!r} cannot be scheduled")
             if not 1 <= count <= self.requests[request_id].remaining:
                 raise ValueError(f"request {request_id!r} cannot feed {count} tokens")
-        found = {name: list(ids) for name, ids in (drafts or {}).items() if ids}
-        for request_id, ids in found.items():
-            self._check_drafts(request_id, len(ids), plan, force or {})
+        guesses = {name: list(ids) for name, ids in (drafts or {}).items() if ids}
+        order = Order(plan, idle, force or {}, frozenset(discard), guesses)
+        self._check_drafts(order)
         with torch.inference_mode():
-            return self._step(plan, idle, force or {}, frozenset(discard), found)
+            return self._step(order)
 
-    def _check_drafts(self, request_id: str, count: int, plan: Mapping[str, int], force: Mapping[str, int]) -> None:
-        if request_id not in plan or plan[request_id] != self.requests[request_id].remaining:
-            raise ValueError(f"request {request_id!r} cannot have drafts: it does not feed all its tokens")
-        if request_id in force:
-            raise ValueError(f"request {request_id!r} cannot have both drafts and a forced token")
-        if self.requests[request_id].total_len + count >= self.max_model_len:
-            raise ValueError(f"{count} drafts of request {request_id!r} do not fit max_model_len {self.max_model_len}")
+    def _check_drafts(self, order: Order) -> None:
+        for name, ids in order.drafts.items():
+            if name not in order.plan or order.plan[name] != self.requests[name].remaining:
+                raise ValueError(f"request {name!r} cannot have drafts: it does not feed all its tokens")
+            if name in order.force:
+                raise ValueError(f"request {name!r} cannot have both drafts and a forced token")
+            if self.requests[name].total_len + len(ids) >= self.max_model_len:
+                raise ValueError(f"{len(ids)} drafts of request {name!r} do not fit max_model_len {self.max_model_len}")
 
     @abstractmethod
     def swap(self, first: int, second: int) -> None:
         """Exchange two rows in the next step (V1); V2 has no persistent rows."""
 
     @abstractmethod
-    def _step(
-        self,
-        plan: dict[str, int],
-        idle: bool,
-        force: Mapping[str, int],
-        discard: frozenset[str],
-        drafts: Mapping[str, list[int]],
-    ) -> StepResult: ...
+    def _step(self, order: Order) -> StepResult: ...
 
     def _check_room(self) -> None:
         if len(self._active) >= self.max_num_seqs:
@@ -255,19 +259,13 @@ class Engine(ABC):
             self._new.pop(request_id, None)
         return [self.requests[request_id] for request_id in absent]
 
-    def _rows(
-        self,
-        names: Iterable[str],
-        plan: Mapping[str, int],
-        discard: frozenset[str],
-        drafts: Mapping[str, list[int]] | None = None,
-    ) -> tuple[StepRow, ...]:
+    def _rows(self, names: Iterable[str], order: Order) -> tuple[StepRow, ...]:
         rows = []
         for name in names:
             request = self.requests[name]
-            seen = request.num_computed_tokens + plan[name]
-            discarded = seen < request.total_len or name in discard
-            rows += [StepRow(name, seen - 1 + n, discarded) for n in range(1 + len((drafts or {}).get(name, ())))]
+            seen = request.num_computed_tokens + order.plan[name]
+            discarded = seen < request.total_len or name in order.discard
+            rows += [StepRow(name, seen - 1 + n, discarded) for n in range(1 + len(order.drafts.get(name, ())))]
         return tuple(rows)
 
     def _logits(self, rows: tuple[StepRow, ...]) -> torch.Tensor:
@@ -276,13 +274,7 @@ class Engine(ABC):
             logits = torch.nn.functional.pad(logits, (0, self.vocab_padding))[:, : self.vocab_size]
         return logits
 
-    def _commit(
-        self,
-        rows: tuple[StepRow, ...],
-        sampled: torch.Tensor,
-        force: Mapping[str, int],
-        drafts: Mapping[str, list[int]] | None = None,
-    ) -> dict[str, list[int]]:
+    def _commit(self, rows: tuple[StepRow, ...], sampled: torch.Tensor, order: Order) -> dict[str, list[int]]:
         """Append the sampled tokens of complete rows to their requests; behind a wrong draft nothing counts."""
         tokens: dict[str, list[int]] = {}
         rejected: set[str] = set()
@@ -294,11 +286,11 @@ class Engine(ABC):
             request.num_computed_tokens = min(row.position + 1, request.total_len - row.discarded)
             if row.discarded:
                 continue
-            token = force.get(name, token)
+            token = order.force.get(name, token)
             request.output_token_ids.append(token)
             found = tokens.setdefault(name, [])
             found.append(token)
-            guesses = (drafts or {}).get(name, [])
+            guesses = order.drafts.get(name, [])
             if len(found) > len(guesses) or token != guesses[len(found) - 1]:
                 rejected.add(name)
         return tokens

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from lpkit.runtime.engine import Order
 from lpkit.runtime.logits import LogitsSource
 from lpkit.runtime.request import Request
 from lpkit.runtime.results import StepResult
@@ -60,15 +61,8 @@ class V1AsyncEngine(V1Engine):
                 known -= 1
             outputs[known:] = [token]
 
-    def _step(
-        self,
-        plan: dict[str, int],
-        idle: bool,
-        force: Mapping[str, int],
-        discard: frozenset[str],
-        drafts: Mapping[str, list[int]],
-    ) -> StepResult:
-        result = super()._step(plan, idle, force, discard, drafts)
+    def _step(self, order: Order) -> StepResult:
+        result = super()._step(order)
         if result.raw is not None:
             # A step nobody needed ids in does not copy its tokens to the host either.
             self._pending = {name: ids[-1] for name, ids in result.tokens.items()} if self._needs_ids() else {}

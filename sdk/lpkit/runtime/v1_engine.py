@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from lpkit.runtime.engine import Engine, build
+from lpkit.runtime.engine import Engine, Order, build
 from lpkit.runtime.logits import LogitsSource
 from lpkit.runtime.request import Request
 from lpkit.runtime.results import StepResult
@@ -71,17 +71,10 @@ class V1Engine(Engine):
     def _before_sampling(self) -> None:
         """After ``update_state``, before the first stage."""
 
-    def _step(
-        self,
-        plan: dict[str, int],
-        idle: bool,
-        force: Mapping[str, int],
-        discard: frozenset[str],
-        drafts: Mapping[str, list[int]],
-    ) -> StepResult:
-        if drafts:
+    def _step(self, order: Order) -> StepResult:
+        if order.drafts:
             raise ValueError("V1 runs no custom processors under speculative decoding: there are no drafts")
-        batch = self.batch
+        batch, plan = self.batch, order.plan
         # Whoever is not scheduled leaves the batch, running or not, and is added again later.
         leaving = [r.request_id for r in batch.requests if r.request_id not in plan or r.request_id in self._left]
         self._left.clear()
@@ -95,9 +88,9 @@ class V1Engine(Engine):
             batch.swap(first, second)
         update = batch.take_update()
         self.sampler.update(update, batch.requests)
-        if idle or not len(batch):
+        if order.idle or not len(batch):
             return StepResult(update=update)
-        rows = self._rows([r.request_id for r in batch.requests], plan, discard)
+        rows = self._rows([r.request_id for r in batch.requests], order)
         logits = self._logits(rows)
         raw = logits.clone()
         self._before_sampling()
@@ -107,7 +100,7 @@ class V1Engine(Engine):
             raw=raw,
             processed=sampled.logits,
             sampled=sampled.token_ids,
-            tokens=self._commit(rows, sampled.token_ids, force),
+            tokens=self._commit(rows, sampled.token_ids, order),
             update=update,
             applied=True,
         )

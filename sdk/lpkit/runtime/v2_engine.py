@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
-from lpkit.runtime.engine import Engine, build
+from lpkit.runtime.engine import Engine, Order, build
 from lpkit.runtime.logits import LogitsSource
 from lpkit.runtime.request import Request
 from lpkit.runtime.results import Sampled, StepResult, StepRow
@@ -72,14 +72,8 @@ class V2Engine(Engine):
     def swap(self, first: int, second: int) -> None:
         """Nothing: V2 has no persistent rows."""
 
-    def _step(
-        self,
-        plan: dict[str, int],
-        idle: bool,
-        force: Mapping[str, int],
-        discard: frozenset[str],
-        drafts: Mapping[str, list[int]],
-    ) -> StepResult:
+    def _step(self, order: Order) -> StepResult:
+        plan, drafts = order.plan, order.drafts
         if any(len(ids) > self.num_speculative_tokens for ids in drafts.values()):
             raise ValueError(f"more than num_speculative_tokens={self.num_speculative_tokens} drafts")
         slots = self.slots
@@ -96,17 +90,17 @@ class V2Engine(Engine):
             slots.flush()
         for sampler in self.samplers:
             sampler.apply_staged_writes()
-        if idle or not plan:
+        if order.idle or not plan:
             return StepResult(added=tuple(added), freed=freed)
         # Verifications, decodes, then prefills by the number of tokens they feed; stable.
         fed = {name: count + len(drafts.get(name, ())) for name, count in plan.items()}
         whole = 1 + self.num_speculative_tokens
-        order = sorted(plan, key=lambda name: (name not in drafts, fed[name] != whole, fed[name]))
-        rows = self._rows(order, plan, discard, drafts)
-        requests = [request for name in order for request in self._by_row(name, drafts.get(name, ()))]
+        names = sorted(plan, key=lambda name: (name not in drafts, fed[name] != whole, fed[name]))
+        rows = self._rows(names, order)
+        requests = [request for name in names for request in self._by_row(name, drafts.get(name, ()))]
         raw = self._logits(rows)
         sampled, applied = self._sample(rows, requests, raw)
-        tokens = self._commit(rows, sampled.token_ids, force, drafts)
+        tokens = self._commit(rows, sampled.token_ids, order)
         if drafts:
             for request_id, ids in tokens.items():
                 slots.commit(slots.slot(request_id), ids)
