@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from lpkit.loading import interfaces_of
 
+from lpkit_conformance import processes
 from lpkit_conformance.cases import Case, CaseError, WatchedArgs
 from lpkit_conformance.check import REGISTRY, Check, Failed, Skipped, all_checks
 from lpkit_conformance.frames import place_of
@@ -37,7 +38,7 @@ class Plan:
         done: ``CODE[host]`` labels that need not run again, with their statuses.
         program: run only this one, in the one check that is selected.
         trace: replay only this recorded trace, in this pattern, in the one check that is selected.
-        strangers: processes that this one has started and the plugin has not.
+        strangers: processes that this one has started and the plugin has not; None: those there when the checks begin.
     """
 
     cases: tuple[Case, ...] = (Case(),)
@@ -52,7 +53,7 @@ class Plan:
     done: dict[str, Status] = field(default_factory=dict)
     program: Program | None = None
     trace: tuple[str, str] | None = None
-    strangers: frozenset[int] = frozenset()
+    strangers: frozenset[int] | None = None
 
     def wants(self, code: str) -> bool:
         return (not self.select or code.startswith(self.select)) and not (self.ignore and code.startswith(self.ignore))
@@ -99,6 +100,7 @@ def run(target: str, cls: Any, plan: Plan, started: Callable[[str], None] = lamb
     """The results, check by check. ``started`` is told the label of each check before it runs."""
     statuses: dict[str, Status] = dict(plan.done)
     device = torch.device(plan.device)
+    strangers = frozenset(processes.children()) if plan.strangers is None else plan.strangers
     subjects: dict[str, list[Subject]] = {}
 
     def subjects_of(host: str) -> list[Subject]:
@@ -117,7 +119,7 @@ def run(target: str, cls: Any, plan: Plan, started: Callable[[str], None] = lamb
                     standin=plan.standin,
                     program=plan.program,
                     trace=plan.trace,
-                    strangers=plan.strangers,
+                    strangers=strangers,
                 )
                 for case in plan.cases
             ]

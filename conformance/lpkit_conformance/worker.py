@@ -134,6 +134,7 @@ def plan_of(data: dict[str, Any], uses_standin: bool) -> Plan:
         done=data["done"],
         program=program_from_json(data["program"]) if data["program"] else None,
         trace=tuple(data["trace"]) if data["trace"] else None,
+        strangers=frozenset(),  # whatever this process starts from here on is the plugin's
     )
 
 

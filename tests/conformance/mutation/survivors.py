@@ -42,15 +42,19 @@ EQUIVALENT = _by_id(
             correct-b66882c9 correct-7fd1a3c6 correct-e2657fdb correct-d767bb41 correct-c7e58f8e""",
         "loop": """ledger-3c987b2d ledger-8d76044b ledger-810c0a9d history_v1-cb377c34 history_v1-e6fe6894
             columns-6f2479e2 columns-e9b10367 correct-6c6889b3 correct-6c6889b3-1 correct-6c6889b3-2 correct-48abd321
-            correct-54f421de correct-1b7de82c correct-73b953cc correct-026e7180""",
+            ledger-29af4888-3 history_v1-aa61d8e1 correct-54f421de correct-1b7de82c correct-73b953cc
+            correct-026e7180""",
         "order": """history_v1-36d4a346 history_v1-014c3e60 history_v2-4a5e4096 binding_v2-6ea42db9
-            binding_v2-7d8d7b3c rows-60f7af8e rows-28baa04e columns-43be77ba history_v1-27e5b939 correct-1f32c9fc
+            binding_v2-7d8d7b3c rows-60f7af8e rows-28baa04e columns-43be77ba history_v1-27e5b939
+            history_v1-081ef104 history_v1-a7d14779 correct-1f32c9fc
             correct-0c9b05b6 correct-0aeb0be8 correct-0e58c7ae""",
         "slower": """history_v1-1572206a history_v1-02fd62c2 history_v1-044572f3 history_v1-2b9a78c6
             history_v1-18709b1c history_v2-35166699 binding_v1-08fa69ae binding_v1-12c9c3b5 binding_v1-20a3ddcd
             binding_v1-d5ab7611 binding_v1-d348b314 binding_v2-4ffbef5c binding_v2-5167a54e binding_v2-0e9f646c
             binding_v2-099b95bd columns-d7e97454 columns-d7e97454-1 columns-13b45cee columns-146f2304
-            columns-cf2a8d6a correct-2ca4de9c correct-06a2f9dd correct-0e8c5438 correct-2324f73c correct-3401acd9
+            columns-cf2a8d6a ledger-4cc4411b ledger-b93fdfe2 ledger-b93fdfe2-1
+            history_v1-47efae02 history_v1-efcfe8e5 history_v1-12ea70a4 binding_v1-73d417ba correct-2ca4de9c
+            correct-06a2f9dd correct-0e8c5438 correct-2324f73c correct-3401acd9
             correct-535d2b80""",
         "engine": "ledger-f9c9ea74 history_v1-d50a8664",
         "guard": """rows-0d03cbd1 rows-4398d081 rows-606f5fb0 rows-bc6d900c rows-fff961c5 columns-4c8f6f39
