@@ -121,7 +121,7 @@ def test_random_installations_and_arguments_load_or_fail_alike(
     vllms_loader(runner)([])  # what it imports on the way
     paths = [path for path in sys.path if not path.endswith("site-packages")]  # or every trial reads all of those
     seen: Counter[str] = Counter()
-    for trial in range(1000):
+    for trial in range(5_000):
         folder = site / f"trial{trial}"
         folder.mkdir()
         for number in range(rng.choice([0, 0, 1, 1, 2, 3])):
