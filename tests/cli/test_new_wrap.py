@@ -123,20 +123,25 @@ def test_it_imports_the_target_and_keeps_the_style_rules(lpkit, old, tmp_path: P
     assert '"vllm_xargs"' in readme
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_as_written_it_passes_the_suite_and_its_own_tests(lpkit, old, tmp_path: Path, name: str) -> None:
-    project = make(lpkit, old, tmp_path, "--wrap", f"old_package.old:{name}")
-    done = lpkit("check", env=old, cwd=project)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "checks ran on V1 and V2" in done.stdout
-    tests = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+def own_tests(project: Path, old: dict[str, str], what: str) -> subprocess.CompletedProcess[str]:
+    """The scaffolded project's own tests, as its author would run them."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", what],
         cwd=project,
         env={**old, "PATH": "", "PYTHONPATH": f"{old['PYTHONPATH']}:{project / 'src'}"},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_as_written_it_passes_the_suite_and_its_own_tests(lpkit, old, tmp_path: Path, name: str) -> None:
+    project = make(lpkit, old, tmp_path, "--wrap", f"old_package.old:{name}")
+    done = lpkit("check", env=old, cwd=project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "checks ran on V1 and V2" in done.stdout
+    tests = own_tests(project, old, "tests")
     assert tests.returncode == 0, tests.stdout + tests.stderr
 
 
@@ -145,14 +150,7 @@ def test_its_own_test_notices_runners_that_differ(lpkit, old, tmp_path: Path) ->
     processor = project / "src/my_proc/processor.py"
     text = processor.read_text(encoding="utf-8")
     processor.write_text(text.replace("keys = ()\n", 'keys = ("another",)\n'), encoding="utf-8")
-    tests = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_behaviour.py"],
-        cwd=project,
-        env={**old, "PATH": "", "PYTHONPATH": f"{old['PYTHONPATH']}:{project / 'src'}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    tests = own_tests(project, old, "tests/test_behaviour.py")
     assert tests.returncode == 1, tests.stdout + tests.stderr
     assert "1 failed" in tests.stdout
 

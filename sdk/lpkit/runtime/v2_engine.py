@@ -119,33 +119,34 @@ class V2Engine(Engine):
 
     def _sample(self, rows: tuple[StepRow, ...], requests: list[Request], raw: torch.Tensor) -> tuple[Sampled, bool]:
         """Each rank samples the rows that it owns, in batch order; also whether any rank's gate was open."""
-        slots = [self.slots.slot(row.request_id) for row in rows]
+        places = [
+            V2Row(
+                self.slots.slot(row.request_id),
+                row.position,
+                request.token_at(row.position),
+                request.total_len - self.requests[row.request_id].total_len,
+            )
+            for row, request in zip(rows, requests, strict=True)
+        ]
+        if len(self.samplers) == 1:
+            return self._sample_on(self.samplers[0], places, requests, raw)
         token_ids = torch.empty(len(rows), dtype=torch.int64, device=self.device)
         logits = torch.empty_like(raw, dtype=torch.float32)
         applied = False
         for rank, sampler in enumerate(self.samplers):
-            own = [n for n, slot in enumerate(slots) if slot % len(self.samplers) == rank]
-            if not own:
-                continue
-            ctx = make_context(
-                [
-                    V2Row(
-                        slots[n],
-                        rows[n].position,
-                        requests[n].token_at(rows[n].position),
-                        requests[n].total_len - self.requests[rows[n].request_id].total_len,
-                    )
-                    for n in own
-                ],
-                self.device,
-                padding=self.padding,
-            )
-            applied |= sampler.needs_processing(ctx)
-            if len(own) == len(rows):
-                return sampler(raw, ctx, requests), applied
-            part = sampler(raw[own], ctx, [requests[n] for n in own])
-            token_ids[own], logits[own] = part.token_ids, part.logits.float()
+            own = [n for n, place in enumerate(places) if place.slot % len(self.samplers) == rank]
+            if own:
+                mine = [places[n] for n in own], [requests[n] for n in own], raw[own]
+                part, was_applied = self._sample_on(sampler, *mine)
+                token_ids[own], logits[own] = part.token_ids, part.logits.float()
+                applied |= was_applied
         return Sampled(token_ids, logits), applied
+
+    def _sample_on(
+        self, sampler: V2Sampler, places: list[V2Row], requests: list[Request], raw: torch.Tensor
+    ) -> tuple[Sampled, bool]:
+        ctx = make_context(places, self.device, padding=self.padding)
+        return sampler(raw, ctx, requests), sampler.needs_processing(ctx)
 
     def _by_row(self, name: str, drafts: Sequence[int]) -> list[Request]:
         """The request as each of its rows sees it: with the drafts before the row among its outputs."""
