@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from lpkit_conformance.results import Finding
+    from lpkit_conformance.results import CheckResult, Finding
     from lpkit_conformance.subject import Subject
 
 Tier = Literal["core", "advice"]
@@ -41,6 +42,7 @@ class Check(ABC):
         engine: on what it runs: the reference runtime, or a real vLLM (``lpkit check --engine vllm``).
         needs_action: whether a run in which the plugin never changed a logit proves nothing.
         once: whether the first case says it all.
+        compares_processes: whether it needs a second process.
     """
 
     code: ClassVar[str]
@@ -51,6 +53,7 @@ class Check(ABC):
     engine: ClassVar[Engine] = "reference"
     needs_action: ClassVar[bool] = False
     once: ClassVar[bool] = False
+    compares_processes: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, subject: Subject) -> str | None:
@@ -85,3 +88,12 @@ def all_checks(engine: Engine | None = "reference") -> list[type[Check]]:
     import lpkit_conformance.checks  # noqa: F401 - importing the package registers them
 
     return [check for _, check in sorted(REGISTRY.items()) if engine in (None, check.engine)]
+
+
+def inactive(results: Iterable[CheckResult]) -> bool:
+    """Whether every check that needs an active plugin was skipped for want of action."""
+    results = list(results)
+    if not any("never active" in result.message for result in results):
+        return False
+    all_checks(None)
+    return all(result.status in ("skipped", "blocked") for result in results if REGISTRY[result.code].needs_action)

@@ -1,10 +1,8 @@
-"""Fingerprints of a plugin's results, for comparing processes: ``python -m lpkit_conformance.fingerprint JOB``."""
+"""Fingerprints of a plugin's results, for comparing processes and times."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
 from dataclasses import replace
 
 from lpkit_conformance.programs import Arrive, Finish, Op, Step
@@ -32,37 +30,3 @@ def digest(subject: Subject) -> str:
 def fingerprint(subject: Subject) -> str:
     """The digests of a class on every host that it has an interface for."""
     return "".join(digest(replace(subject, host=host)) for host in sorted(subject.interfaces))
-
-
-def main(text: str) -> None:
-    """Print the fingerprint of the class that the JSON job names."""
-    job = json.loads(text)
-    import torch
-
-    torch.set_num_threads(1)
-    from lpkit_conformance.against import prepare
-
-    prepare()
-    from lpkit_conformance.standin import lend_buffers
-
-    lend_buffers(torch.device("cpu"))
-    from lpkit.loading import interfaces_of, resolve_target
-
-    from lpkit_conformance.cases import Case
-
-    cls = resolve_target(job["target"]).cls
-    subject = Subject(
-        job["target"],
-        cls,
-        "",
-        Case.parse(job["case"]),
-        interfaces_of(cls),
-        job["vocab_size"],
-        job["max_num_seqs"],
-        seed=job["seed"],
-    )
-    print(fingerprint(subject))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

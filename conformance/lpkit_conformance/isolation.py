@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from lpkit_conformance import processes
-from lpkit_conformance.check import all_checks
+from lpkit_conformance.check import all_checks, inactive
 from lpkit_conformance.frames import place_in
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import CheckResult, Finding, TargetResult, result_from_json
 from lpkit_conformance.scenario import program_to_json
-from lpkit_conformance.session import Plan, inactive
 
 LIMIT_SECONDS = 120.0
 """For one check, and for loading the plugin."""

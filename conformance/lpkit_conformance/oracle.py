@@ -80,11 +80,12 @@ class Replay:
         request = private(live)
         added = (0, request.params, request.prompt_token_ids, request.output_token_ids)
         found = {}
-        for n in range(count):
+        params = [request.params]
+        for n, before in enumerate(
+            v1.stage_input(self._raw(live, request, count), params * count, invariant).unsqueeze(1)
+        ):
             v1.update(processor, BatchUpdate(1, [], [added], []) if n == 0 else None)
-            raw = subject.rows([(live.character, request.total_len)])
-            before = v1.stage_input(raw, [request.params], invariant)
-            found[request.total_len] = self._note(key, before, v1.apply(processor, before, invariant, [request.params]))
+            found[request.total_len] = self._note(key, before, v1.apply(processor, before, invariant, params))
             request.output_token_ids.append(subject.emit(live.character, live.variant, n))
         return found
 
@@ -98,9 +99,8 @@ class Replay:
         wanted = v2.enter(processor, slot, request.params) or v2.opens_gate(request.params)
         slots.flush()
         found = {}
-        for n in range(count):
+        for n, before in enumerate(self._raw(live, request, count).unsqueeze(1)):
             v2.flush(processor)
-            before = subject.rows([(live.character, request.total_len)])
             after = before
             if wanted:
                 rows = [V2Row(slot, request.total_len - 1, request.last_token_id)]
@@ -110,6 +110,10 @@ class Replay:
             request.output_token_ids.append(token)
             slots.commit(slot, [token])
         return found
+
+    def _raw(self, live: Live, request: Request, count: int) -> torch.Tensor:
+        """What the model says at the next ``count`` positions of a request: ``[count, vocab]``."""
+        return self._subject.rows([(live.character, request.total_len + n) for n in range(count)])
 
     def _note(self, key: tuple[Arrive, Arrive | None], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
         if key not in self._changed and not torch.equal(before, after):

@@ -16,11 +16,11 @@ from lpkit_conformance import project as projects
 from lpkit_conformance import suite, traces
 from lpkit_conformance.cases import Case
 from lpkit_conformance.check import all_checks
-from lpkit_conformance.hosts.trace import PATTERNS
 from lpkit_conformance.isolation import LIMIT_SECONDS, check_target
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.scenario import program_from_json
-from lpkit_conformance.session import Plan
+from lpkit_conformance.traces.patterns import PATTERNS
 
 SCHEMA = "lpkit.failure/1"
 

@@ -7,8 +7,7 @@ import difflib
 import inspect
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,43 +19,13 @@ from lpkit_conformance.cases import Case, CaseError, WatchedArgs
 from lpkit_conformance.check import REGISTRY, Check, Failed, Skipped, all_checks
 from lpkit_conformance.frames import place_of
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.programs import Program
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import CheckResult, Finding, Status
+from lpkit_conformance.second_process import SecondProcess
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import raised
 
 HOSTS = ("v1", "v2")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to run.
-
-    Attributes:
-        hosts: of ``v1`` and ``v2``; None means those whose interface the class implements.
-        select, ignore: codes or prefixes of codes; no ``select`` means all.
-        done: ``CODE[host]`` labels that need not run again, with their statuses.
-        program: run only this one, in the one check that is selected.
-        trace: replay only this recorded trace, in this pattern, in the one check that is selected.
-        strangers: processes that this one has started and the plugin has not; None: those there when the checks begin.
-    """
-
-    cases: tuple[Case, ...] = (Case(),)
-    hosts: tuple[str, ...] | None = None
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    vocab_size: int = 512
-    max_num_seqs: int = 8
-    seed: int = 0
-    device: str = "cpu"
-    standin: bool = False
-    done: dict[str, Status] = field(default_factory=dict)
-    program: Program | None = None
-    trace: tuple[str, str] | None = None
-    strangers: frozenset[int] | None = None
-
-    def wants(self, code: str) -> bool:
-        return (not self.select or code.startswith(self.select)) and not (self.ignore and code.startswith(self.ignore))
 
 
 def hosts_for(cls: Any, plan: Plan) -> tuple[str, ...]:
@@ -96,8 +65,22 @@ def labels(cls: Any, plan: Plan) -> list[tuple[type[Check], str]]:
     ]
 
 
-def run(target: str, cls: Any, plan: Plan, started: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
-    """The results, check by check. ``started`` is told the label of each check before it runs."""
+def run(
+    target: str,
+    cls: Any,
+    plan: Plan,
+    started: Callable[[str], None] = lambda _: None,
+    second: SecondProcess | None = None,
+) -> Iterator[CheckResult]:
+    """The results, check by check.
+
+    Args:
+        target: what the user calls the plugin.
+        cls: its class.
+        plan: what to run.
+        started: is told the label of each check before it runs.
+        second: a process started ahead, for the check that compares two; none: it starts its own, and waits for it.
+    """
     statuses: dict[str, Status] = dict(plan.done)
     device = torch.device(plan.device)
     strangers = frozenset(processes.children()) if plan.strangers is None else plan.strangers
@@ -120,6 +103,7 @@ def run(target: str, cls: Any, plan: Plan, started: Callable[[str], None] = lamb
                     program=plan.program,
                     trace=plan.trace,
                     strangers=strangers,
+                    second=second,
                 )
                 for case in plan.cases
             ]
@@ -198,17 +182,6 @@ def _unforeseen(error: BaseException, subject: Subject) -> tuple[Status, str, Fi
         "error",
         f"the check itself failed, a fault of lpkit: {text} ({Path(where.filename).name}:{where.lineno})",
         None,
-    )
-
-
-def inactive(results: Iterable[CheckResult]) -> bool:
-    """Whether every check that needs an active plugin was skipped for want of action."""
-    known = {check.code: check for check in all_checks()}
-    needing = [result for result in results if known[result.code].needs_action]
-    return (
-        bool(needing)
-        and all(result.status in ("skipped", "blocked") for result in needing)
-        and any("never active" in result.message for result in needing)
     )
 
 

@@ -13,6 +13,7 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.cases import Case, make_params, variants
 from lpkit_conformance.programs import Program
+from lpkit_conformance.second_process import SecondProcess
 
 MAX_MODEL_LEN = 512
 MAX_CACHED_ROWS = 20_000
@@ -30,6 +31,7 @@ class Subject:
         program: run only this one, in checks that run programs.
         trace: replay only this recorded trace, in this pattern.
         strangers: processes that this one has started and the plugin has not.
+        second: a process that was started ahead for comparing with it.
         installed: loaded through an entry point (V1 then never repairs async placeholders).
     """
 
@@ -46,11 +48,13 @@ class Subject:
     program: Program | None = None
     trace: tuple[str, str] | None = None
     strangers: frozenset[int] = frozenset()
+    second: SecondProcess | None = None
     acted: bool = False
     replay: object = None
 
     def __post_init__(self) -> None:
         self._logits: dict[tuple[str, int], torch.Tensor] = {}
+        self._streams: dict[tuple[str, str], list[int]] = {}
 
     # The plugin's validation is asked only when a check needs it: it may hang, and that check is then to blame.
     @cached_property
@@ -124,8 +128,8 @@ class Subject:
     def prompt(self, request: str, length: int, variant: int | None) -> list[int]:
         """The request's prompt; a case's own prompt ids come last."""
         own = self.cases[variant % len(self.cases)].prompt_token_ids if variant is not None else ()
-        head = [self._pick("prompt", request, i) for i in range(max(length - len(own), 0 if own else 1))]
-        return [*head, *own]
+        count = max(length - len(own), 0 if own else 1)
+        return [*self._tokens("prompt", request, count)[:count], *own]
 
     def rows(self, keys: list[tuple[str, int]]) -> torch.Tensor:
         """Fresh raw logits ``[len(keys), vocab]`` for (request, position) pairs."""
@@ -143,13 +147,17 @@ class Subject:
         cycle = len(own) + 3
         if own and n % cycle < len(own):
             return int(own[n % cycle])
-        return self._pick("output", request, n)
+        return self._tokens("output", request, n + 1)[n]
 
-    def _pick(self, *what: object) -> int:
-        digest = hashlib.blake2b(repr((self.seed, *what)).encode(), digest_size=8).digest()
-        number = int.from_bytes(digest, "little")
-        # Few distinct ids, so that repetitions and n-grams occur.
-        return int(self._emitted[number % len(self._emitted)])
+    def _tokens(self, what: str, request: str, count: int) -> list[int]:
+        """The first tokens of a request's prompt or output, ``count`` of them at least; not to be changed."""
+        found = self._streams.setdefault((what, request), [])
+        while len(found) < count:
+            drawn = hashlib.blake2b(repr((self.seed, what, request, len(found))).encode()).digest()
+            # Few distinct ids, so that repetitions and n-grams occur.
+            numbers = (int.from_bytes(drawn[i : i + 8], "little") for i in range(0, len(drawn), 8))
+            found.extend(self._emitted[number % len(self._emitted)] for number in numbers)
+        return found
 
     @property
     def invariant(self) -> bool:

@@ -13,9 +13,9 @@ from lpkit_conformance import project as projects
 from lpkit_conformance.cases import Case
 from lpkit_conformance.check import Engine, all_checks
 from lpkit_conformance.isolation import LIMIT_SECONDS, Progress, check_target
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.project import Expected, Project, ProjectError
 from lpkit_conformance.results import CheckResult, Report, TargetResult
-from lpkit_conformance.session import Plan
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -104,7 +104,7 @@ def check_expected(project: Project) -> None:
     Raises:
         ProjectError: with the nearest code.
     """
-    codes = [check.code for check in all_checks(None)]
+    codes = [check.code for check in all_checks(None)] if project.expected else []  # knowing them takes torch
     for expected in project.expected:
         if expected.code not in codes:
             match = difflib.get_close_matches(expected.code, codes, n=1, cutoff=0.4)

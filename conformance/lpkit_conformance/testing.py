@@ -28,9 +28,9 @@ from lpkit_conformance import against, processes
 from lpkit_conformance import project as projects
 
 if TYPE_CHECKING:
+    from lpkit_conformance.plan import Plan
     from lpkit_conformance.project import Project
     from lpkit_conformance.results import CheckResult
-    from lpkit_conformance.session import Plan
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
@@ -76,9 +76,9 @@ class _Run:
 
     def inactive(self) -> bool:
         """Whether no check at all saw the plugin act; runs them all."""
-        from lpkit_conformance import session
+        from lpkit_conformance.check import inactive
 
-        return session.inactive([self._compute(label) for label in self._labels()])
+        return inactive([self._compute(label) for label in self._labels()])
 
     def _labels(self) -> list[str]:
         return [f"{code}[{host}]" if host else code for code, _, host in self.items]

@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -22,7 +22,7 @@ from lpkit_conformance import processes
 from lpkit_conformance.against import STANDIN, prepare
 
 if TYPE_CHECKING:
-    from lpkit_conformance.session import Plan
+    from lpkit_conformance.plan import Plan
 
 PATIENCE = 0.8
 """Of the time limit, after which the stacks are written down."""
@@ -75,6 +75,7 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
     from lpkit_conformance.cases import CaseError
+    from lpkit_conformance.second_process import SecondProcess
     from lpkit_conformance.session import hosts_for, inactivity_hint, labels, run
     from lpkit_conformance.standin import lend_buffers
 
@@ -105,9 +106,14 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
         events.send("started", label=label)
         watch.restart()
 
-    for result in run(job["target"], target.cls, plan, started):
-        hint = inactivity_hint(plan, target.cls) if "never active" in result.message else ""
-        events.send("result", result=asdict(result), hint=hint)
+    with contextlib.ExitStack() as stack:
+        second = None
+        if any(check.compares_processes for check, _ in labels(target.cls, plan)):
+            second = stack.enter_context(SecondProcess())
+            plan = replace(plan, strangers=frozenset({second.pid}))
+        for result in run(job["target"], target.cls, plan, started, second):
+            hint = inactivity_hint(plan, target.cls) if "never active" in result.message else ""
+            events.send("result", result=asdict(result), hint=hint)
     left = processes.children()
     for process in left:  # one that leads a session of its own would outlive this one
         with contextlib.suppress(OSError):
@@ -118,8 +124,8 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
 def plan_of(data: dict[str, Any], uses_standin: bool) -> Plan:
     """A ``Plan`` from its JSON form."""
     from lpkit_conformance.cases import Case
+    from lpkit_conformance.plan import Plan
     from lpkit_conformance.scenario import program_from_json
-    from lpkit_conformance.session import Plan
 
     return Plan(
         cases=tuple(Case.parse(case) for case in data["cases"]) or (Case(),),

@@ -19,8 +19,8 @@ from lpkit_conformance.checks.lp9_engine import LP902, LP903, LP904, LP905
 from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import Evidence, Expected, common, difference
 from lpkit_conformance.engine_checks.workload import BLOCK, MAX_MODEL_LEN, Workload
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.recording.engine import Answer
-from lpkit_conformance.session import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [str(ROOT / folder) for folder in ("sdk", "conformance", "cli")]

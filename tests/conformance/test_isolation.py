@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,8 +17,8 @@ from lpkit_conformance import isolation, processes, session
 from lpkit_conformance.cases import Case
 from lpkit_conformance.frames import is_authors, place_in
 from lpkit_conformance.isolation import Progress, check_target
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import TargetResult
-from lpkit_conformance.session import Plan
 
 SUSPECTS = Path(__file__).parent / "suspects"
 PLAN = Plan(cases=(Case.parse({"extra_args": {"bias": 2.5}}),), select=("LP301",))
@@ -179,6 +181,18 @@ def test_the_same_line_twice_is_one_failure_and_the_run_is_given_up() -> None:
     assert blocked
     assert all(first.code in check.message or check.message == "the run was given up" for check in blocked)
     assert len(result.checks) == len({check.label for check in result.checks})
+
+
+def test_the_process_that_only_watches_loads_no_torch(tmp_path) -> None:
+    program = (
+        "import sys\n"
+        "from lpkit_conformance import isolation, replay, suite\n"
+        f"plan = suite.plan_for(suite.Options(cases=({PLAN.cases[0].text!r},)), None)\n"
+        f"result = isolation.check_target({str(SUSPECTS / 'bias.py')!r} + ':Good', plan, [])\n"
+        "print(result.verdict, {'torch', 'numpy', 'vllm'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "pass set()\n"
 
 
 def test_progress_is_told_of_every_check() -> None:

@@ -10,6 +10,7 @@ import pytest
 from lpkit.loading import resolve_target
 from lpkit_conformance import replay, session
 from lpkit_conformance.cases import Case
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.programs import (
     Arrive,
     Finish,
@@ -33,7 +34,6 @@ from lpkit_conformance.scenario import (
     program_from_json,
     program_to_json,
 )
-from lpkit_conformance.session import Plan
 
 SUSPECTS = Path(__file__).parent / "suspects"
 TARGET = f"{SUSPECTS / 'bias.py'}:ForgetsToReplace"

@@ -15,7 +15,7 @@ from lpkit_conformance import session, standin
 from lpkit_conformance.against import STANDIN, prepare
 from lpkit_conformance.cases import Case
 from lpkit_conformance.isolation import check_target
-from lpkit_conformance.session import Plan
+from lpkit_conformance.plan import Plan
 
 SUSPECTS = Path(__file__).parent / "suspects"
 PLAN = Plan(

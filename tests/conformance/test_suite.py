@@ -11,9 +11,10 @@ from lpkit import _vllm
 from lpkit_conformance import project as projects
 from lpkit_conformance import suite
 from lpkit_conformance.cases import CaseError
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.project import Expected, Project, ProjectError
 from lpkit_conformance.results import CheckResult, Report, TargetResult
-from lpkit_conformance.session import Plan, chosen
+from lpkit_conformance.session import chosen
 from lpkit_conformance.suite import Options, UsageError, expect, known_code, plan_for
 
 PAST = datetime.date(2020, 1, 1)

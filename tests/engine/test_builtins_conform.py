@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.cases import Case
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import CheckResult
-from lpkit_conformance.session import Plan, run
+from lpkit_conformance.session import run
 
 pytestmark = pytest.mark.engine
 

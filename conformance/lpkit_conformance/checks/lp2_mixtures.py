@@ -9,10 +9,11 @@ from lpkit_conformance import traces
 from lpkit_conformance.check import Check, Failed, Skipped, register
 from lpkit_conformance.checks.ladder import LadderCheck, crowd
 from lpkit_conformance.hosts.observe import PluginError
-from lpkit_conformance.hosts.trace import PATTERNS, TraceHost
+from lpkit_conformance.hosts.trace import TraceHost
 from lpkit_conformance.oracle import compare
 from lpkit_conformance.programs import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.subject import Subject
+from lpkit_conformance.traces.patterns import PATTERNS
 from lpkit_conformance.verify import raised, replay_of, scenario_of_trace, trace_finding
 
 

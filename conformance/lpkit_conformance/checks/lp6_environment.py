@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,10 +18,10 @@ from lpkit_conformance.check import Check, Failed, Skipped, register
 from lpkit_conformance.fingerprint import digest, fingerprint
 from lpkit_conformance.hosts.observe import PluginError
 from lpkit_conformance.results import Finding
+from lpkit_conformance.second_process import SecondProcess
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import method_place, raised
 
-LIMIT_SECONDS = 60
 GRACE_SECONDS = 1.0
 """For processes that are about to end."""
 
@@ -40,30 +39,37 @@ class LP604(Check):
     """
 
     code, name, hosts, once = "LP604", "processes-agree", (), True
+    compares_processes = True
     requires = ("LP001", "LP003", "LP005")
 
     def run(self, subject: Subject) -> str | None:
         place = origin(subject)
         if place is None:
             raise Skipped("the class cannot be loaded in another process")
-        other_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-        with second_process(subject, place, other_seed) as child:
+        with subject.second or SecondProcess() as second:
+            second.send(
+                {
+                    "target": place,
+                    "case": json.loads(subject.case.text),
+                    "vocab_size": subject.vocab_size,
+                    "max_num_seqs": subject.max_num_seqs,
+                    "seed": subject.seed,
+                }
+            )
             try:
                 here = fingerprint(subject)
+                there = second.answer()
             except PluginError:
                 raise Skipped("the plugin raises; other checks say where") from None
-            try:
-                there, _ = child.communicate(timeout=LIMIT_SECONDS)
-            except subprocess.TimeoutExpired:
-                raise Skipped(f"a second process did not finish within {LIMIT_SECONDS} s") from None
-        there = there.strip().rpartition("\n")[2]
-        if child.returncode or len(there) != len(here):
+            except TimeoutError as error:
+                raise Skipped(str(error)) from None
+        if there is None or len(there) != len(here):
             raise Skipped("the class cannot be loaded in another process")
         if here != there:
             raise Failed(
                 Finding(
                     "another process gives other logits for the same requests",
-                    {"hash seed": f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {other_seed} there"},
+                    {"hash seed": f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {second.hash_seed} there"},
                     "equal logits",
                     "different logits",
                     cause="the order of a set, hash() of a string, or a number drawn at import",
@@ -72,33 +78,6 @@ class LP604(Check):
                 )
             )
         return None
-
-
-@contextmanager
-def second_process(subject: Subject, place: str, hash_seed: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that prints the fingerprint of the same class; ended on exit."""
-    job = {
-        "target": place,
-        "case": json.loads(subject.case.text),
-        "vocab_size": subject.vocab_size,
-        "max_num_seqs": subject.max_num_seqs,
-        "seed": subject.seed,
-    }
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "lpkit_conformance.fingerprint", json.dumps(job)],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    with child:
-        try:
-            yield child
-        finally:
-            if child.poll() is None:
-                child.kill()
 
 
 def origin(subject: Subject) -> str | None:

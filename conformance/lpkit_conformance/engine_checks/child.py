@@ -52,7 +52,8 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
     from lpkit_conformance.cases import Case
-    from lpkit_conformance.session import Plan, hosts_for
+    from lpkit_conformance.plan import Plan
+    from lpkit_conformance.session import hosts_for
     from lpkit_conformance.subject import Subject
     from lpkit_conformance.verify import method_place
     from lpkit_conformance.worker import load_failure

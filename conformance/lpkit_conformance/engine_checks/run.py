@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lpkit_conformance.check import Check, Failed, Skipped, all_checks
+from lpkit_conformance.check import Check, Failed, Skipped, all_checks, inactive
 from lpkit_conformance.checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.workload import roomy, settings
 from lpkit_conformance.frames import is_authors
 from lpkit_conformance.isolation import LIMIT_SECONDS, START_SECONDS, Progress
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.recording.engine import EngineError, Runner
 from lpkit_conformance.recording.process import RemoteError, Worker
 from lpkit_conformance.results import CheckResult, Finding, Status, TargetResult
-from lpkit_conformance.session import Plan
 
 CHILD = "lpkit_conformance.engine_checks.child"
 NEEDED = "--engine vllm needs a vLLM that works in this Python environment"
@@ -106,7 +106,7 @@ def check_target(
             run.close()
     if not error and not ran:
         error = "; ".join(notes) or "the class has no interface of the runners asked for"
-    if not error and _inactive(results):
+    if not error and inactive(results):
         error = hint
     against = f"vLLM {found.get('version', '')}".strip()
     if ran:
@@ -367,9 +367,3 @@ def _unloadable(target: str, found: dict[str, Any]) -> TargetResult:
     finding = Finding(failure["problem"], fix=failure["remedy"], place=failure["place"])
     result = CheckResult("LP901", "engine-starts", "", "failed", failure["problem"], finding)
     return TargetResult(target, (), (result,), "", against)
-
-
-def _inactive(results: list[CheckResult]) -> bool:
-    needing = {check.code for check in all_checks("vllm") if check.needs_action}
-    chosen = [result for result in results if result.code in needing]
-    return bool(chosen) and all(result.message.startswith("never active") for result in chosen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from lpkit.runtime import V2Row, make_context
 from lpkit.v1 import BatchUpdate, MoveDirectionality
@@ -13,14 +13,7 @@ from lpkit_conformance.hosts.world import Live, make_live
 from lpkit_conformance.programs import Arrive
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.traces import Apply, Trace, Update
-
-PATTERNS: dict[str, Callable[[int], int | None]] = {
-    "all": lambda i: i % 4,
-    "none": lambda i: None,
-    "alternating": lambda i: None if i % 2 else (i // 2) % 4,
-    "mixed": lambda i: None if i * 7 % 5 < 2 else i % 4,
-}
-"""Which requests of a trace use the plugin, and with which variant of the case."""
+from lpkit_conformance.traces.patterns import PATTERNS
 
 CHARACTERS = 7
 """How many different requests (times variants) the traces are played with; prime to the patterns' periods."""
@@ -37,7 +30,7 @@ class TraceHost:
     Args:
         subject: the plugin; its host must be the trace's runner.
         trace: what to replay.
-        pattern: a key of :data:`PATTERNS`.
+        pattern: a key of :data:`~lpkit_conformance.traces.patterns.PATTERNS`.
     """
 
     def __init__(self, subject: Subject, trace: Trace, pattern: str) -> None:

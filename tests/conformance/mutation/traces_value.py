@@ -28,9 +28,10 @@ from lpkit_conformance import session, traces  # noqa: E402
 from lpkit_conformance.check import REGISTRY  # noqa: E402
 from lpkit_conformance.checks.lp2_bookkeeping import LP220  # noqa: E402
 from lpkit_conformance.hosts.observe import PluginError  # noqa: E402
-from lpkit_conformance.hosts.trace import PATTERNS, TraceHost  # noqa: E402
+from lpkit_conformance.hosts.trace import TraceHost  # noqa: E402
 from lpkit_conformance.oracle import compare  # noqa: E402
 from lpkit_conformance.subject import Subject  # noqa: E402
+from lpkit_conformance.traces.patterns import PATTERNS  # noqa: E402
 from lpkit_conformance.verify import replay_of  # noqa: E402
 
 SECONDS = 20

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lpkit_conformance.cases import Case
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import CheckResult
-from lpkit_conformance.session import Plan, run
+from lpkit_conformance.session import run
 
 T = TypeVar("T")
 

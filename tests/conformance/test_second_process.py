@@ -1,0 +1,80 @@
+"""A second process gives the same answer as this one, started early or late, and never outlives its use."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lpkit.loading import interfaces_of, resolve_target
+from lpkit_conformance import session
+from lpkit_conformance.cases import Case
+from lpkit_conformance.checks.lp6_environment import LP604
+from lpkit_conformance.fingerprint import fingerprint
+from lpkit_conformance.plan import Plan
+from lpkit_conformance.second_process import SecondProcess
+from lpkit_conformance.subject import Subject
+
+BIAS = Path(__file__).parent / "suspects" / "bias.py"
+CASE = Case.parse({"extra_args": {"bias": 2.5}})
+
+
+def job(target: str = f"{BIAS}:Good") -> dict[str, Any]:
+    return {"target": target, "case": {"extra_args": {"bias": 2.5}}, "vocab_size": 256, "max_num_seqs": 8, "seed": 3}
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_its_answer_is_the_fingerprint_that_this_process_computes() -> None:
+    cls = resolve_target(f"{BIAS}:Good").cls
+    here = fingerprint(Subject("x", cls, "", CASE, interfaces_of(cls), 256, 8, seed=3))
+    with SecondProcess() as second:
+        second.send(job())
+        assert second.answer() == here
+
+
+def test_a_class_that_is_not_there_gives_no_answer() -> None:
+    with SecondProcess() as second:
+        second.send(job(f"{BIAS}:Nobody"))
+        assert second.answer() is None
+
+
+def test_it_is_gone_when_nobody_asked_it() -> None:
+    with SecondProcess() as second:
+        pid = second.pid
+        assert not gone(pid)
+    assert gone(pid)
+
+
+def test_a_process_that_has_died_gives_no_answer() -> None:
+    with SecondProcess() as second:
+        os.kill(second.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)
+        second.send(job())
+        assert second.answer() is None
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_the_check_takes_the_process_that_was_started_ahead(early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    cls = resolve_target(f"{BIAS}:Good").cls
+    started: list[SecondProcess] = []
+    init = SecondProcess.__init__
+    monkeypatch.setattr(SecondProcess, "__init__", lambda self: (started.append(self), init(self))[1])
+    ahead = SecondProcess() if early else None
+    plan = Plan(cases=(CASE,), select=("LP604",))
+    results = {result.code: result for result in session.run(f"{BIAS}:Good", cls, plan, second=ahead)}
+    assert results["LP604"].status == "passed"
+    assert len(started) == 1
+    assert gone(started[0].pid)
+
+
+def test_the_check_that_needs_it_says_so() -> None:
+    assert LP604.compares_processes
