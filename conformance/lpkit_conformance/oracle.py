@@ -6,7 +6,8 @@ a step into a new instance by additions only. No reference implementation of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from lpkit.runtime import Request, V2Row, make_context
@@ -14,7 +15,7 @@ from lpkit.v1 import BatchUpdate
 
 from lpkit_conformance.hosts import v1, v2
 from lpkit_conformance.hosts.observe import Observation, calling
-from lpkit_conformance.hosts.world import Live, make_live
+from lpkit_conformance.hosts.world import Live, known_as, make_live
 from lpkit_conformance.programs import Arrive
 from lpkit_conformance.subject import Subject
 
@@ -49,8 +50,12 @@ class Replay:
         self._changed: set[tuple[Arrive, Arrive | None]] = set()
         self._current: dict[str, tuple[Arrive, Arrive | None]] = {}
 
-    def prepare(self, lives: dict[str, Live]) -> bool:
-        """Run the requests of a program alone, up to the lengths they reached. True if the plugin acted on one."""
+    def prepare(self, lives: dict[str, Live], reached: Mapping[Arrive, int] | None = None) -> bool:
+        """Run the requests of a program alone, up to the lengths they reached. True if the plugin acted on one.
+
+        ``reached``: how many output tokens they get in programs to come, so that none is run twice; by how they
+        arrive (:func:`~lpkit_conformance.hosts.world.known_as`).
+        """
         acted = False
         self._current = {}
         for live in lives.values():
@@ -59,6 +64,7 @@ class Replay:
             self._current[live.id] = key
             count = len(live.request.output_token_ids)
             if count > len(self._rows.get(key, ())):
+                count = max(count, reached.get(key[0], 0)) if reached else count
                 companion = make_live(self._subject, key[1]) if key[1] else None
                 alone = make_live(self._subject, key[0], {key[0].twin_of or "": companion}.get)
                 run = self._v1 if self._subject.host == "v1" else self._v2
@@ -119,12 +125,6 @@ class Replay:
         if key not in self._changed and not torch.equal(before, after):
             self._changed.add(key)
         return after[0]
-
-
-def known_as(arrived: Arrive) -> Arrive:
-    """``arrived`` without what makes no difference to a request alone: its name, and how it was prefilled."""
-    length = max(arrived.prompt_len, arrived.chunks + 1)
-    return replace(arrived, request=arrived.character or arrived.request, prompt_len=length, chunks=0)
 
 
 def private(live: Live) -> Request:

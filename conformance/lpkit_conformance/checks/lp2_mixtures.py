@@ -9,7 +9,7 @@ from lpkit_conformance import traces
 from lpkit_conformance.check import Check, Failed, Skipped, register
 from lpkit_conformance.checks.ladder import LadderCheck, crowd
 from lpkit_conformance.hosts.observe import PluginError
-from lpkit_conformance.hosts.trace import TraceHost
+from lpkit_conformance.hosts.trace import TraceHost, reached
 from lpkit_conformance.oracle import compare
 from lpkit_conformance.programs import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.subject import Subject
@@ -67,21 +67,22 @@ class LP220(Check):
         patterns: Sequence[str] = tuple(PATTERNS)
         if subject.trace is not None:
             names, patterns = subject.trace[:1], subject.trace[1:]
-        for trace_name in names:
-            trace = traces.load(trace_name)
+        recorded = [traces.load(name) for name in names]
+        lengths = reached(recorded, patterns)
+        for trace in recorded:
             for pattern in patterns:
                 try:
                     host = TraceHost(subject, trace, pattern)
                     seen = list(host.run())
-                    acted |= replay.prepare(host.lives)
+                    acted |= replay.prepare(host.lives, lengths)
                 except PluginError as error:
-                    where = {"trace": trace_name, "pattern": pattern}
-                    again = scenario_of_trace(subject, trace_name, pattern)
+                    where = {"trace": trace.name, "pattern": pattern}
+                    again = scenario_of_trace(subject, trace.name, pattern)
                     raise Failed(replace(raised(error), where=where, scenario=again)) from error
                 for observation in seen:
                     mismatch = compare(observation, replay)
                     if mismatch is not None:
-                        raise Failed(trace_finding(subject, trace_name, pattern, mismatch, self.sections()["fix"]))
+                        raise Failed(trace_finding(subject, trace.name, pattern, mismatch, self.sections()["fix"]))
         if not acted:
             raise Skipped("never active: the plugin changed no logit of any request")
         return f"{len(names)} traces x {len(patterns)} patterns"

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 
 from lpkit.runtime import V2Row, make_context
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 
 from lpkit_conformance.hosts import v1, v2
 from lpkit_conformance.hosts.observe import Observation, SeenRow, calling
-from lpkit_conformance.hosts.world import Live, make_live
+from lpkit_conformance.hosts.world import Live, known_as, make_live
 from lpkit_conformance.programs import Arrive
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.traces import Apply, Trace, Update
 from lpkit_conformance.traces.patterns import PATTERNS
 
-CHARACTERS = 7
-"""How many different requests (times variants) the traces are played with; prime to the patterns' periods."""
+LENGTHS = (2, 5, 9, 17, 30, 60, 110)
+"""Prompt lengths of the few different requests (times variants) that all traces are played with, as each has to be run
+alone too. As many as are prime to the patterns' periods."""
 
 _MOVES = {"->": MoveDirectionality.UNIDIRECTIONAL, "<->": MoveDirectionality.SWAP}
+
+
+def cast(trace: Trace, pattern: str) -> dict[str, Arrive]:
+    """Who plays which request of the trace."""
+    assign = PATTERNS[pattern]
+    return {
+        name: Arrive(name, assign(i), LENGTHS[i % len(LENGTHS)], character=f"t{i % len(LENGTHS)}")
+        for i, name in enumerate(trace.requests)
+    }
+
+
+def reached(played: Iterable[Trace], patterns: Iterable[str]) -> dict[Arrive, int]:
+    """The most output tokens that anyone gets who plays in these traces; by how they arrive, names left out."""
+    found: dict[Arrive, int] = {}
+    for trace, pattern in product(played, tuple(patterns)):
+        lens = trace.output_lens
+        for name, arrived in cast(trace, pattern).items():
+            player = known_as(arrived)
+            found[player] = max(found.get(player, 0), lens[name])
+    return found
 
 
 class TraceHost:
@@ -36,13 +58,7 @@ class TraceHost:
     def __init__(self, subject: Subject, trace: Trace, pattern: str) -> None:
         self.subject = subject
         self.trace = trace
-        assign = PATTERNS[pattern]
-        self.lives: dict[str, Live] = {}
-        for i, (request, item) in enumerate(trace.requests.items()):
-            # Powers of two: prompts as long as recorded, or somewhat longer, of few different lengths.
-            length = 1 << (item.prompt_len - 1).bit_length()
-            arrived = Arrive(request, assign(i), length, character=f"t{i % CHARACTERS}")
-            self.lives[request] = make_live(subject, arrived)
+        self.lives = {name: make_live(subject, arrived) for name, arrived in cast(trace, pattern).items()}
 
     def run(self) -> Iterator[Observation]:
         """Every ``apply`` of the trace."""

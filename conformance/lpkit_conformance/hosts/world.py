@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lpkit.runtime import Request
 
@@ -110,3 +110,9 @@ def make_live(subject: Subject, op: Arrive, find: Callable[[str], Live | None] =
     params = subject.params(op.variant, op.greedy, salt)
     prompt = subject.prompt(character, max(op.prompt_len, op.chunks + 1), op.variant)
     return Live(Request(op.request, params, prompt, 10**6), op.variant, op.chunks, op)
+
+
+def known_as(arrived: Arrive) -> Arrive:
+    """``arrived`` without what makes no difference to a request alone: its name, and how it was prefilled."""
+    length = max(arrived.prompt_len, arrived.chunks + 1)
+    return replace(arrived, request=arrived.character or arrived.request, prompt_len=length, chunks=0)

@@ -154,6 +154,15 @@ class Trace:
         return self.v1_steps if self.runner == "v1" else self.v2_steps
 
     @property
+    def output_lens(self) -> dict[str, int]:
+        """Tokens that each request generated."""
+        made = dict.fromkeys(self.requests, 0)
+        for step in self.steps:
+            for request, tokens in step.tokens.items():
+                made[request] += len(tokens)
+        return made
+
+    @property
     def max_num_seqs(self) -> int:
         return int(self.settings["max_num_seqs"])
 
