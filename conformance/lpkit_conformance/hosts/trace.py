@@ -16,7 +16,7 @@ from lpkit_conformance.subject import Subject
 from lpkit_conformance.traces import Apply, Trace, Update
 from lpkit_conformance.traces.patterns import PATTERNS
 
-LENGTHS = (2, 5, 9, 17, 30, 60, 110)
+LENGTHS = (9, 110, 5, 30, 2, 60, 17)
 """Prompt lengths of the few different requests (times variants) that all traces are played with, as each has to be run
 alone too. As many as are prime to the patterns' periods."""
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tests" / "conformance"))
 
 from lpkit_conformance import session, traces  # noqa: E402
 from lpkit_conformance.check import REGISTRY  # noqa: E402
-from lpkit_conformance.checks.lp2_bookkeeping import LP220  # noqa: E402
+from lpkit_conformance.checks.lp2_mixtures import LP220  # noqa: E402
 from lpkit_conformance.hosts.observe import PluginError  # noqa: E402
 from lpkit_conformance.hosts.trace import TraceHost  # noqa: E402
 from lpkit_conformance.oracle import compare  # noqa: E402
