@@ -40,6 +40,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         history: ``"none"``, ``"length"`` or ``"tokens"``: how much of a request's past is read.
         Params: the request's parameters; None when there are none.
         device, vocab_size, max_num_reqs, vllm_config: of the engine.
+        temperature_column: what the engine divides each request's logits by.
         required_keys: a request with none of these in its ``extra_args`` is not concerned; None: any may be.
     """
 
@@ -79,8 +80,10 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         declared = {**self._declared_columns, _TEMPERATURE: column(torch.float32, default=1.0)}
         self._arena = Arena(declared, self.max_num_reqs, self.device, self.vocab_size)
         self._columns = self._arena.columns
+        self.temperature_column: Column = self._columns[_TEMPERATURE]
         self._own_columns = [self._columns[name] for name in self._declared_columns]
         params = type(self).Params
+        self._parse = None if params is None else params.parse
         self.required_keys: frozenset[str] | None = None
         if params is not None and any(field.is_required() for field in params.model_fields.values()):
             self.required_keys = frozenset(params.keys())
@@ -144,11 +147,6 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     # -- bindings call these ---------------------------------------------------------------------------------
 
-    @property
-    def temperature_column(self) -> Column:
-        """What the engine divides each request's logits by."""
-        return self._columns[_TEMPERATURE]
-
     def flush(self) -> None:
         """Send staged column values to the device, if there are any."""
         self._arena.flush()
@@ -162,9 +160,13 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             greedy = sampling_params.temperature < GREEDY_EPSILON
             if greedy and self.is_argmax_invariant():
                 return False
-            params = self._parse(sampling_params)
-            if params is None and type(self).Params is not None:
-                return False
+            params = None
+            if self._parse is not None:
+                params = self._parse(args)
+                if params is None:
+                    return False
+                if self._token_ids:
+                    self._check_token_ids(params)
             for item in self._own_columns:
                 item.reset(slot)
             self.temperature_column[slot] = 1.0 if greedy else sampling_params.temperature
@@ -173,15 +175,9 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             logger.exception("%s declined a request that it could not admit", type(self).__qualname__)
             return False
 
-    def _parse(self, sampling_params: SamplingParams) -> BaseParams | None:
-        declared = type(self).Params
-        if declared is None:
-            return None
-        params = declared.parse(sampling_params.extra_args)
-        if params is not None:
-            for key, name in self._token_ids.items():
-                self._check_vocabulary(key, getattr(params, name))
-        return params
+    def _check_token_ids(self, params: BaseParams) -> None:
+        for key, name in self._token_ids.items():
+            self._check_vocabulary(key, getattr(params, name))
 
     def _check_vocabulary(self, name: str, value: Any) -> None:
         if isinstance(value, int):

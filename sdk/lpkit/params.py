@@ -64,33 +64,37 @@ class Params(BaseModel):
         Raises:
             ValueError: naming the key, the value and the rule it breaks.
         """
-        table, prefix = _table(cls), cls.lpkit_prefix
-        given: dict[str, Any] = {}
-        if extra_args:
-            for key in table.inputs:
-                value = extra_args.get(key)
-                if value is not None:
-                    given[key] = value
-            if prefix and len(given) < len(extra_args):
-                for key in extra_args:
-                    if key not in table.inputs and isinstance(key, str) and key.startswith(prefix):
-                        raise ValueError(f"unknown parameter {key!r}{_nearest(key, table.inputs)}")
+        table = _table(cls)
+        # The same few numbers come again and again, and the engine waits while a request is admitted.
+        signature = _signature(extra_args or {})
+        found: Self | None = table.memo.get(signature, _UNKNOWN)
+        if found is _UNKNOWN:
+            found = cls._read(table, extra_args or {}, signature)
+        return found
+
+    @classmethod
+    def _read(
+        cls: type[Self], table: _Table, extra_args: Mapping[str, Any], signature: tuple[Any, ...] | None
+    ) -> Self | None:
+        given = {key: extra_args[key] for key in table.inputs if extra_args.get(key) is not None}
+        prefix = cls.lpkit_prefix
+        if prefix and len(given) < len(extra_args):
+            for key in extra_args:
+                if key not in table.inputs and isinstance(key, str) and key.startswith(prefix):
+                    raise ValueError(f"unknown parameter {key!r}{_nearest(key, table.inputs)}")
         if not table.required <= given.keys():
             if not given:
                 return None
             missing = [key for key in table.inputs if key in table.required and key not in given]
             raise ValueError(f"{', '.join(sorted(given))} given without {', '.join(missing)}")
-        types = tuple(map(type, given.values()))
-        if not _SCALARS.issuperset(types):
-            return cls._validated(given, table.inputs)
-        # Numbers come again and again, and the engine waits while a request is admitted.
-        signature = (*given, *types, *given.values())
-        found = table.memo.get(signature)
-        if found is None:
+        # Without what other plugins are told, these numbers may have been here before.
+        own = _signature(given)
+        found: Self | None = table.memo.get(own, _UNKNOWN)
+        if found is _UNKNOWN:
             found = cls._validated(given, table.inputs)
-            if len(table.memo) >= _REMEMBERED:
-                table.memo.clear()
-            table.memo[signature] = found
+        if len(table.memo) >= _REMEMBERED:
+            table.memo.clear()
+        table.memo.update({key: found for key in (own, signature) if key is not None})
         return found
 
     @classmethod
@@ -106,6 +110,7 @@ class Params(BaseModel):
 
 
 _SCALARS = frozenset({bool, int, float})
+_UNKNOWN: Any = object()
 _REMEMBERED = 256
 
 
@@ -121,7 +126,7 @@ class _Table(typing.NamedTuple):
 
     inputs: dict[str, _Input]  # by key
     required: frozenset[str]
-    memo: dict[tuple[Any, ...], Any]  # instances by the numbers that they were made of; they are immutable
+    memo: dict[tuple[Any, ...] | None, Any]  # what numbers gave, by signature; instances are immutable
 
 
 @cache
@@ -131,6 +136,12 @@ def _table(cls: type[Params]) -> _Table:
         key: _Input(fields[name].alias or name, _unwrap(fields[name].annotation) is bool) for key, name in keys.items()
     }
     return _Table(inputs, frozenset(key for key, name in keys.items() if fields[name].is_required()), {})
+
+
+def _signature(arguments: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """What makes numbers equal in every respect; None if not all of the arguments are numbers."""
+    types = tuple(map(type, arguments.values()))
+    return (*arguments, *types, *arguments.values()) if _SCALARS.issuperset(types) else None
 
 
 def _unwrap(annotation: Any) -> Any:

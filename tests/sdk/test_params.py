@@ -269,6 +269,20 @@ def test_the_same_numbers_are_validated_once() -> None:
     assert checked == list(range(300))
 
 
+def test_what_other_plugins_are_told_changes_nothing_about_equal_numbers() -> None:
+    class Own(lpkit.Params, prefix="own_"):
+        size: int
+
+    for other in (1, True, 1.0, "text", None, [1]):
+        for _ in range(2):
+            assert Own.parse({"own_size": 1, "other": other}) == Own(size=1)
+            assert Own.parse({"other": other}) is None
+            with pytest.raises(ValueError, match="own_size"):
+                Own.parse({"own_size": True, "other": other})
+            with pytest.raises(ValueError, match="own_sise"):
+                Own.parse({"own_size": 1, "own_sise": other})
+
+
 def test_a_subclass_does_not_take_over_what_its_base_remembers() -> None:
     class Base(lpkit.Params):
         size: int

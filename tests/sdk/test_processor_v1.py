@@ -10,7 +10,19 @@ import lpkit
 import pytest
 import torch
 from lpkit.sampling_params import SamplingParams
-from sdk_hosts import HOST_SYNCS, ONE_WAY, SWAP, VOCAB, V1Host, config, logits_of, params, recorded_ops
+from sdk_hosts import (
+    A_FEW_FRAMES,
+    HOST_SYNCS,
+    ONE_WAY,
+    SWAP,
+    VOCAB,
+    V1Host,
+    config,
+    logits_of,
+    memory_of,
+    params,
+    recorded_ops,
+)
 from sdk_plugins import Add, AddInPlace, Lengths, MinP, Spy, Temper, TemperAtSampling, Weigh, weighed
 
 
@@ -62,6 +74,15 @@ class TestNobodyAsked:
         host.update(0, removed=[0])
         empty = torch.zeros(0, VOCAB)
         assert host.apply(empty) is empty
+
+    def test_a_step_without_changes_allocates_nothing(self) -> None:
+        host = V1Host(Add, max_num_seqs=1024)
+        host.update(1024, added=[new(row, params(add=1.0)) for row in range(1024)])
+        host.apply(logits_of(1024))
+        assert memory_of(lambda: host.processor.update_state(None)) <= A_FEW_FRAMES
+        inert, logits = V1Host(Weigh), logits_of(8)
+        inert.update(8, added=[new(row, params()) for row in range(8)])
+        assert memory_of(lambda: inert.processor.apply(logits)) <= A_FEW_FRAMES
 
 
 class TestRows:

@@ -8,7 +8,17 @@ import random
 import lpkit
 import pytest
 import torch
-from sdk_hosts import HOST_SYNCS, VOCAB, V1Host, V2Host, logits_of, params, recorded_ops
+from sdk_hosts import (
+    A_FEW_FRAMES,
+    HOST_SYNCS,
+    VOCAB,
+    V1Host,
+    V2Host,
+    logits_of,
+    memory_of,
+    params,
+    recorded_ops,
+)
 from sdk_plugins import Add, AddInPlace, Lengths, MinP, Spy, Temper, TemperAtSampling, Weigh, weighed
 
 
@@ -31,6 +41,12 @@ class TestNobodyAsked:
             assert host.apply(logits, context) is logits
             assert host.apply(more, drafted) is more
         assert names == []
+
+    def test_a_step_without_changes_allocates_nothing(self) -> None:
+        host = V2Host(Add)
+        host.add(0, params(add=1.0), [1])
+        host.flush()
+        assert memory_of(host.processor.apply_staged_writes) <= A_FEW_FRAMES
 
     def test_admission_is_what_add_request_answers(self) -> None:
         host = V2Host(MinP)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,9 @@ from lpkit.v2 import LogitsContext, LogitsProcRequestState
 from torch.utils._python_dispatch import TorchDispatchMode
 
 VOCAB = 32
+A_FEW_FRAMES = 512
+"""Bytes that Python takes for calls and gives back at once."""
+
 SWAP, ONE_WAY = MoveDirectionality.SWAP, MoveDirectionality.UNIDIRECTIONAL
 
 
@@ -164,3 +168,15 @@ def recorded_ops() -> Iterator[list[str]]:
 
 
 HOST_SYNCS = {"_local_scalar_dense", "item", "nonzero", "unique", "_unique2", "masked_select", "is_nonzero", "equal"}
+
+
+def memory_of(step: Callable[[], object], times: int = 1000) -> int:
+    """The most memory that Python held at once for ``times`` steps, in bytes."""
+    step()
+    tracemalloc.start()
+    try:
+        for _ in range(times):
+            step()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
