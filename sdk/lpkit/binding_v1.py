@@ -50,7 +50,7 @@ class V1Binding:
             return
         if self._ledger.update(update, self._processor.try_admit):
             self._stale = True
-        self._processor.flush()
+            self._processor.flush()
 
     def rows(self, logits: torch.Tensor) -> Rows | None:
         """This step's own rows; None if there are none."""
