@@ -190,6 +190,16 @@ def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | Non
     return torch.minimum(logits, cap, out=logits).scatter_(1, ids, kept)
 
 
+def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Mask token ``ids`` ``[n, k]``, -1 for none, except in rows that would have nothing left."""
+    some = ids.amax(dim=1, keepdim=True)  # -1: none in this row, and its token 0 keeps its value
+    ids = torch.where(ids >= 0, ids, some).clamp(min=0)
+    held = logits.gather(1, ids)
+    logits.scatter_(1, ids, torch.where(some >= 0, -math.inf, held))
+    left = logits.amax(dim=1, keepdim=True) > -math.inf
+    return logits.scatter_(1, ids, torch.where(left & (some >= 0), -math.inf, held))
+
+
 def keep_members_(logits: torch.Tensor, outside: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
     """Mask where ``outside`` is 1 and not 0, except in rows that would have nothing left.
 

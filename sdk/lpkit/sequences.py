@@ -22,26 +22,45 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 
     Found by bisection on 64-bit hashes of stretches of the history, in log W steps; an error takes a collision.
     """
-    n, width = tokens.shape
-    place = torch.arange(width, device=tokens.device)
-    powers = torch.full((width,), _BASE, dtype=torch.int64, device=tokens.device).cumprod(0)  # from the first on
-    # hashes[i] covers the first i tokens; a stretch is a difference, times a power that moves it to the end.
-    hashes = torch.zeros(n, width + 1, dtype=torch.int64, device=tokens.device)
-    torch.cumsum(mix(tokens) * powers, 1, out=hashes[:, 1:])
-    end = lengths.unsqueeze(1)
-    to_end = powers[(end - place - 1).clamp(min=0)]
-    here, there = hashes[:, :width], hashes.gather(1, end)
+    stretches = _Stretches(tokens, lengths)
     found = torch.zeros_like(tokens)
-    known = place < end
-    step = 1 << max((width - 1).bit_length() - 1, 0)
+    step = 1 << max((tokens.shape[1] - 1).bit_length() - 1, 0)
     while step:
         longer = found + step
-        stretch = here - hashes.gather(1, (place - longer).clamp(min=0))
-        wanted = there - hashes.gather(1, (end - longer).clamp(min=0))
-        equal = (stretch * to_end == wanted) & (longer <= place) & known
-        found = torch.where(equal, longer, found)
+        found = torch.where(stretches.end_before(longer), longer, found)
         step //= 2
     return found
+
+
+def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """``[n, W]`` bool: for each position, whether the last ``count`` tokens of the history stand right before it too.
+
+    ``lengths`` is ``[n]``, ``count`` ``[n, 1]``, not negative; the end itself does not count. By hashes, as
+    :func:`match_lengths`.
+    """
+    return _Stretches(tokens, lengths).end_before(count)
+
+
+class _Stretches:
+    """Compares stretches of histories with their ends, by their hashes."""
+
+    def __init__(self, tokens: torch.Tensor, lengths: torch.Tensor) -> None:
+        n, width = tokens.shape
+        self._place = torch.arange(width, device=tokens.device)
+        powers = torch.full((width,), _BASE, dtype=torch.int64, device=tokens.device).cumprod(0)  # from the first on
+        # hashes[i] covers the first i tokens; a stretch is a difference, times a power that moves it to the end.
+        self._hashes = torch.zeros(n, width + 1, dtype=torch.int64, device=tokens.device)
+        torch.cumsum(mix(tokens) * powers, 1, out=self._hashes[:, 1:])
+        self._end = lengths.unsqueeze(1)
+        self._to_end = powers[(self._end - self._place - 1).clamp(min=0)]
+        self._known = self._place < self._end
+
+    def end_before(self, count: torch.Tensor) -> torch.Tensor:
+        """Where the ``count`` (``[n, W]`` or ``[n, 1]``) tokens before a position are the last of the history."""
+        hashes, place, end = self._hashes, self._place, self._end
+        stretch = hashes[:, :-1] - hashes.gather(1, (place - count).clamp(min=0))
+        wanted = hashes.gather(1, end) - hashes.gather(1, (end - count).clamp(min=0))
+        return (stretch * self._to_end == wanted) & (count <= place) & self._known
 
 
 def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:

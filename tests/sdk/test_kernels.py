@@ -73,6 +73,19 @@ def test_nan_is_neither_above_nor_below(size: int) -> None:
     assert kernels.mask_above_(logits.clone(), LIMITS[:3]).isnan().all()
 
 
+def test_mask_ids_masks_what_is_named_and_leaves_a_row_alone_that_would_have_nothing_left() -> None:
+    logits = logits_with_extremes(5, 64)
+    logits[2] = -INF
+    logits[2, [7, 9]] = 1.5
+    logits[4] = -INF
+    ids = torch.tensor([[3, 3, -1], [-1, -1, -1], [9, -1, 7], [-1, 0, 63], [5, -1, -1]])
+    expected = logits.clone()
+    expected[0, 3] = expected[3, 0] = expected[3, 63] = -INF
+    result = kernels.mask_ids_(logits, ids)
+    assert result is logits
+    assert same_bits(result, expected)
+
+
 def test_keep_ids_leaves_rows_alone_that_are_not_meant_or_whose_token_is_masked() -> None:
     logits = logits_with_extremes(4, 64)
     logits[2, 9] = -INF

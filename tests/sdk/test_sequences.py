@@ -33,6 +33,18 @@ def test_match_lengths_are_those_of_a_plain_search() -> None:
                 assert length == expected
 
 
+def test_the_end_stood_before_where_a_plain_search_finds_it() -> None:
+    for width, kinds in [(1, 2), (8, 2), (100, 2), (128, 150_000)]:
+        rng = random.Random(width)
+        histories = few_kinds(rng, width, kinds)
+        counts = [rng.choice([0, 1, 2, 5, 200]) for _ in histories]
+        tokens, lengths = padded(histories, width)
+        found = sequences.end_stood_before(tokens, lengths, torch.tensor(counts).unsqueeze(1)).tolist()
+        for ids, count, there in zip(histories, counts, found, strict=True):
+            end = ids[len(ids) - count :] if count <= len(ids) else None
+            assert there == [count <= i < len(ids) and ids[i - count : i] == end for i in range(width)]
+
+
 def ragged(patterns: list[list[int]]) -> torch.Tensor:
     return padded(patterns, max(1, *map(len, patterns)))[0]
 
@@ -103,6 +115,7 @@ def test_no_search_waits_for_the_device_or_works_row_by_row() -> None:
         pattern = torch.tensor([[1, 2]] * n)
         with recorded_ops() as names:
             sequences.match_lengths(tokens, lengths)
+            sequences.end_stood_before(tokens, lengths, lengths.unsqueeze(1) - 1)
             sequences.end_of_last(tokens, pattern)
             sequences.begun(tokens, lengths, pattern, lengths)
             sequences.counts(tokens, tokens >= 0)

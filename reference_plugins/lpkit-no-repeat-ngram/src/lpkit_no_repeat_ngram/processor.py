@@ -5,15 +5,12 @@ The rule that transformers knows as ``no_repeat_ngram_size``, on the reply alone
 
 from __future__ import annotations
 
-import math
-
 import lpkit
 import torch
-from lpkit.sampling_params import SamplingParams
-from lpkit.v1 import RequestLogitsProcessor
+from lpkit import kernels, sequences
 
 
-class NoRepeatNgram(lpkit.AdapterLogitsProcessor):
+class NoRepeatNgram(lpkit.LogitsProcessor):
     """Mask tokens that would complete an n-gram of `no_repeat_ngram_size` tokens a second time."""
 
     stage = "logits"  # before penalties and temperature; greedy requests too
@@ -25,30 +22,19 @@ class NoRepeatNgram(lpkit.AdapterLogitsProcessor):
         size: int = lpkit.Field(ge=1, le=1024)  # no default: a request that does not give it is left alone
         window: int = lpkit.Field(0, ge=0)  # how far back to look, in output tokens; 0: all of them
 
-    def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
-        """Called once, when a request enters. None: it is not concerned, and costs nothing."""
-        wanted = self.params(params)
-        if wanted is None:
-            return None
-        size: int = wanted.size
-        window: int = wanted.window
+    size = lpkit.column(torch.int64)
+    window = lpkit.column(torch.int64)
 
-        def ban(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-            """Called at every step with the output so far and this request's logits, `[vocab]`."""
-            ids = repeating(output_ids[-window:], size)
-            if not ids:
-                return logits
-            masked = logits.index_fill(0, torch.tensor(ids, device=logits.device), -math.inf)
-            # If nothing else is left, a repetition is better than no token at all.
-            return torch.where((masked > -math.inf).any(), masked, logits)
+    def admit(self, request: lpkit.Request) -> bool:
+        self.size[request.slot] = request.params.size
+        self.window[request.slot] = request.params.window
+        return True
 
-        return ban
-
-
-def repeating(ids: list[int], size: int) -> list[int]:
-    """The tokens that stood behind each earlier occurrence of the last `size - 1` tokens of `ids`."""
-    start = len(ids) - (size - 1)
-    if start < 1:
-        return []
-    tail = ids[start:]
-    return sorted({ids[i + size - 1] for i in range(start) if ids[i : i + size - 1] == tail})
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        tokens, end = rows.tokens, rows.total_len.unsqueeze(1)  # [n, W], [n, 1]
+        beginning, window = self.size[rows].unsqueeze(1) - 1, self.window[rows].unsqueeze(1)
+        start = rows.prompt_len.unsqueeze(1).maximum(torch.where(window > 0, end - window, 0))
+        place = torch.arange(tokens.shape[1], device=tokens.device)
+        # What stood behind an earlier occurrence of the last tokens, if all of that is within reach.
+        repeats = sequences.end_stood_before(tokens, rows.total_len, beginning) & (place - start >= beginning)
+        return kernels.mask_ids_(logits, torch.where(repeats, tokens, -1))
