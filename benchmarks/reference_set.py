@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 KINDS = {"vLLM V1": "vLLM V1", "transformers": "transformers", "request by request": "request by request"}
 
 
-def measure(options: Options) -> dict[str, Any]:
-    """The reports of all plugins as one."""
+def measure(options: Options, kept: Path | None) -> dict[str, Any]:
+    """The reports of all plugins as one, written to ``kept`` after each of them."""
     whole: dict[str, Any] = {"targets": []}
     for folder in sorted((ROOT / "reference_plugins").iterdir()):
         print(folder.name, file=sys.stderr, flush=True)
@@ -33,6 +33,8 @@ def measure(options: Options) -> dict[str, Any]:
                 print(f"  {target.error}", file=sys.stderr)
         report = found.to_json()
         whole = {**report, "targets": [*whole["targets"], *report["targets"]]}
+        if kept:
+            kept.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
     return whole
 
 
@@ -81,9 +83,7 @@ def main() -> None:
         report = json.loads(options.show.read_text(encoding="utf-8"))
     else:
         numbers = {key: tuple(int(n) for n in getattr(options, key).split(",")) for key in ("batch", "vocab")}
-        report = measure(Options(batches=numbers["batch"], vocabs=numbers["vocab"]))
-        if options.json:
-            options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        report = measure(Options(batches=numbers["batch"], vocabs=numbers["vocab"]), options.json)
     show(report)
 
 
