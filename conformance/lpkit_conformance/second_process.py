@@ -85,12 +85,13 @@ def main() -> None:
     from lpkit_conformance.standin import lend_buffers
     from lpkit_conformance.subject import Subject
 
-    lend_buffers(torch.device("cpu"))
     line = sys.stdin.readline()
     if not line:  # nobody wants to know
         return
     job = json.loads(line)
     sys.path[:] = job["path"]
+    device = torch.device(job["device"])
+    lend_buffers(device)
     cls = resolve_target(job["target"]).cls
     subject = Subject(
         job["target"],
@@ -100,6 +101,7 @@ def main() -> None:
         interfaces_of(cls),
         job["vocab_size"],
         job["max_num_seqs"],
+        device,
         seed=job["seed"],
     )
     print(fingerprint(subject), flush=True)

@@ -22,7 +22,8 @@ CASE = Case.parse({"extra_args": {"bias": 2.5}})
 
 
 def job(target: str = f"{BIAS}:Good") -> dict[str, Any]:
-    return {"target": target, "case": {"extra_args": {"bias": 2.5}}, "vocab_size": 256, "max_num_seqs": 8, "seed": 3}
+    sizes = {"vocab_size": 256, "max_num_seqs": 8}
+    return {"target": target, "case": {"extra_args": {"bias": 2.5}}, **sizes, "seed": 3, "device": "cpu"}
 
 
 def gone(pid: int) -> bool:

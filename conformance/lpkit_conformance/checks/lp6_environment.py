@@ -54,6 +54,7 @@ class LP604(Check):
                     "vocab_size": subject.vocab_size,
                     "max_num_seqs": subject.max_num_seqs,
                     "seed": subject.seed,
+                    "device": str(subject.device),
                 }
             )
             try:

@@ -102,10 +102,15 @@ def sound(what: str, style: str, *, case: dict[str, Any] | None = None) -> Calla
 
 
 def run_all(
-    specimen: Specimen, *, select: tuple[str, ...] = (), ignore: tuple[str, ...] = (), seed: int = 0
+    specimen: Specimen,
+    *,
+    select: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = (),
+    seed: int = 0,
+    device: str = "cpu",
 ) -> list[CheckResult]:
     """The results of the selected checks (all by default) and of what they require."""
-    plan = Plan(cases=(specimen.case,), select=select, ignore=ignore, seed=seed)
+    plan = Plan(cases=(specimen.case,), select=select, ignore=ignore, seed=seed, device=device)
     with specimen.surroundings():
         return list(run(specimen.id, specimen.target, plan))
 

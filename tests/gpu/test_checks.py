@@ -1,0 +1,33 @@
+"""Every check gives on a GPU the verdict that it gives on a CPU."""
+
+from __future__ import annotations
+
+import pytest
+import zoo
+from device_under_test import DEVICE, all_or
+
+pytestmark = pytest.mark.gpu
+
+# A second process takes longer than all the rest.
+SLOW = ("LP604",)
+
+
+def verdicts(specimen: zoo.Specimen, device: str, select: tuple[str, ...] = ()) -> dict[str, str]:
+    return {item.label: item.status for item in zoo.run_all(specimen, select=select, ignore=SLOW, device=device)}
+
+
+@pytest.mark.parametrize("specimen", all_or(zoo.CORRECT, 3), ids=lambda item: item.id)
+def test_no_check_fails_a_correct_processor_on_the_device(specimen: zoo.Specimen) -> None:
+    found, expected = verdicts(specimen, DEVICE.type), verdicts(specimen, "cpu")
+    assert not {label for label, status in found.items() if status in ("failed", "blocked", "error")}
+    assert found == expected
+
+
+DEFECTS = [defect for defect in zoo.DEFECTS if defect.code not in SLOW and defect.style != "packaging"]
+
+
+@pytest.mark.parametrize("defect", all_or(DEFECTS, 10), ids=lambda item: f"{item.code}-{item.id}")
+def test_the_named_check_catches_the_defect_on_the_device(defect: zoo.Defect) -> None:
+    found, expected = (verdicts(defect, device, (defect.code,)) for device in (DEVICE.type, "cpu"))
+    named = {label for label in expected if label.startswith(defect.code)}
+    assert {label: found[label] for label in named} == {label: expected[label] for label in named}
