@@ -114,3 +114,10 @@ def test_no_plugin_takes_another_ones_keys_for_its_own(plugin: Path) -> None:
         if other != plugin:
             foreign = dict.fromkeys(load(other).Params.keys(), "anything")
             assert mine.Params.parse(foreign) == mine.Params.parse({})
+
+
+def test_the_readme_says_what_happens_when_greedy_when_masked_and_with_drafts(plugin: Path) -> None:
+    text = (plugin / "README.md").read_text(encoding="utf-8")
+    about = text[: text.index("## Install")]
+    for subject in ("`temperature` 0", "masked", "speculative decoding"):
+        assert subject in about, subject
