@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from drafting import SPECULATIVE, DraftingEngine
 from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
-from lpkit_conformance.recording.process import EngineProcess
 
 pytestmark = pytest.mark.engine
 
@@ -25,16 +25,6 @@ PLUGINS = (
     "portable_probes:Count",
     "portable_probes:Weary",
 )
-# Draft tokens are looked up in what was written so far.
-SPECULATIVE = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
-
-
-class DraftingEngine(EngineProcess):
-    def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
-        self.call("plugin_probes:accept_integer_masks")
-        super().restart(settings, logits_processors)
-
-
 # What these requests have to write stands in their prompts, so their drafts are right and are kept.
 STAIRS = (*range(1, 31), *range(1, 4))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drafting import SPECULATIVE, DraftingEngine
 from lpkit import dynamo
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
@@ -176,27 +177,33 @@ class Run:
     decoded: Answer
 
 
-@pytest.fixture(scope="module", params=["v1", "v2"])
+@pytest.fixture(scope="module", params=["v1", "v2", "v2 with drafts"])
 def run(request: pytest.FixtureRequest) -> Run:
+    runner, _, drafts = request.param.partition(" with ")
     settings = EngineSettings(
-        request.param,
+        runner,
         max_num_seqs=6,
         max_model_len=96,
         max_num_batched_tokens=32,
         num_gpu_blocks_override=9,
         block_size=32,
+        extra={"speculative_config": SPECULATIVE} if drafts else {},
     )
     sources = [PROBES, *(ROOT / "reference_plugins").glob("*/src")]
-    with EngineProcess(settings, TARGETS, sys_path=sources) as engine:
+    with (DraftingEngine if drafts else EngineProcess)(settings, TARGETS, sys_path=sources) as engine:
         engine.inspect("plugin_probes:watch")
+        if drafts:
+            engine.inspect("plugin_probes:count_drafts")
         answers = engine.generate(ASKS)
         seen = engine.inspect("plugin_probes:seen")
+        calls = engine.inspect("plugin_probes:calls") if drafts else []
         # The decode worker goes on behind the token that the prefill worker made.
         prefilled = next(ask for ask in ASKS if ask.request_id == "hello, prefill worker")
         prompt = (*prefilled.prompt_token_ids, *answers[prefilled.request_id].token_ids)
         params = {"max_tokens": 20, "temperature": 0.0, "extra_args": activated("decode")}
         decoded = engine.generate([Ask("decode", prompt, params)])["decode"]
-    assert engine.info["runner"] == request.param
+    assert engine.info["runner"] == runner
+    assert not drafts or sum(rows > requests for rows, requests in calls) >= 10
     return Run(engine.info, answers, seen, decoded)
 
 
