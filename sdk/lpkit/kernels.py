@@ -21,8 +21,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import torch
+
+from lpkit import rng
 
 logger = logging.getLogger("lpkit")
 
@@ -33,6 +36,7 @@ BLOCK_BYTES = {"cpu": 2**21, "cuda": 2**26}
 """Size of the blocks of larger ones: on a CPU about what a core's cache holds, on a GPU enough that the launches do
 not count. It also bounds the scratch memory."""
 
+_LOG2_E = math.log2(math.e)
 _LARGEST = torch.finfo(torch.float32).max
 _TWO = torch.tensor(2.0)
 
@@ -48,10 +52,13 @@ def prepare(device: torch.device) -> ModuleType | None:
     try:
         found = import_module("lpkit.triton_kernels" if device.type == "cuda" else "lpkit.compiled_kernels")
         with torch.inference_mode():
-            logits, limits = torch.zeros(3, 640, device=device), torch.zeros(3, 1, device=device)
-            found.mask_below_(logits, limits)
-            found.mask_above_(logits, limits)
-            found.mask_far_below_top_(logits, limits)
+            logits, ones = torch.zeros(3, 640, device=device), torch.ones(3, 1, device=device)
+            for function in (found.mask_below_, found.mask_above_, found.mask_far_below_top_):
+                function(logits, ones)
+            for function in (found.log_sum_exp, found.least_from):
+                function(logits, ones)
+            found.top_and_deviation(logits)
+            found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
     except Exception as error:  # no Triton, no compiler, a GPU that it does not know
         logger.info("masking without fused kernels on %s: %s: %s", device, type(error).__name__, error)
         return None
@@ -71,13 +78,18 @@ def _fused(logits: torch.Tensor) -> ModuleType | None:
 
 
 def blocks(
-    logits: torch.Tensor, *per_row: torch.Tensor, scratch: Sequence[torch.dtype] = ()
-) -> Iterator[tuple[torch.Tensor, ...]]:
+    logits: torch.Tensor, *per_row: torch.Tensor, scratch: Sequence[torch.dtype] = (), fused: bool = False
+) -> Iterator[tuple[Any, ...]]:
     """Some rows after the others: views of ``logits`` and of ``per_row`` tensors ``[n, ...]``, then scratch memory.
 
     ``scratch`` names the types of as many tensors shaped like the block; they hold anything, every block gets the
-    same memory, and the last one less of it.
+    same memory, and the last one less of it. With ``fused`` you promise to do nothing with it but hand it to the
+    functions of this module: where these are fused kernels, which need none, the batch is one block and each of the
+    tensors is None.
     """
+    if fused and _fused(logits) is not None:
+        yield (logits, *per_row, *(None for _ in scratch))
+        return
     n, vocab = logits.shape
     step = max(1, n)
     kind, row = logits.device.type, max(1, vocab * logits.element_size())
@@ -167,13 +179,81 @@ def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.T
     return logits
 
 
-def least_from(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def least_from(
+    logits: torch.Tensor,
+    lowest: torch.Tensor,
+    scratch: torch.Tensor | None = None,
+    other: torch.Tensor | None = None,
+) -> torch.Tensor:
     """``[n, 1]``: the least logit of each row that is not below ``lowest`` ``[n, 1]``; +inf if all are.
 
-    ``scratch`` and ``other`` are float32 memory like ``logits``.
+    ``scratch`` and ``other``: float32 memory like ``logits``, inside a block.
     """
+    if (fused := _fused(logits)) is not None:
+        return fused.least_from(logits, lowest)  # type: ignore[no-any-return]
+    if logits.device.type != "cpu":
+        return torch.where(logits < lowest, math.inf, logits).amin(dim=1, keepdim=True)
+    if scratch is None or other is None:
+        memory = (torch.float32, torch.float32)
+        return torch.cat([least_from(*some) for some in blocks(logits, lowest, scratch=memory)])
     cap = torch.lt(logits, lowest, out=scratch).sub_(0.5).mul_(math.inf)  # +inf for what is below
     return torch.maximum(logits, cap, out=other).amin(dim=1, keepdim=True)
+
+
+def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
+    """``[n, 1]``: the logarithm of the sum of ``exp(logits / temperature)``; ``temperature`` is ``[n, 1]``.
+
+    A token's log probability at that temperature is its logit over the temperature, less this. ``scratch``: as for
+    :func:`mask_below_`.
+    """
+    if (fused := _fused(logits)) is not None:
+        return fused.log_sum_exp(logits, temperature)  # type: ignore[no-any-return]
+    if logits.device.type == "cpu" and scratch is None:
+        found = [log_sum_exp(*some) for some in blocks(logits, temperature, scratch=(torch.float32,))]
+        return torch.cat(found)
+    highest = logits.amax(dim=1, keepdim=True)
+    # Powers of two: twice as fast as powers of e.
+    shares = torch.sub(logits, highest, out=scratch).mul_(_LOG2_E / temperature).exp2_()
+    return highest / temperature + shares.sum(dim=1, keepdim=True).log()
+
+
+def top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """``[n, 1]`` each: the highest logit of each row, and the standard deviation (float64) of those not masked.
+
+    ``scratch``: as for :func:`mask_below_`.
+    """
+    if (fused := _fused(logits)) is not None:
+        return fused.top_and_deviation(logits)  # type: ignore[no-any-return]
+    if logits.device.type == "cpu" and scratch is None:
+        found = [top_and_deviation(*some) for some in blocks(logits, scratch=(torch.float32,))]
+        return torch.cat([top for top, _ in found]), torch.cat([deviation for _, deviation in found])
+    highest = logits.amax(dim=1, keepdim=True)
+    memory = torch.empty_like(logits) if scratch is None else scratch
+    count = torch.gt(logits, -math.inf, out=memory).sum(dim=1, keepdim=True).double()
+    # Distances from the top: masked tokens add 0 to the sums.
+    below = torch.sub(highest, logits, out=memory).nan_to_num_(nan=0.0, posinf=0.0)
+    mean = below.sum(dim=1, keepdim=True).double() / count
+    squares = below.square_().sum(dim=1, keepdim=True).double()
+    return highest, (squares / count - mean.square()).clamp(min=0.0).sqrt()
+
+
+def add_where_hashed_(
+    logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    """Add ``bias`` to the tokens that a hash selects: those with ``rng.mix32_(seed ^ token) < limit``.
+
+    All three are ``[n, 1]``, int32, int32 and float32. A share s of all tokens is selected by a limit of
+    ``s * 2**32 - 2**31``; the same on every device.
+    """
+    if (fused := _fused(logits)) is not None:
+        return fused.add_where_hashed_(logits, seeds, limit, bias)  # type: ignore[no-any-return]
+    ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
+    memory = (torch.int32, torch.int32, torch.float32)
+    for block, some, below, amount, hashed, spare, chosen in blocks(logits, seeds, limit, bias, scratch=memory):
+        torch.bitwise_xor(some, ids, out=hashed)
+        torch.lt(rng.mix32_(hashed, spare), below, out=chosen)
+        block.addcmul_(chosen, amount)
+    return logits
 
 
 def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:

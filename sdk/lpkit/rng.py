@@ -9,6 +9,9 @@ from __future__ import annotations
 import torch
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+FACTORS_32 = (0x85EBCA6B - 2**32, 0xC2B2AE35 - 2**32)
+"""The multipliers of :func:`mix32_`."""
+
 _MIX = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 
@@ -37,7 +40,7 @@ def mix32_(state: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Te
     ``scratch`` is int32 memory of the same shape.
     """
     spare = torch.empty_like(state) if scratch is None else scratch
-    for shift, factor in ((16, 0x85EBCA6B - 2**32), (13, 0xC2B2AE35 - 2**32)):
+    for shift, factor in zip((16, 13), FACTORS_32, strict=True):
         state.bitwise_xor_(_shifted(state, shift, 32, spare)).mul_(factor)
     return state.bitwise_xor_(_shifted(state, 16, 32, spare))
 

@@ -1,4 +1,4 @@
-"""The masks of :mod:`lpkit.kernels` as fused Triton kernels, for CUDA; use them through that module.
+"""The functions of :mod:`lpkit.kernels` as fused Triton kernels, for CUDA; use them through that module.
 
 A row is split over several programs while the batch is smaller than the GPU, so that a single request keeps all
 multiprocessors busy too. Kept logits are never written.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+
+from lpkit import rng
 
 KIND = "Triton"
 
@@ -61,6 +63,110 @@ def _mask(  # type: ignore[no-untyped-def]
         tl.store(start + place, float("-inf"), mask=inside & beyond)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _least(logits, limits, least, stride, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """The least logit of each part of each row that is not below the row's limit."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    limit = tl.load(limits + row)
+    start = logits + row.to(tl.int64) * stride
+    best = tl.full((BLOCK,), float("inf"), tl.float32)
+    for offset in range(part * size, min(part * size + size, vocab), BLOCK):
+        place = offset + tl.arange(0, BLOCK)
+        inside = place < vocab
+        values = tl.load(start + place, mask=inside, other=float("inf"))
+        best = tl.minimum(best, tl.where(inside & (values < limit), float("inf"), values))
+    tl.store(least + row * parts + part, tl.min(best, 0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _exponentials(  # type: ignore[no-untyped-def]
+    logits,
+    temperatures,
+    highest,
+    sums,
+    stride,
+    vocab,
+    parts,
+    size,
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """For each part of each row its highest logit, and the sum of exp((logit - highest) / temperature)."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    scale = 1.0 / tl.load(temperatures + row)
+    start = logits + row.to(tl.int64) * stride
+    best = tl.full((BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for offset in range(part * size, min(part * size + size, vocab), BLOCK):
+        place = offset + tl.arange(0, BLOCK)
+        values = tl.load(start + place, mask=place < vocab, other=float("-inf"))
+        higher = tl.maximum(best, values)
+        origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is no number
+        total = total * tl.exp((best - origin) * scale) + tl.exp((values - origin) * scale)
+        best = higher
+    top = tl.max(best, 0)
+    origin = tl.where(top == float("-inf"), 0.0, top)
+    tl.store(highest + row * parts + part, top)
+    tl.store(sums + row * parts + part, tl.sum(total * tl.exp((best - origin) * scale), 0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _moments(logits, found, stride, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """For each part of each row: the highest logit; of those not masked the number, mean, and squares around it.
+
+    One pass, by the updates of Welford (1962) and Chan, Golub and LeVeque (1979).
+    """
+    row, part = tl.program_id(0), tl.program_id(1)
+    start = logits + row.to(tl.int64) * stride
+    best = tl.full((BLOCK,), float("-inf"), tl.float32)
+    count = tl.zeros((BLOCK,), tl.float32)
+    mean = tl.zeros((BLOCK,), tl.float32)
+    squares = tl.zeros((BLOCK,), tl.float32)
+    for offset in range(part * size, min(part * size + size, vocab), BLOCK):
+        place = offset + tl.arange(0, BLOCK)
+        values = tl.load(start + place, mask=place < vocab, other=float("-inf"))
+        best = tl.maximum(best, values)
+        there = values > float("-inf")
+        count += tl.where(there, 1.0, 0.0)
+        away = tl.where(there, values - mean, 0.0)
+        mean += away / tl.maximum(count, 1.0)
+        squares += tl.where(there, away * (values - mean), 0.0)
+    number = tl.sum(count, 0)
+    middle = tl.sum(count * mean, 0) / tl.maximum(number, 1.0)
+    place = found + (row * parts + part) * 4
+    tl.store(place, tl.max(best, 0))
+    tl.store(place + 1, number)
+    tl.store(place + 2, middle)
+    tl.store(place + 3, tl.sum(squares + count * (mean - middle) * (mean - middle), 0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _add_hashed(  # type: ignore[no-untyped-def]
+    logits,
+    seeds,
+    limits,
+    biases,
+    stride,
+    vocab,
+    size,
+    FIRST: tl.constexpr,  # noqa: N803
+    SECOND: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Add each row's bias where the hash of its seed and a token is below its limit."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    seed, limit, bias = tl.load(seeds + row), tl.load(limits + row), tl.load(biases + row)
+    start = logits + row.to(tl.int64) * stride
+    for offset in range(part * size, min(part * size + size, vocab), BLOCK):
+        place = offset + tl.arange(0, BLOCK)
+        state = (place ^ seed).to(tl.uint32, bitcast=True)
+        state = (state ^ (state >> 16)) * FIRST
+        state = (state ^ (state >> 13)) * SECOND
+        state ^= state >> 16
+        chosen = (place < vocab) & (state.to(tl.int32, bitcast=True) < limit)
+        values = tl.load(start + place, mask=chosen, other=0.0)
+        tl.store(start + place, values + bias, mask=chosen)
+
+
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_below_`."""
     return _masked(logits, lowest, above=False, from_top=False)
@@ -74,6 +180,46 @@ def mask_above_(logits: torch.Tensor, highest: torch.Tensor) -> torch.Tensor:
 def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_far_below_top_`."""
     return _masked(logits, distance, above=False, from_top=True)
+
+
+def least_from(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.kernels.least_from`."""
+    grid, sizes = _grid(logits)
+    least = torch.empty(grid, dtype=torch.float32, device=logits.device)
+    _least[grid](logits, _column(lowest, logits), least, *sizes, BLOCK=BLOCK)
+    return least.amin(dim=1, keepdim=True)
+
+
+def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.kernels.log_sum_exp`."""
+    grid, sizes = _grid(logits)
+    highest, sums = torch.empty(2, *grid, dtype=torch.float32, device=logits.device)
+    temperature = _column(temperature, logits)
+    _exponentials[grid](logits, temperature, highest, sums, *sizes, BLOCK=BLOCK)
+    return torch.logsumexp(highest / temperature + sums.log(), dim=1, keepdim=True)
+
+
+def top_and_deviation(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """See :func:`lpkit.kernels.top_and_deviation`."""
+    grid, sizes = _grid(logits)
+    found = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
+    _moments[grid](logits, found, *sizes, BLOCK=BLOCK)
+    count, mean, squares = found[..., 1:].double().unbind(-1)
+    number = count.sum(dim=1, keepdim=True)
+    middle = (count * mean).sum(dim=1, keepdim=True) / number
+    variance = (squares + count * (mean - middle).square()).sum(dim=1, keepdim=True) / number
+    return found[..., 0].amax(dim=1, keepdim=True), variance.sqrt()
+
+
+def add_where_hashed_(
+    logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    """See :func:`lpkit.kernels.add_where_hashed_`."""
+    grid, (stride, vocab, _, size) = _grid(logits)
+    first, second = (factor % 2**32 for factor in rng.FACTORS_32)
+    columns = (_column(seeds, logits, torch.int32), _column(limit, logits, torch.int32), _column(bias, logits))
+    _add_hashed[grid](logits, *columns, stride, vocab, size, FIRST=first, SECOND=second, BLOCK=BLOCK)
+    return logits
 
 
 def suits(logits: torch.Tensor) -> bool:
@@ -92,25 +238,23 @@ def _ratio_up(number: int, by: int) -> int:
     return -(-number // by)
 
 
-def _masked(logits: torch.Tensor, limits: torch.Tensor, above: bool, from_top: bool) -> torch.Tensor:
+def _grid(logits: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
+    """(rows, parts of a row), and what the kernels are told: stride, vocabulary, parts, tokens of a part."""
     rows, vocab = logits.shape
-    limits = limits.to(torch.float32).expand(rows, 1).contiguous()
     parts, size = split(rows, vocab)
-    highest = limits
+    return (rows, parts), (logits.stride(0), vocab, parts, size)
+
+
+def _column(values: torch.Tensor, logits: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """``[n, 1]``, one after the other."""
+    return values.to(dtype).expand(logits.shape[0], 1).contiguous()
+
+
+def _masked(logits: torch.Tensor, limits: torch.Tensor, above: bool, from_top: bool) -> torch.Tensor:
+    grid, sizes = _grid(logits)
+    highest = limits = _column(limits, logits)
     if from_top:
-        highest = torch.empty(rows, parts, dtype=torch.float32, device=logits.device)
-        _highest[(rows, parts)](logits, highest, logits.stride(0), vocab, parts, size, BLOCK=BLOCK)
-    _mask[(rows, parts)](
-        logits,
-        limits,
-        highest,
-        logits.stride(0),
-        vocab,
-        parts,
-        size,
-        ABOVE=above,
-        FROM_TOP=from_top,
-        PARTS=MOST_PARTS,
-        BLOCK=BLOCK,
-    )
+        highest = torch.empty(grid, dtype=torch.float32, device=logits.device)
+        _highest[grid](logits, highest, *sizes, BLOCK=BLOCK)
+    _mask[grid](logits, limits, highest, *sizes, ABOVE=above, FROM_TOP=from_top, PARTS=MOST_PARTS, BLOCK=BLOCK)
     return logits

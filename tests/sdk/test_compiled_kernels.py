@@ -87,6 +87,23 @@ def test_compiled_masks_keep_every_bit_of_what_they_keep(vocab: int) -> None:
         assert same_bits(result, wanted), mask.__name__
 
 
+def test_compiled_numbers_of_rows_are_torchs(any_size: ModuleType) -> None:
+    logits = torch.randn(7, 1021, generator=torch.Generator().manual_seed(2)) * 3 + 20
+    logits[:, :3] = -INF
+    temperature = torch.linspace(0.3, 2.0, 7).unsqueeze(1)
+    seeds = torch.arange(7, dtype=torch.int32).unsqueeze(1) * 7919
+    limit, bias = torch.full((7, 1), -(2**30), dtype=torch.int32), temperature
+    found, expected = [], []
+    for results, smallest in ((found, 0), (expected, 2**40)):
+        any_size.LEAST_BYTES = smallest
+        with torch.inference_mode():
+            results += [kernels.least_from(logits, LIMITS + 20), kernels.log_sum_exp(logits, temperature)]
+            results += kernels.top_and_deviation(logits)
+            results += [kernels.add_where_hashed_(logits.clone(), seeds, limit, bias)]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
 def test_one_row_strided_logits_and_watched_operations_are_left_to_torch(any_size: ModuleType) -> None:
     logits = torch.zeros(4, 600)
     assert any_size.suits(logits)

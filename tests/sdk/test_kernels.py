@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from lpkit import kernels
+from lpkit import kernels, rng
 
 INF = math.inf
 EXTREMES = [0.0, -0.0, 1e-45, -1e-45, 3.4e38, -3.4e38, INF, -INF, 1.0, -1.0]
@@ -178,14 +178,35 @@ def test_without_cuda_there_are_no_fused_kernels() -> None:
     assert kernels.prepare(torch.device("meta")) is None
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-@pytest.mark.parametrize("rows", [1, 7, 256])
-@pytest.mark.parametrize("name", ["mask_below_", "mask_above_", "mask_far_below_top_"])
-def test_fused_kernels_on_a_gpu_do_what_the_cpu_does(name: str, rows: int) -> None:
-    device = torch.device("cuda")
-    assert kernels.prepare(device) is not None
-    logits = logits_with_extremes(rows, 151_936)
-    limits = torch.linspace(0.0, 3.0, rows).unsqueeze(1)
-    found = getattr(kernels, name)(logits.to(device), limits.to(device)).cpu()
-    assert same_bits(found, getattr(kernels, name)(logits, limits))
+def test_log_sum_exp_is_that_of_float64_at_each_temperature(size: int) -> None:
+    logits = torch.randn(5, size, generator=torch.Generator().manual_seed(1)) * 3 + 50
+    logits[:, 3] = -INF
+    temperature = torch.linspace(0.2, 2.0, 5).unsqueeze(1)
+    expected = torch.logsumexp(logits.double() / temperature, 1, keepdim=True).float()
+    before = logits.clone()
+    torch.testing.assert_close(kernels.log_sum_exp(logits, temperature), expected, rtol=1e-6, atol=1e-6)
+    assert same_bits(logits, before)
+
+
+def test_the_deviation_is_that_of_what_is_not_masked(size: int) -> None:
+    logits = torch.randn(5, size, generator=torch.Generator().manual_seed(1)) * 3 + 50
+    logits[:, :4] = -INF
+    top, deviation = kernels.top_and_deviation(logits)
+    assert torch.equal(top, logits.amax(1, keepdim=True))
+    expected = logits[:, 4:].double().std(1, keepdim=True, correction=0)
+    torch.testing.assert_close(deviation, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_hash_selects_the_share_that_was_asked_for_and_the_rest_keeps_every_bit(size: int) -> None:
+    logits = logits_with_extremes(7, size)
+    seeds = torch.arange(7, dtype=torch.int32).unsqueeze(1) * 77
+    share = torch.tensor([[0.0], [1e-9], [0.25], [0.5], [0.75], [0.9], [1 - 1e-9]], dtype=torch.float64)
+    limit = (share * 2**32 - 2**31).clamp(max=2**31 - 1).to(torch.int32)
+    bias = torch.full((7, 1), 2.0)
+    ids = torch.arange(size, dtype=torch.int32)
+    chosen = rng.mix32_(seeds ^ ids) < limit
+    expected = torch.where(chosen, logits + bias, logits)
+    result = kernels.add_where_hashed_(logits, seeds, limit, bias)
+    assert result is logits
+    assert torch.equal(result, expected)
+    assert ((chosen.double().mean(1, keepdim=True) - share).abs() < 0.1).all()

@@ -59,14 +59,7 @@ class GreenlistWatermark(lpkit.LogitsProcessor):
         place = rows.total_len.unsqueeze(1) - 1 - back  # [n, LONGEST_CONTEXT]
         last = rows.tokens.gather(1, place.clamp(min=0)).masked_fill_(place < 0, -1)
         seed = context_seed(last, self.context[rows], self.key[rows])  # [n, 1]
-        per_row = (seed, self.limit[rows].unsqueeze(1), self.bias[rows].unsqueeze(1))
-        memory = (torch.int32, torch.int32, torch.float32)
-        ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
-        for block, some_seeds, limit, bias, hashed, spare, green in kernels.blocks(logits, *per_row, scratch=memory):
-            torch.bitwise_xor(some_seeds, ids, out=hashed)
-            torch.lt(rng.mix32_(hashed, spare), limit, out=green)
-            block.addcmul_(green, bias)
-        return logits
+        return kernels.add_where_hashed_(logits, seed, self.limit[rows].unsqueeze(1), self.bias[rows].unsqueeze(1))
 
     @staticmethod
     def detect(token_ids: Sequence[int], *, key: int, share: float = 0.25, context: int = 1) -> Detection:

@@ -6,8 +6,6 @@ the temperature scales the distance and the deviation alike, so the same tokens 
 
 from __future__ import annotations
 
-import math
-
 import lpkit
 import torch
 from lpkit import kernels
@@ -32,13 +30,8 @@ class TopNSigma(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        for block, n, memory in kernels.blocks(logits, self.n[rows].unsqueeze(1), scratch=(torch.float32,)):
-            highest = block.amax(dim=-1, keepdim=True)  # [rows of the block, 1]
-            # Masked tokens are no part of the distribution: neither counted nor in the sums, to which they add 0.
-            count = torch.gt(block, -math.inf, out=memory).sum(dim=1, keepdim=True).double()
-            below = torch.sub(highest, block, out=memory).nan_to_num_(nan=0.0, posinf=0.0)
-            mean = below.sum(dim=1, keepdim=True).double() / count
-            squares = below.square_().sum(dim=1, keepdim=True).double()
-            deviation = (squares / count - mean.square()).clamp(min=0.0).sqrt()
+        for block, n, memory in kernels.blocks(logits, self.n[rows].unsqueeze(1), scratch=(torch.float32,), fused=True):
+            # Masked tokens are no part of the distribution.
+            highest, deviation = kernels.top_and_deviation(block, memory)  # [rows of the block, 1]
             kernels.mask_below_(block, highest - (n * deviation).to(block.dtype), memory)
         return logits

@@ -13,8 +13,6 @@ import lpkit
 import torch
 from lpkit import kernels, rng
 
-LOG2_E = math.log2(math.e)
-
 
 class Xtc(lpkit.LogitsProcessor):
     """With `xtc_probability`, drop the tokens above `xtc_threshold` but for the least likely of them."""
@@ -56,13 +54,10 @@ class Xtc(lpkit.LogitsProcessor):
         )
         memory = (torch.float32, torch.float32)
         for block, temperature, log_threshold, keep, drop, one, other in kernels.blocks(
-            logits, *per_row, scratch=memory
+            logits, *per_row, scratch=memory, fused=True
         ):
             # Everything but the block itself is [rows of the block, 1].
-            highest = block.amax(dim=1, keepdim=True)
-            # Powers of two: twice as fast as powers of e.
-            shares = torch.sub(block, highest, out=one).mul_(LOG2_E / temperature).exp2_()
-            likely = highest + temperature * (shares.sum(dim=1, keepdim=True).log() + log_threshold)
+            likely = temperature * (kernels.log_sum_exp(block, temperature, one) + log_threshold)
             least = kernels.least_from(block, likely, one, other)  # inf: no token is likely
             spared = ((block.gather(1, keep.clamp(min=0)) > least) & (keep >= 0)).any(dim=1, keepdim=True)
             kernels.mask_above_(block, torch.where(drop & ~spared, least, math.inf), one)

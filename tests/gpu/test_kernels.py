@@ -1,0 +1,56 @@
+"""The fused kernels of a GPU do to whole vocabularies what the CPU does."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from device_under_test import DEVICE, HAVE_GPU, all_or
+from lpkit import kernels
+
+pytestmark = pytest.mark.gpu
+
+SIZES = all_or([(7, 1021), (1, 151_936), (7, 151_936), (256, 151_936)], 1)
+
+
+def logits_of(rows: int, vocab: int) -> torch.Tensor:
+    logits = torch.randn(rows, vocab, generator=torch.Generator().manual_seed(3)) * 3
+    logits[:, :3] = torch.tensor([-math.inf, -0.0, 1e-45])
+    return logits
+
+
+@pytest.fixture(params=SIZES, ids=str)
+def logits(request: pytest.FixtureRequest) -> torch.Tensor:
+    assert not HAVE_GPU or kernels.prepare(DEVICE) is not None, "no Triton kernels on this GPU"
+    return logits_of(*request.param)
+
+
+def column(logits: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    return torch.linspace(low, high, logits.shape[0]).unsqueeze(1)
+
+
+@pytest.mark.parametrize("name", ["mask_below_", "mask_above_", "mask_far_below_top_"])
+def test_masks_keep_every_bit_of_what_they_keep(name: str, logits: torch.Tensor) -> None:
+    limits = column(logits, 0.0, 3.0)
+    found = getattr(kernels, name)(logits.clone().to(DEVICE), limits.to(DEVICE)).cpu()
+    expected = getattr(kernels, name)(logits.clone(), limits)
+    assert torch.equal(found.view(torch.int32), expected.view(torch.int32))
+
+
+def test_numbers_of_a_row_agree(logits: torch.Tensor) -> None:
+    there, limits, temperature = logits.clone().to(DEVICE), column(logits, 1.0, 9.0), column(logits, 0.3, 2.0)
+    assert torch.equal(kernels.least_from(there, limits.to(DEVICE)).cpu(), kernels.least_from(logits, limits))
+    found = kernels.log_sum_exp(there, temperature.to(DEVICE)).cpu()
+    torch.testing.assert_close(found, kernels.log_sum_exp(logits, temperature), rtol=1e-5, atol=1e-5)
+    top, deviation = kernels.top_and_deviation(there)
+    assert torch.equal(top.cpu(), logits.amax(1, keepdim=True))
+    torch.testing.assert_close(deviation.cpu(), kernels.top_and_deviation(logits)[1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_hash_selects_the_same_tokens(logits: torch.Tensor) -> None:
+    seeds = (torch.arange(logits.shape[0]) * 7919 - 99).to(torch.int32).unsqueeze(1)
+    limit = (column(logits, 0.1, 0.9).double() * 2**32 - 2**31).to(torch.int32)
+    arguments = (seeds, limit, column(logits, 0.5, 4.0))
+    found = kernels.add_where_hashed_(logits.clone().to(DEVICE), *(item.to(DEVICE) for item in arguments)).cpu()
+    assert torch.equal(found, kernels.add_where_hashed_(logits.clone(), *arguments))
