@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from lpkit.base import PortableProcessor
+from lpkit.histories_on_host import HostHistories
 from lpkit.params import Params as BaseParams
 
 if TYPE_CHECKING:
+    from lpkit import v2
     from lpkit.rows import Rows
     from lpkit.sampling_params import SamplingParams
     from lpkit.v1 import RequestLogitsProcessor
@@ -39,6 +41,11 @@ class AdapterLogitsProcessor(PortableProcessor):
     def __init__(self, vllm_config: Any, place: Any, is_pin_memory: bool | None = None) -> None:
         self._calls: dict[int, Call] = {}
         super().__init__(vllm_config, place, is_pin_memory)
+        # On V2 the tokens are on the device: the host keeps lists of them, and fetches what is new.
+        self._host: HostHistories | None = None
+        if self._v2 is not None and self.history != "none":
+            speculative = getattr(vllm_config, "speculative_config", None) is not None
+            self._host = HostHistories(place, self.history, speculative)
 
     @abstractmethod
     def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
@@ -62,34 +69,40 @@ class AdapterLogitsProcessor(PortableProcessor):
     def retire(self, slot: int) -> None:
         self._calls.pop(slot, None)
 
-    def run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
-        # A row that is listed twice must not be edited in place twice.
-        if self._v1 is not None:  # the host knows the rows: nothing waits for the device
-            histories = {
-                row: (entry.slot, entry.prompt_ids or [], entry.output_ids) for row, entry in self._v1.entries(rows)
-            }
-        else:
-            histories = dict(zip(rows.index.tolist(), self._histories(rows), strict=True))
-        for row, (slot, prompt_ids, output_ids) in histories.items():
-            view = logits[row]
-            edited = self._calls[slot](prompt_ids, output_ids, view)
-            if edited is not view:
-                logits[row] = edited
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        """V2: a request takes slot ``req_idx``."""
+        admitted = super().add_request(req_idx, sampling_params)
+        if self._host is not None:
+            if admitted:
+                self._host.enter(req_idx, self._calls[req_idx])
+            else:
+                self._host.decline(req_idx)
+        return admitted
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
+        """Call each admitted request's callable with its row."""
+        if self._host is None or ctx is None:
+            return super().apply(logits, ctx)
+        for index, row in zip(*self._host.rows(ctx), strict=True):
+            _edit(logits, index, row.params, row.prompt_ids, row.output_ids)
         return logits
 
-    def _histories(self, rows: Rows) -> list[tuple[int, list[int], list[int]]]:
-        """V2: (slot, prompt, output) per row."""
-        slots = rows.slots.tolist()
-        if self.history == "none":
-            return [(slot, [], []) for slot in slots]
-        # One copy per step for all rows.
-        if self.history == "length":
-            lengths = torch.stack((rows.prompt_len, rows.output_len)).tolist()
-            return [(slot, [-1] * p, [-1] * o) for slot, p, o in zip(slots, *lengths, strict=True)]
-        packed = torch.cat((rows.prompt_len[:, None], rows.total_len[:, None], rows.tokens), 1).tolist()
-        return [
-            (slot, ids[:prompt], ids[prompt:total]) for slot, (prompt, total, *ids) in zip(slots, packed, strict=True)
-        ]
+    def run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+        if self._v1 is not None:  # the host knows the rows: nothing waits for the device
+            for row, entry in self._v1.entries(rows):
+                _edit(logits, row, self._calls[entry.slot], entry.prompt_ids or [], entry.output_ids)
+            return logits
+        # A row that is listed twice must not be edited in place twice.
+        for row, slot in dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True)).items():
+            _edit(logits, row, self._calls[slot], [], [])
+        return logits
+
+
+def _edit(logits: torch.Tensor, row: int, call: Call, prompt_ids: list[int], output_ids: list[int]) -> None:
+    view = logits[row]
+    edited = call(prompt_ids, output_ids, view)
+    if edited is not view:
+        logits[row] = edited
 
 
 def three_arguments(call: RequestLogitsProcessor) -> Call:

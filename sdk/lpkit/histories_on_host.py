@@ -65,7 +65,7 @@ class HostHistories:
         self._seen = np.zeros(states.max_num_reqs, dtype=np.int64)  # tokens of each slot that the host has
 
     def enter(self, slot: int, params: Any) -> None:
-        """A new or resumed request takes ``slot``."""
+        """A new or resumed request takes ``slot``; ``params`` comes back with each of its rows."""
         self._held[slot] = _Held(params)
         self._own[slot] = True
         self._seen[slot] = 0

@@ -12,6 +12,7 @@ import lpkit
 import pytest
 import torch
 from lpkit.adapter import three_arguments
+from lpkit.histories_on_host import HostHistories
 from lpkit.sampling_params import SamplingParams
 from sdk_hosts import VOCAB, V1Host, V2Host, logits_of, params
 
@@ -195,6 +196,25 @@ class TestRows:
             assert torch.equal(host.apply(logits.clone(), host.context([2]))[0], penalized(logits[0], output, 1.0))
             host.commit(2, token)
             output.append(token)
+
+    def test_on_v2_a_step_fetches_the_tokens_that_are_new_and_no_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        fetched: list[int] = []
+        copy = HostHistories._copy
+
+        def watched(self: HostHistories, missing: Any, more: list[torch.Tensor]) -> list[int]:
+            fetched.append(missing.shape[1])
+            return copy(self, missing, more)
+
+        monkeypatch.setattr(HostHistories, "_copy", watched)
+        host = V2Host(Penalty)
+        host.add(0, params(cost=1.0), [1] * 20)
+        host.add(1, params(cost=1.0), [1] * 10, [3] * 5)
+        host.flush()
+        for token in (3, 4, 5):
+            host.apply(logits_of(2), host.context([0, 1]))
+            host.commit(0, token)
+            host.commit(1, token)
+        assert fetched == [35, 2, 2]
 
     def test_every_request_has_a_callable_of_its_own_through_moves_and_replacement(self) -> None:
         rng = random.Random(5)
