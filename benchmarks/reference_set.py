@@ -19,6 +19,10 @@ from lpkit_conformance.bench.run import Options, run
 from lpkit_conformance.report.bench import data, duration, ratio
 
 ROOT = Path(__file__).resolve().parents[1]
+FEW = 4
+DETAILED = {(8, 151_936), (256, 151_936)}
+"""Of many sizes, those that get a table of their own."""
+
 KINDS = {"vLLM V1": "vLLM V1", "transformers": "transformers", "request by request": "request by request"}
 
 
@@ -48,13 +52,33 @@ def show(report: dict[str, Any]) -> None:
         f"{where['load'][0]:.0f} on {where['cores']} cores when it began."
     )
     sizes = [(point["batch"], point["vocab"]) for point in report["targets"][0]["points"]]
+    if len(sizes) > FEW:
+        print("\n### `apply` on V1, all sizes\n")
+        grid(report)
     for number, (batch, vocab) in enumerate(sizes):
+        if len(sizes) > FEW and (batch, vocab) not in DETAILED:
+            continue
         print(f"\n### {batch} requests, {vocab:,} tokens\n")
         names = ["plugin", "V1", "V2", "passes", "update", "idle", "to device", *KINDS.values()]
         print("| " + " | ".join(names) + " |")
         print("|---" + "|---:" * (len(names) - 1) + "|")
         for target in report["targets"]:
             print("| " + " | ".join(_line(target["target"], target["points"][number]["sides"])) + " |")
+
+
+def grid(report: dict[str, Any]) -> None:
+    """One line per plugin and vocabulary, one column per batch."""
+    points = [(target["target"], point) for target in report["targets"] for point in target["points"]]
+    batches = sorted({point["batch"] for _, point in points})
+    print("| plugin | tokens | " + " | ".join(map(str, batches)) + " |")
+    print("|---|---:" + "|---:" * len(batches) + "|")
+    times: dict[tuple[str, int], dict[int, str]] = {}
+    for name, point in points:
+        first = next((side for side in point["sides"] if side["kind"] == "target" and side["host"] == "v1"), None)
+        times.setdefault((name, point["vocab"]), {})[point["batch"]] = _time(first["apply"]) if first else "-"
+    for (name, vocab), found in times.items():
+        cells = [found.get(batch, "-") for batch in batches]
+        print(f"| {name} | {vocab:,} | " + " | ".join(cells) + " |")
 
 
 def _line(name: str, sides: list[dict[str, Any]]) -> list[str]:

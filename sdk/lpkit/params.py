@@ -64,13 +64,11 @@ class Params(BaseModel):
         Raises:
             ValueError: naming the key, the value and the rule it breaks.
         """
-        table = _table(cls)
+        extra_args = extra_args or {}
         # The same few numbers come again and again, and the engine waits while a request is admitted.
-        signature = _signature(extra_args or {})
+        table, signature = _table(cls), _signature(extra_args)
         found: Self | None = table.memo.get(signature, _UNKNOWN)
-        if found is _UNKNOWN:
-            found = cls._read(table, extra_args or {}, signature)
-        return found
+        return cls._read(table, extra_args, signature) if found is _UNKNOWN else found
 
     @classmethod
     def _read(
@@ -140,6 +138,9 @@ def _table(cls: type[Params]) -> _Table:
 
 def _signature(arguments: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """What makes numbers equal in every respect; None if not all of the arguments are numbers."""
+    if len(arguments) == 1:  # mostly
+        ((key, value),) = arguments.items()
+        return (key, type(value), value) if type(value) in _SCALARS else None
     types = tuple(map(type, arguments.values()))
     return (*arguments, *types, *arguments.values()) if _SCALARS.issuperset(types) else None
 
