@@ -7,7 +7,7 @@ import typing
 from collections.abc import Mapping
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,8 +28,8 @@ class Params(BaseModel):
     is no field is then refused, with the nearest match. Keys of other plugins are ignored.
 
     A field without a default is required: a request that gives none of the fields does not concern the
-    processor. What arrives over HTTP has passed through JSON and msgpack, so values must be JSON values: a bool
-    field takes 0 and 1 too, an int field refuses bools, ints fit in 64 bits, floats are finite.
+    processor. What arrives over HTTP has passed through JSON and msgpack, so values must be JSON values: bools and
+    lists of them take 0 and 1 too, an int field refuses bools, ints fit in 64 bits, floats are finite.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -97,7 +97,7 @@ class Params(BaseModel):
 
     @classmethod
     def _validated(cls: type[Self], given: Mapping[str, Any], inputs: Mapping[str, _Input]) -> Self:
-        values = {inputs[key].name: _plain(key, value, inputs[key].is_bool) for key, value in given.items()}
+        values = {inputs[key].name: _plain(key, value, inputs[key].bools) for key, value in given.items()}
         try:
             # Strict mode reads JSON the way the REST layer sends it: a list may fill a tuple, True is no int.
             params = cls.model_validate_json(to_json(values), strict=True)
@@ -112,11 +112,15 @@ _UNKNOWN: Any = object()
 _REMEMBERED = 256
 
 
+Bools = Literal["none", "one", "many"]
+"""Whether a parameter is a bool, or a list of them."""
+
+
 class _Input(typing.NamedTuple):
     """What a key of ``extra_args`` becomes."""
 
     name: str  # as pydantic takes it
-    is_bool: bool
+    bools: Bools
 
 
 class _Table(typing.NamedTuple):
@@ -130,9 +134,7 @@ class _Table(typing.NamedTuple):
 @cache
 def _table(cls: type[Params]) -> _Table:
     fields, keys = cls.model_fields, cls.keys()
-    inputs = {
-        key: _Input(fields[name].alias or name, _unwrap(fields[name].annotation) is bool) for key, name in keys.items()
-    }
+    inputs = {key: _Input(fields[name].alias or name, _bools(fields[name].annotation)) for key, name in keys.items()}
     return _Table(inputs, frozenset(key for key, name in keys.items() if fields[name].is_required()), {})
 
 
@@ -155,6 +157,15 @@ def _unwrap(annotation: Any) -> Any:
     return annotation
 
 
+def _bools(annotation: Any) -> Bools:
+    annotation = _unwrap(annotation)
+    if annotation is bool:
+        return "one"
+    elements = [part for part in get_args(annotation) if part is not Ellipsis]
+    held = get_origin(annotation) in (list, tuple, set, frozenset) and all(_unwrap(part) is bool for part in elements)
+    return "many" if held else "none"
+
+
 def _is_token_id(annotation: Any, extra: Any, metadata: list[Any]) -> bool:
     if isinstance(extra, dict) and extra.get("lpkit") == "token_id":
         return True
@@ -167,10 +178,12 @@ def _is_token_id(annotation: Any, extra: Any, metadata: list[Any]) -> bool:
     return any(_is_token_id(argument, None, []) for argument in arguments if argument is not Ellipsis)
 
 
-def _plain(key: str, value: Any, is_bool: bool) -> Any:
-    """``value`` as JSON would deliver it."""
-    if is_bool and isinstance(value, int) and value in (0, 1):
+def _plain(key: str, value: Any, bools: Bools) -> Any:
+    """``value`` as JSON would deliver it; bools that the REST layer has made numbers of are bools again."""
+    if bools == "one" and isinstance(value, int) and value in (0, 1):
         return bool(value)
+    if bools == "many" and isinstance(value, list | tuple):
+        value = [bool(item) if isinstance(item, int) and item in (0, 1) else item for item in value]
     try:
         _refuse_wide_ints(key, value)
     except RecursionError:

@@ -116,6 +116,19 @@ def test_a_bool_takes_the_numbers_that_the_rest_layer_makes_of_it(sent: Any, mea
     assert found.flag is meant
 
 
+def test_a_list_of_bools_takes_the_numbers_that_the_rest_layer_makes_of_them() -> None:
+    class Flags(lpkit.Params, prefix="f_"):
+        many: list[bool] = []
+        pair: tuple[bool, bool] | None = None
+        some: tuple[bool, ...] = ()
+
+    assert Flags.parse({"f_many": [1, 0, True]}) == Flags(many=[True, False, True])
+    assert Flags.parse({"f_pair": [0, 1], "f_some": (1,)}) == Flags(pair=(False, True), some=(True,))
+    refused(Flags, {"f_many": [2]}, "f_many")
+    refused(Flags, {"f_many": [1.0]}, "f_many")
+    refused(Flags, {"f_pair": [1]}, "f_pair")
+
+
 @pytest.mark.parametrize("sent", [2, -1, 1.0, "true", "1", [1]])
 def test_a_bool_takes_nothing_else(sent: Any) -> None:
     refused(Shapes, {"s_flag": sent}, "s_flag: ")
