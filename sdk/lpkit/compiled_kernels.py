@@ -34,9 +34,10 @@ def _mask_above(logits: torch.Tensor, highest: torch.Tensor) -> None:
     logits.masked_fill_(logits > highest, -math.inf)
 
 
+# Given a transposed view, too: of contiguous logits it would keep a copy of each row nevertheless.
 @_compiled
-def _mask_far_below_top(logits: torch.Tensor, distance: torch.Tensor) -> None:
-    logits.masked_fill_(logits < logits.amax(dim=-1, keepdim=True) - distance, -math.inf)
+def _mask_far_below_top(columns: torch.Tensor, distance: torch.Tensor) -> None:
+    columns.masked_fill_(columns < columns.amax(dim=0, keepdim=True) - distance, -math.inf)
 
 
 @_compiled
@@ -79,7 +80,7 @@ def mask_above_(logits: torch.Tensor, highest: torch.Tensor) -> torch.Tensor:
 
 
 def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
-    _mask_far_below_top(logits, distance.contiguous())
+    _mask_far_below_top(logits.t(), distance.contiguous().t())
     return logits
 
 
