@@ -12,8 +12,9 @@ import pytest
 from lpkit_conformance.doctor.examine import Report, Settings, examine
 from lpkit_conformance.recording import model
 from lpkit_conformance.recording.engine import Ask, EngineSettings
-from lpkit_conformance.recording.process import EngineProcess, RemoteError
+from lpkit_conformance.recording.process import RemoteError
 from lpkit_conformance.runner import SWITCH
+from unusual_engines import AsyncEngine
 
 pytestmark = pytest.mark.engine
 
@@ -131,15 +132,6 @@ def test_a_switch_that_cannot_be_obeyed_keeps_this_vllm_from_starting(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode != 0
     assert message in done.stderr + done.stdout
-
-
-class AsyncEngine(EngineProcess):
-    """vLLM's CPU platform switches asynchronous scheduling off; this one switches it back on."""
-
-    def restart(self, settings: EngineSettings, logits_processors: Any = ()) -> None:
-        self.call("plugin_probes:allow_async_scheduling")
-        super().restart(settings, logits_processors)
-        assert self.inspect("plugin_probes:is_async")
 
 
 @pytest.mark.parametrize("passed", [False, True], ids=["installed", "passed"])

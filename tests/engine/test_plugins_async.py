@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
 from lpkit_conformance.recording.process import EngineProcess
+from unusual_engines import AsyncEngine
 
 pytestmark = pytest.mark.engine
 
@@ -21,13 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PROBES = Path(__file__).parent / "probes"
 NGRAM = "lpkit_no_repeat_ngram.processor:NoRepeatNgram"
 COUNT = "portable_probes:Count"
-
-
-class AsyncEngine(EngineProcess):
-    def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
-        self.call("plugin_probes:allow_async_scheduling")
-        super().restart(settings, logits_processors)
-        assert self.inspect("plugin_probes:is_async")
 
 
 def _ask(name: str, tokens: int, at: int = 0, **extra_args: Any) -> Ask:

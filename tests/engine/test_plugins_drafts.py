@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drafting import SPECULATIVE, DraftingEngine
 from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
+from unusual_engines import SPECULATIVE, DraftingEngine
 
 pytestmark = pytest.mark.engine
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drafting import SPECULATIVE, DraftingEngine
 from lpkit import dynamo
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
 from lpkit_conformance.recording.process import EngineProcess
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from unusual_engines import SPECULATIVE, DraftingEngine
 
 pytestmark = pytest.mark.engine
 

@@ -1,0 +1,29 @@
+"""Real engines that do on a CPU what vLLM does on a GPU; ``tests/engine/probes`` must be in their ``sys_path``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lpkit_conformance.recording.engine import EngineSettings
+from lpkit_conformance.recording.process import EngineProcess
+
+SPECULATIVE = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+"""A ``speculative_config`` of vLLM's: draft tokens are looked up in what was written so far."""
+
+
+class DraftingEngine(EngineProcess):
+    """V2 with speculative decoding."""
+
+    def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
+        self.call("plugin_probes:accept_integer_masks")
+        super().restart(settings, logits_processors)
+
+
+class AsyncEngine(EngineProcess):
+    """With asynchronous scheduling, which vLLM's CPU platform switches off."""
+
+    def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
+        self.call("plugin_probes:allow_async_scheduling")
+        super().restart(settings, logits_processors)
+        assert self.inspect("plugin_probes:is_async")
