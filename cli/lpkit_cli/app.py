@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from lpkit_cli import bench, check, doctor, explain, list_, new, record, replay
+from lpkit_cli.console import COULD_NOT_RUN
 
-COULD_NOT_RUN = 2
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lpkit_cli.check import Device, Host, Targets
+from lpkit_cli.console import COULD_NOT_RUN, rewrite_line, write
 
 if TYPE_CHECKING:
     from lpkit_conformance.bench.results import Bench
     from lpkit_conformance.bench.run import Progress
-
-COULD_NOT_RUN = 2
 
 
 def register(app: typer.Typer) -> None:
@@ -137,28 +136,15 @@ def _progress(target: str) -> Progress:
         return Progress()
 
     def started(label: str) -> None:
-        sys.stderr.write(f"\r\x1b[2K{target}: {label}"[:200])
-        sys.stderr.flush()
+        rewrite_line(f"{target}: {label}")
 
-    def finished(_: object) -> None:
-        sys.stderr.write("\r\x1b[2K")
-        sys.stderr.flush()
-
-    return Progress(started, finished)
+    return Progress(started, lambda _: rewrite_line())
 
 
 def _show(found: Bench, json_file: Path | None) -> None:
-    text = json.dumps(found.to_json(), indent=2) + "\n"
-    if json_file is not None and str(json_file) == "-":
-        typer.echo(text, nl=False)
-        return
-    from lpkit_conformance.report.bench import show
+    if json_file is None or str(json_file) != "-":
+        from lpkit_conformance.report.bench import show
 
-    show(found, sys.stdout)
-    if json_file is None:
-        return
-    try:
-        json_file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        typer.echo(f"lpkit bench: cannot write {json_file}: {error.strerror}", err=True)
-        raise typer.Exit(COULD_NOT_RUN) from None
+        show(found, sys.stdout)
+    if json_file is not None:
+        write(json_file, json.dumps(found.to_json(), indent=2) + "\n", "bench")

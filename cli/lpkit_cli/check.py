@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lpkit_cli.console import COULD_NOT_RUN, rewrite_line, write
+
 if TYPE_CHECKING:
     from lpkit_conformance.isolation import Progress
     from lpkit_conformance.results import Report
-
-COULD_NOT_RUN = 2
 
 
 class Host(str, Enum):
@@ -146,14 +146,9 @@ def _progress(target: str) -> Progress:
         return Progress()
 
     def started(label: str, done: int, total: int) -> None:
-        sys.stderr.write(f"\r\x1b[2K{target}: {done}/{total} {label}")
-        sys.stderr.flush()
+        rewrite_line(f"{target}: {done}/{total} {label}")
 
-    def finished(_: object) -> None:
-        sys.stderr.write("\r\x1b[2K")
-        sys.stderr.flush()
-
-    return Progress(started, finished)
+    return Progress(started, lambda _: rewrite_line())
 
 
 def _show(report: Report, style: Format | None, verbose: bool, quiet: bool) -> None:
@@ -201,17 +196,7 @@ def _show_rich(text: str) -> None:
 def _write(report: Report, json_file: Path | None, junit_file: Path | None) -> None:
     from lpkit_conformance.report import to_junit
 
-    outputs = []
     if json_file is not None:
-        outputs.append((json_file, json.dumps(report.to_json(), indent=2) + "\n"))
+        write(json_file, json.dumps(report.to_json(), indent=2) + "\n", "check")
     if junit_file is not None:
-        outputs.append((junit_file, to_junit(report)))
-    for path, text in outputs:
-        if str(path) == "-":
-            typer.echo(text, nl=False)
-            continue
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            typer.echo(f"lpkit check: cannot write {path}: {error.strerror}", err=True)
-            raise typer.Exit(COULD_NOT_RUN) from None
+        write(junit_file, to_junit(report), "check")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lpkit_cli.console import COULD_NOT_RUN
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from lpkit_conformance.doctor.finding import Finding
 
 FOUND = 1
-COULD_NOT_RUN = 2
 
 COLOURS = {"error": "red", "note": "yellow", "starts": "green", "blocks": "red", "inactive": "red", "unknown": "yellow"}
 

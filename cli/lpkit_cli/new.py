@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lpkit_cli.console import COULD_NOT_RUN
 from lpkit_cli.naming import NameRefusedError, Names, names_for
 
 if TYPE_CHECKING:
     from lpkit_conformance.bridgeable import Bridgeable
-
-COULD_NOT_RUN = 2
 
 
 class Style(str, enum.Enum):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lpkit_cli.console import COULD_NOT_RUN
+
 if TYPE_CHECKING:
     from lpkit_conformance.recording.workloads import Workload
-
-COULD_NOT_RUN = 2
 
 
 class RunnerChoice(str, enum.Enum):

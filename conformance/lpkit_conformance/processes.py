@@ -17,16 +17,13 @@ from typing import IO
 def spawn(arguments: Sequence[str], output: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """A Python process that runs plugins; it leads a group of its own, without standard input.
 
-    Nothing of the parent's folder is importable in it: a plugin's ``types.py`` would replace the library's.
-
     Raises:
         ModuleNotFoundError: there is no torch, which the parent can do without and this process cannot.
     """
     if importlib.util.find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
-    begin = "import sys; sys.path[:] = [entry for entry in sys.path if entry]"
     return subprocess.Popen(
-        [sys.executable, "-c", f"{begin}; from {arguments[0]} import start; start(sys.argv[1:])", *arguments[1:]],
+        command(*arguments),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -35,10 +32,24 @@ def spawn(arguments: Sequence[str], output: IO[bytes], environment: Mapping[str,
     )
 
 
+def command(module: str, *arguments: str) -> list[str]:
+    """What runs ``start(arguments)`` of a module in another Python.
+
+    Nothing of the current folder is importable there: a plugin's ``types.py`` would replace the library's.
+    """
+    begin = "import sys; sys.path[:] = [entry for entry in sys.path if entry]"
+    return [sys.executable, "-c", f"{begin}; from {module} import start; start(sys.argv[1:])", *arguments]
+
+
+def import_path() -> list[str]:
+    """What this process imports from, but for the current folder."""
+    return [entry for entry in sys.path if entry]
+
+
 def environment(threads: int = 1) -> dict[str, str]:
     """The environment of a child: it imports what this process can, and computes with that many threads."""
     inherited = os.environ.get("PYTHONPATH", "")
-    own = [entry for entry in sys.path if entry]
+    own = import_path()
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([*own, inherited]) if inherited else os.pathsep.join(own),

@@ -1,4 +1,4 @@
-"""A second process that runs the same requests, for comparing: ``python -m lpkit_conformance.second_process``.
+"""A second process that runs the same requests, for comparing.
 
 It imports torch, and vLLM where it is, as soon as it is started, and then waits for its job on standard input, so that
 who starts it early need not wait for it later.
@@ -11,7 +11,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
+
+from lpkit_conformance import processes
 
 LIMIT_SECONDS = 60
 
@@ -26,8 +29,8 @@ class SecondProcess:
     def __init__(self) -> None:
         self.hash_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
         self._child = subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            env={**os.environ, "PYTHONHASHSEED": self.hash_seed, "PYTHONPATH": os.pathsep.join(_path())},
+            processes.command(__name__),
+            env={**processes.environment(), "PYTHONHASHSEED": self.hash_seed},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -50,7 +53,7 @@ class SecondProcess:
         """Tell it what to run; it may then import whatever this process can."""
         assert self._child.stdin is not None
         with contextlib.suppress(OSError):  # it is gone: `answer` says so
-            self._child.stdin.write(json.dumps({**job, "path": _path()}) + "\n")
+            self._child.stdin.write(json.dumps({**job, "path": processes.import_path()}) + "\n")
             self._child.stdin.flush()
 
     def answer(self) -> str | None:
@@ -66,12 +69,8 @@ class SecondProcess:
         return None if self._child.returncode else printed.strip().rpartition("\n")[2]
 
 
-def _path() -> list[str]:
-    return [entry for entry in sys.path if entry]
-
-
-def main() -> None:
-    """Print the fingerprint of the class that the JSON job names."""
+def start(_: Sequence[str]) -> None:
+    """Entry of the process: print the fingerprint of the class that the JSON job names."""
     import torch
 
     torch.set_num_threads(1)
@@ -106,7 +105,3 @@ def main() -> None:
     )
     print(fingerprint(subject), flush=True)
     os._exit(0)  # all is said, and taking torch down takes half a second
-
-
-if __name__ == "__main__":
-    main()

@@ -84,6 +84,8 @@ def run(
     statuses: dict[str, Status] = dict(plan.done)
     device = torch.device(plan.device)
     strangers = frozenset(processes.children()) if plan.strangers is None else plan.strangers
+    if second is not None:
+        strangers |= {second.pid}
     subjects: dict[str, list[Subject]] = {}
 
     def subjects_of(host: str) -> list[Subject]:

@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -94,12 +94,13 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
     except LoadError as error:
         events.send("unloadable", **load_failure(job["target"], error, plan.standin))
         return
+    planned = {f"{check.code}[{host}]" if host else check.code: check for check, host in labels(target.cls, plan)}
     interface = " and ".join(sorted(interfaces_of(target.cls)))
     events.send(
         "loaded",
         interface=interface,
         hosts=hosts_for(target.cls, plan),
-        labels=[f"{check.code}[{host}]" if host else check.code for check, host in labels(target.cls, plan)],
+        labels=list(planned),
     )
 
     def started(label: str) -> None:
@@ -108,9 +109,8 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
 
     with contextlib.ExitStack() as stack:
         second = None
-        if any(check.compares_processes for check, _ in labels(target.cls, plan)):
+        if any(check.compares_processes for label, check in planned.items() if label not in plan.done):
             second = stack.enter_context(SecondProcess())
-            plan = replace(plan, strangers=frozenset({second.pid}))
         for result in run(job["target"], target.cls, plan, started, second):
             hint = inactivity_hint(plan, target.cls) if "never active" in result.message else ""
             events.send("result", result=asdict(result), hint=hint)

@@ -53,9 +53,8 @@ def prepare(device: torch.device) -> ModuleType | None:
         found = import_module("lpkit.triton_kernels" if device.type == "cuda" else "lpkit.compiled_kernels")
         with torch.inference_mode():
             logits, ones = torch.zeros(3, 640, device=device), torch.ones(3, 1, device=device)
-            for function in (found.mask_below_, found.mask_above_, found.mask_far_below_top_):
-                function(logits, ones)
-            for function in (found.log_sum_exp, found.least_from):
+            masks = (found.mask_below_, found.mask_above_, found.mask_far_below_top_)
+            for function in (*masks, found.log_sum_exp, found.least_from):
                 function(logits, ones)
             found.top_and_deviation(logits)
             found.add_where_hashed_(logits, ones.int(), ones.int(), ones)

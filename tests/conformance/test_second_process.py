@@ -79,3 +79,13 @@ def test_the_check_takes_the_process_that_was_started_ahead(early: bool, monkeyp
 
 def test_the_check_that_needs_it_says_so() -> None:
     assert LP604.compares_processes
+
+
+def test_modules_of_the_current_folder_do_not_replace_the_librarys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise RuntimeError('not torch')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with SecondProcess() as second:
+        second.send(job())
+        assert second.answer()

@@ -364,13 +364,12 @@ class Remembers(Dense):
 
 @defect("LP604", "the first of a set of words")
 class FirstOfASet(Dense):
-    WORDS = frozenset(("red", "green", "blue", "yellow", "black", "white", "orange", "violet"))
+    # So many that two processes hardly ever agree by chance.
+    WORDS = frozenset(f"word {i}" for i in range(10_000))
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        first = sorted(("red", "green", "blue", "yellow", "black", "white", "orange", "violet")).index(
-            next(iter(self.WORDS))
-        )
-        logits[:, 3 + first] += self.amount[rows]
+        first = int(next(iter(self.WORDS)).removeprefix("word "))
+        logits[:, 5] += self.amount[rows] * (1 + first)
         return logits
 
 
