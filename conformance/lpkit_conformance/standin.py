@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import torch
 from lpkit import _vllm, v1, v2
 from lpkit.interfaces import v1 as own_v1
-from lpkit.runtime.v2_buffers import HostBackedTensor, StagedTensor
+from lpkit.runtime.batch.buffers import HostBackedTensor, StagedTensor
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.against import VERSION

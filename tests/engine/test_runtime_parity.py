@@ -27,7 +27,7 @@ with warnings.catch_warnings():
         V2Slots,
         make_config,
     )
-    from lpkit.runtime.v2_sampler import V2Sampler
+    from lpkit.runtime.sampler.v2 import V2Sampler
     from lpkit.sampling_params import SamplingParams
     from vllm.v1.sample.logits_processor import LogitsProcessors
     from vllm.v1.sample.logits_processor import builtin as vllm_builtin

@@ -17,7 +17,7 @@ import torch
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # importing vLLM warns
     from lpkit.runtime import Request, ThinkingMarkers, V1Batch
-    from lpkit.runtime.thinking import Thought, V1ThinkingBudget, forced_token
+    from lpkit.runtime.sampler.thinking import Thought, V1ThinkingBudget, forced_token
     from lpkit.sampling_params import SamplingParams
     from vllm.v1.sample.thinking_budget_state import ThinkingBudgetStateHolder
 

@@ -3,21 +3,21 @@
 For tests and for the conformance suite; a plugin must not import this at run time.
 """
 
-from lpkit.runtime.config import make_config, pick_device
-from lpkit.runtime.engine import Engine
-from lpkit.runtime.logits import LogitsSource
-from lpkit.runtime.request import Request
-from lpkit.runtime.results import Sampled, StepResult, StepRow
-from lpkit.runtime.scheduler import Scheduler, generate
-from lpkit.runtime.thinking import ThinkingMarkers
-from lpkit.runtime.v1_async import V1AsyncEngine
-from lpkit.runtime.v1_batch import V1Batch, documented_form
-from lpkit.runtime.v1_engine import V1Engine
-from lpkit.runtime.v1_sampler import V1Sampler
-from lpkit.runtime.v2_context import V2Row, make_context
-from lpkit.runtime.v2_engine import V2Engine
-from lpkit.runtime.v2_sampler import V2Sampler
-from lpkit.runtime.v2_slots import V2Slots
+from lpkit.runtime.batch.context import V2Row, make_context
+from lpkit.runtime.batch.logits import LogitsSource
+from lpkit.runtime.batch.request import Request
+from lpkit.runtime.batch.v1 import V1Batch, documented_form
+from lpkit.runtime.batch.v2 import V2Slots
+from lpkit.runtime.engine.base import Engine
+from lpkit.runtime.engine.config import make_config, pick_device
+from lpkit.runtime.engine.results import Sampled, StepResult, StepRow
+from lpkit.runtime.engine.scheduler import Scheduler, generate
+from lpkit.runtime.engine.v1 import V1Engine
+from lpkit.runtime.engine.v1_async import V1AsyncEngine
+from lpkit.runtime.engine.v2 import V2Engine
+from lpkit.runtime.sampler.thinking import ThinkingMarkers
+from lpkit.runtime.sampler.v1 import V1Sampler
+from lpkit.runtime.sampler.v2 import V2Sampler
 
 __all__ = [
     "Engine",

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import torch
-from lpkit.runtime.noise import exponential, row_hashes
+from lpkit.runtime.batch.noise import exponential, row_hashes
 
 INF = math.inf
 VOCAB = 512

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from lpkit.runtime import LogitsSource, stages
-from lpkit.runtime.noise import exponential, row_hashes
+from lpkit.runtime import LogitsSource
+from lpkit.runtime.batch.noise import exponential, row_hashes
+from lpkit.runtime.sampler import stages
 
 VOCAB = 512
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from lpkit.runtime import LogitsSource, Request, ThinkingMarkers, V1AsyncEngine, V1Engine, V2Engine
-from lpkit.runtime.thinking import forced_token, last_occurrence
+from lpkit.runtime.sampler.thinking import forced_token, last_occurrence
 from lpkit.sampling_params import SamplingParams
 
 MARKERS = ThinkingMarkers(start=(10,), end=(11, 12))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from lpkit.runtime import LogitsSource, Request, V1Batch, V1Sampler, stages
+from lpkit.runtime import LogitsSource, Request, V1Batch, V1Sampler
+from lpkit.runtime.sampler import stages
 
 VOCAB = 128
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lpkit.runtime import Request, V2Engine, V2Row, V2Slots, make_context, stages
+from lpkit.runtime import Request, V2Engine, V2Row, V2Slots, make_context
+from lpkit.runtime.sampler import stages
 
 
 def test_the_highest_slot_goes_first_and_the_last_freed_one_next(make_request: Callable[..., Request]) -> None:

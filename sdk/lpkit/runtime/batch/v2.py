@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from lpkit.runtime.config import pick_device
-from lpkit.runtime.v2_buffers import HostBackedTensor, StagedTensor
+from lpkit.runtime.batch.buffers import HostBackedTensor, StagedTensor
+from lpkit.runtime.engine.config import pick_device
 from lpkit.v2 import LogitsProcRequestState
 
 if TYPE_CHECKING:
-    from lpkit.runtime.request import Request
+    from lpkit.runtime.batch.request import Request
 
 
 class V2Slots:

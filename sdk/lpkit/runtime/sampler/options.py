@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import torch
 
-from lpkit.runtime.noise import exponential, row_hashes
-from lpkit.runtime.request import Request
-from lpkit.runtime.stages import apply_penalties, mask_tokens, token_counts
+from lpkit.runtime.batch.noise import exponential, row_hashes
+from lpkit.runtime.batch.request import Request
+from lpkit.runtime.sampler.stages import apply_penalties, mask_tokens, token_counts
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from lpkit.runtime.engine import Engine, Order, build
-from lpkit.runtime.logits import LogitsSource
-from lpkit.runtime.request import Request
-from lpkit.runtime.results import Sampled, StepResult, StepRow
-from lpkit.runtime.v2_context import V2Row, make_context
-from lpkit.runtime.v2_sampler import V2Sampler
-from lpkit.runtime.v2_slots import V2Slots
+from lpkit.runtime.batch.context import V2Row, make_context
+from lpkit.runtime.batch.logits import LogitsSource
+from lpkit.runtime.batch.request import Request
+from lpkit.runtime.batch.v2 import V2Slots
+from lpkit.runtime.engine.base import Engine, Order, build
+from lpkit.runtime.engine.results import Sampled, StepResult, StepRow
+from lpkit.runtime.sampler.v2 import V2Sampler
 from lpkit.v2 import LogitsProcessor
 
 

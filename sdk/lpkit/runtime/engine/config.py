@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from lpkit.runtime.thinking import ThinkingMarkers
+    from lpkit.runtime.sampler.thinking import ThinkingMarkers
 
 MODEL_NAME = "lpkit/reference"
 """The model and tokenizer that the configuration names. Neither exists: a constructor must not need them."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lpkit.v1 import BatchUpdate, BatchUpdateBuilder, MoveDirectionality
 
 if TYPE_CHECKING:
-    from lpkit.runtime.request import Request
+    from lpkit.runtime.batch.request import Request
 
 
 class V1Batch:

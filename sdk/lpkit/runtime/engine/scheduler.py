@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lpkit.runtime.engine import Engine
-from lpkit.runtime.request import Request
-from lpkit.runtime.results import StepResult
-from lpkit.runtime.v1_engine import V1Engine
-from lpkit.runtime.v2_engine import V2Engine
+from lpkit.runtime.batch.request import Request
+from lpkit.runtime.engine.base import Engine
+from lpkit.runtime.engine.results import StepResult
+from lpkit.runtime.engine.v1 import V1Engine
+from lpkit.runtime.engine.v2 import V2Engine
 from lpkit.sampling_params import SamplingParams
 
 

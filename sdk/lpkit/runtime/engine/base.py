@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from lpkit.runtime.config import make_config, pick_device
-from lpkit.runtime.logits import LogitsSource
-from lpkit.runtime.request import Request
-from lpkit.runtime.results import StepResult, StepRow
+from lpkit.runtime.batch.logits import LogitsSource
+from lpkit.runtime.batch.request import Request
+from lpkit.runtime.engine.config import make_config, pick_device
+from lpkit.runtime.engine.results import StepResult, StepRow
 
 if TYPE_CHECKING:
-    from lpkit.runtime.thinking import ThinkingMarkers
+    from lpkit.runtime.sampler.thinking import ThinkingMarkers
 
 
 class Order(NamedTuple):

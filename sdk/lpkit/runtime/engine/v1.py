@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lpkit.runtime.engine import Engine, Order, build
-from lpkit.runtime.logits import LogitsSource
-from lpkit.runtime.request import Request
-from lpkit.runtime.results import StepResult
-from lpkit.runtime.thinking import V1ThinkingBudget
-from lpkit.runtime.v1_batch import V1Batch
-from lpkit.runtime.v1_sampler import V1Sampler
+from lpkit.runtime.batch.logits import LogitsSource
+from lpkit.runtime.batch.request import Request
+from lpkit.runtime.batch.v1 import V1Batch
+from lpkit.runtime.engine.base import Engine, Order, build
+from lpkit.runtime.engine.results import StepResult
+from lpkit.runtime.sampler.thinking import V1ThinkingBudget
+from lpkit.runtime.sampler.v1 import V1Sampler
 from lpkit.v1 import LogitsProcessor
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lpkit.runtime.engine import Order
-from lpkit.runtime.logits import LogitsSource
-from lpkit.runtime.request import Request
-from lpkit.runtime.results import StepResult
-from lpkit.runtime.v1_engine import V1Engine
+from lpkit.runtime.batch.logits import LogitsSource
+from lpkit.runtime.batch.request import Request
+from lpkit.runtime.engine.base import Order
+from lpkit.runtime.engine.results import StepResult
+from lpkit.runtime.engine.v1 import V1Engine
 from lpkit.v1 import LogitsProcessor
 
 PLACEHOLDER = -1
