@@ -4,17 +4,19 @@ For tests and for the conformance suite; a plugin must not import this at run ti
 """
 
 from lpkit.runtime.batch.context import V2Row, make_context
+from lpkit.runtime.batch.device import pick_device
 from lpkit.runtime.batch.logits import LogitsSource
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.batch.v1 import V1Batch, documented_form
 from lpkit.runtime.batch.v2 import V2Slots
 from lpkit.runtime.engine.base import Engine
-from lpkit.runtime.engine.config import make_config, pick_device
-from lpkit.runtime.engine.results import Sampled, StepResult, StepRow
+from lpkit.runtime.engine.config import make_config
+from lpkit.runtime.engine.results import StepResult, StepRow
 from lpkit.runtime.engine.scheduler import Scheduler, generate
 from lpkit.runtime.engine.v1 import V1Engine
 from lpkit.runtime.engine.v1_async import V1AsyncEngine
 from lpkit.runtime.engine.v2 import V2Engine
+from lpkit.runtime.sampler.results import Sampled
 from lpkit.runtime.sampler.thinking import ThinkingMarkers
 from lpkit.runtime.sampler.v1 import V1Sampler
 from lpkit.runtime.sampler.v2 import V2Sampler

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
+from lpkit.runtime.batch.device import pick_device
 from lpkit.runtime.batch.noise import element_hashes, row_hashes
-from lpkit.runtime.engine.config import pick_device
 
 VOCAB_MULTIPLE = 128
 """Elementwise kernels round alike for one row and for many only if no row has a ragged end."""

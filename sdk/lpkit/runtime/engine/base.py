@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from lpkit.runtime.batch.device import pick_device
 from lpkit.runtime.batch.logits import LogitsSource
 from lpkit.runtime.batch.request import Request
-from lpkit.runtime.engine.config import make_config, pick_device
+from lpkit.runtime.engine.config import make_config
 from lpkit.runtime.engine.results import StepResult, StepRow
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lpkit.runtime.batch.device import pick_device
+
 if TYPE_CHECKING:
     from lpkit.runtime.sampler.thinking import ThinkingMarkers
 
@@ -85,13 +87,6 @@ class Config:
     reasoning_config: SimpleNamespace | None = None
     lora_config: None = None
     additional_config: dict[str, Any] = field(default_factory=dict)
-
-
-def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """``"auto"`` is CUDA when a GPU is present, else the CPU."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
 
 
 def make_config(

@@ -1,9 +1,9 @@
-"""What a step of a reference engine, or one pass through its sampler, tells."""
+"""What a step of a reference engine tells."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 
@@ -12,19 +12,6 @@ if TYPE_CHECKING:
 
 
 LogprobsMode = Literal["raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"]
-
-
-class Sampled(NamedTuple):
-    """Outcome of a sampler.
-
-    Attributes:
-        token_ids: int64 ``[n]``.
-        logits: float32 ``[n, vocab]`` as they were when the token was chosen. On V1 in a mixed batch the rows of
-            greedy requests have been through the sampling stages too, which did not choose their token.
-    """
-
-    token_ids: torch.Tensor
-    logits: torch.Tensor
 
 
 class StepRow(NamedTuple):
@@ -83,19 +70,3 @@ class StepResult:
         if logits is None:
             raise ValueError("the step had no forward pass")
         return logits.float() if mode.endswith("logits") else logits.log_softmax(-1, dtype=torch.float32)
-
-
-def checked(processor: Any, before: torch.Tensor, after: Any) -> torch.Tensor:
-    """``after`` if it can replace ``before`` as logits.
-
-    Raises:
-        TypeError: if it is no tensor, or its shape, dtype or device differs: an engine would fail the step.
-    """
-    name = type(processor).__name__
-    if not isinstance(after, torch.Tensor):
-        raise TypeError(f"{name}.apply returned {type(after).__name__} instead of the logits")
-    for what in ("shape", "dtype", "device"):
-        expected, got = getattr(before, what), getattr(after, what)
-        if expected != got:
-            raise TypeError(f"{name}.apply returned logits of {what} {got} instead of {expected}")
-    return after

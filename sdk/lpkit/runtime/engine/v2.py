@@ -12,7 +12,8 @@ from lpkit.runtime.batch.logits import LogitsSource
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.batch.v2 import V2Slots
 from lpkit.runtime.engine.base import Engine, Order, build
-from lpkit.runtime.engine.results import Sampled, StepResult, StepRow
+from lpkit.runtime.engine.results import StepResult, StepRow
+from lpkit.runtime.sampler.results import Sampled
 from lpkit.runtime.sampler.v2 import V2Sampler
 from lpkit.v2 import LogitsProcessor
 

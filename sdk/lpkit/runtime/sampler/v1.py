@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from lpkit.runtime.batch.request import Request
-from lpkit.runtime.engine.results import Sampled, checked
 from lpkit.runtime.sampler import stages
 from lpkit.runtime.sampler.options import RowOptions
+from lpkit.runtime.sampler.results import Sampled, checked
 from lpkit.runtime.sampler.thinking import V1ThinkingBudget
 from lpkit.sampling_params import GREEDY_EPSILON
 from lpkit.v1 import BatchUpdate, LogitsProcessor, LogitsProcessors

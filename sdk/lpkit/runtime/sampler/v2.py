@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from lpkit.runtime.batch.request import Request
-from lpkit.runtime.engine.results import Sampled, checked
 from lpkit.runtime.sampler import stages
 from lpkit.runtime.sampler.options import RowOptions, has_biases, has_penalties
+from lpkit.runtime.sampler.results import Sampled, checked
 from lpkit.runtime.sampler.thinking import ThinkingMarkers, force, forced_token
 from lpkit.sampling_params import SamplingParams
 from lpkit.v2 import LogitsContext, LogitsProcessor

@@ -1,0 +1,12 @@
+"""Which device a batch lives on."""
+
+from __future__ import annotations
+
+import torch
+
+
+def pick_device(device: str | torch.device = "auto") -> torch.device:
+    """``"auto"`` is CUDA when a GPU is present, else the CPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(device)
