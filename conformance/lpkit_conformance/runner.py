@@ -1,7 +1,7 @@
 """Which of vLLM's two model runners an engine would use, told from its release and its environment.
 
 Nothing of vLLM is imported. The releases below are held against vLLM's own sources by ``make canary``, whose table is
-in docs/vllm-releases.md.
+in docs/evidence/vllm-releases.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Writes docs/detection-matrix.md: which check says what about which defect.
+"""Writes docs/evidence/detection-matrix.md: which check says what about which defect.
 
-``python -m zoo.matrix`` in tests/conformance.
+``make matrix`` runs it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lpkit_conformance.check import all_checks
 import zoo
 from zoo.registry import Defect
 
-PAGE = Path(__file__).parents[3] / "docs" / "detection-matrix.md"
+PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "detection-matrix.md"
 STYLES = {
     "v1": "Raw V1",
     "v2": "Raw V2",
@@ -82,7 +82,7 @@ def page(measured: dict[str, tuple[Outcome, list[Shrunk]]]) -> str:
     checks = all_checks()
     found = {identity: outcome for identity, (outcome, _) in measured.items()}
     lines = [
-        "<!-- Written by `python -m zoo.matrix` in tests/conformance; edit the zoo instead. -->",
+        "<!-- Written by tests/conformance/zoo/matrix.py (make matrix); edit the zoo instead. -->",
         "# What the checks detect",
         "",
         f"The suite's own tests hold {len(zoo.DEFECTS)} small processors with one planted defect each, and "
@@ -119,7 +119,7 @@ def page(measured: dict[str, tuple[Outcome, list[Shrunk]]]) -> str:
         alone = [item for item in reports if _reporting(found[item.id], core=True) == [check.code]]
         caught = sum(item in reports for item in planted)
         lines.append(
-            f"| [{check.code}](checks/{check.code}.md) {check.name} | {len(planted)} | {caught} | {len(reports)} | "
+            f"| [{check.code}](../checks/{check.code}.md) {check.name} | {len(planted)} | {caught} | {len(reports)} | "
             f"{len(alone)} |"
         )
     return "\n".join([*lines, ""])
@@ -166,7 +166,7 @@ def _links(codes: Iterable[str], outcome: Outcome) -> str:
 
 
 def _link(code: str, outcome: Outcome) -> str:
-    link = f"[{code}](checks/{code}.md)"
+    link = f"[{code}](../checks/{code}.md)"
     return link if "failed" in outcome.get(code, ()) else f"*{link}*"
 
 

@@ -1,6 +1,6 @@
-"""What does each recorded trace catch that the others do not? Writes docs/traces-value.md.
+"""What does each recorded trace catch that the others do not? Writes docs/evidence/traces-value.md.
 
-    python tests/conformance/mutation/traces_value.py [--page docs/traces-value.md]
+    make traces-value
 
 Every planted defect of the zoo is put on every trace of its runners, without any generated program.
 """
@@ -12,7 +12,6 @@ import json
 import logging
 import platform
 import signal
-import sys
 from collections import defaultdict
 from datetime import date
 from importlib.metadata import version
@@ -20,19 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "conformance"))
-
-from lpkit_conformance import session, traces  # noqa: E402
-from lpkit_conformance.check import REGISTRY  # noqa: E402
-from lpkit_conformance.checks.lp2_mixtures import LP220  # noqa: E402
-from lpkit_conformance.hosts.observe import PluginError  # noqa: E402
-from lpkit_conformance.hosts.trace import TraceHost  # noqa: E402
-from lpkit_conformance.oracle import compare  # noqa: E402
-from lpkit_conformance.subject import Subject  # noqa: E402
-from lpkit_conformance.traces.patterns import PATTERNS  # noqa: E402
-from lpkit_conformance.verify import replay_of  # noqa: E402
+import zoo
+from lpkit_conformance import session, traces
+from lpkit_conformance.check import REGISTRY
+from lpkit_conformance.checks.lp2_mixtures import LP220
+from lpkit_conformance.hosts.observe import PluginError
+from lpkit_conformance.hosts.trace import TraceHost
+from lpkit_conformance.oracle import compare
+from lpkit_conformance.subject import Subject
+from lpkit_conformance.traces.patterns import PATTERNS
+from lpkit_conformance.verify import replay_of
 
 SECONDS = 20
 KEPT = """\
@@ -113,17 +109,16 @@ def render(caught: Catch, named: dict[str, str]) -> str:
     ladder = [defect for defect in caught if named[defect][:3] in ("LP2", "LP8") and named[defect] != LP220.code]
     kinds = f"{len([item for item in ladder if caught[item]])} of {len(ladder)}"
     lines = [
-        "<!-- Written by tests/conformance/mutation/traces_value.py; edit that instead. -->",
+        "<!-- Written by conformance/tools/traces_value.py; edit that instead. -->",
         "",
         "# What the recorded traces add",
         "",
-        "The generated programs of `lpkit check` are our idea of an engine; the [traces](traces.md) are an engine.",
+        "The generated programs of `lpkit check` are our idea of an engine; the [traces](../traces.md) are an engine.",
         "This page tells what the traces catch by themselves: every planted defect of the zoo on every trace of its",
         "runners, each with all, no, alternating and mixed requests using the plugin, and no generated program.",
         "",
         f"Measured on {date.today().isoformat()}, Python {platform.python_version()}, "
-        f"torch {version('torch').split('+')[0]}: `python tests/conformance/mutation/traces_value.py --page "
-        "docs/traces-value.md`.",
+        f"torch {version('torch').split('+')[0]}: `make traces-value`.",
         "",
         f"{len(any_trace)} of {len(caught)} defects are caught by a trace, {kinds} of those whose own check is one of "
         "bookkeeping (LP2) or of V2's rows (LP8).",
@@ -169,8 +164,6 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.disable(logging.CRITICAL)
     signal.signal(signal.SIGPROF, late)
-    import zoo
-
     caught: Catch = defaultdict(set)
     if options.data and options.data.exists():
         caught.update({name: set(found) for name, found in json.loads(options.data.read_text()).items()})

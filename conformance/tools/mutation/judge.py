@@ -67,7 +67,7 @@ class Overlay:
         (folder / "zoo" / "__init__.py").write_text("")
         for name in ("arguments", "correct", "registry"):
             shutil.copy(root / "tests" / "conformance" / "zoo" / f"{name}.py", folder / "zoo")
-        shutil.copy(root / "tests" / "conformance" / "mutation" / "probes.py", folder)
+        shutil.copy(Path(__file__).with_name("probes.py"), folder)
 
     def place(self, file: str) -> Path:
         """Where the copy of a file of the repository is."""

@@ -1,6 +1,6 @@
 """Mutation testing of the suite: how many mutants of correct processors and of the SDK does ``lpkit check`` catch?
 
-    python tests/conformance/mutation/run.py --work DIR [--only FILE...] [--page docs/mutation.md]
+    make mutation MUTATION_OPTIONS='[--only FILE...]'
 
 Results are kept in DIR by mutant, so that a run can be stopped and resumed, and repeated after a change of the suite
 for the survivors alone (``--again survived``). Linux only: it forks.
@@ -17,12 +17,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import judge
-import mutants
-import page
-from survivors import EQUIVALENT, GPU_ONLY, OTHER_RULE
+from mutation import judge, mutants, page
+from mutation.survivors import EQUIVALENT, GPU_ONLY, OTHER_RULE
 
 ROOT = Path(__file__).resolve().parents[3]
 PROCESSORS = "tests/conformance/zoo/correct.py"
@@ -114,7 +110,6 @@ def judge_all(
     import torch
 
     torch.set_num_threads(1)
-    sys.path[:0] = [str(ROOT / "tests" / "conformance")]
     probes = {mutant.id: probes_for(mutant) for mutant in todo}
     # Children must import their own copies.
     for name in [name for name in sys.modules if name.split(".")[0] in ("lpkit", "lpkit_conformance", "zoo")]:

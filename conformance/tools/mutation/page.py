@@ -1,4 +1,4 @@
-"""Writes docs/mutation.md from results."""
+"""Writes docs/evidence/mutation.md from results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import date
 from importlib.metadata import version
 from typing import Any
 
-import mutants
-from survivors import EQUIVALENT, GPU_ONLY, OTHER_RULE, REASONS
+from mutation import mutants
+from mutation.survivors import EQUIVALENT, GPU_ONLY, OTHER_RULE, REASONS
 
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -32,18 +32,17 @@ COLUMNS = (
 CLASSED = ("equivalent", "other", "gpu")
 
 HEAD = """\
-<!-- Written by tests/conformance/mutation/run.py --page; edit {page} and survivors.py beside it instead. -->
+<!-- Written by conformance/tools/mutation (make mutation); edit {page} and survivors.py beside it instead. -->
 
 # Mutation testing
 
-Does `lpkit check` catch what we did not think of? A mutation tester of others' making,
+Does `lpkit check` catch what we did not think of? A third-party mutation tester,
 [universalmutator](https://github.com/agroce/universalmutator), changes one line at a time of code that is right:
 of the SDK's bookkeeping, and of the zoo's correct processors. Each mutant is judged by the suite alone, without the
 repository's own tests.
 
 ```
-pip install universalmutator=={tool}
-python tests/conformance/mutation/run.py --work build/mutation --page docs/mutation.md
+make mutation
 ```
 
 Measured on {today} with universalmutator {tool}, Python {python}, torch {torch}, on two CPU cores, without vLLM.

@@ -1,6 +1,6 @@
 """Every fact that lpkit relies on: what it is, and how it is read off a release's sources.
 
-A value is a short text that stands in the table of docs/vllm-releases.md; "-" where the release has nothing of it.
+A value is a short text for the table of docs/evidence/vllm-releases.md; "-" where the release has nothing of it.
 A reader answers "?" for code that it does not recognise, which no history expects.
 """
 

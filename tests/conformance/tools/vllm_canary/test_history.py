@@ -16,8 +16,8 @@ from vllm_canary.history import FIRST, HISTORY, expected, surprises
 from vllm_canary.releases import Release, release_of
 from vllm_canary.source import Source, fields, members
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "vllm-releases.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[4]
+PAGE = (ROOT / "docs" / "evidence" / "vllm-releases.md").read_text(encoding="utf-8")
 OURS = Source.of_folder(Path(v1_module.__file__).parent)
 
 

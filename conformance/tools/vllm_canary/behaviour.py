@@ -29,7 +29,7 @@ SAME = "as lpkit's"
 RUNS = 400
 CHILD = f"""
 import sys
-sys.path[:0] = {[str(ROOT / "tests" / "canary"), str(ROOT / "sdk")]!r}
+sys.path[:0] = {[str(ROOT / "conformance" / "tools"), str(ROOT / "sdk")]!r}
 from vllm_canary import behaviour
 print(behaviour.compare(sys.stdin.read()))
 """

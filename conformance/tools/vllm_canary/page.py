@@ -1,4 +1,4 @@
-"""docs/vllm-releases.md: the facts, release by release."""
+"""docs/evidence/vllm-releases.md: the facts, release by release."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from vllm_canary.facts import FACTS, Fact
 from vllm_canary.releases import Release, written
 
-HEAD = """<!-- Written by tests/canary (make canary); edit that instead. -->
+HEAD = """<!-- Written by conformance/tools/vllm_canary (make canary); edit that instead. -->
 
 # vLLM's releases
 
 What lpkit relies on in vLLM, read from the sources of {count} releases, {first} to {last}, on {date} by `make canary`.
 It downloads each release, reads a few files of it, and compares the facts with those that lpkit takes for granted
-(`tests/canary/vllm_canary/history.py`); a fact that changes in a new release fails it. No vLLM is installed; the batch
-bookkeeping alone is run, in a process of its own, with random operations next to lpkit's.
+(`conformance/tools/vllm_canary/history.py`); a fact that changes in a new release fails it. No vLLM is installed; the
+batch bookkeeping alone is run, in a process of its own, with random operations next to lpkit's.
 
 The first column says from which release on a value holds. "-": the release has nothing of it; `*`: abstract.
-What the facts mean for a plugin is in [compatibility](compatibility.md).
+What the facts mean for a plugin is in [compatibility](../compatibility.md).
 """
 
 
