@@ -20,12 +20,14 @@ from typing import Any
 
 import torch
 import zoo
+from lpkit.loading import interfaces_of
 from lpkit_conformance import session, traces
 from lpkit_conformance.check import REGISTRY
 from lpkit_conformance.checks.lp2_mixtures import LP220
 from lpkit_conformance.hosts.observe import PluginError
 from lpkit_conformance.hosts.trace import TraceHost
 from lpkit_conformance.oracle import compare
+from lpkit_conformance.plan import Plan
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.traces.patterns import PATTERNS
 from lpkit_conformance.verify import replay_of
@@ -66,8 +68,8 @@ def measure(specimen: Any) -> set[str]:
     """``trace/pattern`` names that catch a defect."""
     found: set[str] = set()
     with specimen.surroundings():
-        plan = session.Plan(cases=(specimen.case,))
-        interfaces = session.interfaces_of(specimen.target)
+        plan = Plan(cases=(specimen.case,))
+        interfaces = interfaces_of(specimen.target)
         for host in session.hosts_for(specimen.target, plan):
             subject = Subject(specimen.id, specimen.target, host, specimen.case, interfaces)
             for code in BARRIERS:

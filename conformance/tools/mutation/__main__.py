@@ -112,10 +112,9 @@ def judge_all(
     torch.set_num_threads(1)
     probes = {mutant.id: probes_for(mutant) for mutant in todo}
     # Children must import their own copies.
-    for name in [name for name in sys.modules if name.split(".")[0] in ("lpkit", "lpkit_conformance", "zoo")]:
+    for name in [name for name in sys.modules if name.split(".")[0] in judge.PACKAGES]:
         del sys.modules[name]
-    places = {"sdk", "conformance"}
-    sys.path[:] = [entry for entry in sys.path if Path(entry).name not in places or ROOT not in Path(entry).parents]
+    sys.path[:] = [entry for entry in sys.path if Path(entry).name not in ("sdk", "conformance")]
     begun = time.monotonic()
     free: list[judge.Overlay] = []
     for n in range(options.jobs):
@@ -143,7 +142,7 @@ def judge_all(
         if done is None:
             results["original"] = outcome
         else:
-            judge.replace(overlay.place(done.file), (ROOT / done.file).read_text("utf-8"))
+            judge.replace(overlay.copy_of(done.file), (ROOT / done.file).read_text("utf-8"))
             results[done.id] = outcome
             print(f"{len(queue):5} left  {outcome['status']:9} {outcome['by']:11} {done.id} {done.owner}:{done.line}")
             print(f"{'':11} - {done.before}\n{'':11} + {done.after}", flush=True)

@@ -22,6 +22,7 @@ CPU_SECONDS = 30
 """Processor time that one check may use; the slowest takes 4 s."""
 
 MEMORY = 10 << 30
+PACKAGES = ("lpkit", "lpkit_conformance", "zoo")
 
 LATER = ("LP220", "LP219", "LP208", "LP603", "LP808", "LP308")
 """The slow checks, tried when the others found nothing."""
@@ -69,9 +70,10 @@ class Overlay:
             shutil.copy(root / "tests" / "conformance" / "zoo" / f"{name}.py", folder / "zoo")
         shutil.copy(Path(__file__).with_name("probes.py"), folder)
 
-    def place(self, file: str) -> Path:
+    def copy_of(self, file: str) -> Path:
         """Where the copy of a file of the repository is."""
-        return self.folder.joinpath(*Path(file).parts[-2:])
+        parts = Path(file).parts
+        return self.folder.joinpath(*parts[next(i for i, part in enumerate(parts) if part in PACKAGES) :])
 
 
 def fork_and_judge(overlay: Overlay, file: str, source: str | None, probes: Sequence[str] | None, depth: int) -> int:
@@ -89,7 +91,7 @@ def fork_and_judge(overlay: Overlay, file: str, source: str | None, probes: Sequ
         quiet()
         sys.path[:] = [str(overlay.folder), *sys.path]
         if source is not None:
-            replace(overlay.place(file), source)
+            replace(overlay.copy_of(file), source)
         outcome = judge(probes, depth)
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -126,7 +128,10 @@ def replace(path: Path, source: str) -> None:
 
 def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     """The checks on every probe. ``depth`` 0: the quick ones; 1: the slow ones too; 2: LP604 too."""
+    from lpkit.loading import interfaces_of
     from lpkit_conformance import session, verify
+    from lpkit_conformance.check import inactive
+    from lpkit_conformance.plan import Plan
     from lpkit_conformance.subject import Subject
 
     registry = importlib.import_module("zoo.registry")
@@ -141,12 +146,12 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     results: dict[str, list[Any]] = {item.name: [] for item in chosen}
     for level in range(depth + 1):
         for item in chosen:
-            plan = session.Plan(cases=(item.case,))
+            plan = Plan(cases=(item.case,))
             for check, host in session.labels(item.target, plan):
                 if level != (2 if check.code == "LP604" else int(check.code in LATER)):
                     continue
                 if (item.name, host) not in subjects:
-                    interfaces = session.interfaces_of(item.target)
+                    interfaces = interfaces_of(item.target)
                     subjects[item.name, host] = Subject(item.id, item.target, host, item.case, interfaces)
                 signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
                 result = session.run_one(check, [subjects[item.name, host]], host)
@@ -155,7 +160,7 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
                 if result.status in ("failed", "error"):
                     status = "failed" if result.status == "failed" else "raised"
                     return Outcome(status, result.label, item.name, result.message[:200])
-            if level == 0 and session.inactive(results[item.name]):
+            if level == 0 and inactive(results[item.name]):
                 return Outcome("inactive", "no case acts", item.name)
     advice = {
         name: sorted({result.label for result in found if result.status == "advice"}) for name, found in results.items()

@@ -167,8 +167,9 @@ def descriptions(source: str) -> set[int]:
     found: set[int] = set()
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
-            plain = [item for item in node.body if isinstance(item, ast.Assign) and is_constant(item)]
-            for item in [*node.decorator_list, *plain]:
+            parts: list[ast.expr | ast.stmt] = [*node.decorator_list]
+            parts += [item for item in node.body if isinstance(item, ast.Assign) and is_constant(item)]
+            for item in parts:
                 found.update(range(item.lineno, (item.end_lineno or item.lineno) + 1))
     return found
 

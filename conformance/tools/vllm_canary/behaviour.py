@@ -150,14 +150,18 @@ def _helper(api: Any, rng: random.Random) -> list[str]:
     state: dict[int, Any] = {}
     told = []
     kinds = [api.MoveDirectionality.UNIDIRECTIONAL, api.MoveDirectionality.SWAP]
+
+    def answer(update: Any) -> Any:
+        return api.process_dict_updates(state, update, lambda params, *_: params)
+
     for _ in range(20):
         update = None
         if rng.random() < 0.9:
             rows = rng.sample(range(6), 6)
-            added = [(row, rng.choice([None, 0, 1, 2]), [row], []) for row in rows[: rng.randrange(3)]]
+            added: list[Any] = [(row, rng.choice([None, 0, 1, 2]), [row], []) for row in rows[: rng.randrange(3)]]
             moved = [(rng.randrange(6), rng.randrange(6), rng.choice(kinds)) for _ in range(rng.randrange(4))]
             moved = [move for move in moved if move[0] != move[1]]
             update = api.BatchUpdate(batch_size=6, removed=rows[3 : 3 + rng.randrange(3)], added=added, moved=moved)
-        told.append(_told(lambda update=update: api.process_dict_updates(state, update, lambda params, *_: params)))
+        told.append(_told(functools.partial(answer, update)))
         told.append(str(sorted(state.items())))
     return told

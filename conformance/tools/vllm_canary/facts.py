@@ -88,7 +88,7 @@ def added_request(source: Source) -> str:
 
 def directions(source: Source) -> str:
     node = source.cls(INTERFACE, "MoveDirectionality")
-    found = []
+    found: list[str] = []
     for item in node.body if node is not None else []:
         if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
             number = len(found) + 1 if "auto" in names(item.value) else ast.unparse(item.value)

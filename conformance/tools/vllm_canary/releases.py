@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from vllm_canary.source import Source
 
@@ -121,7 +121,7 @@ def _opened(url: str, opener: Open | None, headers: dict[str, str] | None = None
 def _from_sdist(origin: Origin, wanted: Collection[str], opener: Open | None) -> Iterator[tuple[str, bytes]]:
     with _opened(origin.url, opener) as answer:
         stream = _Hashed(answer)
-        with tarfile.open(fileobj=stream, mode="r|gz") as archive:
+        with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|gz") as archive:
             for member in archive:
                 path = member.name.partition("/")[2]
                 content = archive.extractfile(member) if path in wanted and member.isfile() else None
