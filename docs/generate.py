@@ -21,15 +21,15 @@ for _folder in ("sdk", "conformance", "cli"):
 
 from lpkit_cli import app as command  # noqa: E402
 from lpkit_conformance import examples  # noqa: E402
+from lpkit_conformance.catalogue import FAMILIES, all_checks, turning_off  # noqa: E402
 from lpkit_conformance.check import Check  # noqa: E402
-from lpkit_conformance.guide import FAMILIES, every_check, turning_off  # noqa: E402
 
 NOTICE = "<!-- Written by docs/generate.py (make docs); edit {} instead. -->"
 
 
 def pages() -> dict[str, str]:
     """Every generated page, by its path below ``docs/``."""
-    checks = every_check()
+    checks = all_checks(None)
     return {
         **{f"checks/{check.code}.md": check_page(check) for check in checks},
         "checks/index.md": check_index(checks),

@@ -16,8 +16,7 @@ def explain(
 ) -> None:
     """Explain a check: the rule, why it matters, how to fix a failure, and what turning it off hides."""
     from lpkit_conformance import examples
-    from lpkit_conformance.check import all_checks
-    from lpkit_conformance.guide import turning_off
+    from lpkit_conformance.catalogue import all_checks, turning_off
     from lpkit_conformance.suite import UsageError, known_code
 
     if code is None:

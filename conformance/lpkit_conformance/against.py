@@ -7,8 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from lpkit import _vllm
 
-VERSION = "0.32.0"
-"""The vLLM whose interface the stand-in has."""
+from lpkit_conformance.vllm_api import VERSION
 
 STANDIN = f"lpkit's stand-in for vLLM {VERSION}"
 

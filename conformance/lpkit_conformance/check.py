@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from lpkit_conformance.results import CheckResult, Finding
     from lpkit_conformance.subject import Subject
 
 Tier = Literal["core", "advice"]
 Engine = Literal["reference", "vllm"]
-
-
-class Failed(Exception):
-    """The rule is broken; carries the evidence."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.summary)
-        self.finding = finding
-
-
-class Skipped(Exception):
-    """The check cannot say anything about this plugin; the reason is shown."""
 
 
 class Check(ABC):
@@ -57,7 +43,7 @@ class Check(ABC):
 
     @abstractmethod
     def run(self, subject: Subject) -> str | None:
-        """Raise :class:`Failed` or :class:`Skipped`; return a note for the report, or None."""
+        """Raise ``Failed`` or ``Skipped`` (of ``results``); return a note for the report, or None."""
 
     @classmethod
     def sections(cls) -> dict[str, str]:
@@ -70,32 +56,3 @@ class Check(ABC):
             key = label.lower() if label in ("Why", "Fix") else "rule"
             found[key] = f"{found[key]} {text if key != 'rule' else paragraph}".strip()
         return found
-
-
-REGISTRY: dict[str, type[Check]] = {}
-
-
-def register(check: type[Check]) -> type[Check]:
-    """Class decorator: make a check known under its code."""
-    if check.code in REGISTRY:
-        raise ValueError(f"{check.code} is taken by {REGISTRY[check.code].__qualname__}")
-    REGISTRY[check.code] = check
-    return check
-
-
-def all_checks(engine: Engine | None = "reference") -> list[type[Check]]:
-    """Every check that runs on ``engine``, by code; None: on any."""
-    import lpkit_conformance.checks  # noqa: F401 - importing the package registers them
-
-    return [check for _, check in sorted(REGISTRY.items()) if engine in (None, check.engine)]
-
-
-def inactive(results: Iterable[CheckResult]) -> bool:
-    """Whether every check that needs an active plugin was skipped for want of action."""
-    results = list(results)
-    if not any("never active" in result.message for result in results):
-        return False  # without loading the checks
-    all_checks(None)
-    needing = [result for result in results if REGISTRY[result.code].needs_action]
-    silent = all(result.status in ("skipped", "blocked") for result in needing)
-    return silent and any("never active" in result.message for result in needing)

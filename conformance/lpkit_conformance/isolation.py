@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lpkit_conformance import processes
-from lpkit_conformance.check import all_checks, inactive
+from lpkit_conformance.catalogue import all_checks, inactive
 from lpkit_conformance.frames import place_in
 from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import CheckResult, Finding, TargetResult, result_from_json

@@ -15,7 +15,7 @@ from lpkit import __version__
 from lpkit_conformance import project as projects
 from lpkit_conformance import suite, traces
 from lpkit_conformance.cases import Case
-from lpkit_conformance.check import all_checks
+from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.isolation import LIMIT_SECONDS, check_target
 from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import CheckResult, Report, TargetResult

@@ -43,6 +43,18 @@ class Finding:
     replay: str = ""
 
 
+class Failed(Exception):
+    """The rule is broken; carries the evidence."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.summary)
+        self.finding = finding
+
+
+class Skipped(Exception):
+    """The check cannot say anything about this plugin; the reason is shown."""
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """Outcome of one check on one host."""

@@ -16,11 +16,12 @@ from lpkit.loading import interfaces_of
 
 from lpkit_conformance import processes
 from lpkit_conformance.cases import Case, CaseError, WatchedArgs
-from lpkit_conformance.check import REGISTRY, Check, Failed, Skipped, all_checks
+from lpkit_conformance.catalogue import all_checks, by_code
+from lpkit_conformance.check import Check
 from lpkit_conformance.frames import place_of
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.plan import Plan
-from lpkit_conformance.results import CheckResult, Finding, Status
+from lpkit_conformance.results import CheckResult, Failed, Finding, Skipped, Status
 from lpkit_conformance.second_process import SecondProcess
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import raised
@@ -133,7 +134,7 @@ def _roots(check: type[Check], host: str, statuses: dict[str, Status]) -> set[st
         if status in ("failed", "error"):
             found.add(code)
         elif status == "blocked":
-            found |= _roots(REGISTRY[code], host, statuses) or {code}
+            found |= _roots(by_code()[code], host, statuses) or {code}
     return found
 
 

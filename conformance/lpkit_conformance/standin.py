@@ -25,7 +25,7 @@ from lpkit.interfaces import v1 as own_v1
 from lpkit.runtime.batch.buffers import HostBackedTensor, StagedTensor
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.against import VERSION
+from lpkit_conformance.vllm_api import VERSION
 
 BUFFERS = "vllm.v1.worker.gpu.buffer_utils"
 

@@ -11,7 +11,8 @@ from lpkit import _vllm
 
 from lpkit_conformance import project as projects
 from lpkit_conformance.cases import Case
-from lpkit_conformance.check import Engine, all_checks
+from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.check import Engine
 from lpkit_conformance.isolation import LIMIT_SECONDS, Progress, check_target
 from lpkit_conformance.plan import Plan
 from lpkit_conformance.project import Expected, Project, ProjectError

@@ -76,7 +76,7 @@ class _Run:
 
     def inactive(self) -> bool:
         """Whether no check at all saw the plugin act; runs them all."""
-        from lpkit_conformance.check import inactive
+        from lpkit_conformance.catalogue import inactive
 
         return inactive([self._compute(label) for label in self._labels()])
 

@@ -11,14 +11,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.check import Failed, Skipped
 from lpkit_conformance.frames import is_authors
 from lpkit_conformance.hosts import Observation, PluginError, V1Host, V2Host
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import Mismatch, Replay, compare
 from lpkit_conformance.programs import Arrive, Finish, Op, Preempt, Program, Step, Swap
 from lpkit_conformance.report.picture import draw, film
-from lpkit_conformance.results import Finding
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.scenario import program_to_json
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.wording import collapse

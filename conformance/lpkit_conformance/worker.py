@@ -75,7 +75,7 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
     from lpkit_conformance.cases import CaseError
-    from lpkit_conformance.second_process import SecondProcess
+    from lpkit_conformance.fingerprint_child import second_process
     from lpkit_conformance.session import hosts_for, inactivity_hint, labels, run
     from lpkit_conformance.standin import lend_buffers
 
@@ -110,7 +110,7 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
     with contextlib.ExitStack() as stack:
         second = None
         if any(check.compares_processes for label, check in planned.items() if label not in plan.done):
-            second = stack.enter_context(SecondProcess())
+            second = stack.enter_context(second_process())
         for result in run(job["target"], target.cls, plan, started, second):
             hint = inactivity_hint(plan, target.cls) if "never active" in result.message else ""
             events.send("result", result=asdict(result), hint=hint)

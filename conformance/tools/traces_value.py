@@ -22,7 +22,7 @@ import torch
 import zoo
 from lpkit.loading import interfaces_of
 from lpkit_conformance import session, traces
-from lpkit_conformance.check import REGISTRY
+from lpkit_conformance.catalogue import by_code
 from lpkit_conformance.checks.lp2_mixtures import LP220
 from lpkit_conformance.hosts.observe import PluginError
 from lpkit_conformance.hosts.trace import TraceHost
@@ -73,7 +73,7 @@ def measure(specimen: Any) -> set[str]:
         for host in session.hosts_for(specimen.target, plan):
             subject = Subject(specimen.id, specimen.target, host, specimen.case, interfaces)
             for code in BARRIERS:
-                if session.run_one(REGISTRY[code], [subject], host).status != "passed":
+                if session.run_one(by_code()[code], [subject], host).status != "passed":
                     return found
             for name in traces.names(host):
                 trace = traces.load(name)

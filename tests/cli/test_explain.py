@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lpkit_cli.app import app
-from lpkit_conformance.check import all_checks
+from lpkit_conformance.catalogue import all_checks
 from typer.testing import CliRunner
 
 CHECKS = all_checks(None)

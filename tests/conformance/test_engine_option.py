@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from lpkit_conformance import session, suite
 from lpkit_conformance.cases import Case
-from lpkit_conformance.check import Failed, Skipped, all_checks
-from lpkit_conformance.checks.lp9_engine import LP902, LP903, LP904, LP905
+from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import Evidence, Expected, common, difference
+from lpkit_conformance.engine_checks.lp9_engine import LP902, LP903, LP904, LP905
 from lpkit_conformance.engine_checks.workload import BLOCK, MAX_MODEL_LEN, Workload
 from lpkit_conformance.plan import Plan
 from lpkit_conformance.recording.engine import Answer
+from lpkit_conformance.results import Failed, Skipped
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [str(ROOT / folder) for folder in ("sdk", "conformance", "cli")]

@@ -13,6 +13,7 @@ from lpkit_conformance import session
 from lpkit_conformance.cases import Case
 from lpkit_conformance.checks.lp6_environment import LP604
 from lpkit_conformance.fingerprint import fingerprint
+from lpkit_conformance.fingerprint_child import second_process
 from lpkit_conformance.plan import Plan
 from lpkit_conformance.second_process import SecondProcess
 from lpkit_conformance.subject import Subject
@@ -37,26 +38,26 @@ def gone(pid: int) -> bool:
 def test_its_answer_is_the_fingerprint_that_this_process_computes() -> None:
     cls = resolve_target(f"{BIAS}:Good").cls
     here = fingerprint(Subject("x", cls, "", CASE, interfaces_of(cls), 256, 8, seed=3))
-    with SecondProcess() as second:
+    with second_process() as second:
         second.send(job())
         assert second.answer() == here
 
 
 def test_a_class_that_is_not_there_gives_no_answer() -> None:
-    with SecondProcess() as second:
+    with second_process() as second:
         second.send(job(f"{BIAS}:Nobody"))
         assert second.answer() is None
 
 
 def test_it_is_gone_when_nobody_asked_it() -> None:
-    with SecondProcess() as second:
+    with second_process() as second:
         pid = second.pid
         assert not gone(pid)
     assert gone(pid)
 
 
 def test_a_process_that_has_died_gives_no_answer() -> None:
-    with SecondProcess() as second:
+    with second_process() as second:
         os.kill(second.pid, signal.SIGKILL)
         os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)
         second.send(job())
@@ -68,8 +69,8 @@ def test_the_check_takes_the_process_that_was_started_ahead(early: bool, monkeyp
     cls = resolve_target(f"{BIAS}:Good").cls
     started: list[SecondProcess] = []
     init = SecondProcess.__init__
-    monkeypatch.setattr(SecondProcess, "__init__", lambda self: (started.append(self), init(self))[1])
-    ahead = SecondProcess() if early else None
+    monkeypatch.setattr(SecondProcess, "__init__", lambda self, entry: (started.append(self), init(self, entry))[1])
+    ahead = second_process() if early else None
     plan = Plan(cases=(CASE,), select=("LP604",))
     results = {result.code: result for result in session.run(f"{BIAS}:Good", cls, plan, second=ahead)}
     assert results["LP604"].status == "passed"
@@ -86,6 +87,6 @@ def test_modules_of_the_current_folder_do_not_replace_the_librarys(
 ) -> None:
     (tmp_path / "torch.py").write_text("raise RuntimeError('not torch')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    with SecondProcess() as second:
+    with second_process() as second:
         second.send(job())
         assert second.answer()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.cases import Case, WatchedArgs
-from lpkit_conformance.check import REGISTRY, all_checks, inactive
+from lpkit_conformance.catalogue import all_checks, by_code, inactive
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
@@ -27,13 +27,13 @@ def test_requirements_exist_and_run_first() -> None:
     assert sorted(order) == [check.code for check in all_checks()]
     for check in all_checks():
         assert all(order.index(code) < order.index(check.code) for code in check.requires)
-        assert set(check.requires) <= REGISTRY.keys()
+        assert set(check.requires) <= by_code().keys()
 
 
 def test_a_requirement_runs_wherever_what_needs_it_runs() -> None:
     for check in all_checks():
         for code in check.requires:
-            hosts = REGISTRY[code].hosts
+            hosts = by_code()[code].hosts
             assert not hosts or set(check.hosts) <= {"v1", "v2"}, (check.code, code)
 
 
@@ -81,7 +81,7 @@ def test_a_case_that_never_acts_is_skipped_and_never_a_pass() -> None:
     WatchedArgs.seen.clear()
     plan = Plan(cases=(Case.parse({"extra_args": {"unrelated": 1}}),), select=("LP2",))
     found = list(run("x", Bias, plan))
-    needing = [result for result in found if REGISTRY[result.code].needs_action]
+    needing = [result for result in found if by_code()[result.code].needs_action]
     assert needing
     assert {result.status for result in needing} == {"skipped"}
     assert all("never active" in result.message for result in needing)
@@ -122,7 +122,7 @@ def test_started_is_told_before_each_check_that_runs() -> None:
 def test_an_unforeseen_exception_of_the_plugin_is_its_failure_and_one_of_ours_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    check = REGISTRY["LP202"]
+    check = by_code()["LP202"]
 
     def broken(self: Any, subject: Any) -> None:
         raise ZeroDivisionError("ours")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from lpkit.loading import interfaces_of
-from lpkit_conformance.check import Failed, Skipped
 from lpkit_conformance.programs import Arrive, Finish, Op, Preempt, Resume, Step, program, soak
+from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import CAUSES, _kind_of_stale, collapse, shrink, verify
 from zoo.correct import Bias, OutOfPlace

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import zoo
-from lpkit_conformance.check import all_checks
+from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.results import CheckResult
 from zoo import matrix
 

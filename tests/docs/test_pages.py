@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance import project as projects
-from lpkit_conformance.check import all_checks
+from lpkit_conformance.catalogue import all_checks
 from markdown_blocks import Block, blocks, matches
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ import sys
 import torch
 from lpkit.loading import installed
 
-from lpkit_conformance.check import Check, Failed, Skipped, register
-from lpkit_conformance.results import Finding
+from lpkit_conformance.check import Check
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import method_place
 
@@ -20,7 +20,6 @@ BASES = {
 }
 
 
-@register
 class LP001(Check):
     """The target is a logits processor class.
 
@@ -69,7 +68,6 @@ class LP001(Check):
         return f"implements {' and '.join(sorted(subject.interfaces))}"
 
 
-@register
 class LP002(Check):
     """Importing the plugin does not touch CUDA.
 
@@ -97,7 +95,6 @@ class LP002(Check):
         return None
 
 
-@register
 class LP003(Check):
     """The class can be pickled.
 
@@ -131,7 +128,6 @@ class LP003(Check):
         return None
 
 
-@register
 class LP004(Check):
     """A default vLLM starts with the plugin installed.
 
@@ -161,7 +157,6 @@ class LP004(Check):
         )
 
 
-@register
 class LP005(Check):
     """The module that defines the class stays importable under its name.
 
@@ -191,7 +186,6 @@ class LP005(Check):
         return None
 
 
-@register
 class LP006(Check):
     """The class is registered once.
 

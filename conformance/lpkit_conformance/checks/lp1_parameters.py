@@ -13,12 +13,12 @@ import torch
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.cases import make_params
-from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts.observe import PluginError, place_of
 from lpkit_conformance.oracle import compare
 from lpkit_conformance.programs import Arrive, Program, Step, program
-from lpkit_conformance.results import Finding
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import default_host, departure, method_place, raised, replay_of
 
@@ -71,7 +71,6 @@ def odd_requests(subject: Subject) -> Iterator[tuple[str, Any, SamplingParams]]:
             yield key, value, make_params(fields)
 
 
-@register
 class LP101(Check):
     """Instances can be made with what the engine passes.
 
@@ -94,7 +93,6 @@ class LP101(Check):
         return None
 
 
-@register
 class LP102(Check):
     """Requests that do not use the plugin are accepted.
 
@@ -127,7 +125,6 @@ class LP102(Check):
         return None
 
 
-@register
 class LP103(Check):
     """Bad arguments are refused with ``ValueError`` and nothing else.
 
@@ -165,7 +162,6 @@ class LP103(Check):
         return f"{tried} odd values"
 
 
-@register
 class LP104(Check):
     """What was accepted does not explode later.
 
@@ -214,7 +210,6 @@ class LP104(Check):
         return f"{tried} odd values accepted"
 
 
-@register
 class LP105(Check):
     """The request's parameters are left as they are.
 
@@ -261,7 +256,6 @@ class LP105(Check):
         return None
 
 
-@register
 class LP106(Check):
     """The case itself is accepted, and does the same after its way through JSON.
 
@@ -336,7 +330,6 @@ def _as_msgpack(value: Any) -> Any:
     return value
 
 
-@register
 class LP108(Check):
     """Two instances in one process do not share state.
 

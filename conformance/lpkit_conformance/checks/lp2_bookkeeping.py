@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lpkit_conformance.check import register
 from lpkit_conformance.checks.ladder import LadderCheck, crowd
 from lpkit_conformance.programs import (
     Arrive,
@@ -20,7 +19,6 @@ from lpkit_conformance.programs import (
 from lpkit_conformance.subject import Subject
 
 
-@register
 class LP201(LadderCheck):
     """Requests do not influence their neighbours.
 
@@ -41,7 +39,6 @@ class LP201(LadderCheck):
         yield program("all of them", [Arrive(f"r{i}", i) for i in range(6)], Step(3))
 
 
-@register
 class LP202(LadderCheck):
     """An Add at an occupied row replaces its request.
 
@@ -77,7 +74,6 @@ class LP202(LadderCheck):
         )
 
 
-@register
 class LP203(LadderCheck):
     """A removed request is forgotten.
 
@@ -103,7 +99,6 @@ class LP203(LadderCheck):
         )
 
 
-@register
 class LP204(LadderCheck):
     """A one-way move takes the state along and leaves none behind.
 
@@ -149,7 +144,6 @@ class LP204(LadderCheck):
         )
 
 
-@register
 class LP205(LadderCheck):
     """A swap exchanges the states of both rows.
 
@@ -171,7 +165,6 @@ class LP205(LadderCheck):
             )
 
 
-@register
 class LP206(LadderCheck):
     """Moves are carried out in order.
 
@@ -198,7 +191,6 @@ class LP206(LadderCheck):
         yield program("a newcomer is swapped at once", crowd(2), Step(), Arrive("x", None), Swap(2, 0), Step(2))
 
 
-@register
 class LP207(LadderCheck):
     """A full batch works.
 
@@ -225,7 +217,6 @@ class LP207(LadderCheck):
         )
 
 
-@register
 class LP208(LadderCheck):
     """Large batches work.
 
@@ -254,7 +245,6 @@ class LP208(LadderCheck):
         )
 
 
-@register
 class LP209(LadderCheck):
     """The batch may run empty.
 
@@ -274,7 +264,6 @@ class LP209(LadderCheck):
         yield program("empty, twice", Arrive("a", 0), Step(), Finish("a"), Idle(), Idle(), Arrive("b", 1), Step(2))
 
 
-@register
 class LP210(LadderCheck):
     """Two requests may share one ``SamplingParams`` object.
 
@@ -294,7 +283,6 @@ class LP210(LadderCheck):
         )
 
 
-@register
 class LP211(LadderCheck):
     """A preempted request resumes where it was.
 
@@ -324,7 +312,6 @@ class LP211(LadderCheck):
         )
 
 
-@register
 class LP212(LadderCheck):
     """Partial prefills leave no trace.
 
@@ -345,7 +332,6 @@ class LP212(LadderCheck):
         )
 
 
-@register
 class LP213(LadderCheck):
     """Steps without a change, and steps without tokens, change nothing.
 
@@ -370,7 +356,6 @@ class LP213(LadderCheck):
         )
 
 
-@register
 class LP214(LadderCheck):
     """Long outputs and long prompts work.
 

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lpkit_conformance import traces
-from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.checks.ladder import LadderCheck, crowd
 from lpkit_conformance.hosts.observe import PluginError
 from lpkit_conformance.hosts.trace import TraceHost, reached
 from lpkit_conformance.oracle import compare
 from lpkit_conformance.programs import Arrive, Finish, Program, Step, Swap, program, soak
+from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.traces.patterns import PATTERNS
 from lpkit_conformance.verify import raised, replay_of, scenario_of_trace, trace_finding
 
 
-@register
 class LP219(LadderCheck):
     """Everything at once.
 
@@ -44,7 +44,6 @@ class LP219(LadderCheck):
         yield soak(subject.seed * 100 + 50, steps=25, max_num_seqs=48)
 
 
-@register
 class LP220(Check):
     """Recorded engine traces replay cleanly.
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import torch
 
-from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.observe import PluginError, calling, checked
 from lpkit_conformance.programs import Arrive, Finish, Op, Step
-from lpkit_conformance.results import Finding
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import Host, default_host, method_place, raised, replay_of
 
@@ -88,7 +88,6 @@ class ContractCheck(Check):
         )
 
 
-@register
 class LP301(Check):
     """``apply`` returns the batch's logits.
 
@@ -115,7 +114,6 @@ class LP301(Check):
         return None
 
 
-@register
 class LP302(Check):
     """Rows of requests that did not ask come back bit for bit.
 
@@ -167,7 +165,6 @@ class LP302(Check):
         return f"{judged} rows"
 
 
-@register
 class LP303(ContractCheck):
     """``apply`` may be called twice.
 
@@ -194,7 +191,6 @@ class LP303(ContractCheck):
         return None
 
 
-@register
 class LP304(ContractCheck):
     """Logits need not be contiguous.
 
@@ -224,7 +220,6 @@ class LP304(ContractCheck):
         return None
 
 
-@register
 class LP305(ContractCheck):
     """Masked tokens stay masked.
 
@@ -254,7 +249,6 @@ class LP305(ContractCheck):
         return None
 
 
-@register
 class LP306(ContractCheck):
     """No NaN comes out.
 
@@ -284,7 +278,6 @@ class LP306(ContractCheck):
         return None
 
 
-@register
 class LP307(ContractCheck):
     """Something is left to sample.
 

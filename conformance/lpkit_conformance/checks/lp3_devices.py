@@ -10,10 +10,10 @@ from lpkit.runtime import Request, V2Row, make_context
 from lpkit.v1 import BatchUpdate
 from torch.utils._pytree import tree_leaves
 
-from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.dispatch import Watch
 from lpkit_conformance.hosts.observe import PluginError, calling
-from lpkit_conformance.results import Finding
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.standin import buffers_on
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import method_place, raised
@@ -43,7 +43,6 @@ class RefuseMixedDevices(Watch):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
 
-@register
 class LP308(Check):
     """Tensors are on the device of the logits.
 
@@ -116,7 +115,6 @@ class LP308(Check):
         ]
 
 
-@register
 class LP309(Check):
     """A batch without rows is no accident.
 

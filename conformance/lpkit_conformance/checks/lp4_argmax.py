@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.checks.lp3_contract import Apply, ContractCheck, adversarial
 from lpkit_conformance.hosts import V1Host
@@ -14,12 +14,11 @@ from lpkit_conformance.hosts.observe import PluginError, calling
 from lpkit_conformance.hosts.v1 import is_greedy
 from lpkit_conformance.oracle import first_difference
 from lpkit_conformance.programs import Arrive, Finish, Op, Step
-from lpkit_conformance.results import Finding
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import default_host, method_place, raised, replay_of
 
 
-@register
 class LP401(ContractCheck):
     """A processor that claims argmax invariance keeps the argmax.
 
@@ -82,7 +81,6 @@ def _declines_greedy(subject: Subject) -> bool:
     )
 
 
-@register
 class LP402(Check):
     """The claim about the argmax is a constant.
 
@@ -118,7 +116,6 @@ class LP402(Check):
         return f"claims {answers[0]}"
 
 
-@register
 class LP403(Check):
     """Both runners give a request the same logits.
 

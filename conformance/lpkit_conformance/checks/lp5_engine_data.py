@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from lpkit.v2 import LogitsContext
 
-from lpkit_conformance.check import Check, Failed, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V2Host
 from lpkit_conformance.hosts.observe import PluginError
 from lpkit_conformance.programs import Finish, Op, Step
-from lpkit_conformance.results import Finding
+from lpkit_conformance.results import Failed, Finding
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import default_host, method_place, raised
 
@@ -31,7 +31,6 @@ CONTEXT = (
 )
 
 
-@register
 class LP507(Check):
     """What the engine tells its processors is left as it is.
 

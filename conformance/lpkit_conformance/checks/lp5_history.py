@@ -9,14 +9,14 @@ import torch
 from lpkit.runtime import Request
 from lpkit.v1 import BatchUpdate
 
-from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts import v1 as v1_host
 from lpkit_conformance.hosts.observe import Observation, PluginError, calling
 from lpkit_conformance.hosts.world import Live
 from lpkit_conformance.programs import Arrive, Finish, Program, Step, program
-from lpkit_conformance.results import Finding
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import default_host, method_place, raised, verify
 
@@ -38,7 +38,6 @@ class LateTokens(V1Host):
             self.world.requests[request].request.output_token_ids[-1] = token
 
 
-@register
 class LP501(Check):
     """The output list is live.
 
@@ -61,7 +60,6 @@ class LP501(Check):
         return verify(subject, self.programs(), self.sections()["fix"], LateTokens)
 
 
-@register
 class LP502(Check):
     """The engine's token lists are left as they are.
 
@@ -104,7 +102,6 @@ class LP502(Check):
                     )
 
 
-@register
 class LP503(Check):
     """A prompt may have no token ids.
 
@@ -130,7 +127,6 @@ class LP503(Check):
         return None
 
 
-@register
 class LP504(Check):
     """State is a function of the requests in the batch.
 
@@ -193,7 +189,6 @@ class NeverRepaired(V1Host):
         return replace(seen, rows=tuple(rows))
 
 
-@register
 class LP505(Check):
     """A placeholder is not a token.
 
@@ -268,7 +263,6 @@ class Shrinking(V1Host):
         super()._update()
 
 
-@register
 class LP506(Check):
     """Output lists may shrink.
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from lpkit_conformance.check import Check, Failed, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts.observe import Observation, PluginError
 from lpkit_conformance.programs import Arrive, Finish, Op, Step
-from lpkit_conformance.results import Finding
+from lpkit_conformance.results import Failed, Finding
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import default_host, method_place, raised
 
@@ -28,7 +28,6 @@ def _observe(subject: Subject, ops: list[Op]) -> list[Observation]:
     return list(default_host(subject, subject.max_num_seqs).run(ops))
 
 
-@register
 class LP601(Check):
     """Two instances agree.
 
@@ -66,7 +65,6 @@ class LP601(Check):
         return None
 
 
-@register
 class LP602(Check):
     """The global random state is left alone.
 
@@ -113,7 +111,6 @@ class LP602(Check):
         return None
 
 
-@register
 class LP603(Check):
     """State does not grow with the number of requests served.
 

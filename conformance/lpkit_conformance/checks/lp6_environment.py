@@ -14,11 +14,11 @@ from typing import Any
 from unittest import mock
 
 from lpkit_conformance import processes
-from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.fingerprint import digest, fingerprint
+from lpkit_conformance.fingerprint_child import second_process
 from lpkit_conformance.hosts.observe import PluginError
-from lpkit_conformance.results import Finding
-from lpkit_conformance.second_process import SecondProcess
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import method_place, raised
 
@@ -26,7 +26,6 @@ GRACE_SECONDS = 1.0
 """For processes that are about to end."""
 
 
-@register
 class LP604(Check):
     """Another process gives the same logits.
 
@@ -46,7 +45,7 @@ class LP604(Check):
         place = origin(subject)
         if place is None:
             raise Skipped("the class cannot be loaded in another process")
-        with subject.second or SecondProcess() as second:
+        with subject.second or second_process() as second:
             second.send(
                 {
                     "target": place,
@@ -92,7 +91,6 @@ def origin(subject: Subject) -> str | None:
     return f"{module.__name__}:{subject.cls.__qualname__}"
 
 
-@register
 class LP605(Check):
     """The clock has no say.
 
@@ -126,7 +124,6 @@ class LP605(Check):
         return None
 
 
-@register
 class LP606(Check):
     """No process is left running.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from lpkit_conformance.check import Check, Failed, Skipped, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.checks.lp3_contract import standing
 from lpkit_conformance.hosts.observe import PluginError
 from lpkit_conformance.operations import SYNCS, CountOperations
 from lpkit_conformance.programs import Arrive, Op
-from lpkit_conformance.results import Finding
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import method_place, raised
 
@@ -42,7 +42,6 @@ class CostCheck(Check):
         return Failed(Finding(summary, {}, expected, got, fix=self.sections()["fix"], place=place))
 
 
-@register
 class LP701(CostCheck):
     """The number of operations does not depend on the batch size.
 
@@ -68,7 +67,6 @@ class LP701(CostCheck):
         return f"{many} operations"
 
 
-@register
 class LP702(CostCheck):
     """A batch that does not use the plugin costs nothing.
 
@@ -93,7 +91,6 @@ class LP702(CostCheck):
         return None
 
 
-@register
 class LP703(CostCheck):
     """``apply`` does not wait for the device.
 

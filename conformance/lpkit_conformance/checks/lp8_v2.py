@@ -9,12 +9,13 @@ import torch
 from lpkit.runtime import Request, V2Row, make_context
 
 from lpkit_conformance.cases import make_params
-from lpkit_conformance.check import Check, Failed, register
+from lpkit_conformance.check import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import v2
 from lpkit_conformance.hosts.observe import PluginError, calling
 from lpkit_conformance.hosts.v2 import Manner, V2Host
 from lpkit_conformance.programs import Arrive, Finish, Preempt, Program, Resume, Speculate, Step, program, soak
+from lpkit_conformance.results import Failed
 from lpkit_conformance.subject import Subject
 from lpkit_conformance.verify import raised, verify
 
@@ -45,7 +46,6 @@ class HostileCheck(Check):
         return verify(subject, self.programs(subject), self.sections()["fix"], host)
 
 
-@register
 class LP801(HostileCheck):
     """Slots are reused, with any combination of arguments.
 
@@ -73,7 +73,6 @@ class LP801(HostileCheck):
         )
 
 
-@register
 class LP802(HostileCheck):
     """``prompt_len.gpu`` and ``prefill_len.gpu`` are read when used.
 
@@ -88,7 +87,6 @@ class LP802(HostileCheck):
     manner = Manner(poison=True)
 
 
-@register
 class LP803(HostileCheck):
     """A step may come in several calls.
 
@@ -103,7 +101,6 @@ class LP803(HostileCheck):
     manner = Manner(split=3)
 
 
-@register
 class LP804(HostileCheck):
     """Draft tokens have rows of their own.
 
@@ -134,7 +131,6 @@ class LP804(HostileCheck):
         )
 
 
-@register
 class LP805(HostileCheck):
     """The row mapping may be int32.
 
@@ -150,7 +146,6 @@ class LP805(HostileCheck):
     manner = Manner(mapping=torch.int32)
 
 
-@register
 class LP806(HostileCheck):
     """The host bounds may be padded.
 
@@ -165,7 +160,6 @@ class LP806(HostileCheck):
     manner = Manner(padding=3)
 
 
-@register
 class LP807(Check):
     """Warm-up works.
 
@@ -196,7 +190,6 @@ class LP807(Check):
         return None
 
 
-@register
 class LP808(HostileCheck):
     """Everything at once, on V2.
 

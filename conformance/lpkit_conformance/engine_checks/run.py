@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lpkit_conformance.check import Check, Failed, Skipped, all_checks, inactive
-from lpkit_conformance.checks.lp9_engine import EngineCheck
+from lpkit_conformance.catalogue import all_checks, inactive
+from lpkit_conformance.check import Check
 from lpkit_conformance.engine_checks.evidence import Evidence
+from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.workload import roomy, settings
 from lpkit_conformance.frames import is_authors
 from lpkit_conformance.isolation import LIMIT_SECONDS, START_SECONDS, Progress
 from lpkit_conformance.plan import Plan
 from lpkit_conformance.recording.engine import EngineError, Runner
 from lpkit_conformance.recording.process import RemoteError, Worker
-from lpkit_conformance.results import CheckResult, Finding, Status, TargetResult
+from lpkit_conformance.results import CheckResult, Failed, Finding, Skipped, Status, TargetResult
 
 CHILD = "lpkit_conformance.engine_checks.child"
 NEEDED = "--engine vllm needs a vLLM that works in this Python environment"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lpkit_conformance.check import all_checks
+from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
 
 SHOWN: tuple[Status, ...] = ("failed", "unexpected_pass", "error", "expected", "advice")

@@ -130,7 +130,7 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     """The checks on every probe. ``depth`` 0: the quick ones; 1: the slow ones too; 2: LP604 too."""
     from lpkit.loading import interfaces_of
     from lpkit_conformance import session, verify
-    from lpkit_conformance.check import inactive
+    from lpkit_conformance.catalogue import inactive
     from lpkit_conformance.plan import Plan
     from lpkit_conformance.subject import Subject
 

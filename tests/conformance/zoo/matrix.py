@@ -20,7 +20,7 @@ from unittest import mock
 
 import torch
 from lpkit_conformance import verify
-from lpkit_conformance.check import all_checks
+from lpkit_conformance.catalogue import all_checks
 
 import zoo
 from zoo.registry import Defect

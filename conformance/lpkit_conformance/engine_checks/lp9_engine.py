@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from lpkit_conformance.check import Check, Failed, Skipped, register
-from lpkit_conformance.results import Finding
+from lpkit_conformance.check import Check
+from lpkit_conformance.results import Failed, Finding, Skipped
 
 if TYPE_CHECKING:
     from lpkit_conformance.engine_checks.evidence import Difference, Evidence
@@ -58,7 +58,6 @@ class EngineCheck(Check):
         )
 
 
-@register
 class LP901(EngineCheck):
     """A real engine starts with the plugin.
 
@@ -77,7 +76,6 @@ class LP901(EngineCheck):
         return None  # an engine that answered has started
 
 
-@register
 class LP902(EngineCheck):
     """In a real engine a request gets the same logits in a crowd as alone.
 
@@ -119,7 +117,6 @@ class LP902(EngineCheck):
         return f"{rows} rows of {len(evidence.mixed)} requests"
 
 
-@register
 class LP903(EngineCheck):
     """In a real engine requests that do not use the plugin are served as without it.
 
@@ -150,7 +147,6 @@ class LP903(EngineCheck):
         return f"{len(others)} requests"
 
 
-@register
 class LP904(EngineCheck):
     """A real engine and the reference runtime agree on the processed logits.
 
@@ -181,7 +177,6 @@ class LP904(EngineCheck):
         return f"{rows} rows"
 
 
-@register
 class LP905(EngineCheck):
     """A real engine refuses bad arguments and goes on serving.
 
