@@ -22,7 +22,7 @@ for _folder in ("sdk", "conformance", "cli"):
 from lpkit_cli import app as command  # noqa: E402
 from lpkit_conformance import examples  # noqa: E402
 from lpkit_conformance.catalogue import FAMILIES, all_checks, turning_off  # noqa: E402
-from lpkit_conformance.check import Check  # noqa: E402
+from lpkit_conformance.checks.base import Check  # noqa: E402
 
 NOTICE = "<!-- Written by docs/generate.py (make docs); edit {} instead. -->"
 

@@ -76,9 +76,9 @@ def bench(
     sizes = [_numbers("--batch", batch, {}), _numbers("--vocab", vocab, _vocabularies())]
     _vllm.do_without()  # only the processes that run plugins need it; importing it takes seconds
     from lpkit_conformance.bench import run as benches
-    from lpkit_conformance.cases import CaseError
-    from lpkit_conformance.project import ProjectError
-    from lpkit_conformance.suite import UsageError
+    from lpkit_conformance.run import UsageError
+    from lpkit_conformance.settings.cases import CaseError
+    from lpkit_conformance.settings.project import ProjectError
 
     options = benches.Options(
         case=case,

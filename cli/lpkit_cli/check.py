@@ -14,8 +14,8 @@ import typer
 from lpkit_cli.console import COULD_NOT_RUN, rewrite_line, write
 
 if TYPE_CHECKING:
-    from lpkit_conformance.isolation import Progress
     from lpkit_conformance.results import Report
+    from lpkit_conformance.suite.supervisor import Progress
 
 
 class Host(str, Enum):
@@ -99,9 +99,9 @@ def check(
     from lpkit import _vllm
 
     _vllm.do_without()  # only the processes that run plugins need it; importing it takes seconds
-    from lpkit_conformance import suite
-    from lpkit_conformance.cases import CaseError
-    from lpkit_conformance.project import ProjectError
+    from lpkit_conformance import run as suite
+    from lpkit_conformance.settings.cases import CaseError
+    from lpkit_conformance.settings.project import ProjectError
 
     hosts = None if host is None else ("v1", "v2") if host is Host.all else (host.value,)
     options = suite.Options(
@@ -127,10 +127,10 @@ def check(
 
 def _save(report: Report, folder: Path | None) -> Report:
     """Save failures; a folder that nobody asked for may be read-only."""
-    from lpkit_conformance import replay
+    from lpkit_conformance import failures
 
     try:
-        return replay.save(report, folder or replay.FOLDER)
+        return failures.save(report, folder or failures.FOLDER)
     except OSError as error:
         if folder is None:
             return report
@@ -140,7 +140,7 @@ def _save(report: Report, folder: Path | None) -> Report:
 
 def _progress(target: str) -> Progress:
     """A line that is overwritten, on a terminal; nothing in a pipe."""
-    from lpkit_conformance.isolation import Progress
+    from lpkit_conformance.suite.supervisor import Progress
 
     if not sys.stderr.isatty():
         return Progress()

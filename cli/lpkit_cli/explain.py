@@ -17,7 +17,7 @@ def explain(
     """Explain a check: the rule, why it matters, how to fix a failure, and what turning it off hides."""
     from lpkit_conformance import examples
     from lpkit_conformance.catalogue import all_checks, turning_off
-    from lpkit_conformance.suite import UsageError, known_code
+    from lpkit_conformance.run import UsageError, known_code
 
     if code is None:
         for check in all_checks(None):

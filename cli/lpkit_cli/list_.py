@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from lpkit_conformance.inventory import Inventory, Plugin
+    from lpkit_conformance.discovery.installed import Inventory, Plugin
 
 COLUMNS = ("NAME", "TARGET", "DISTRIBUTION", "INTERFACE", "DEFAULT VLLM STARTS")
 INTERFACES = {"v1": "V1", "v2": "V2", "both": "V1 + V2", "unknown": "unknown"}
@@ -30,11 +30,11 @@ def list_(
 
     Nothing is imported unless --load is given.
     """
-    from lpkit_conformance.inventory import take_inventory
+    from lpkit_conformance.discovery.installed import take_inventory
 
     inventory = take_inventory()
     if load and inventory.plugins:
-        from lpkit_conformance.load_probe import load as load_all
+        from lpkit_conformance.discovery.load import load as load_all
 
         inventory = load_all(inventory)
     if as_json:

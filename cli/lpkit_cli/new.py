@@ -12,7 +12,7 @@ from lpkit_cli.console import COULD_NOT_RUN
 from lpkit_cli.naming import NameRefusedError, Names, names_for
 
 if TYPE_CHECKING:
-    from lpkit_conformance.bridgeable import Bridgeable
+    from lpkit_conformance.discovery.bridgeable import Bridgeable
 
 
 class Style(str, enum.Enum):
@@ -87,7 +87,7 @@ def _options_problem(style: Style | None, wrap: str | None, case: list[str] | No
 
 def _wrapped(target: str, case: list[str], names: Names) -> tuple[dict[str, Any], list[str]]:
     """The template's variables for ``--wrap``, and what to tell besides."""
-    from lpkit_conformance.bridgeable import NotBridgeableError, find
+    from lpkit_conformance.discovery.bridgeable import NotBridgeableError, find
 
     from lpkit_cli import wrapping
 
@@ -112,7 +112,7 @@ def _cases(texts: list[str]) -> list[dict[str, Any]]:
     _vllm.do_without()  # its SamplingParams would take seconds to import
     import json
 
-    from lpkit_conformance.cases import Case
+    from lpkit_conformance.settings.cases import Case
 
     return [dict(json.loads(Case.parse(text, complete=False).text)) for text in texts]
 

@@ -74,8 +74,8 @@ def _choose(wanted: Iterable[str], known: list[Workload]) -> list[Workload]:
 
 
 def _run(chosen: list[Workload], output: Path, token_ids: bool) -> None:
-    from lpkit_conformance.recording.engine import EngineError
-    from lpkit_conformance.recording.process import Worker
+    from lpkit_conformance.engine.process import Worker
+    from lpkit_conformance.engine.tiny import EngineError
     from lpkit_conformance.recording.record import record_to
 
     try:

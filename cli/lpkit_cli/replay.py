@@ -25,9 +25,9 @@ def replay(
     from lpkit import _vllm
 
     _vllm.do_without()  # as in lpkit check
-    from lpkit_conformance import replay as failures
-    from lpkit_conformance.project import ProjectError
+    from lpkit_conformance import failures
     from lpkit_conformance.report.text import check_lines, headline, one_line
+    from lpkit_conformance.settings.project import ProjectError
 
     try:
         failure = failures.load(file)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lpkit_conformance.bridgeable import Bridgeable
+    from lpkit_conformance.discovery.bridgeable import Bridgeable
 
     from lpkit_cli.naming import Names
 

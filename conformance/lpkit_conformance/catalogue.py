@@ -11,7 +11,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 
-from lpkit_conformance.check import Check, Engine
+from lpkit_conformance.checks.base import Check, Engine
 from lpkit_conformance.results import CheckResult
 
 FAMILIES = {

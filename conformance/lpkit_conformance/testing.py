@@ -24,13 +24,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from lpkit_conformance import against, processes
-from lpkit_conformance import project as projects
+from lpkit_conformance.processes import children
+from lpkit_conformance.settings import project as projects
+from lpkit_conformance.vllm_api import choose
 
 if TYPE_CHECKING:
-    from lpkit_conformance.plan import Plan
-    from lpkit_conformance.project import Project
     from lpkit_conformance.results import CheckResult
+    from lpkit_conformance.settings.plan import Plan
+    from lpkit_conformance.settings.project import Project
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
@@ -45,7 +46,7 @@ class _Run:
     def __init__(self, target: str, plan: Plan, project: Project | None) -> None:
         from lpkit.loading import LoadError, resolve_target
 
-        from lpkit_conformance import session
+        from lpkit_conformance.suite import in_process
 
         self.target, self.plan, self.project = target, plan, project
         self.cls: Any = None
@@ -57,13 +58,13 @@ class _Run:
             self._results["LP001"] = _unloadable(error)
             self.items = [("LP001", "is-a-processor", "")]
             return
-        self.items = [(check.code, check.name, host) for check, host in session.labels(cls, plan)]
-        self._iterator = session.run(target, cls, plan)
+        self.items = [(check.code, check.name, host) for check, host in in_process.labels(cls, plan)]
+        self._iterator = in_process.run(target, cls, plan)
 
     def result(self, label: str) -> CheckResult:
         """The result of a check, as the project expects it."""
         from lpkit_conformance.results import TargetResult
-        from lpkit_conformance.suite import expect
+        from lpkit_conformance.run import expect
 
         code = label.partition("[")[0]
         announced = self.project is not None and any(item.code == code for item in self.project.expected)
@@ -92,7 +93,7 @@ class _Run:
 
 
 def _unloadable(error: Any) -> CheckResult:
-    from lpkit_conformance.frames import place_of
+    from lpkit_conformance.instruments.author_lines import place_of
     from lpkit_conformance.results import CheckResult, Finding
 
     place = place_of(error.__cause__) if error.__cause__ else ""
@@ -129,7 +130,7 @@ class BoundCheck:
         import pytest
 
         from lpkit_conformance.report.text import check_lines
-        from lpkit_conformance.session import inactivity_hint
+        from lpkit_conformance.suite.in_process import inactivity_hint
 
         __tracebackhide__ = True
         result = self._run.result(self.label)
@@ -165,11 +166,11 @@ def checks(
     Raises:
         UsageError, ProjectError, CaseError: for settings that cannot be used.
     """
-    uses_standin = against.prepare().startswith(against.STANDIN)
+    uses_standin = choose.prepare().startswith(choose.STANDIN)
     import torch
 
-    from lpkit_conformance.standin import lend_buffers
-    from lpkit_conformance.suite import Options, check_expected, plan_for
+    from lpkit_conformance.run import Options, check_expected, plan_for
+    from lpkit_conformance.vllm_api.stub import lend_buffers
 
     lend_buffers(torch.device("cpu"))
     project = projects.find(root or Path.cwd())
@@ -185,7 +186,7 @@ def checks(
         seed=seed,
     )
     plan = plan_for(options, own if given is None else own and replace(own, cases=()))
-    strangers = frozenset(processes.children())
+    strangers = frozenset(children.children())
     run = _Run(target, replace(plan, standin=uses_standin, strangers=strangers), own)
     return [BoundCheck(run, *item) for item in run.items]
 

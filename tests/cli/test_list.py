@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from lpkit.loading import GROUP
 from lpkit_cli import list_
-from lpkit_conformance import inventory
-from lpkit_conformance.inventory import Engine, Inventory, Plugin
+from lpkit_conformance.discovery import installed
+from lpkit_conformance.discovery.installed import Engine, Inventory, Plugin
 
 PORTABLE = Plugin("good", "plug:Good", "good-dist", "0.1", "both", True, True)
 ONLY_V1 = Plugin("old", "plug:Old", "old-dist", "2.0", "v1", False, True)
@@ -91,7 +91,7 @@ class TestTable:
 
         monkeypatch.setenv("COLUMNS", "120")
         monkeypatch.setattr(sys, "stdout", terminal := Terminal())
-        monkeypatch.setattr(inventory, "take_inventory", lambda: Inventory((PORTABLE, BROKEN), None))
+        monkeypatch.setattr(installed, "take_inventory", lambda: Inventory((PORTABLE, BROKEN), None))
         list_.list_()
         for text in ("good-dist 0.1", "V1 + V2", "gone:Bad", "there is no module 'gone'", "does NOT start"):
             assert text in terminal.getvalue()
@@ -157,7 +157,7 @@ def test_load_imports_and_survives_a_plugin_that_kills_its_process(site: Path) -
 def test_an_empty_environment_says_how_to_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(inventory, "take_inventory", lambda: Inventory((), None))
+    monkeypatch.setattr(installed, "take_inventory", lambda: Inventory((), None))
     list_.list_()
     assert "lpkit new" in capsys.readouterr().out
     list_.list_(load=True, as_json=True)

@@ -12,7 +12,7 @@ import pytest
 from lpkit_cli.naming import names_for
 from lpkit_cli.scaffold import template_directory
 from lpkit_cli.wrapping import context, import_line, toml
-from lpkit_conformance.bridgeable import Bridgeable
+from lpkit_conformance.discovery.bridgeable import Bridgeable
 
 if sys.version_info >= (3, 11):
     import tomllib

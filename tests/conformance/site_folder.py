@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from lpkit.loading import GROUP
-from lpkit_conformance.inventory import Inventory, Plugin, take_inventory
+from lpkit_conformance.discovery.installed import Inventory, Plugin, take_inventory
 
 
 class Site:

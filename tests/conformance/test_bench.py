@@ -16,7 +16,7 @@ from lpkit_conformance.bench.alternatives import TABLE, alternatives
 from lpkit_conformance.bench.results import Bench, Point, SideResult, TargetBench, Times, point_from_json
 from lpkit_conformance.bench.sides import Function, Parameters, V1Side, V2Side, floors
 from lpkit_conformance.bench.world import LIFETIME, World, update_with
-from lpkit_conformance.operations import MeasureOperations
+from lpkit_conformance.instruments.operations import MeasureOperations
 from lpkit_conformance.report.bench import data, duration, ratio, show
 
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ import torch
 import zoo
 from lpkit.runtime import Engine, Request, Scheduler, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
-from lpkit_conformance.plan import Plan
-from lpkit_conformance.session import run
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import run
 
 V1_ONLY = [specimen for specimen in zoo.CORRECT if specimen.style == "v1"]
 MODULE = sys.modules[__name__]

@@ -9,8 +9,8 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from lpkit_conformance import bridgeable
-from lpkit_conformance.bridgeable import NotBridgeableError, find, keys_read
+from lpkit_conformance.discovery import bridgeable
+from lpkit_conformance.discovery.bridgeable import NotBridgeableError, find, keys_read
 
 OLD = """
     raise RuntimeError("imported")  # source tells: nothing of this is run

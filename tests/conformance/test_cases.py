@@ -8,7 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
-from lpkit_conformance.cases import VARIANTS, Case, CaseError, WatchedArgs, variants
+from lpkit_conformance.settings.cases import VARIANTS, Case, CaseError, WatchedArgs, variants
 
 VOCAB = 512
 

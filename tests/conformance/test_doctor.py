@@ -9,11 +9,11 @@ from typing import Any
 
 import lpkit
 import pytest
+from lpkit_conformance.discovery.releases import SWITCH
 from lpkit_conformance.doctor import facts
 from lpkit_conformance.doctor.examine import Report, Settings, examine
 from lpkit_conformance.doctor.finding import Finding
 from lpkit_conformance.doctor.strangers import strangers
-from lpkit_conformance.runner import SWITCH
 from site_folder import Site
 
 SDK = str(Path(lpkit.__file__).parents[1])

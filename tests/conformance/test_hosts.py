@@ -10,20 +10,9 @@ import torch
 from lpkit import v1, v2
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 from lpkit_conformance.hosts import PluginError, V1Host, V2Host
+from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.hosts.v2 import Manner
-from lpkit_conformance.programs import (
-    Arrive,
-    Finish,
-    Idle,
-    Op,
-    Preempt,
-    Resume,
-    Speculate,
-    Step,
-    Swap,
-    soak,
-)
-from lpkit_conformance.subject import Subject
+from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap, soak
 from zoo.registry import Case
 
 ONE_WAY, SWAP = MoveDirectionality.UNIDIRECTIONAL, MoveDirectionality.SWAP

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from lpkit.loading import GROUP, interfaces_of
-from lpkit_conformance.deduce import KNOWN
-from lpkit_conformance.inventory import Inventory, Plugin, take_inventory
-from lpkit_conformance.load_probe import load
+from lpkit_conformance.discovery.installed import Inventory, Plugin, take_inventory
+from lpkit_conformance.discovery.interfaces import KNOWN
+from lpkit_conformance.discovery.load import load
 from site_folder import Site
 
 VLLM_V1 = "from vllm.v1.sample.logits_processor import LogitsProcessor"
@@ -239,7 +239,7 @@ class TestNoImport:
         assert not any(name.partition(".")[0] == "loud" for name in set(sys.modules) - before)
 
     def test_taking_inventory_loads_neither_torch_nor_vllm_nor_pydantic(self) -> None:
-        code = "import sys; from lpkit_conformance.inventory import take_inventory as t; t();"
+        code = "import sys; from lpkit_conformance.discovery.installed import take_inventory as t; t();"
         code += "print(*{'torch', 'vllm', 'pydantic', 'numpy', 'rich'} & set(sys.modules))"
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 from lpkit.loading import resolve_target
-from lpkit_conformance import isolation, processes, session
-from lpkit_conformance.cases import Case
-from lpkit_conformance.frames import is_authors, place_in
-from lpkit_conformance.isolation import Progress, check_target
-from lpkit_conformance.plan import Plan
+from lpkit_conformance.instruments.author_lines import is_authors, place_in
+from lpkit_conformance.processes import children
 from lpkit_conformance.results import TargetResult
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite import in_process, supervisor
+from lpkit_conformance.suite.supervisor import Progress, check_target
 
 SUSPECTS = Path(__file__).parent / "suspects"
 PLAN = Plan(cases=(Case.parse({"extra_args": {"bias": 2.5}}),), select=("LP301",))
@@ -58,7 +59,7 @@ def check(target: str) -> TargetResult:
     return check_target(target, plan, [], limit=LIMIT)
 
 
-def failure(result: TargetResult) -> isolation.CheckResult:
+def failure(result: TargetResult) -> supervisor.CheckResult:
     """The one check that failed."""
     (found,) = [check for check in result.checks if check.status == "failed"]
     assert found.finding is not None
@@ -97,7 +98,7 @@ def test_a_crash_in_native_code_is_named_by_its_signal(results) -> None:
 )
 def test_whatever_a_method_raises_is_a_finding(name: str, message: str) -> None:
     cls = resolve_target(f"{SUSPECTS / 'hostile.py'}:{name}").cls
-    (found,) = [check for check in session.run(name, cls, PLAN) if check.status == "failed"]
+    (found,) = [check for check in in_process.run(name, cls, PLAN) if check.status == "failed"]
     assert found.message.startswith(message)
     assert found.finding.place.startswith(str(SUSPECTS / "hostile.py"))
 
@@ -105,7 +106,7 @@ def test_whatever_a_method_raises_is_a_finding(name: str, message: str) -> None:
 def test_sys_exit_in_validation_refuses_the_request_and_nothing_else() -> None:
     cls = resolve_target(f"{SUSPECTS / 'hostile.py'}:ExitsInValidation").cls
     plan = Plan(cases=PLAN.cases, select=("LP102", "LP301"))
-    failed = [check.code for check in session.run("x", cls, plan) if check.status == "failed"]
+    failed = [check.code for check in in_process.run("x", cls, plan) if check.status == "failed"]
     assert failed == ["LP102"]
 
 
@@ -119,7 +120,7 @@ def test_megabytes_of_output_fail_a_check(results) -> None:
 
 
 def test_output_without_end_is_stopped(monkeypatch) -> None:
-    monkeypatch.setattr(isolation, "MOST_OUTPUT", 2**20)
+    monkeypatch.setattr(supervisor, "MOST_OUTPUT", 2**20)
     result = check_target(f"{SUSPECTS / 'hostile.py'}:PrintsWithoutEnd", PLAN, [], limit=60.0)
     found = failure(result)
     assert found.message == "the plugin printed more than 1 MiB, during the check"
@@ -188,7 +189,7 @@ def test_the_process_that_only_watches_loads_no_torch(tmp_path) -> None:
         "import sys\n"
         "from lpkit_conformance import isolation, replay, suite\n"
         f"plan = suite.plan_for(suite.Options(cases=({PLAN.cases[0].text!r},)), None)\n"
-        f"result = isolation.check_target({str(SUSPECTS / 'bias.py')!r} + ':Good', plan, [])\n"
+        f"result = supervisor.check_target({str(SUSPECTS / 'bias.py')!r} + ':Good', plan, [])\n"
         "print(result.verdict, {'torch', 'numpy', 'vllm'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -227,9 +228,9 @@ def test_modules_of_the_current_folder_do_not_replace_the_librarys(tmp_path, mon
 
 def test_a_child_that_has_ended_can_be_ended(tmp_path) -> None:
     with (tmp_path / "out").open("wb") as sink:
-        child = processes.spawn(["no.such.module"], sink, dict(os.environ))
+        child = children.spawn(["no.such.module"], sink, dict(os.environ))
     child.wait()
-    processes.end(child)
+    children.end(child)
     assert child.returncode == 1
 
 
@@ -246,9 +247,9 @@ Current thread 0x00007f02 (most recent call first):
 
 
 def test_the_innermost_frame_of_the_authors_is_named() -> None:
-    dump = DUMP.format(torch="/venv/lib/python3.11/site-packages/torch/functional.py", own=isolation.__file__)
+    dump = DUMP.format(torch="/venv/lib/python3.11/site-packages/torch/functional.py", own=supervisor.__file__)
     assert place_in(dump) == "/home/me/plugin.py:12"
-    assert place_in(dump.replace(isolation.__file__, "/elsewhere.py")) == ""
+    assert place_in(dump.replace(supervisor.__file__, "/elsewhere.py")) == ""
 
 
 @pytest.mark.parametrize(
@@ -258,7 +259,7 @@ def test_the_innermost_frame_of_the_authors_is_named() -> None:
         ("/venv/lib/python3.11/site-packages/my_plugin/core.py", True),
         ("/venv/lib/python3.11/site-packages/torch/nn/modules.py", False),
         (json.__file__, False),
-        (isolation.__file__, False),
+        (supervisor.__file__, False),
         ("<string>", False),
     ],
 )

@@ -9,10 +9,10 @@ import pytest
 import torch
 from lpkit.loading import interfaces_of
 from lpkit_conformance.hosts import V1Host
-from lpkit_conformance.oracle import RELATIVE_TOLERANCE, compare, first_difference, fresh_batch
-from lpkit_conformance.programs import Arrive, Finish, Step
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import default_host, replay_of
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.solo import RELATIVE_TOLERANCE, compare, first_difference, fresh_batch
+from lpkit_conformance.oracle.verify import default_host, replay_of
+from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from zoo.correct import PortableRepetition, TwoFaced, V2Presence
 from zoo.registry import Case
 from zoo.v1_defects import Latch, StaleOnDecline

@@ -8,9 +8,9 @@ import pytest
 import torch
 from lpkit.loading import interfaces_of
 from lpkit_conformance.hosts import V1Host, V2Host
-from lpkit_conformance.programs import Arrive, Finish, Preempt, Resume, Step, Swap, program, soak
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import default_host
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Resume, Step, Swap, program, soak
 from zoo.correct import PortableTokenBias
 from zoo.registry import Case
 

@@ -6,8 +6,8 @@ import datetime
 from pathlib import Path
 
 import pytest
-from lpkit_conformance import project as projects
-from lpkit_conformance.project import Expected, Project, ProjectError
+from lpkit_conformance.settings import project as projects
+from lpkit_conformance.settings.project import Expected, Project, ProjectError
 
 HEAD = """
 [project.entry-points."vllm.logits_processors"]

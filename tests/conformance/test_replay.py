@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 from lpkit.loading import resolve_target
-from lpkit_conformance import replay, session
-from lpkit_conformance.cases import Case
-from lpkit_conformance.plan import Plan
-from lpkit_conformance.programs import (
+from lpkit_conformance import failures
+from lpkit_conformance.failures import ReplayError
+from lpkit_conformance.programs.as_json import (
+    KINDS,
+    ScenarioError,
+    op_from_json,
+    op_to_json,
+    program_from_json,
+    program_to_json,
+)
+from lpkit_conformance.programs.generate import (
     Arrive,
     Finish,
     Idle,
@@ -24,16 +31,10 @@ from lpkit_conformance.programs import (
     Swap,
     soak,
 )
-from lpkit_conformance.replay import ReplayError
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
-from lpkit_conformance.scenario import (
-    KINDS,
-    ScenarioError,
-    op_from_json,
-    op_to_json,
-    program_from_json,
-    program_to_json,
-)
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite import in_process
 
 SUSPECTS = Path(__file__).parent / "suspects"
 TARGET = f"{SUSPECTS / 'bias.py'}:ForgetsToReplace"
@@ -59,13 +60,13 @@ OPS: tuple[Op, ...] = (
 @pytest.fixture(scope="module")
 def failed() -> CheckResult:
     """What the command sees of a plugin that fails LP202."""
-    found = session.run(TARGET, resolve_target(TARGET).cls, PLAN)
+    found = in_process.run(TARGET, resolve_target(TARGET).cls, PLAN)
     return next(check for check in found if check.status == "failed")
 
 
 @pytest.fixture
 def saved(failed: CheckResult, tmp_path: Path) -> Path:
-    report = replay.save(Report((TargetResult(TARGET, ("v1",), (failed,)),)), tmp_path)
+    report = failures.save(Report((TargetResult(TARGET, ("v1",), (failed,)),)), tmp_path)
     finding = report.targets[0].checks[0].finding
     assert finding is not None
     return Path(finding.replay)
@@ -134,7 +135,7 @@ def test_a_failure_is_saved_with_one_operation_per_line(saved: Path) -> None:
 
 
 def test_a_saved_failure_is_loaded_with_everything_it_needs(saved: Path, failed: CheckResult) -> None:
-    failure = replay.load(saved)
+    failure = failures.load(saved)
     assert (failure.target, failure.code, failure.host) == (TARGET, "LP202", "v1")
     plan = failure.plan
     assert (plan.cases, plan.hosts, plan.select) == (PLAN.cases, ("v1",), ("LP202",))
@@ -146,18 +147,18 @@ def test_a_saved_failure_is_loaded_with_everything_it_needs(saved: Path, failed:
 def test_only_failures_with_operations_are_saved(tmp_path: Path) -> None:
     plain = CheckResult("LP102", "x", "", "failed", "m", Finding("m"))
     report = Report((TargetResult("t", (), (plain, CheckResult("LP001", "y", "", "passed"))),))
-    assert replay.save(report, tmp_path / "new") == report
+    assert failures.save(report, tmp_path / "new") == report
     assert not (tmp_path / "new").exists()
 
 
 def test_an_announced_failure_is_not_saved(failed: CheckResult, tmp_path: Path) -> None:
     report = Report((TargetResult("t", (), (replace(failed, status="expected"),)),))
-    assert replay.save(report, tmp_path) == report
+    assert failures.save(report, tmp_path) == report
 
 
 def test_the_default_folder_keeps_itself_out_of_git(failed, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    replay.save(Report((TargetResult("a b/c:D", (), (failed,)),)), replay.FOLDER)
+    failures.save(Report((TargetResult("a b/c:D", (), (failed,)),)), failures.FOLDER)
     assert (tmp_path / ".lpkit" / ".gitignore").read_text(encoding="utf-8") == "*\n"
     assert (tmp_path / ".lpkit" / "failures" / "a_b_c_D-LP202-v1.json").is_file()
 
@@ -186,7 +187,7 @@ def test_the_default_folder_keeps_itself_out_of_git(failed, tmp_path, monkeypatc
 def test_a_file_that_does_not_fit_is_refused_by_name(saved: Path, change: dict, message: str) -> None:
     saved.write_text(json.dumps({**json.loads(saved.read_text(encoding="utf-8")), **change}), encoding="utf-8")
     with pytest.raises(ReplayError) as error:
-        replay.load(saved)
+        failures.load(saved)
     assert message in str(error.value)
     assert str(saved) in str(error.value)
 
@@ -209,7 +210,7 @@ def test_a_trace_that_does_not_fit_is_refused_by_name(saved: Path, change: dict,
     data = json.loads(saved.read_text(encoding="utf-8"))
     del data["program"]
     with pytest.raises(ReplayError) as error:
-        replay.from_json({**data, **TRACE, **change})
+        failures.from_json({**data, **TRACE, **change})
     assert message in str(error.value)
 
 
@@ -217,7 +218,7 @@ def test_a_trace_without_its_pattern_is_refused(saved: Path) -> None:
     data = json.loads(saved.read_text(encoding="utf-8"))
     del data["program"]
     with pytest.raises(ReplayError, match="pattern is missing"):
-        replay.from_json({**data, "check": "LP220", "trace": "v1_churn"})
+        failures.from_json({**data, "check": "LP220", "trace": "v1_churn"})
 
 
 @pytest.mark.parametrize("key", ["target", "check", "host", "case", "seed", "vocab_size", "max_num_seqs", "program"])
@@ -225,7 +226,7 @@ def test_a_missing_key_is_named(saved: Path, key: str) -> None:
     data = json.loads(saved.read_text(encoding="utf-8"))
     del data[key]
     with pytest.raises(ReplayError, match=f"{key} is missing"):
-        replay.from_json(data)
+        failures.from_json(data)
 
 
 @pytest.mark.parametrize(
@@ -234,21 +235,21 @@ def test_a_missing_key_is_named(saved: Path, key: str) -> None:
 def test_a_file_that_is_no_failure_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(ReplayError, match=message):
-        replay.load(tmp_path / "x.json")
+        failures.load(tmp_path / "x.json")
 
 
 def test_a_mistyped_file_name_is_answered_with_the_nearest(saved: Path) -> None:
     with pytest.raises(ReplayError, match=rf"did you mean .*{saved.name}\?"):
-        replay.load(saved.with_name(saved.name.replace("LP202", "LP203")))
+        failures.load(saved.with_name(saved.name.replace("LP202", "LP203")))
 
 
 # -- running again -----------------------------------------------------------------------------------------------
 
 
 def again(saved: Path, target: str) -> tuple[str, TargetResult]:
-    failure = replace(replay.load(saved), target=target)
-    result = replay.rerun(failure)
-    return replay.outcome(failure, result), result
+    failure = replace(failures.load(saved), target=target)
+    result = failures.rerun(failure)
+    return failures.outcome(failure, result), result
 
 
 def test_the_same_operations_give_the_same_finding(saved: Path, failed: CheckResult) -> None:
@@ -271,18 +272,18 @@ def test_a_plugin_that_is_gone_gives_no_verdict(saved: Path) -> None:
 
 
 def test_operations_in_which_the_mended_plugin_has_nothing_to_do_are_fixed(saved: Path) -> None:
-    failure = replay.load(saved)
+    failure = failures.load(saved)
     idle = replace(failure, plan=replace(failure.plan, program=Program("", (Arrive("a", None), Step()))))
-    result = replay.rerun(idle)
+    result = failures.rerun(idle)
     assert [check.status for check in result.checks] == ["skipped"]
-    assert replay.outcome(idle, result) == "fixed"
+    assert failures.outcome(idle, result) == "fixed"
 
 
 def test_a_failure_on_a_recorded_trace_is_saved_and_fails_again_on_that_trace_alone(tmp_path: Path) -> None:
     plan = replace(PLAN, select=("LP220",), trace=("v1_churn", "alternating"))
-    (first,) = session.run(TARGET, resolve_target(TARGET).cls, plan)
+    (first,) = in_process.run(TARGET, resolve_target(TARGET).cls, plan)
     assert first.finding is not None
-    report = replay.save(Report((TargetResult(TARGET, ("v1",), (first,)),)), tmp_path)
+    report = failures.save(Report((TargetResult(TARGET, ("v1",), (first,)),)), tmp_path)
     finding = report.targets[0].checks[0].finding
     assert finding is not None
     outcome, result = again(Path(finding.replay), TARGET)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lpkit_conformance.runner import SWITCH, choose, parse_release
+from lpkit_conformance.discovery.releases import SWITCH, choose, parse_release
 
 
 @pytest.mark.parametrize(

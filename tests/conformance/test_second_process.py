@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from lpkit.loading import interfaces_of, resolve_target
-from lpkit_conformance import session
-from lpkit_conformance.cases import Case
 from lpkit_conformance.checks.lp6_environment import LP604
-from lpkit_conformance.fingerprint import fingerprint
-from lpkit_conformance.fingerprint_child import second_process
-from lpkit_conformance.plan import Plan
-from lpkit_conformance.second_process import SecondProcess
-from lpkit_conformance.subject import Subject
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.fingerprint import fingerprint
+from lpkit_conformance.oracle.fingerprint_child import second_process
+from lpkit_conformance.processes.peer import SecondProcess
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite import in_process
 
 BIAS = Path(__file__).parent / "suspects" / "bias.py"
 CASE = Case.parse({"extra_args": {"bias": 2.5}})
@@ -72,7 +72,7 @@ def test_the_check_takes_the_process_that_was_started_ahead(early: bool, monkeyp
     monkeypatch.setattr(SecondProcess, "__init__", lambda self, entry: (started.append(self), init(self, entry))[1])
     ahead = second_process() if early else None
     plan = Plan(cases=(CASE,), select=("LP604",))
-    results = {result.code: result for result in session.run(f"{BIAS}:Good", cls, plan, second=ahead)}
+    results = {result.code: result for result in in_process.run(f"{BIAS}:Good", cls, plan, second=ahead)}
     assert results["LP604"].status == "passed"
     assert len(started) == 1
     assert gone(started[0].pid)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lpkit_conformance.cases import Case, WatchedArgs
 from lpkit_conformance.catalogue import all_checks, by_code, inactive
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
-from lpkit_conformance.session import chosen, inactivity_hint, labels, run
+from lpkit_conformance.settings.cases import Case, WatchedArgs
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import chosen, inactivity_hint, labels, run
 from zoo.correct import Bias, PortableTokenBias, V2Loop
 from zoo.packaging_defects import Duck
 from zoo.v1_contract_defects import Promotes

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from lpkit.loading import interfaces_of, resolve_target
-from lpkit_conformance import session, standin
-from lpkit_conformance.against import STANDIN, prepare
-from lpkit_conformance.cases import Case
-from lpkit_conformance.isolation import check_target
-from lpkit_conformance.plan import Plan
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite import in_process
+from lpkit_conformance.suite.supervisor import check_target
+from lpkit_conformance.vllm_api import stub
+from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 
 SUSPECTS = Path(__file__).parent / "suspects"
 PLAN = Plan(
@@ -46,7 +47,7 @@ def installed() -> Iterator[None]:
 def test_processors_written_against_vllm_are_judged_without_it(installed, name: str, interfaces: set[str]) -> None:
     cls = resolve_target(f"{SUSPECTS / 'through_vllm.py'}:{name}").cls
     assert interfaces_of(cls) == interfaces
-    found = list(session.run(name, cls, PLAN))
+    found = list(in_process.run(name, cls, PLAN))
     assert [check.label for check in found if check.status in ("failed", "error", "blocked")] == []
     assert "LP201" in [check.code for check in found if check.status == "passed"]
 
@@ -55,7 +56,7 @@ def test_the_stand_in_is_installed_once(installed) -> None:
     finders = list(sys.meta_path)
     modules = {name: module for name, module in sys.modules.items() if name.startswith("vllm")}
     assert prepare().startswith(STANDIN)
-    standin.install()
+    stub.install()
     assert sys.meta_path == finders
     assert all(sys.modules[name] is module for name, module in modules.items())
 
@@ -63,16 +64,16 @@ def test_the_stand_in_is_installed_once(installed) -> None:
 def test_the_stand_in_knows_that_it_is_one(installed) -> None:
     import vllm
 
-    assert standin.is_installed()
+    assert stub.is_installed()
     assert vllm.__lpkit_standin__
 
 
 def test_buffers_can_live_elsewhere(installed) -> None:
     import torch
 
-    with standin.buffers_on(torch.device("meta")):
-        assert standin.UvaBackedTensor(4, torch.float32).gpu.device.type == "meta"
-    buffer = standin.UvaBackedTensor(4, torch.float32)
+    with stub.buffers_on(torch.device("meta")):
+        assert stub.UvaBackedTensor(4, torch.float32).gpu.device.type == "meta"
+    buffer = stub.UvaBackedTensor(4, torch.float32)
     buffer.np[2] = 7
     assert buffer.copy_to_uva(3).tolist() == [0, 0, 7]
 
@@ -80,7 +81,7 @@ def test_buffers_can_live_elsewhere(installed) -> None:
 def test_staged_writes_can_be_dropped(installed) -> None:
     import torch
 
-    buffer = standin.StagedWriteTensor(4, torch.int32, torch.device("cpu"))
+    buffer = stub.StagedWriteTensor(4, torch.int32, torch.device("cpu"))
     buffer.stage_write_elem(1, 5)
     buffer.clear_staged_writes()
     buffer.stage_write_elem(2, 6)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from lpkit import _vllm
-from lpkit_conformance import project as projects
-from lpkit_conformance import suite
-from lpkit_conformance.cases import CaseError
-from lpkit_conformance.plan import Plan
-from lpkit_conformance.project import Expected, Project, ProjectError
+from lpkit_conformance import run as suite
 from lpkit_conformance.results import CheckResult, Report, TargetResult
-from lpkit_conformance.session import chosen
-from lpkit_conformance.suite import Options, UsageError, expect, known_code, plan_for
+from lpkit_conformance.run import Options, UsageError, expect, known_code, plan_for
+from lpkit_conformance.settings import project as projects
+from lpkit_conformance.settings.cases import CaseError
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.settings.project import Expected, Project, ProjectError
+from lpkit_conformance.suite.in_process import chosen
 
 PAST = datetime.date(2020, 1, 1)
 FUTURE = datetime.date(2999, 1, 1)

@@ -9,8 +9,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from lpkit_conformance import suite
-from lpkit_conformance.suite import Options
+from lpkit_conformance import run as suite
+from lpkit_conformance.run import Options
 
 ROOT = Path(__file__).resolve().parents[2]
 SUSPECTS = Path(__file__).parent / "suspects"

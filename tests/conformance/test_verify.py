@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from lpkit.loading import interfaces_of
-from lpkit_conformance.programs import Arrive, Finish, Op, Preempt, Resume, Step, program, soak
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.verify import CAUSES, _kind_of_stale, collapse, shrink, verify
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Step, program, soak
 from lpkit_conformance.results import Failed, Skipped
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import CAUSES, _kind_of_stale, collapse, shrink, verify
 from zoo.correct import Bias, OutOfPlace
 from zoo.registry import Case
 from zoo.v1_defects import StaleOnDecline, ThreeAtOnce

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from lpkit_conformance import examples
-from lpkit_conformance.cases import Case
-from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import CheckResult
-from lpkit_conformance.session import run
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import run
 
 SLOW = ("LP219", "LP220", "LP308", "LP604", "LP808")
 OF_THE_STYLE = {"LP004", "LP701"}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance import project as projects
 from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.settings import project as projects
 from markdown_blocks import Block, blocks, matches
 
 ROOT = Path(__file__).resolve().parents[2]

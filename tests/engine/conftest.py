@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.recording.engine import EngineSettings
-from lpkit_conformance.recording.process import EngineProcess
+from lpkit_conformance.engine.process import EngineProcess
+from lpkit_conformance.engine.tiny import EngineSettings
 
 PROBES = Path(__file__).parent / "probes"
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))

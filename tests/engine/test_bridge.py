@@ -17,9 +17,9 @@ import pytest
 from lpkit_cli.naming import names_for
 from lpkit_cli.scaffold import bake
 from lpkit_cli.wrapping import context
-from lpkit_conformance import bridgeable
-from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
-from lpkit_conformance.recording.process import EngineProcess
+from lpkit_conformance.discovery import bridgeable
+from lpkit_conformance.engine.process import EngineProcess
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
 
 pytestmark = pytest.mark.engine
 

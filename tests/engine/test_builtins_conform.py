@@ -6,10 +6,10 @@ import importlib
 from typing import Any
 
 import pytest
-from lpkit_conformance.cases import Case
-from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import CheckResult
-from lpkit_conformance.session import run
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import run
 
 pytestmark = pytest.mark.engine
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lpkit_conformance.discovery.releases import SWITCH
 from lpkit_conformance.doctor.examine import Report, Settings, examine
-from lpkit_conformance.recording import model
-from lpkit_conformance.recording.engine import Ask, EngineSettings
-from lpkit_conformance.recording.process import RemoteError
-from lpkit_conformance.runner import SWITCH
+from lpkit_conformance.engine import model
+from lpkit_conformance.engine.process import RemoteError
+from lpkit_conformance.engine.tiny import Ask, EngineSettings
 from unusual_engines import AsyncEngine
 
 pytestmark = pytest.mark.engine

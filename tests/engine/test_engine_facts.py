@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lpkit_conformance.recording.engine import Ask, EngineSettings
-from lpkit_conformance.recording.process import ClassRef, EngineProcess, RemoteError
+from lpkit_conformance.engine.process import ClassRef, EngineProcess, RemoteError
+from lpkit_conformance.engine.tiny import Ask, EngineSettings
 
 pytestmark = pytest.mark.engine
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import pytest
 from lpkit import loading
-from lpkit_conformance.deduce import KNOWN
-from lpkit_conformance.inventory import take_inventory
+from lpkit_conformance.discovery.installed import take_inventory
+from lpkit_conformance.discovery.interfaces import KNOWN
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
 

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from lpkit_conformance.recording.engine import Ask, EngineSettings
+from lpkit_conformance.engine.tiny import Ask, EngineSettings
 from serving import COMPLETIONS, CURL_HEADER, EOS, PROBES, START_TIMEOUT, VOCAB, WORDS, Made, Server, end_group, make
 
 pytestmark = pytest.mark.engine

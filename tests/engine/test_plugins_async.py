@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
-from lpkit_conformance.recording.process import EngineProcess
+from lpkit_conformance.engine.process import EngineProcess
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
 from unusual_engines import AsyncEngine
 
 pytestmark = pytest.mark.engine

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
 from unusual_engines import SPECULATIVE, DraftingEngine
 
 pytestmark = pytest.mark.engine

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 from lpkit_cli.naming import names_for
 from lpkit_cli.scaffold import bake
-from lpkit_conformance.inventory import take_inventory
-from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
-from lpkit_conformance.recording.process import ClassRef, EngineProcess
+from lpkit_conformance.discovery.installed import take_inventory
+from lpkit_conformance.engine.process import ClassRef, EngineProcess
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
 
 pytestmark = pytest.mark.engine
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from lpkit_conformance.inventory import take_inventory
-from lpkit_conformance.recording.engine import Ask, EngineSettings
-from lpkit_conformance.recording.process import ClassRef, EngineProcess, RemoteError
+from lpkit_conformance.discovery.installed import take_inventory
+from lpkit_conformance.engine.process import ClassRef, EngineProcess, RemoteError
+from lpkit_conformance.engine.tiny import Ask, EngineSettings
 
 pytestmark = pytest.mark.engine
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance import traces
-from lpkit_conformance.recording.process import Worker
+from lpkit_conformance.engine.process import Worker
 from lpkit_conformance.recording.record import record, record_to
 
 pytestmark = pytest.mark.engine

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from lpkit import dynamo
 from lpkit.sampling_params import SamplingParams
-from lpkit_conformance.recording.engine import Answer, Ask, EngineSettings
-from lpkit_conformance.recording.process import EngineProcess
+from lpkit_conformance.engine.process import EngineProcess
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from unusual_engines import SPECULATIVE, DraftingEngine
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.recording.engine import Ask, EngineSettings
-from lpkit_conformance.recording.process import EngineProcess
+from lpkit_conformance.engine.process import EngineProcess
+from lpkit_conformance.engine.tiny import Ask, EngineSettings
 
 pytestmark = pytest.mark.engine
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lpkit_conformance.recording.process import Worker
+from lpkit_conformance.engine.process import Worker
 
 pytestmark = pytest.mark.engine
 

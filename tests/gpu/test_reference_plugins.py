@@ -13,13 +13,13 @@ from device_under_test import DEVICE, HAVE_GPU, all_or
 from lpkit.loading import interfaces_of, resolve_target
 from lpkit.runtime import make_config
 from lpkit.v1 import BatchUpdate, MoveDirectionality
-from lpkit_conformance import project
-from lpkit_conformance.cases import Case
 from lpkit_conformance.checks.ladder import crowd
-from lpkit_conformance.programs import Arrive, Finish, Op, Step, Swap
-from lpkit_conformance.standin import lend_buffers
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import default_host
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step, Swap
+from lpkit_conformance.settings import project
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.vllm_api.stub import lend_buffers
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import lpkit
 import pytest
 from lpkit.loading import GROUP, interfaces_of
-from lpkit_conformance.inventory import take_inventory
+from lpkit_conformance.discovery.installed import take_inventory
 
 try:
     import tomllib

@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lpkit_conformance.against import STANDIN, prepare
-from lpkit_conformance.worker import Events, load_failure
+from lpkit_conformance.suite.child import Events, load_failure
+from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 
 if TYPE_CHECKING:
     import torch
@@ -46,8 +46,8 @@ def work(job: dict[str, Any], events: Events) -> None:
     from lpkit.loading import LoadError, resolve_target
 
     from lpkit_conformance.bench.measure import Effort
-    from lpkit_conformance.cases import Case, CaseError
-    from lpkit_conformance.standin import lend_buffers
+    from lpkit_conformance.settings.cases import Case, CaseError
+    from lpkit_conformance.vllm_api.stub import lend_buffers
 
     device = torch.device(job["device"])
     events.send("ready", against=against, environment=environment(device, job["threads"]))
@@ -176,7 +176,7 @@ class Plan:
 
         from lpkit_conformance.bench.measure import traffic
         from lpkit_conformance.bench.world import World
-        from lpkit_conformance.standin import buffers_on
+        from lpkit_conformance.vllm_api.stub import buffers_on
 
         meta = torch.device("meta")
         job, found = self._job, {}

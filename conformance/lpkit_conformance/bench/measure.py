@@ -15,8 +15,8 @@ import torch
 from lpkit_conformance.bench.results import Point, SideResult, Times
 from lpkit_conformance.bench.sides import Side
 from lpkit_conformance.bench.world import HEADROOM, World
-from lpkit_conformance.hosts.observe import PluginError
-from lpkit_conformance.operations import MeasureOperations
+from lpkit_conformance.hosts.calls import PluginError
+from lpkit_conformance.instruments.operations import MeasureOperations
 
 IDLE_CALLS = 10
 """Steps without changes that are timed together: one takes less than a microsecond."""

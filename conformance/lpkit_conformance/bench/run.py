@@ -12,14 +12,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance import processes, suite
-from lpkit_conformance import project as projects
+from lpkit_conformance import run as suite
 from lpkit_conformance.bench.results import Bench, Point, TargetBench, point_from_json
-from lpkit_conformance.cases import Case
-from lpkit_conformance.frames import place_in
-from lpkit_conformance.isolation import START_SECONDS, exit_text
-from lpkit_conformance.project import Project
-from lpkit_conformance.suite import UsageError
+from lpkit_conformance.instruments.author_lines import place_in
+from lpkit_conformance.processes import children
+from lpkit_conformance.run import UsageError
+from lpkit_conformance.settings import project as projects
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.project import Project
+from lpkit_conformance.suite.supervisor import START_SECONDS, exit_text
 
 BATCHES = (1, 8, 64, 256, 1024)
 VOCABS = {"32k": 32_000, "128k": 128_256, "152k": 151_936}
@@ -135,13 +136,11 @@ def _measure(job: dict[str, Any], state: _State, progress: Progress, limit: floa
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         (folder / "events.jsonl").touch()
         with (folder / "output.txt").open("wb") as sink:
-            child = processes.spawn(
-                ["lpkit_conformance.bench.child", name], sink, processes.environment(job["threads"])
-            )
+            child = children.spawn(["lpkit_conformance.bench.child", name], sink, children.environment(job["threads"]))
         try:
             loss = _follow(child, folder / "events.jsonl", state, progress, limit)
         finally:
-            processes.end(child)
+            children.end(child)
         if loss:
             state.bench = replace(state.bench, error=_blame(loss, state, folder))
 

@@ -11,8 +11,8 @@ import torch
 from lpkit.runtime import make_config
 
 from lpkit_conformance.bench.world import Turn, User, World, update_with
-from lpkit_conformance.cases import Case
-from lpkit_conformance.hosts.observe import calling, checked
+from lpkit_conformance.hosts.calls import calling, checked
+from lpkit_conformance.settings.cases import Case
 
 MEMORY = 3.0
 """Tensors of the logits' size that a side may need beside its input, if it does not say otherwise."""

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from lpkit_conformance.check import Check
-from lpkit_conformance.programs import Arrive, Program
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import default_host, verify
+from lpkit_conformance.checks.base import Check
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.verify import default_host, verify
+from lpkit_conformance.programs.generate import Arrive, Program
 
 
 class LadderCheck(Check):

@@ -9,10 +9,10 @@ import sys
 import torch
 from lpkit.loading import installed
 
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.verify import method_place
 from lpkit_conformance.results import Failed, Finding, Skipped
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import method_place
 
 BASES = {
     "v1": "vllm.v1.sample.logits_processor.LogitsProcessor",

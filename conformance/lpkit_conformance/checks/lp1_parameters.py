@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.cases import make_params
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
-from lpkit_conformance.hosts.observe import PluginError, place_of
-from lpkit_conformance.oracle import compare
-from lpkit_conformance.programs import Arrive, Program, Step, program
+from lpkit_conformance.hosts.calls import PluginError, place_of
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.solo import compare
+from lpkit_conformance.oracle.verify import default_host, departure, method_place, raised, replay_of
+from lpkit_conformance.programs.generate import Arrive, Program, Step, program
 from lpkit_conformance.results import Failed, Finding, Skipped
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import default_host, departure, method_place, raised, replay_of
+from lpkit_conformance.settings.cases import make_params
 
 ODD_VALUES: tuple[Any, ...] = (
     None,

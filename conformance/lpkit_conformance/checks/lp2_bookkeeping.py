@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lpkit_conformance.checks.ladder import LadderCheck, crowd
-from lpkit_conformance.programs import (
-    Arrive,
-    Finish,
-    Idle,
-    Preempt,
-    Program,
-    Resume,
-    Step,
-    Swap,
-    program,
-)
-from lpkit_conformance.subject import Subject
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, Program, Resume, Step, Swap, program
 
 
 class LP201(LadderCheck):

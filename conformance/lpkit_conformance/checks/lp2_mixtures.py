@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lpkit_conformance import traces
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import LadderCheck, crowd
-from lpkit_conformance.hosts.observe import PluginError
-from lpkit_conformance.hosts.trace import TraceHost, reached
-from lpkit_conformance.oracle import compare
-from lpkit_conformance.programs import Arrive, Finish, Program, Step, Swap, program, soak
+from lpkit_conformance.hosts.calls import PluginError
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.recorded import TraceHost, reached
+from lpkit_conformance.oracle.solo import compare
+from lpkit_conformance.oracle.verify import raised, replay_of, scenario_of_trace, trace_finding
+from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.results import Failed, Skipped
-from lpkit_conformance.subject import Subject
 from lpkit_conformance.traces.patterns import PATTERNS
-from lpkit_conformance.verify import raised, replay_of, scenario_of_trace, trace_finding
 
 
 class LP219(LadderCheck):

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V1Host
-from lpkit_conformance.hosts.observe import PluginError, calling, checked
-from lpkit_conformance.programs import Arrive, Finish, Op, Step
+from lpkit_conformance.hosts.calls import PluginError, calling, checked
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.verify import Host, default_host, method_place, raised, replay_of
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import Host, default_host, method_place, raised, replay_of
 
 Apply = Callable[[torch.Tensor], Any]
 

@@ -10,13 +10,13 @@ from lpkit.runtime import Request, V2Row, make_context
 from lpkit.v1 import BatchUpdate
 from torch.utils._pytree import tree_leaves
 
-from lpkit_conformance.check import Check
-from lpkit_conformance.dispatch import Watch
-from lpkit_conformance.hosts.observe import PluginError, calling
+from lpkit_conformance.checks.base import Check
+from lpkit_conformance.hosts.calls import PluginError, calling
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.instruments.dispatch import Watch
+from lpkit_conformance.oracle.verify import method_place, raised
 from lpkit_conformance.results import Failed, Finding, Skipped
-from lpkit_conformance.standin import buffers_on
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import method_place, raised
+from lpkit_conformance.vllm_api.stub import buffers_on
 
 META = torch.device("meta")
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import torch
 
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.checks.lp3_contract import Apply, ContractCheck, adversarial
 from lpkit_conformance.hosts import V1Host
-from lpkit_conformance.hosts.observe import PluginError, calling
+from lpkit_conformance.hosts.calls import PluginError, calling
+from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.hosts.v1 import is_greedy
-from lpkit_conformance.oracle import first_difference
-from lpkit_conformance.programs import Arrive, Finish, Op, Step
+from lpkit_conformance.oracle.solo import first_difference
+from lpkit_conformance.oracle.verify import default_host, method_place, raised, replay_of
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import default_host, method_place, raised, replay_of
 
 
 class LP401(ContractCheck):

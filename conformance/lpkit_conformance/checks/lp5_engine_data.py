@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from lpkit.v2 import LogitsContext
 
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V2Host
-from lpkit_conformance.hosts.observe import PluginError
-from lpkit_conformance.programs import Finish, Op, Step
+from lpkit_conformance.hosts.calls import PluginError
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.verify import default_host, method_place, raised
+from lpkit_conformance.programs.generate import Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import default_host, method_place, raised
 
 Look = Callable[[], dict[str, Any]]
 

@@ -9,16 +9,16 @@ import torch
 from lpkit.runtime import Request
 from lpkit.v1 import BatchUpdate
 
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts import v1 as v1_host
-from lpkit_conformance.hosts.observe import Observation, PluginError, calling
-from lpkit_conformance.hosts.world import Live
-from lpkit_conformance.programs import Arrive, Finish, Program, Step, program
+from lpkit_conformance.hosts.calls import Observation, PluginError, calling
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.requests import Live
+from lpkit_conformance.oracle.verify import default_host, method_place, raised, verify
+from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed, Finding, Skipped
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import default_host, method_place, raised, verify
 
 PLACEHOLDER = -1
 
@@ -141,7 +141,7 @@ class LP504(Check):
     requires = ("LP101", "LP301", "LP211")
 
     def run(self, subject: Subject) -> str | None:
-        from lpkit_conformance.oracle import first_difference, fresh_batch
+        from lpkit_conformance.oracle.solo import first_difference, fresh_batch
 
         try:
             host = default_host(subject, 8)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
-from lpkit_conformance.hosts.observe import Observation, PluginError
-from lpkit_conformance.programs import Arrive, Finish, Op, Step
+from lpkit_conformance.hosts.calls import Observation, PluginError
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.verify import default_host, method_place, raised
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import default_host, method_place, raised
 
 CHURN = 160
 """Requests that come and go before the first and again before the second look at the state."""

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from lpkit_conformance import processes
-from lpkit_conformance.check import Check
-from lpkit_conformance.fingerprint import digest, fingerprint
-from lpkit_conformance.fingerprint_child import second_process
-from lpkit_conformance.hosts.observe import PluginError
+from lpkit_conformance.checks.base import Check
+from lpkit_conformance.hosts.calls import PluginError
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.fingerprint import digest, fingerprint
+from lpkit_conformance.oracle.fingerprint_child import second_process
+from lpkit_conformance.oracle.verify import method_place, raised
+from lpkit_conformance.processes import children
 from lpkit_conformance.results import Failed, Finding, Skipped
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import method_place, raised
 
 GRACE_SECONDS = 1.0
 """For processes that are about to end."""
@@ -167,7 +167,7 @@ class LP606(Check):
     @staticmethod
     def _left(subject: Subject) -> dict[int, str]:
         return {
-            process: command for process, command in processes.children().items() if process not in subject.strangers
+            process: command for process, command in children.children().items() if process not in subject.strangers
         }
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.lp3_contract import standing
-from lpkit_conformance.hosts.observe import PluginError
-from lpkit_conformance.operations import SYNCS, CountOperations
-from lpkit_conformance.programs import Arrive, Op
+from lpkit_conformance.hosts.calls import PluginError
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.instruments.operations import SYNCS, CountOperations
+from lpkit_conformance.oracle.verify import method_place, raised
+from lpkit_conformance.programs.generate import Arrive, Op
 from lpkit_conformance.results import Failed, Finding, Skipped
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import method_place, raised
 
 
 def operations(subject: Subject, requests: int, variant: int | None = 0) -> Counter[str]:

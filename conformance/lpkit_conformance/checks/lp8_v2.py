@@ -8,16 +8,16 @@ from typing import ClassVar
 import torch
 from lpkit.runtime import Request, V2Row, make_context
 
-from lpkit_conformance.cases import make_params
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import v2
-from lpkit_conformance.hosts.observe import PluginError, calling
+from lpkit_conformance.hosts.calls import PluginError, calling
+from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.hosts.v2 import Manner, V2Host
-from lpkit_conformance.programs import Arrive, Finish, Preempt, Program, Resume, Speculate, Step, program, soak
+from lpkit_conformance.oracle.verify import raised, verify
+from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Speculate, Step, program, soak
 from lpkit_conformance.results import Failed
-from lpkit_conformance.subject import Subject
-from lpkit_conformance.verify import raised, verify
+from lpkit_conformance.settings.cases import make_params
 
 
 class HostileCheck(Check):

@@ -13,16 +13,16 @@ from typing import Any, Final
 
 from lpkit.loading import GROUP
 
-from lpkit_conformance import runner as runners
-from lpkit_conformance.deduce import Deducer
+from lpkit_conformance.discovery import releases
+from lpkit_conformance.discovery.installed import Inventory, Plugin, judge_target, take_inventory
+from lpkit_conformance.discovery.interfaces import Deducer
+from lpkit_conformance.discovery.module_finder import Sources
+from lpkit_conformance.discovery.releases import Choice
 from lpkit_conformance.doctor import project
 from lpkit_conformance.doctor.facts import Versions, read_versions
 from lpkit_conformance.doctor.finding import Finding
 from lpkit_conformance.doctor.strangers import strangers
 from lpkit_conformance.doctor.verdicts import Situation, Verdict, judge, verdict
-from lpkit_conformance.inventory import Inventory, Plugin, judge_target, take_inventory
-from lpkit_conformance.runner import Choice
-from lpkit_conformance.sources import Sources
 
 SCHEMA: Final = "lpkit.doctor/1"
 
@@ -108,7 +108,7 @@ def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path 
     inventory = take_inventory(path, sources)
     passed = tuple(_passed(spec, Deducer(sources)) for spec in settings.passed)
     if settings.load:
-        from lpkit_conformance.load_probe import load
+        from lpkit_conformance.discovery.load import load
 
         count = len(inventory.plugins)
         loaded = load(replace(inventory, plugins=inventory.plugins + passed)).plugins
@@ -147,16 +147,16 @@ def _situation(settings: Settings, inventory: Inventory, passed: tuple[Plugin, .
     choice: Choice | None = None
     label = "a default vLLM (0.31 or newer, on a GPU)"
     if settings.release is not None:
-        release = runners.parse_release(settings.release)
+        release = releases.parse_release(settings.release)
         if release is None:
             raise ValueError(f"{settings.release!r} is no release of vLLM")
         label = f"vLLM {settings.release}"
     elif engine is not None:
-        release = runners.parse_release(engine.version)
-        cpu = runners.is_cpu_build(engine.distribution, engine.version)
-        lack = runners.triton_lack(cpu, sources)
+        release = releases.parse_release(engine.version)
+        cpu = releases.is_cpu_build(engine.distribution, engine.version)
+        lack = releases.triton_lack(cpu, sources)
         label = f"vLLM {engine.version}"
-        if runners.is_tpu_build(engine.distribution, engine.version):
+        if releases.is_tpu_build(engine.distribution, engine.version):
             choice = Choice("v1", "it is built for TPUs, where vLLM loads none", loads=False)
-    choice = choice or runners.choose(release, lack, os.environ)
+    choice = choice or releases.choose(release, lack, os.environ)
     return Situation(label, release, choice, cpu, settings.drafts, settings.no_async, inventory.plugins, passed)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution
 from pathlib import Path
 
-from lpkit_conformance.sources import SourceError, Sources
+from lpkit_conformance.discovery.module_finder import SourceError, Sources
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 _DEVICES = ("/proc/driver/nvidia/gpus/*", "/dev/kfd", "/dev/dxg")

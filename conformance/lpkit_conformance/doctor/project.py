@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from lpkit import __version__
 
-from lpkit_conformance import project as projects
+from lpkit_conformance.discovery.installed import Inventory, field, text_of
 from lpkit_conformance.doctor.finding import Finding
-from lpkit_conformance.inventory import Inventory, field, text_of
+from lpkit_conformance.settings import project as projects
 
 RECORD = ".lpkit-template.json"
 """Written by ``lpkit new`` into the project's folder; its version is that of the lpkit that wrote it."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from lpkit_conformance import runner as runners
+from lpkit_conformance.discovery import releases
+from lpkit_conformance.discovery.installed import Plugin
+from lpkit_conformance.discovery.releases import Choice, Release, Runner, is_before
 from lpkit_conformance.doctor.finding import Finding
-from lpkit_conformance.inventory import Plugin
-from lpkit_conformance.runner import Choice, Release, Runner, is_before
 
 Verdict: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]
 
@@ -49,13 +49,13 @@ class Situation:
     @property
     def placeholders(self) -> bool:
         """Whether output lists hold -1 that nobody replaces: V1, asynchronous scheduling, nothing passed."""
-        by_default = not self.cpu and not is_before(self.release, runners.ASYNC_SINCE)
+        by_default = not self.cpu and not is_before(self.release, releases.ASYNC_SINCE)
         return self.runner == "v1" and by_default and not (self.no_async or self.drafts or self.passed)
 
     @property
     def left_out(self) -> bool:
         """V1 builds no custom processor when speculative decoding is on, since 0.11.1."""
-        return self.runner == "v1" and self.drafts and not is_before(self.release, runners.DRAFTS_REFUSED_SINCE)
+        return self.runner == "v1" and self.drafts and not is_before(self.release, releases.DRAFTS_REFUSED_SINCE)
 
     def starts(self, plugin: Plugin) -> bool | None:
         return plugin.starts_v1 if self.runner == "v1" else plugin.starts_v2
@@ -96,7 +96,7 @@ def _engine(situation: Situation) -> Iterator[Finding]:
             "error",
             f"{situation.label} does not start with a custom processor",
             choice.refusal,
-            f"Unset {runners.SWITCH}",
+            f"Unset {releases.SWITCH}",
         )
     elif not choice.loads:
         yield Finding(
@@ -107,7 +107,7 @@ def _engine(situation: Situation) -> Iterator[Finding]:
             _loading_remedy(situation),
         )
     elif choice.moved:
-        models = "some models" if is_before(situation.release, runners.V2_DEFAULT_SINCE) else "all models"
+        models = "some models" if is_before(situation.release, releases.V2_DEFAULT_SINCE) else "all models"
         yield Finding(
             "moves-to-v1",
             "note",
@@ -120,8 +120,8 @@ def _engine(situation: Situation) -> Iterator[Finding]:
 
 def _loading_remedy(situation: Situation) -> str:
     if situation.runner == "v2":
-        return f"Unset {runners.SWITCH}"
-    old = is_before(situation.release, runners.PLUGINS_SINCE)
+        return f"Unset {releases.SWITCH}"
+    old = is_before(situation.release, releases.PLUGINS_SINCE)
     return "Use vLLM 0.10.2 or newer" if old else "Serve on another kind of device"
 
 
@@ -154,7 +154,7 @@ def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Fi
 def _requests(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
     """Not built, but still imported where requests are validated."""
     broken = plugin.starts_v1 is False and plugin.interface == "unknown"
-    if broken and not is_before(situation.release, runners.VALIDATED_SINCE):
+    if broken and not is_before(situation.release, releases.VALIDATED_SINCE):
         yield Finding(
             "fails-requests",
             "error",
@@ -177,7 +177,7 @@ def _unblock(plugin: Plugin, situation: Situation, passed: bool) -> str:
     ways = ["Do not pass it"] if passed else [f"pip uninstall {plugin.distribution}"]
     if plugin.interface == "v1":
         ways.append(_PORTABLE)
-        ways.append(f"run vLLM with {runners.SWITCH}=0")
+        ways.append(f"run vLLM with {releases.SWITCH}=0")
     elif plugin.interface == "v2":
         ways.append(_PORTABLE)
     else:
@@ -191,7 +191,7 @@ def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Find
         return
     remedy = "Turn speculative decoding off, or use the V2 runner of vLLM 0.31 or newer, which keeps processors"
     evidence = "The V1 runner builds no custom processors when speculative decoding is on."
-    if is_before(situation.release, runners.DRAFTS_REFUSED_SINCE):
+    if is_before(situation.release, releases.DRAFTS_REFUSED_SINCE):
         code, effect = "bypassed-by-drafts", "accepts drafted tokens that it never saw"
         evidence = "Before 0.11.1 the V1 runner applies processors to the last token of a step only, not to drafts."
     elif passed:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from lpkit_conformance.engine.tiny import Answer
 from lpkit_conformance.engine_checks.workload import Workload
-from lpkit_conformance.recording.engine import Answer
 
 NOISE = 2e-5
 """Of a row's largest logit: more than float32 makes of another batch or of a prompt in other pieces."""
@@ -51,7 +51,7 @@ class Difference:
     token: int
     expected: float
     got: float
-    kind: str  # of lpkit_conformance.verify.CAUSES
+    kind: str  # of lpkit_conformance.oracle.verify.CAUSES
 
 
 @dataclass

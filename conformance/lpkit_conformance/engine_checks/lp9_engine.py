@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from lpkit_conformance.check import Check
+from lpkit_conformance.checks.base import Check
 from lpkit_conformance.results import Failed, Finding, Skipped
 
 if TYPE_CHECKING:
     from lpkit_conformance.engine_checks.evidence import Difference, Evidence
-    from lpkit_conformance.subject import Subject
+    from lpkit_conformance.hosts.plugin_under_test import Subject
 
 NEVER_ACTIVE = "never active: the plugin changed no logit of any request"
 
@@ -32,7 +32,7 @@ class EngineCheck(Check):
     def differs(self, evidence: Evidence, name: str, found: Difference, summary: str) -> Failed:
         """The failure for a request whose logits are not what they should be."""
         from lpkit_conformance.engine_checks.workload import told
-        from lpkit_conformance.verify import CAUSES
+        from lpkit_conformance.oracle.verify import CAUSES
 
         ask = evidence.workload.asks[name]
         uses = name in evidence.workload.users

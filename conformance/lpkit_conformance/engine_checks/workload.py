@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from lpkit_conformance.cases import Case
-from lpkit_conformance.recording.engine import Ask, EngineSettings, Runner
+from lpkit_conformance.engine.tiny import Ask, EngineSettings, Runner
+from lpkit_conformance.settings.cases import Case
 
 BLOCK = 32
 MAX_MODEL_LEN = 96

@@ -10,10 +10,10 @@ from lpkit.runtime import V1Batch
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 from lpkit.v1 import BatchUpdate
 
-from lpkit_conformance.hosts.observe import Observation, SeenRow, calling, checked
-from lpkit_conformance.hosts.world import Live, World
-from lpkit_conformance.programs import Idle, Op, Speculate, Step
-from lpkit_conformance.subject import Subject
+from lpkit_conformance.hosts.calls import Observation, SeenRow, calling, checked
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.requests import Live, World
+from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step
 
 
 class V1Host:

@@ -11,10 +11,10 @@ import torch
 from lpkit.runtime import V2Row, V2Slots, make_context
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.hosts.observe import Observation, PluginError, SeenRow, calling, checked
-from lpkit_conformance.hosts.world import Live, World
-from lpkit_conformance.programs import Idle, Op, Speculate, Step, Swap
-from lpkit_conformance.subject import Subject
+from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow, calling, checked
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.requests import Live, World
+from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step, Swap
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.recording.engine import TinyEngine, prepare
+from lpkit_conformance.engine.tiny import TinyEngine, prepare
 from lpkit_conformance.recording.workloads import WORKLOADS, Workload
 from lpkit_conformance.traces import Apply, EngineInfo, Trace, TraceRequest, V1Step, V2Step, validate, write
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lpkit_conformance.recording.engine import Ask, EngineSettings, Runner
+from lpkit_conformance.engine.tiny import Ask, EngineSettings, Runner
 
 
 @dataclass(frozen=True)

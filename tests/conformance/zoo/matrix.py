@@ -19,8 +19,8 @@ from typing import Any
 from unittest import mock
 
 import torch
-from lpkit_conformance import verify
 from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.oracle import verify
 
 import zoo
 from zoo.registry import Defect

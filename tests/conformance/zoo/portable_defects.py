@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import lpkit
 import pydantic
 import torch
-from lpkit_conformance import processes
 from lpkit_conformance.checks import lp0_discovery
+from lpkit_conformance.processes import children
 
 from zoo.arguments import INF
 from zoo.correct import PortableBias, PortableCopyBoost, PortableLength, PortableMinP, PortableRepetition
@@ -387,11 +387,11 @@ class WarmsUp(Dense):
 @contextmanager
 def ending_children() -> Iterator[None]:
     """Ends what a specimen has started."""
-    before = processes.children()
+    before = children.children()
     try:
         yield
     finally:
-        for process in processes.children().keys() - before.keys():
+        for process in children.children().keys() - before.keys():
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
 

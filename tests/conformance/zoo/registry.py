@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from lpkit_conformance.cases import Case
-from lpkit_conformance.plan import Plan
 from lpkit_conformance.results import CheckResult
-from lpkit_conformance.session import run
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import run
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from lpkit_cli.naming import names_for
 from lpkit_cli.scaffold import bake
-from lpkit_conformance.recording import model
+from lpkit_conformance.engine import model
 from safetensors.torch import load_file, save_file
 
 PROBES = Path(__file__).parents[1] / "probes"

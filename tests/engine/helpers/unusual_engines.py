@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lpkit_conformance.recording.engine import EngineSettings
-from lpkit_conformance.recording.process import EngineProcess
+from lpkit_conformance.engine.process import EngineProcess
+from lpkit_conformance.engine.tiny import EngineSettings
 
 SPECULATIVE = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
 """A ``speculative_config`` of vLLM's: draft tokens are looked up in what was written so far."""

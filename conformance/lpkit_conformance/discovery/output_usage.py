@@ -1,0 +1,153 @@
+"""How much of a request's output a class reads, told from its source.
+
+It matters on the V1 runner, whose asynchronous scheduling puts -1 where a token is not known yet. "Unknown" is an
+answer: an output list that is kept for later may be read or only counted.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal, TypeAlias
+
+from lpkit_conformance.discovery.interfaces import KNOWN, Deduction
+
+Reads: TypeAlias = Literal["none", "length", "tokens", "unknown"]
+
+_DECLARED: Final[dict[str, Reads]] = {"none": "none", "length": "length", "tokens": "tokens"}
+_DEFAULTS: Final[dict[str, Reads]] = {"LogitsProcessor": "none", "PortableProcessor": "none"}
+_STRENGTH: Final[tuple[Reads, ...]] = ("none", "length", "unknown", "tokens")
+_OUTPUT: Final = 3
+"""Where the output list is in an Add of a ``BatchUpdate``: index, parameters, prompt, output."""
+
+
+def reads(found: Deduction) -> Reads:
+    """What the class that ``found`` is about reads of its requests' output."""
+    if not found.complete:
+        return "unknown"
+    portable = [name for name in found.outside if name.startswith("lpkit.") and _interfaces(name) >= {"v1", "v2"}]
+    if portable:
+        return _declared(found.bodies, portable[0].rpartition(".")[2])
+    if "v1" not in found.interfaces or any(name.endswith(".AdapterLogitsProcessor") for name in found.outside):
+        return "unknown"
+    if any(not name.endswith(".LogitsProcessor") for name in found.outside):
+        return "unknown"  # a built-in of vLLM, made over
+    return _strongest(_lists(found.bodies))
+
+
+def _interfaces(name: str) -> frozenset[str]:
+    module, _, cls = name.rpartition(".")
+    return KNOWN.get(module, {}).get(cls, frozenset())
+
+
+def _declared(bodies: Iterable[ast.ClassDef], base: str) -> Reads:
+    """lpkit's own classes announce what they read, and get nothing else."""
+    for body in bodies:
+        for statement in body.body:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+            if not any(isinstance(target, ast.Name) and target.id == "history" for target in targets):
+                continue
+            value = getattr(statement, "value", None)
+            return _DECLARED.get(str(value.value), "unknown") if isinstance(value, ast.Constant) else "unknown"
+    return _DEFAULTS.get(base, "tokens")
+
+
+def _strongest(answers: Iterable[Reads]) -> Reads:
+    return max(answers, key=_STRENGTH.index, default="none")
+
+
+def _lists(bodies: Sequence[ast.ClassDef]) -> Iterator[Reads]:
+    """What each place that meets an output list does with it; "unknown" if nothing looks at the added requests."""
+    methods: dict[str, ast.FunctionDef] = {}
+    for body in bodies:
+        for item in body.body:
+            if isinstance(item, ast.FunctionDef):
+                methods.setdefault(item.name, item)
+    update = methods.get("update_state")
+    if update is None:
+        yield "unknown"
+        return
+    examined = list(methods.values())
+    if any(isinstance(node, ast.Name) and node.id == "super" for node in ast.walk(update)):
+        inherited = (item for body in bodies for item in body.body if isinstance(item, ast.FunctionDef))
+        examined += [item for item in inherited if item.name == "update_state" and item is not update]
+    met = False
+    for method in examined:
+        for node in ast.walk(method):
+            if isinstance(node, ast.For | ast.comprehension) and _is_added(node.iter):
+                met = True
+                scope = node.body if isinstance(node, ast.For) else [method]
+                yield _element(node.target, scope)
+            elif isinstance(node, ast.Call) and _called(node) == "process_dict_updates":
+                met = True
+                yield _callback(node, methods)
+    if not met and not _ignores_updates(update):
+        yield "unknown"
+
+
+def _is_added(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "added"
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _ignores_updates(update: ast.FunctionDef) -> bool:
+    """A stateless processor: ``update_state`` does not touch its argument."""
+    names = {node.id for node in ast.walk(update) if isinstance(node, ast.Name)}
+    return not names & {argument.arg for argument in update.args.args[1:]}
+
+
+def _element(target: ast.expr, scope: Iterable[ast.AST]) -> Reads:
+    if not isinstance(target, ast.Tuple):
+        return "unknown"
+    if len(target.elts) <= _OUTPUT or any(isinstance(item, ast.Starred) for item in target.elts):
+        starred = isinstance(target.elts[-1], ast.Starred) and getattr(target.elts[-1].value, "id", "").startswith("_")
+        return "none" if starred else "unknown"
+    item = target.elts[_OUTPUT]
+    return _use(item.id, scope) if isinstance(item, ast.Name) else "unknown"
+
+
+def _callback(call: ast.Call, methods: dict[str, ast.FunctionDef]) -> Reads:
+    """The function that ``process_dict_updates`` calls with parameters, prompt and output."""
+    given = call.args[2] if len(call.args) > 2 else None
+    if isinstance(given, ast.Lambda):
+        names = [argument.arg for argument in given.args.args]
+        return _use(names[2], [given.body]) if len(names) > 2 else "unknown"
+    name = given.attr if isinstance(given, ast.Attribute) else getattr(given, "id", "")
+    function = methods.get(name)
+    if function is None:
+        return "unknown"
+    names = [argument.arg for argument in function.args.args]
+    return _use(names[-1], function.body) if len(names) >= 3 else "unknown"
+
+
+def _use(name: str, scope: Iterable[ast.AST]) -> Reads:
+    """What is done with the list of that name: counted, read, or kept for later."""
+    answers: list[Reads] = []
+    for top in scope:
+        parents = {child: parent for parent in ast.walk(top) for child in ast.iter_child_nodes(parent)}
+        for node in ast.walk(top):
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
+                answers.append(_one_use(node, parents.get(node)))
+    return _strongest(answers)
+
+
+def _one_use(node: ast.Name, parent: ast.AST | None) -> Reads:
+    if isinstance(parent, ast.Attribute):
+        return "tokens" if parent.attr in ("count", "index") else "unknown"
+    if isinstance(parent, ast.Call):
+        called = _called(parent)
+        if called == "len":
+            return "length"
+        return "tokens" if called in ("set", "Counter", "tensor", "as_tensor", "array", "asarray", "sum") else "unknown"
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        return "tokens"
+    if isinstance(parent, ast.For | ast.comprehension) and parent.iter is node:
+        return "tokens"
+    if isinstance(parent, ast.Compare):
+        return "tokens" if node in parent.comparators else "unknown"
+    if isinstance(parent, ast.If | ast.IfExp | ast.BoolOp | ast.UnaryOp | ast.While):
+        return "length"  # only whether it is empty
+    return "unknown"

@@ -1,0 +1,132 @@
+"""Which of vLLM's two model runners an engine would use, told from its release and its environment.
+
+Nothing of vLLM is imported. The releases below are held against vLLM's own sources by ``make canary``, whose table is
+in docs/evidence/vllm-releases.md.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from lpkit_conformance.discovery.module_finder import Sources
+
+Runner: TypeAlias = Literal["v1", "v2"]
+Release: TypeAlias = tuple[int, int, int]
+
+SWITCH: Final = "VLLM_USE_V2_MODEL_RUNNER"
+
+PLUGINS_SINCE: Final[Release] = (0, 10, 1)
+"""The entry-point group and the V1 interface exist."""
+DRAFTS_REFUSED_SINCE: Final[Release] = (0, 11, 1)
+"""With speculative decoding, V1 refuses passed processors and leaves installed ones out; before, drafts bypass them."""
+VALIDATED_SINCE: Final[Release] = (0, 11, 1)
+"""Plugins are asked to validate a request's parameters, by the API server; since 0.17 by ``vllm.LLM``, too."""
+REPAIR_SINCE: Final[Release] = (0, 11, 1)
+"""V1 replaces placeholders in output lists by real tokens if a processor is passed."""
+SWITCH_SINCE: Final[Release] = (0, 12, 0)
+"""``VLLM_USE_V2_MODEL_RUNNER`` exists; its V2 runner knows nothing of custom processors yet."""
+ASYNC_SINCE: Final[Release] = (0, 14, 0)
+"""Asynchronous scheduling is on by default, but for CPUs."""
+PASSED_REFUSED_SINCE: Final[Release] = (0, 20, 0)
+"""The V2 runner refuses processors that are passed, until it runs them."""
+V2_FOR_SOME_SINCE: Final[Release] = (0, 22, 0)
+"""V2 is the default for some models; a passed or installed processor puts the engine back on V1."""
+V2_DEFAULT_SINCE: Final[Release] = (0, 29, 0)
+"""V2 is the default for all models, with the same exception."""
+V2_PROCESSORS_SINCE: Final[Release] = (0, 31, 0)
+"""V2 loads custom processors, which must have its own interface."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What an engine does once a custom processor is installed or passed.
+
+    Attributes:
+        runner: that it uses.
+        reason: why that one.
+        refusal: why it would not start with any custom processor, or "".
+        loads: whether that runner loads custom processors at all.
+        moved: whether it would use the other runner if there were no custom processor.
+    """
+
+    runner: Runner
+    reason: str
+    refusal: str = ""
+    loads: bool = True
+    moved: bool = False
+
+
+def parse_release(version: str) -> Release | None:
+    """``(0, 31, 0)`` of ``"0.31.0+cu129"``; None for a build from source that does not know its release."""
+    numbers = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    if numbers is None:
+        return None
+    release = (int(numbers[1]), int(numbers[2]), int(numbers[3] or 0))
+    # setuptools-scm without tags says 0.1.dev1 or 0.0.0: such a checkout is newer than any release of that number.
+    return None if release < (0, 1, 1) else release
+
+
+def is_before(release: Release | None, limit: Release) -> bool:
+    """Whether a known release is older than ``limit``; an unknown one counts as the newest."""
+    return release is not None and release < limit
+
+
+def is_cpu_build(distribution: str, version: str) -> bool:
+    """Whether a vLLM of this name and version is built for CPUs."""
+    return "cpu" in f"{distribution} {version}".lower() or sys.platform == "darwin"
+
+
+def is_tpu_build(distribution: str, version: str) -> bool:
+    """Whether a vLLM of this name and version is built for TPUs."""
+    return "tpu" in f"{distribution} {version}".lower()
+
+
+def triton_lack(cpu: bool, sources: Sources) -> str:
+    """Why the V2 runner, which is written in Triton, cannot run here, or ""."""
+    triton = sources.find("triton")
+    if cpu:
+        if triton is None or sources.find("triton.backends.cpu") is None:
+            return "a CPU build without Triton's CPU backend"
+        return ""
+    return "Triton is not installed" if triton is None else ""
+
+
+def choose(release: Release | None, lack: str, environment: Mapping[str, str]) -> Choice:
+    """What ``release`` chooses with a custom processor; ``lack``: see :func:`triton_lack`."""
+    if is_before(release, PLUGINS_SINCE):
+        return Choice("v1", "it is from before 0.10.1, the first release with processor plugins", loads=False)
+    if is_before(release, SWITCH_SINCE):
+        return Choice("v1", "before 0.12 there is no other")
+    value = environment.get(SWITCH)
+    if value is not None:
+        return _switched(release, value, lack)
+    if is_before(release, V2_FOR_SOME_SINCE):
+        return Choice("v1", "before 0.22 it is the default for all models")
+    if lack:
+        return Choice("v1", lack)
+    if is_before(release, V2_PROCESSORS_SINCE):
+        return Choice("v1", "before 0.31 only the V1 runner loads logits processors", moved=True)
+    return Choice("v2", "the default since 0.31")
+
+
+def _switched(release: Release | None, value: str, lack: str) -> Choice:
+    told = f"{SWITCH}={value}"
+    try:
+        on = bool(int(value))
+    except ValueError:
+        # An empty value, or "true": vLLM converts with int().
+        return Choice("v1", told, refusal=f"{SWITCH} must be 0 or 1, not {value!r}: vLLM ends with a ValueError")
+    if not on:
+        return Choice("v1", told)
+    if is_before(release, V2_FOR_SOME_SINCE):
+        return Choice("v2", f"{told}; this release's V2 runner knows no custom processors", loads=False)
+    if lack:
+        return Choice("v2", told, refusal=f"{told}, but {lack}")
+    if is_before(release, V2_PROCESSORS_SINCE):
+        refusal = f"{told}, and before 0.31 the V2 runner refuses to start with a custom processor"
+        return Choice("v2", told, refusal=refusal, loads=False)
+    return Choice("v2", told)

@@ -1,0 +1,247 @@
+"""Failures that can be run again: a small JSON file holds the plugin's name, a case and a few operations."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lpkit import __version__
+
+from lpkit_conformance import run as suite
+from lpkit_conformance import traces
+from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.programs.as_json import program_from_json
+from lpkit_conformance.results import CheckResult, Report, TargetResult
+from lpkit_conformance.settings import project as projects
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, check_target
+from lpkit_conformance.traces.patterns import PATTERNS
+
+SCHEMA = "lpkit.failure/1"
+
+TRACES = "LP220"
+"""The check that replays recorded traces."""
+
+FOLDER = Path(".lpkit", "failures")
+"""Where ``lpkit check`` saves failures, below the current folder."""
+
+KEYS: dict[str, type] = {
+    "schema": str,
+    "lpkit": str,
+    "target": str,
+    "check": str,
+    "host": str,
+    "case": dict,
+    "seed": int,
+    "vocab_size": int,
+    "max_num_seqs": int,
+    "manner": dict,
+    "program": dict,
+    "trace": str,
+    "pattern": str,
+    "found": dict,
+}
+OPTIONAL = frozenset({"lpkit", "manner", "program", "trace", "pattern", "found"})
+WORDS = {str: "a string", int: "a whole number", dict: "an object"}
+
+
+class ReplayError(ValueError):
+    """A file that holds no failure that can be run; says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One saved failure.
+
+    Attributes:
+        target: as ``lpkit check`` was given it.
+        code, host: which check on which runner.
+        plan: the case, the sizes, the seed and the operations.
+    """
+
+    target: str
+    code: str
+    host: str
+    plan: Plan
+
+
+# -- saving ------------------------------------------------------------------------------------------------------
+
+
+def save(report: Report, folder: Path) -> Report:
+    """Write a file for every failure that has operations; the report that comes back names them.
+
+    Raises:
+        OSError: if the folder cannot be written.
+    """
+    return replace(report, targets=tuple(_save_target(target, folder) for target in report.targets))
+
+
+def _save_target(target: TargetResult, folder: Path) -> TargetResult:
+    return replace(target, checks=tuple(_save_check(target.target, check, folder) for check in target.checks))
+
+
+def _save_check(target: str, check: CheckResult, folder: Path) -> CheckResult:
+    if check.finding is None or check.finding.scenario is None or check.status == "expected":
+        return check
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder == FOLDER:
+        (folder.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+    name = re.sub(r"[^\w.-]+", "_", target).strip("._")[-80:]
+    path = folder / f"{name}-{check.code}-{check.host}.json"
+    path.write_text(to_text(target, check), encoding="utf-8")
+    return replace(check, finding=replace(check.finding, replay=path.as_posix()))
+
+
+def to_text(target: str, check: CheckResult) -> str:
+    """The file of a failure: JSON, one operation per line."""
+    finding = check.finding
+    assert finding is not None and finding.scenario is not None
+    scenario = {key: value for key, value in finding.scenario.items() if key != "manner" or value}
+    program = scenario.pop("program", None)
+    head = {"schema": SCHEMA, "lpkit": __version__, "target": target, "check": check.code, "host": check.host}
+    fields = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in {**head, **scenario}.items()]
+    if program is not None:
+        fields.append(f'  "program": {_program_text(program)}')
+    found = {"summary": finding.summary, **finding.where, "expected": finding.expected, "got": finding.got}
+    fields.append(f'  "found": {json.dumps(found)}')
+    return "{\n" + ",\n".join(fields) + "\n}\n"
+
+
+def _program_text(program: Mapping[str, Any]) -> str:
+    lines = ",\n".join(f"      {json.dumps(operation)}" for operation in program["operations"])
+    inner = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in program.items() if key != "operations"]
+    inner.append(f'    "operations": [\n{lines}\n    ]')
+    return "{\n" + ",\n".join(inner) + "\n  }"
+
+
+# -- loading -----------------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> Failure:
+    """The failure in a file.
+
+    Raises:
+        ReplayError: naming the file and what does not fit, with the nearest right name.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        near = _files_like(path) if isinstance(error, FileNotFoundError) else ""
+        raise ReplayError(f"cannot read {path}: {error.strerror}{near}") from None
+    except UnicodeDecodeError:
+        raise ReplayError(f"{path} is no text") from None
+    except ValueError as error:
+        raise ReplayError(f"{path} is not JSON: {error}") from None
+    try:
+        return from_json(data)
+    except ValueError as error:
+        raise ReplayError(f"{path}: {error}") from None
+
+
+def from_json(data: object) -> Failure:
+    """The failure in the parsed file.
+
+    Raises:
+        ValueError: what does not fit.
+    """
+    if not isinstance(data, Mapping):
+        raise ReplayError(f"a failure is a JSON object, not {type(data).__name__}")
+    schema = data.get("schema")
+    if schema != SCHEMA:
+        what = f"has the schema {schema!r}" if schema else "has no schema"
+        raise ReplayError(f"this {what}; `lpkit replay` reads {SCHEMA}, which `lpkit check` writes for failures")
+    for key, value in data.items():
+        if key not in KEYS:
+            raise ReplayError(f"unknown key {key!r}{_nearest(key, KEYS)}")
+        if type(value) is not KEYS[key]:
+            raise ReplayError(f"{key} must be {WORDS[KEYS[key]]}, not {value!r}")
+    source = ("trace", "pattern") if "trace" in data or "pattern" in data else ("program",)
+    missing = [key for key in KEYS if key not in data and (key not in OPTIONAL or key in source)]
+    if missing:
+        raise ReplayError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+    code, host = data["check"], data["host"]
+    known = {check.code: check for check in all_checks()}
+    if code not in known:
+        raise ReplayError(f"there is no check {code!r}{_nearest(code, known)}")
+    if host not in known[code].hosts:
+        runs = " and ".join(known[code].hosts) or "no host"
+        raise ReplayError(f"{code} runs on {runs}, not on {host!r}")
+    if "trace" in source:
+        _check_trace(data, code, host)
+    if data["vocab_size"] < 128 or data["vocab_size"] % 128:
+        raise ReplayError(f"vocab_size must be a multiple of 128, not {data['vocab_size']}")
+    if data["max_num_seqs"] < 1:
+        raise ReplayError(f"max_num_seqs must be at least 1, not {data['max_num_seqs']}")
+    plan = Plan(
+        cases=(Case.parse(data["case"], complete=suite.knows_cases()),),
+        hosts=(host,),
+        select=(code,),
+        vocab_size=data["vocab_size"],
+        max_num_seqs=data["max_num_seqs"],
+        seed=data["seed"],
+        program=program_from_json(data["program"]) if "program" in source else None,
+        trace=(data["trace"], data["pattern"]) if "trace" in source else None,
+    )
+    return Failure(data["target"], code, host, plan)
+
+
+def _check_trace(data: Mapping[str, Any], code: str, host: str) -> None:
+    known = traces.names(host)
+    if "program" in data:
+        raise ReplayError("a failure has a program or a trace, not both")
+    if code != TRACES:
+        raise ReplayError(f"{code} replays no recorded trace; {TRACES} does")
+    if data["trace"] not in known:
+        near = _nearest(data["trace"], dict.fromkeys(known))
+        raise ReplayError(f"there is no trace {data['trace']!r} for {host}{near}")
+    if data["pattern"] not in PATTERNS:
+        raise ReplayError(f"there is no pattern {data['pattern']!r}{_nearest(data['pattern'], PATTERNS)}")
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    match = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {match[0]!r}?" if match else ""
+
+
+def _files_like(path: Path) -> str:
+    folder = path.parent if path.parent.is_dir() else FOLDER
+    files = sorted(file.as_posix() for file in folder.glob("*.json")) if folder.is_dir() else []
+    match = difflib.get_close_matches(path.as_posix(), files, n=1)
+    if match:
+        return f"; did you mean {match[0]}?"
+    return f"; there are {', '.join(files[:5])}" if files else ""
+
+
+# -- running -----------------------------------------------------------------------------------------------------
+
+
+def rerun(failure: Failure, limit: float = LIMIT_SECONDS) -> TargetResult:
+    """Run exactly these operations again, in a process of their own; the result has one check, or an error.
+
+    Raises:
+        ProjectError: if the current folder's pyproject.toml cannot be used.
+    """
+    project = projects.find(Path.cwd())
+    own = project if project and project.owns(failure.target) else None
+    spec = own.entry_points.get(failure.target, failure.target) if own else failure.target
+    result = check_target(spec, failure.plan, own.import_path if own else [], limit=limit)
+    # Only a defect on the way may be gone: a plugin that acts in none of these operations is no longer at fault.
+    silent = bool(result.checks) and all("never active" in check.message for check in result.checks)
+    return replace(result, target=failure.target, error="" if silent else result.error)
+
+
+def outcome(failure: Failure, result: TargetResult) -> str:
+    """``fixed``, ``failing`` or ``unknown``."""
+    for check in result.checks:
+        if (check.code, check.host) == (failure.code, failure.host) and not result.error:
+            return {"passed": "fixed", "skipped": "fixed", "failed": "failing", "advice": "failing"}.get(
+                check.status, "unknown"
+            )
+    return "unknown"

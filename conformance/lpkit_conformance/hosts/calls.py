@@ -1,0 +1,72 @@
+"""What a host sees of one ``apply``, and how it calls a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lpkit_conformance.instruments.author_lines import place_of as place_of
+
+
+@dataclass(frozen=True)
+class SeenRow:
+    """One row of one step.
+
+    Attributes:
+        request: whose row it is.
+        position: tokens before the one to be chosen.
+        discarded: the engine throws this row's result away; it is not judged.
+    """
+
+    request: str
+    position: int
+    discarded: bool = False
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One ``apply``: rows, and logits ``[rows, vocab]`` before and after."""
+
+    step: int
+    rows: tuple[SeenRow, ...]
+    before: torch.Tensor
+    after: torch.Tensor
+
+
+class PluginError(Exception):
+    """The plugin raised, or returned something that is no batch of logits."""
+
+    def __init__(self, method: str, summary: str, place: str = "") -> None:
+        super().__init__(f"{method}: {summary}")
+        self.method = method
+        self.summary = summary
+        self.place = place
+
+
+@contextmanager
+def calling(method: str) -> Iterator[None]:
+    """Turns whatever the plugin raises into a :class:`PluginError` that knows the line."""
+    try:
+        yield
+    except (PluginError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise PluginError(method, f"raised {type(error).__name__}: {error}"[:500], place_of(error)) from error
+
+
+def checked(result: Any, before: torch.Tensor) -> torch.Tensor:
+    """``result`` if the engine could go on with it; else :class:`PluginError`."""
+    if not isinstance(result, torch.Tensor):
+        what = "None" if result is None else type(result).__name__
+        raise PluginError("apply", f"returned {what} instead of the logits")
+    if result.shape != before.shape:
+        raise PluginError("apply", f"returned shape {list(result.shape)} for logits of shape {list(before.shape)}")
+    if result.dtype != before.dtype:
+        raise PluginError("apply", f"returned {result.dtype} for {before.dtype} logits")
+    if result.device != before.device:
+        raise PluginError("apply", f"returned logits on {result.device}, got them on {before.device}")
+    return result

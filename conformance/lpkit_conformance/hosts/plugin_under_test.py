@@ -1,0 +1,165 @@
+"""The plugin under test: its class, how to make instances, and the requests that switch it on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from lpkit.runtime import LogitsSource, V2Slots, make_config
+from lpkit.sampling_params import SamplingParams
+
+from lpkit_conformance.processes.peer import SecondProcess
+from lpkit_conformance.programs.generate import Program
+from lpkit_conformance.settings.cases import Case, make_params, variants
+
+MAX_MODEL_LEN = 512
+MAX_CACHED_ROWS = 20_000
+
+
+@dataclass
+class Subject:
+    """One plugin class on one host (``v1``, ``v2``, or empty for checks that need none).
+
+    Attributes:
+        target: as the user named it.
+        cls: the class; anything at all until LP001 has looked at it.
+        host: which of its interfaces is under test.
+        case: how to switch it on.
+        program: run only this one, in checks that run programs.
+        trace: replay only this recorded trace, in this pattern.
+        strangers: processes that this one has started and the plugin has not.
+        second: a process that was started ahead for comparing with it.
+        installed: loaded through an entry point (V1 then never repairs async placeholders).
+    """
+
+    target: str
+    cls: Any
+    host: str
+    case: Case
+    interfaces: frozenset[str] = frozenset()
+    vocab_size: int = 512
+    max_num_seqs: int = 8
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    seed: int = 0
+    standin: bool = False
+    program: Program | None = None
+    trace: tuple[str, str] | None = None
+    strangers: frozenset[int] = frozenset()
+    second: SecondProcess | None = None
+    acted: bool = False
+    replay: object = None
+
+    def __post_init__(self) -> None:
+        self._logits: dict[tuple[str, int], torch.Tensor] = {}
+        self._streams: dict[tuple[str, str], list[int]] = {}
+
+    # The plugin's validation is asked only when a check needs it: it may hang, and that check is then to blame.
+    @cached_property
+    def cases(self) -> list[Case]:
+        """The case and its relatives; ``variant`` is an index into them."""
+        return variants(self.case, self.accepts, self.vocab_size)
+
+    @cached_property
+    def source(self) -> LogitsSource:
+        return LogitsSource(self.vocab_size, self.seed, self.device, self._likely)
+
+    @cached_property
+    def _likely(self) -> list[int]:
+        return [token for case in self.cases for token in case.token_ids() if 0 <= token < self.vocab_size]
+
+    @cached_property
+    def _emitted(self) -> list[int]:
+        return sorted({*self._likely, *range(3, 15)})
+
+    # -- instances -------------------------------------------------------------------------------------------
+
+    def create(self, max_num_seqs: int | None = None) -> Any:
+        """A fresh V1 instance."""
+        config = self.config(max_num_seqs)
+        return self.cls(config, self.device, self.device.type == "cuda")
+
+    def create_v2(self, slots: V2Slots, max_num_seqs: int | None = None) -> Any:
+        """A fresh V2 instance over ``slots``."""
+        return self.cls(self.config(max_num_seqs), slots.state)
+
+    def config(self, max_num_seqs: int | None = None) -> Any:
+        return make_config(
+            max_num_seqs=max_num_seqs or self.max_num_seqs,
+            vocab_size=self.vocab_size,
+            max_model_len=MAX_MODEL_LEN,
+            device=self.device,
+        )
+
+    def slots(self, max_num_seqs: int, poison: bool = False) -> V2Slots:
+        """The engine's side of V2."""
+        return V2Slots(max_num_seqs, MAX_MODEL_LEN, self.device, vocab_size=self.vocab_size, poison=poison)
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def accepts(self, params: SamplingParams) -> bool:
+        """Whether the plugin's own validation lets the request in."""
+        validate = getattr(self.cls, "validate_params", None)
+        if validate is None:
+            return True
+        try:
+            validate(params)
+        except (Exception, SystemExit):
+            return False
+        return True
+
+    def params(self, variant: int | None, greedy: bool = False, salt: int = 0) -> SamplingParams:
+        """Parameters of a request; ``variant`` None does not use the plugin.
+
+        Requests that do not use it carry other plugins' keys now and then, as in a real server.
+        """
+        usual = (1.0, 0.75, 1.25)[salt % 3]
+        overrides: dict[str, Any] = {"temperature": 0.0 if greedy else usual}
+        if variant is None:
+            foreign = [None, {}, {"kv_transfer_params": {"do_remote_decode": False}}, {"other_plugin_key": 1}]
+            return make_params({"extra_args": foreign[salt % len(foreign)], **overrides})
+        case = self.cases[variant % len(self.cases)]
+        if not greedy and "temperature" in case.fields:
+            del overrides["temperature"]
+        return case.params(**overrides)
+
+    def prompt(self, request: str, length: int, variant: int | None) -> list[int]:
+        """The request's prompt; a case's own prompt ids come last."""
+        own = self.cases[variant % len(self.cases)].prompt_token_ids if variant is not None else ()
+        count = max(length - len(own), 0 if own else 1)
+        return [*self._tokens("prompt", request, count)[:count], *own]
+
+    def rows(self, keys: list[tuple[str, int]]) -> torch.Tensor:
+        """Fresh raw logits ``[len(keys), vocab]`` for (request, position) pairs."""
+        missing = [key for key in keys if key not in self._logits]
+        if missing:
+            if len(self._logits) > MAX_CACHED_ROWS:
+                self._logits.clear()
+                missing = keys
+            self._logits.update(zip(missing, self.source.rows(missing).unbind(), strict=True))
+        return torch.stack([self._logits[key] for key in keys])
+
+    def emit(self, request: str, variant: int | None, n: int) -> int:
+        """The ``n``-th output token of a request: the host decides, so that a wrong row does not spread."""
+        own = self.cases[variant % len(self.cases)].output_token_ids if variant is not None else ()
+        cycle = len(own) + 3
+        if own and n % cycle < len(own):
+            return int(own[n % cycle])
+        return self._tokens("output", request, n + 1)[n]
+
+    def _tokens(self, what: str, request: str, count: int) -> list[int]:
+        """The first tokens of a request's prompt or output, ``count`` of them at least; not to be changed."""
+        found = self._streams.setdefault((what, request), [])
+        while len(found) < count:
+            drawn = hashlib.blake2b(repr((self.seed, what, request, len(found))).encode()).digest()
+            # Few distinct ids, so that repetitions and n-grams occur.
+            numbers = (int.from_bytes(drawn[i : i + 8], "little") for i in range(0, len(drawn), 8))
+            found.extend(self._emitted[number % len(self._emitted)] for number in numbers)
+        return found
+
+    @property
+    def invariant(self) -> bool:
+        """V1's claim, as the engine would ask for it."""
+        return bool(self.create().is_argmax_invariant())

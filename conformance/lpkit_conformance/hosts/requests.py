@@ -1,0 +1,118 @@
+"""The requests of a program, before any runner's bookkeeping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lpkit.runtime import Request
+
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Swap
+
+
+@dataclass
+class Live:
+    """A request and what the program decided about it."""
+
+    request: Request
+    variant: int | None
+    chunks: int  # partial prefills still to come
+    arrived: Arrive
+
+    @property
+    def id(self) -> str:
+        return self.request.request_id
+
+    @property
+    def character(self) -> str:
+        """Who the request is for the model."""
+        return self.arrived.character or self.request.request_id
+
+
+class World:
+    """Turns operations into what changes at the next step: departures, entries (in order) and swaps.
+
+    Args:
+        subject: makes prompts, parameters and tokens.
+        max_num_seqs: arrivals beyond it do nothing.
+    """
+
+    def __init__(self, subject: Subject, max_num_seqs: int) -> None:
+        self._subject = subject
+        self._max = max_num_seqs
+        self.requests: dict[str, Live] = {}
+        self.running: dict[str, Live] = {}
+        self.waiting: dict[str, Live] = {}
+        self.left: list[str] = []
+        self.entered: list[Live] = []
+        self.swaps: list[tuple[int, int]] = []
+        self._in_batch: set[str] = set()
+
+    def do(self, op: Op) -> None:
+        """One operation that is not a step."""
+        if isinstance(op, Arrive):
+            if op.request not in self.requests and len(self.running) < self._max:
+                self._enter(self._new(op))
+        elif isinstance(op, Finish):
+            self._leave(op.request)
+            self.waiting.pop(op.request, None)
+        elif isinstance(op, Preempt):
+            live = self._leave(op.request)
+            if live is not None:
+                self.waiting[op.request] = live
+        elif isinstance(op, Resume):
+            if op.request in self.waiting and len(self.running) < self._max:
+                live = self.waiting.pop(op.request)
+                if op.new_list:
+                    live.request.output_token_ids = list(live.request.output_token_ids)
+                self._enter(live)
+        elif isinstance(op, Swap):
+            self.swaps.append((op.first, op.second))
+
+    def settle(self) -> None:
+        """The host has taken the changes over."""
+        self._in_batch = set(self.running)
+        self.left, self.entered, self.swaps = [], [], []
+
+    def emit(self, live: Live, count: int = 1) -> list[int]:
+        """The next ``count`` output tokens of a request."""
+        n = len(live.request.output_token_ids)
+        return [self._subject.emit(live.character, live.variant, n + i) for i in range(count)]
+
+    def _enter(self, live: Live) -> None:
+        self.running[live.id] = live
+        self.entered.append(live)
+
+    def _leave(self, request: str) -> Live | None:
+        live = self.running.pop(request, None)
+        if live is not None:
+            self.entered = [other for other in self.entered if other is not live]
+            if request in self._in_batch:
+                self._in_batch.discard(request)
+                self.left.append(request)
+        return live
+
+    def _new(self, op: Arrive) -> Live:
+        live = make_live(self._subject, op, self.requests.get)
+        self.requests[op.request] = live
+        return live
+
+
+def make_live(subject: Subject, op: Arrive, find: Callable[[str], Live | None] = lambda _: None) -> Live:
+    """The request that ``op`` describes; the same one each time."""
+    twin = find(op.twin_of) if op.twin_of else None
+    if twin is not None:
+        request = Request(op.request, twin.request.params, twin.request.prompt_token_ids, 10**6)
+        return Live(request, twin.variant, 0, op)
+    character = op.character or op.request
+    salt = sum(character.encode())
+    params = subject.params(op.variant, op.greedy, salt)
+    prompt = subject.prompt(character, max(op.prompt_len, op.chunks + 1), op.variant)
+    return Live(Request(op.request, params, prompt, 10**6), op.variant, op.chunks, op)
+
+
+def known_as(arrived: Arrive) -> Arrive:
+    """``arrived`` without what makes no difference to a request alone: its name, and how it was prefilled."""
+    length = max(arrived.prompt_len, arrived.chunks + 1)
+    return replace(arrived, request=arrived.character or arrived.request, prompt_len=length, chunks=0)

@@ -1,0 +1,1 @@
+"""Watching code run: tensor operations, and which lines are the author's."""

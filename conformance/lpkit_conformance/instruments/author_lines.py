@@ -1,0 +1,48 @@
+"""Which source files are the author's: not ours, not torch's or vLLM's, not the standard library's."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
+import lpkit
+
+OWN = (Path(__file__).parents[1], Path(lpkit.__file__).parent)
+LIBRARIES = frozenset({"torch", "vllm", "numpy", "pydantic"})
+STANDARD = tuple({Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")})
+FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in')
+
+
+def is_authors(file: str) -> bool:
+    """Whether a person who looks for a plugin's defect should look into this file."""
+    path = Path(file)
+    if file.startswith("<") or _is_ours(path):
+        return False
+    for place, part in enumerate(path.parts[:-1]):
+        if part in ("site-packages", "dist-packages"):
+            return path.parts[place + 1] not in LIBRARIES
+    return not any(folder in path.parents for folder in STANDARD)
+
+
+def _is_ours(path: Path) -> bool:
+    return any(folder in path.parents for folder in OWN)
+
+
+def place_of(error: BaseException) -> str:
+    """``file:line`` of the innermost frame of the author's, or an empty string."""
+    best = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if is_authors(frame.filename):
+            best = f"{frame.filename}:{frame.lineno}"
+    return best
+
+
+def place_in(stacks: str) -> str:
+    """The same in a dump of :mod:`faulthandler`, for the thread that runs the checks."""
+    for section in re.split(r"\n\s*\n|\n(?=Thread |Current thread )", stacks):
+        frames = [(found["file"], found["line"]) for found in FRAME.finditer(section)]  # innermost first
+        if any(_is_ours(Path(file)) for file, _ in frames):
+            return next((f"{file}:{line}" for file, line in frames if is_authors(file)), "")
+    return ""

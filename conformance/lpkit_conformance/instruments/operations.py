@@ -1,0 +1,99 @@
+"""What tensor operations cost, told without timing them: their number, the waits, the memory taken and moved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from lpkit_conformance.instruments.dispatch import Watch
+
+SYNCS = {
+    "_local_scalar_dense": "item",
+    "item": "item",
+    "is_nonzero": "bool",
+    "resolve_neg": "tolist",  # also numpy(): what is dispatched before the values are read
+    "nonzero": "nonzero",
+    "masked_select": "masked_select",
+    "_unique2": "unique",
+    "unique_dim": "unique",
+    "boolean index": "boolean index",
+}
+"""Operations that make the host wait for the device, as dispatched, and what an author calls them."""
+
+INDEXING = frozenset({"index", "index_put", "index_put_"})
+"""Operations that may be given masks."""
+
+COPIES = frozenset({"_to_copy", "to", "copy_"})
+"""Operations that may move bytes between devices."""
+
+
+class CountOperations(Watch):
+    """Counts what reaches the dispatcher, by operation name."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.counts[name] += 1
+        if name in INDEXING and any(item is not None and item.dtype == torch.bool for item in args[1]):
+            # One value written through a mask is a masked fill, which does not wait.
+            self.counts["boolean index"] += name == "index" or args[2].numel() > 1
+        return func(*args, **(kwargs or {}))
+
+
+class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
+    """Counts operations, and the memory that they take and move.
+
+    Attributes:
+        views: operations that only make another tensor of the same memory; they launch nothing.
+        allocated: bytes of new tensors, of which nothing is ever given back.
+        full_size: new tensors with at least ``full`` elements.
+        to_device, to_host: bytes copied between the host's memory and a device's.
+    """
+
+    def __init__(self, full: int = 2**63) -> None:
+        super().__init__()
+        self._full = full
+        self.views = self.allocated = self.full_size = self.to_device = self.to_host = 0
+
+    @property
+    def launches(self) -> int:
+        """Operations that compute or copy something."""
+        return self.counts.total() - self.counts["boolean index"] - self.views
+
+    @property
+    def syncs(self) -> dict[str, int]:
+        """What made the host wait, and how often, as authors call it."""
+        found: Counter[str] = Counter()
+        for name, called in SYNCS.items():
+            if self.counts[name]:
+                found[called] += self.counts[name]
+        return dict(found)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        given = _tensors((args, kwargs or {}))
+        made = _tensors(result)
+        known = {tensor.untyped_storage()._cdata for tensor in given}
+        fresh = [tensor for tensor in made if tensor.untyped_storage()._cdata not in known]
+        self.views += bool(made) and not fresh and not func._schema.is_mutable
+        self.allocated += sum(tensor.nbytes for tensor in fresh)
+        self.full_size += sum(tensor.numel() >= self._full for tensor in fresh)
+        name = func.overloadpacket.__name__
+        if name in COPIES and made and given:
+            source = given[1] if name == "copy_" else given[0]
+            if source.device.type != made[0].device.type:
+                if source.device.type == "cpu":
+                    self.to_device += source.nbytes
+                else:
+                    self.to_host += source.nbytes
+        return result
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [item for item in tree_leaves(values) if isinstance(item, torch.Tensor)]

@@ -1,0 +1,32 @@
+"""Fingerprints of a plugin's results, for comparing processes and times."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
+
+OPS: tuple[Op, ...] = (
+    *(Arrive(f"r{i}", None if i == 2 else i, 5 + i) for i in range(5)),
+    Step(4),
+    Finish("r1"),
+    Step(3),
+)
+
+
+def digest(subject: Subject) -> str:
+    """A fingerprint of every processed logit of a short run."""
+    seen = default_host(subject, subject.max_num_seqs).run(OPS)
+    found = hashlib.sha256()
+    for observation in seen:
+        # Rounded: another process may pick another order of summation.
+        found.update(observation.after.double().mul(1e4).round().nan_to_num(nan=7e7).cpu().numpy().tobytes())
+    return found.hexdigest()
+
+
+def fingerprint(subject: Subject) -> str:
+    """The digests of a class on every host that it has an interface for."""
+    return "".join(digest(replace(subject, host=host)) for host in sorted(subject.interfaces))

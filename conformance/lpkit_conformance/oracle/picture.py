@@ -1,0 +1,158 @@
+"""A picture of the batch: which request sits where, step by step, up to the row that went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from lpkit_conformance.hosts import V1Host, V2Host
+from lpkit_conformance.programs.generate import Op
+
+MOST_STEPS = 12
+MOST_PLACES = 10
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One step: request by row (V1) or slot (V2), and those whose row belongs to a partial prefill."""
+
+    step: int
+    places: dict[int, str]
+    prefills: frozenset[str]
+
+
+class _Blank:
+    """A processor that does nothing, on either host."""
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        pass
+
+    def add_request(self, slot: int, params: Any) -> bool:
+        return False
+
+    def apply_staged_writes(self) -> None:
+        pass
+
+    def apply(self, logits: torch.Tensor, *_: Any) -> torch.Tensor:
+        return logits
+
+
+class _Spectator:
+    """A subject whose instances do nothing: the batch moves as it did, without the plugin."""
+
+    def __init__(self, subject: Any) -> None:
+        self._subject = subject
+
+    def create(self, *_: Any) -> _Blank:
+        return _Blank()
+
+    create_v2 = create
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)
+
+
+def film(
+    subject: Any, ops: Sequence[Op], max_num_seqs: int, make_host: Callable[[Any, int], V1Host | V2Host]
+) -> tuple[list[Frame], frozenset[str]]:
+    """Every step with an ``apply``, and the requests that do without the plugin."""
+    host = make_host(_Spectator(subject), max_num_seqs)
+    frames: dict[int, Frame] = {}
+    for seen in host.run(ops):
+        places = dict(frames[seen.step].places) if seen.step in frames else {}
+        prefills = set(frames[seen.step].prefills) if seen.step in frames else set[str]()
+        for row, item in enumerate(seen.rows):
+            places[row if isinstance(host, V1Host) else host.slots.slot(item.request)] = item.request
+        prefills |= {item.request for item in seen.rows if item.discarded}
+        prefills -= {item.request for item in seen.rows if not item.discarded}  # a rejected draft is none
+        frames[seen.step] = Frame(seen.step, places, frozenset(prefills))
+    plain = frozenset(live.id for live in host.world.requests.values() if live.variant is None)
+    return list(frames.values()), plain
+
+
+def draw(frames: Sequence[Frame], plain: frozenset[str], unit: str, culprit: tuple[int, str] | None) -> tuple[str, ...]:
+    """A small table: a line per step (like ones together), a column per row or slot.
+
+    Args:
+        unit: ``row`` or ``slot``.
+        culprit: step and request of the row that differs; later steps are not shown.
+    """
+    shown = [frame for frame in frames if culprit is None or frame.step <= culprit[0]]
+    groups = _alike(shown, culprit)[-MOST_STEPS:]
+    if not groups:
+        return ()
+    places = _chosen([group[-1] for group in groups], culprit)
+    legend: dict[str, None] = {}
+    lines = [["step", *(f"{unit} {place}" for place in places)]]
+    before: Frame | None = next((frame for frame in reversed(shown) if frame.step < groups[0][0].step), None)
+    for group in groups:
+        frame = group[0]
+        steps = str(frame.step) if len(group) == 1 else f"{frame.step}-{group[-1].step}"
+        cells = [_cell(frame, before, place, plain, unit, culprit, legend) for place in places]
+        lines.append([steps, *cells])
+        before = frame
+    hidden = len({place for group in groups for place in group[-1].places} - set(places))
+    if hidden:
+        legend[f"{hidden} other {unit}s not shown"] = None
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return (*table, *([f"({'; '.join(legend)})"] if legend else []))
+
+
+def _alike(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[list[Frame]]:
+    """Neighbouring frames with the same picture; the culprit's stands alone."""
+    groups: list[list[Frame]] = []
+    for frame in frames:
+        same = groups and (groups[-1][-1].places, groups[-1][-1].prefills) == (frame.places, frame.prefills)
+        if same and not (culprit and frame.step == culprit[0]):
+            groups[-1].append(frame)
+        else:
+            groups.append([frame])
+    return groups
+
+
+def _chosen(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[int]:
+    """The places worth a column: the culprit's, then those that changed, latest first, then the lowest."""
+    everyone = sorted({place for frame in frames for place in frame.places})
+    wanted: dict[int, None] = {}
+    if culprit:
+        wanted.update({place: None for place, request in frames[-1].places.items() if request == culprit[1]})
+    for earlier, later in reversed(list(pairwise(frames))):
+        wanted.update({p: None for p in everyone if earlier.places.get(p) != later.places.get(p)})
+    wanted.update(dict.fromkeys(everyone))
+    return sorted(list(wanted)[:MOST_PLACES])
+
+
+def _cell(
+    frame: Frame,
+    before: Frame | None,
+    place: int,
+    plain: frozenset[str],
+    unit: str,
+    culprit: tuple[int, str] | None,
+    legend: dict[str, None],
+) -> str:
+    request = frame.places.get(place)
+    if request is None:
+        return "-"
+    text = request
+    if request in plain:
+        text = f"({request})"
+        legend["in brackets: without the plugin"] = None
+    if request in frame.prefills:
+        text += "~"
+        legend["~: partial prefill"] = None
+    if culprit == (frame.step, request):
+        text = f">{text}<"
+        legend["> <: the row that differs"] = None
+    origin = next((p for p, name in before.places.items() if name == request), place) if before else place
+    if origin != place:
+        text += f" from {origin}"
+    return text

@@ -1,0 +1,198 @@
+"""The oracle: a request's processed logits depend on its own parameters and tokens, and on nothing else.
+
+*Replay* runs each request alone in a private instance, one clean step per token. *Fresh batch* puts the rows of
+a step into a new instance by additions only. No reference implementation of the plugin is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from lpkit.runtime import Request, V2Row, make_context
+from lpkit.v1 import BatchUpdate
+
+from lpkit_conformance.hosts import v1, v2
+from lpkit_conformance.hosts.calls import Observation, calling
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.requests import Live, known_as, make_live
+from lpkit_conformance.programs.generate import Arrive
+
+RELATIVE_TOLERANCE = 2e-5
+"""Of the largest finite input logit: reductions over one row and over many may round differently."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A row that is not what it should be."""
+
+    step: int
+    row: int
+    request: str
+    position: int
+    token: int
+    expected: float
+    got: float
+    kind: str  # lost: the plugin did not act; stale: it acted where it should not; wrong: it acted differently
+
+
+class Replay:
+    """Expected rows of requests, kept for all programs of a subject: a request is known by how it arrives.
+
+    Args:
+        subject: the plugin.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._rows: dict[tuple[Arrive, Arrive | None], dict[int, torch.Tensor]] = {}
+        self._changed: set[tuple[Arrive, Arrive | None]] = set()
+        self._current: dict[str, tuple[Arrive, Arrive | None]] = {}
+
+    def prepare(self, lives: dict[str, Live], reached: Mapping[Arrive, int] | None = None) -> bool:
+        """Run the requests of a program alone, up to the lengths they reached. True if the plugin acted on one.
+
+        ``reached``: how many output tokens they get in programs to come, so that none is run twice; by how they
+        arrive (:func:`~lpkit_conformance.hosts.requests.known_as`).
+        """
+        acted = False
+        self._current = {}
+        for live in lives.values():
+            twin = lives.get(live.arrived.twin_of or "")
+            key = (known_as(live.arrived), known_as(twin.arrived) if twin else None)
+            self._current[live.id] = key
+            count = len(live.request.output_token_ids)
+            if count > len(self._rows.get(key, ())):
+                count = max(count, reached.get(key[0], 0)) if reached else count
+                companion = make_live(self._subject, key[1]) if key[1] else None
+                alone = make_live(self._subject, key[0], {key[0].twin_of or "": companion}.get)
+                run = self._v1 if self._subject.host == "v1" else self._v2
+                self._rows[key] = run(alone, key, count)
+            acted = acted or key in self._changed
+        self._subject.acted = self._subject.acted or acted
+        return acted
+
+    def expected(self, request: str, position: int) -> torch.Tensor | None:
+        """The row ``[vocab]`` of a request with ``position`` tokens; None if it never got that far."""
+        return self._rows.get(self._current[request], {}).get(position) if request in self._current else None
+
+    def _v1(self, live: Live, key: tuple[Arrive, Arrive | None], count: int) -> dict[int, torch.Tensor]:
+        subject = self._subject
+        with calling("__init__"):
+            processor = subject.create()
+        with calling("is_argmax_invariant"):
+            invariant = bool(processor.is_argmax_invariant())
+        request = private(live)
+        added = (0, request.params, request.prompt_token_ids, request.output_token_ids)
+        found = {}
+        params = [request.params]
+        for n, before in enumerate(
+            v1.stage_input(self._raw(live, request, count), params * count, invariant).unsqueeze(1)
+        ):
+            v1.update(processor, BatchUpdate(1, [], [added], []) if n == 0 else None)
+            found[request.total_len] = self._note(key, before, v1.apply(processor, before, invariant, params))
+            request.output_token_ids.append(subject.emit(live.character, live.variant, n))
+        return found
+
+    def _v2(self, live: Live, key: tuple[Arrive, Arrive | None], count: int) -> dict[int, torch.Tensor]:
+        subject = self._subject
+        slots = subject.slots(2)
+        with calling("__init__"):
+            processor = subject.create_v2(slots, 2)
+        request = private(live)
+        slot = slots.add(request)
+        wanted = v2.enter(processor, slot, request.params) or v2.opens_gate(request.params)
+        slots.flush()
+        found = {}
+        for n, before in enumerate(self._raw(live, request, count).unsqueeze(1)):
+            v2.flush(processor)
+            after = before
+            if wanted:
+                rows = [V2Row(slot, request.total_len - 1, request.last_token_id)]
+                after = v2.apply(processor, before, make_context(rows, subject.device))
+            found[request.total_len] = self._note(key, before, after)
+            token = subject.emit(live.character, live.variant, n)
+            request.output_token_ids.append(token)
+            slots.commit(slot, [token])
+        return found
+
+    def _raw(self, live: Live, request: Request, count: int) -> torch.Tensor:
+        """What the model says at the next ``count`` positions of a request: ``[count, vocab]``."""
+        return self._subject.rows([(live.character, request.total_len + n) for n in range(count)])
+
+    def _note(self, key: tuple[Arrive, Arrive | None], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        if key not in self._changed and not torch.equal(before, after):
+            self._changed.add(key)
+        return after[0]
+
+
+def private(live: Live) -> Request:
+    """The request with lists of its own, from its first token."""
+    request = live.request
+    prompt = None if request.prompt_token_ids is None else list(request.prompt_token_ids)
+    return Request(request.request_id, request.params, prompt, request.max_tokens, prompt_len=request.prompt_len)
+
+
+def fresh_batch(subject: Subject, lives: list[Live], seen: Observation) -> torch.Tensor:
+    """The V1 rows of ``seen`` from a new instance that only ever saw these requests added.
+
+    ``lives`` are the requests by row; their lists may have grown since.
+    """
+    with calling("__init__"):
+        processor = subject.create()
+    with calling("is_argmax_invariant"):
+        invariant = bool(processor.is_argmax_invariant())
+    added = []
+    for row, (live, item) in enumerate(zip(lives, seen.rows, strict=True)):
+        outputs = live.request.output_token_ids[: item.position - live.request.prompt_len]
+        added.append((row, live.request.params, live.request.prompt_token_ids, outputs))
+    v1.update(processor, BatchUpdate(len(lives), [], added, []))
+    return v1.apply(processor, seen.before, invariant, [live.request.params for live in lives])
+
+
+def compare(seen: Observation, replay: Replay) -> Mismatch | None:
+    """The first row of ``seen`` that departs from the replay."""
+    judged = []
+    for row, item in enumerate(seen.rows):
+        expected = None if item.discarded else replay.expected(item.request, item.position)
+        if expected is not None:
+            judged.append((row, expected))
+    if not judged:
+        return None
+    index = torch.tensor([row for row, _ in judged], device=seen.after.device)
+    found = first_difference(seen.before[index], torch.stack([expected for _, expected in judged]), seen.after[index])
+    if found is None:
+        return None
+    place, token, expected_value, got_value, kind = found
+    row = judged[place][0]
+    item = seen.rows[row]
+    return Mismatch(seen.step, row, item.request, item.position, token, expected_value, got_value, kind)
+
+
+def first_difference(
+    before: torch.Tensor, expected: torch.Tensor, got: torch.Tensor, exact_rows: bool = True
+) -> tuple[int, int, float, float, str] | None:
+    """(row, token, expected, got, kind) of the first row that differs beyond rounding, else None.
+
+    ``exact_rows``: rows that the plugin is expected to leave alone must come back bit for bit.
+    """
+    if torch.equal(expected, got):
+        return None
+    finite = torch.where(torch.isfinite(before), before.abs(), 0)
+    allowed = RELATIVE_TOLERANCE * finite.amax(1, keepdim=True).clamp(min=1.0)
+    same = (expected == got) | ((expected - got).abs() <= allowed) | (expected.isnan() & got.isnan())
+    untouched = (expected == before).all(1, keepdim=True)
+    bad = torch.where(untouched, expected != got, ~same) if exact_rows else ~same
+    if not bool(bad.any()):
+        return None
+    row = int(bad.any(1).to(torch.int8).argmax())
+    gap = torch.where(bad[row], (expected[row] - got[row]).abs().nan_to_num(posinf=1e30), -1.0)
+    token = int(gap.argmax())
+    if torch.equal(expected[row], before[row]):
+        kind = "stale"
+    elif torch.equal(got[row], before[row]):
+        kind = "lost"
+    else:
+        kind = "wrong"
+    return row, token, float(expected[row, token]), float(got[row, token]), kind

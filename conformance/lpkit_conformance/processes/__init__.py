@@ -1,0 +1,1 @@
+"""Child processes: starting them, and ending them with all that they started."""

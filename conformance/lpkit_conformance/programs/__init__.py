@@ -1,0 +1,1 @@
+"""What happens to requests: operations, generators, and programs as JSON and as words."""

@@ -1,0 +1,205 @@
+"""Cases: how to switch a plugin on, and the requests that the programs make of them."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from lpkit.sampling_params import SamplingParams
+
+OWN_KEYS = ("prompt_token_ids", "output_token_ids")
+
+VARIANTS = 4
+"""How many requests with different arguments a case gives; alike requests would hide a swap."""
+
+
+class CaseError(ValueError):
+    """A case that cannot be used; says which and why."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """SamplingParams fields that make the plugin act, e.g. ``{"extra_args": {"target_token": 67}}``.
+
+    Attributes:
+        fields: keyword arguments of ``SamplingParams``.
+        prompt_token_ids: what the prompts of its requests end with.
+        output_token_ids: tokens that the host makes the model emit, in a loop among others.
+    """
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    prompt_token_ids: tuple[int, ...] = ()
+    output_token_ids: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, value: object, complete: bool = True) -> Case:
+        """From a JSON text or a mapping; not ``complete`` leaves the fields to a process that has vLLM's class.
+
+        Raises:
+            CaseError: naming the unknown key with its nearest match, or the value that does not fit.
+        """
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except json.JSONDecodeError as error:
+                raise CaseError(f'case is not JSON: {error}; example: {{"extra_args": {{"my_key": 1}}}}') from None
+        if not isinstance(value, Mapping):
+            raise CaseError(f"a case is a JSON object of SamplingParams fields, not {type(value).__name__}")
+        known = {*_field_names(), *OWN_KEYS}
+        for key in value:
+            if complete and key not in known:
+                match = difflib.get_close_matches(str(key), known, n=1)
+                hint = f"; did you mean {match[0]!r}?" if match else "."
+                raise CaseError(f'case has an unknown key {key!r}{hint} Arguments of plugins go under "extra_args"')
+        fields = {key: item for key, item in value.items() if key not in OWN_KEYS}
+        extra = fields.get("extra_args")
+        if extra is not None and not isinstance(extra, Mapping):
+            raise CaseError(f"extra_args must be an object, not {type(extra).__name__}")
+        found = cls(fields, *(_ids(key, value.get(key, ())) for key in OWN_KEYS))
+        if not complete:
+            return found
+        try:
+            found.params()
+        except Exception as error:
+            raise CaseError(f"SamplingParams refuses the case {found.text}: {error}") from None
+        return found
+
+    @property
+    def text(self) -> str:
+        """The case as JSON."""
+        whole: dict[str, Any] = dict(self.fields)
+        for key in OWN_KEYS:
+            if getattr(self, key):
+                whole[key] = list(getattr(self, key))
+        return json.dumps(whole, default=str)
+
+    def params(self, **overrides: Any) -> SamplingParams:
+        """Fresh ``SamplingParams``; nothing is shared with the case."""
+        return make_params({**copy.deepcopy(self.fields), **overrides})
+
+    def token_ids(self) -> tuple[int, ...]:
+        """Ints in the case that may be token ids; the source makes them likely."""
+        return tuple(sorted({*self.prompt_token_ids, *self.output_token_ids, *_ints(self.fields.get("extra_args"))}))
+
+
+def make_params(fields: Mapping[str, Any]) -> SamplingParams:
+    """``SamplingParams`` whose ``extra_args`` remembers the keys that are read."""
+    fields = dict(fields)
+    if fields.get("extra_args") is not None:
+        fields["extra_args"] = WatchedArgs(fields["extra_args"])
+    params = SamplingParams(**fields)
+    return params
+
+
+class WatchedArgs(dict[str, Any]):
+    """``extra_args`` that note which keys a plugin looks at (for the hint when a case never acts)."""
+
+    seen: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.seen.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        self.seen.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self.seen.add(str(key))
+        return super().__contains__(key)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WatchedArgs:
+        return WatchedArgs(copy.deepcopy(dict(self), memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (dict, (dict(self),))
+
+
+def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int) -> list[Case]:
+    """The case and up to three relatives with other numbers, so that no two neighbours are interchangeable.
+
+    Then up to four with fewer arguments, for the checks that put every combination of requests in one place.
+    """
+    found = [case]
+    for step in (1, 2, 3):
+        relative = Case(
+            {**case.fields, "extra_args": _shift(case.fields.get("extra_args"), step, vocab_size)}
+            if case.fields.get("extra_args")
+            else {**_shift(case.fields, step, vocab_size)},
+            case.prompt_token_ids,
+            case.output_token_ids,
+        )
+        try:
+            usable = relative.fields != case.fields and accepts(relative.params())
+        except Exception:
+            usable = False
+        if usable:
+            found.append(relative)
+    return [*found[:VARIANTS], *_shorter(case, accepts)]
+
+
+def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case]:
+    """Relatives with an argument less, or an item less in a list: what they lack must not come from someone else."""
+    extra = case.fields.get("extra_args") or {}
+    less: list[dict[str, Any]] = []
+    for key, value in extra.items():
+        if len(extra) > 1:
+            less.append({name: item for name, item in extra.items() if name != key})
+        if isinstance(value, list) and len(value) > 1:
+            less.append({**extra, key: value[:-1]})
+    found = []
+    for args in less[:VARIANTS]:
+        relative = Case({**case.fields, "extra_args": args}, case.prompt_token_ids, case.output_token_ids)
+        try:
+            usable = accepts(relative.params())
+        except Exception:
+            usable = False
+        if usable:
+            found.append(relative)
+    return found
+
+
+def _shift(value: Any, step: int, vocab_size: int) -> Any:
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return value + step if value + step < vocab_size or value >= vocab_size else value - step
+    if isinstance(value, float):
+        return value * (1 - 0.11 * step)
+    if isinstance(value, Mapping):
+        return {key: _shift(item, step, vocab_size) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shift(item, step, vocab_size) for item in value]
+    return value
+
+
+def _ints(value: Any) -> Iterator[int]:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _ints(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _ints(item)
+
+
+def _ids(key: str, value: object) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or not all(type(item) is int and item >= 0 for item in value):
+        raise CaseError(f"{key} must be a list of token ids, not {value!r}")
+    return tuple(value)
+
+
+@cache
+def _field_names() -> frozenset[str]:
+    fields: Any = getattr(SamplingParams, "__struct_fields__", None)  # vLLM's is a msgspec Struct
+    if fields is None:
+        fields = getattr(SamplingParams, "__dataclass_fields__", {})
+    return frozenset(name for name in fields if not name.startswith("_"))

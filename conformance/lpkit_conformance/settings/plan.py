@@ -1,0 +1,40 @@
+"""What to run on a target. Free of torch, so that the process that only watches starts at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lpkit_conformance.programs.generate import Program
+from lpkit_conformance.results import Status
+from lpkit_conformance.settings.cases import Case
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run.
+
+    Attributes:
+        hosts: of ``v1`` and ``v2``; None means those whose interface the class implements.
+        select, ignore: codes or prefixes of codes; no ``select`` means all.
+        done: ``CODE[host]`` labels that need not run again, with their statuses.
+        program: run only this one, in the one check that is selected.
+        trace: replay only this recorded trace, in this pattern, in the one check that is selected.
+        strangers: processes that this one has started and the plugin has not; None: those there when the checks begin.
+    """
+
+    cases: tuple[Case, ...] = (Case(),)
+    hosts: tuple[str, ...] | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    vocab_size: int = 512
+    max_num_seqs: int = 8
+    seed: int = 0
+    device: str = "cpu"
+    standin: bool = False
+    done: dict[str, Status] = field(default_factory=dict)
+    program: Program | None = None
+    trace: tuple[str, str] | None = None
+    strangers: frozenset[int] | None = None
+
+    def wants(self, code: str) -> bool:
+        return (not self.select or code.startswith(self.select)) and not (self.ignore and code.startswith(self.ignore))

@@ -1,0 +1,183 @@
+"""A plugin project's own settings: ``[tool.lpkit]`` and the entry points of its ``pyproject.toml``."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+GROUP = "vllm.logits_processors"
+
+KEYS = ("cases", "hosts", "vocab_size", "max_num_seqs", "expected_failures", "against")
+
+
+class ProjectError(ValueError):
+    """The project's pyproject.toml cannot be used; says where and why."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A failure that the project knows about."""
+
+    code: str
+    reason: str
+    until: datetime.date | None = None
+
+    @property
+    def expired(self) -> bool:
+        return self.until is not None and datetime.date.today() > self.until
+
+
+@dataclass(frozen=True)
+class Against:
+    """What ``lpkit bench`` is to compare the project's processors with; without a case, with the same one."""
+
+    target: str
+    case: Any = None
+
+
+@dataclass(frozen=True)
+class Project:
+    """What ``lpkit check`` and ``lpkit bench`` take from the current folder."""
+
+    root: Path
+    entry_points: dict[str, str] = field(default_factory=dict)
+    cases: tuple[Any, ...] = ()
+    hosts: tuple[str, ...] | None = None
+    vocab_size: int | None = None
+    max_num_seqs: int | None = None
+    expected: tuple[Expected, ...] = ()
+    name: str = ""
+    against: tuple[Against, ...] = ()
+
+    def owns(self, target: str) -> bool:
+        """Whether the settings are meant for this target: an entry point, a file or a module of the project."""
+        if target in self.entry_points or target in self.entry_points.values():
+            return True
+        name, colon, _ = target.rpartition(":")
+        file = name if colon else target
+        if file.endswith(".py"):
+            return self.root.resolve() in Path(file).resolve().parents
+        parts = name.split(".")
+        return bool(name) and any(
+            Path(folder, *parts).with_suffix(".py").is_file() or Path(folder, *parts, "__init__.py").is_file()
+            for folder in self.import_path
+        )
+
+    @property
+    def import_path(self) -> list[str]:
+        """Folders to import the project's own modules from."""
+        return [str(folder) for folder in (self.root / "src", self.root) if folder.is_dir()]
+
+
+def find(folder: Path) -> Project | None:
+    """The project in ``folder``, or None if there is no pyproject.toml.
+
+    Raises:
+        ProjectError: for TOML that does not parse, and for unknown keys or wrong values in ``[tool.lpkit]``.
+    """
+    path = folder / "pyproject.toml"
+    if not path.is_file():
+        return None
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ProjectError(f"{path} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise ProjectError(f"{path} cannot be read: {error.strerror}") from None
+    entry_points = _table(path, data, "project", "entry-points", GROUP)
+    settings = _table(path, data, "tool", "lpkit")
+    for key in settings:
+        if key not in KEYS:
+            match = difflib.get_close_matches(key, KEYS, n=1)
+            hint = f"did you mean {match[0]!r}?" if match else f"known keys: {', '.join(KEYS)}"
+            raise ProjectError(f"{path}: [tool.lpkit] has an unknown key {key!r}; {hint}")
+    return Project(
+        folder,
+        {str(name): str(value).split("[")[0].strip() for name, value in entry_points.items()},
+        tuple(_list(path, settings, "cases")),
+        _hosts(path, settings),
+        _size(path, settings, "vocab_size"),
+        _size(path, settings, "max_num_seqs"),
+        _expected(path, settings),
+        str(_table(path, data, "project").get("name", "")),
+        tuple(_against(path, item) for item in _list(path, settings, "against")),
+    )
+
+
+def _table(path: Path, data: dict[str, Any], *keys: str) -> dict[str, Any]:
+    for key in keys:
+        data = data.get(key, {})
+        if not isinstance(data, dict):
+            raise ProjectError(f"{path}: {'.'.join(keys)} must be a table")
+    return data
+
+
+def _list(path: Path, settings: dict[str, Any], key: str) -> list[Any]:
+    value = settings.get(key, [])
+    if not isinstance(value, list):
+        raise ProjectError(f"{path}: [tool.lpkit] {key} must be a list, not {type(value).__name__}")
+    return value
+
+
+def _hosts(path: Path, settings: dict[str, Any]) -> tuple[str, ...] | None:
+    if "hosts" not in settings:
+        return None
+    hosts = tuple(_list(path, settings, "hosts"))
+    wrong = [host for host in hosts if host not in ("v1", "v2")]
+    if wrong or not hosts:
+        raise ProjectError(f'{path}: [tool.lpkit] hosts must be of "v1" and "v2", not {list(hosts)!r}')
+    return hosts
+
+
+def _size(path: Path, settings: dict[str, Any], key: str) -> int | None:
+    value = settings.get(key)
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:
+        raise ProjectError(f"{path}: [tool.lpkit] {key} must be a positive integer, not {value!r}")
+    if key == "vocab_size" and value % 128:
+        raise ProjectError(f"{path}: [tool.lpkit] vocab_size must be a multiple of 128, not {value}")
+    return value
+
+
+def _against(path: Path, value: object) -> Against:
+    where = f"{path}: [tool.lpkit] against"
+    if isinstance(value, str):
+        return Against(value)
+    if not isinstance(value, dict) or not isinstance(value.get("target"), str):
+        raise ProjectError(f'{where} must list "module:Class" or {{ target = "module:Class", case = {{...}} }}')
+    unknown = sorted(value.keys() - {"target", "case"})
+    if unknown:
+        raise ProjectError(f"{where}: {value['target']} has unknown keys {unknown}; known: target, case")
+    return Against(value["target"], value.get("case"))
+
+
+def _expected(path: Path, settings: dict[str, Any]) -> tuple[Expected, ...]:
+    table = settings.get("expected_failures", {})
+    where = f"{path}: [tool.lpkit.expected_failures]"
+    if not isinstance(table, dict):
+        raise ProjectError(f"{where} must be a table of code = reason")
+    found = []
+    for code, value in table.items():
+        until = None
+        if isinstance(value, dict):
+            unknown = set(value) - {"reason", "until"}
+            if unknown:
+                raise ProjectError(f"{where} {code} has unknown keys {sorted(unknown)}; known: reason, until")
+            until = value.get("until")
+            if until is not None and type(until) is not datetime.date:
+                raise ProjectError(f"{where} {code}: until must be a date like 2027-01-31, not {until!r}")
+            value = value.get("reason")
+        if not isinstance(value, str) or not value.strip():
+            raise ProjectError(f"{where} {code} needs a reason")
+        found.append(Expected(code.upper(), " ".join(value.split()), until))
+    return tuple(found)

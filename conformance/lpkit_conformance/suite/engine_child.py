@@ -1,0 +1,237 @@
+"""What the process of an engine does. Called by name from :mod:`.run`; the plugin's code runs here only.
+
+One plugin and one runner per process; the functions keep what they need of each other in ``_state``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, Runner, TinyEngine
+from lpkit_conformance.engine_checks import workload as workloads
+from lpkit_conformance.engine_checks.evidence import NOISE, Expected
+from lpkit_conformance.engine_checks.workload import Workload
+
+GROUP = "vllm.logits_processors"
+
+
+@dataclass
+class _State:
+    runner: Runner = "v1"
+    cls: Any = None
+    plan: Any = None
+    subjects: list[Any] = field(default_factory=list)
+    engine: TinyEngine | None = None
+    raw: dict[str, Any] = field(default_factory=dict)
+
+
+_state = _State()
+
+
+def import_vllm() -> str:
+    """vLLM's version. Raises EngineError when it cannot be imported."""
+    try:
+        return str(importlib.import_module("vllm").__version__)
+    except Exception as error:
+        raise EngineError(f"vLLM cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -> dict[str, Any]:
+    """Import the plugin and tell what it is; raises what its module raises."""
+    import torch
+
+    torch.set_num_threads(1)
+    from lpkit.loading import LoadError, interfaces_of, resolve_target
+
+    from lpkit_conformance.hosts.plugin_under_test import Subject
+    from lpkit_conformance.oracle.verify import method_place
+    from lpkit_conformance.settings.cases import Case
+    from lpkit_conformance.settings.plan import Plan
+    from lpkit_conformance.suite.child import load_failure
+    from lpkit_conformance.suite.in_process import hosts_for
+
+    cases = tuple(Case.parse(case) for case in plan.pop("cases"))
+    _state.runner, _state.plan = runner, Plan(cases, **plan)
+    sys.path[:0] = path
+    try:
+        cls = resolve_target(target).cls
+    except LoadError as error:
+        return {"failure": load_failure(target, error, False)}
+    _hide_installed()
+    _state.cls = cls
+    interfaces = interfaces_of(cls)
+    _state.subjects = [
+        Subject(target, cls, runner, case, interfaces, vocab_size=_state.plan.vocab_size, seed=_state.plan.seed)
+        for case in _state.plan.cases
+    ]
+    places = {"v1": method_place(cls, "update_state"), "v2": method_place(cls, "add_request")}
+    return {
+        "interface": " and ".join(sorted(interfaces)),
+        "hosts": hosts_for(cls, _state.plan),
+        "second": _has("vllm.v1.worker.gpu.sample.logits_processor"),
+        "place": places[runner],
+    }
+
+
+def _has(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _hide_installed() -> None:
+    """Let vLLM see no installed processors: with them the plugin would be loaded twice, and others beside it."""
+    real = importlib.metadata.entry_points
+
+    def entry_points(**select: Any) -> Any:
+        found = real(**select)
+        return type(found)(()) if select.get("group") == GROUP else found
+
+    importlib.metadata.entry_points = entry_points
+    for name in ("vllm.v1.sample.logits_processor", "vllm.v1.worker.gpu.sample.logits_processor.loader"):
+        # Where it was imported by name already.
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, "entry_points", None) is real:
+            vars(module)["entry_points"] = entry_points
+
+
+def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
+    """Start an engine in place of the one that is running. Raises what the engine raises."""
+    if _state.engine is not None:
+        engine, _state.engine = _state.engine, None
+        engine.close()
+    _state.engine = TinyEngine(settings, [_state.cls] if with_plugin else ())
+    _state.engine.remove_model()
+    return _state.engine.info
+
+
+def make_workload() -> Workload:
+    """The requests for this plugin; asks its ``validate_params``."""
+    cases = [case for row in _turns([subject.cases for subject in _state.subjects]) for case in row]
+    invariant = _state.runner == "v1" and _state.subjects[0].invariant
+    return workloads.make(_state.runner, cases, invariant, list(_refused()), _state.plan.vocab_size, _state.plan.seed)
+
+
+def _turns(lists: list[list[Any]]) -> Iterator[list[Any]]:
+    """The first of each list, then the second of each, and so on."""
+    for n in range(max(map(len, lists))):
+        yield [items[n] for items in lists if n < len(items)]
+
+
+def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
+    from lpkit_conformance.checks.lp1_parameters import odd_requests, validate
+
+    for subject in _state.subjects[:1]:
+        for key, value, params in odd_requests(subject):
+            try:
+                validate(subject, params)
+            except ValueError:
+                yield f"{key}={value!r}", dict(params.extra_args or {})
+            except Exception:
+                continue  # LP103's business
+
+
+def serve(asks: tuple[Ask, ...]) -> dict[str, Answer]:
+    """All requests mixed, as their arrival steps say."""
+    return _running().generate(asks)
+
+
+def serve_alone(asks: tuple[Ask, ...]) -> dict[str, Answer]:
+    """One request after the other."""
+    found: dict[str, Answer] = {}
+    for ask in asks:
+        found.update(_running().generate([Ask(ask.request_id, ask.prompt_token_ids, ask.params, logits=ask.logits)]))
+    return found
+
+
+def model_rows(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, Any]:
+    """The model's logits float32 ``[tokens, vocab]`` at every position of the answers, from the engine without it."""
+    answers = _running().generate(workloads.prefixes(tokens, asks))
+    _state.raw = {
+        name: np.concatenate([answers[f"{name}@{n}"].rows for n in range(len(ids))]) for name, ids in tokens.items()
+    }
+    return _state.raw
+
+
+def reference(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, Expected]:
+    """What the reference runtime makes of the model's logits, each request alone in an instance of its own."""
+    return {name: _expected(asks[name], ids, _state.raw[name]) for name, ids in tokens.items()}
+
+
+def hint() -> str:
+    """Why nothing happened, as far as the arguments tell."""
+    from lpkit_conformance.suite.in_process import inactivity_hint
+
+    return inactivity_hint(_state.plan, _state.cls)
+
+
+def _expected(ask: Ask, tokens: list[int], raw: Any) -> Expected:
+    rows = {name: _processed(ask, tokens, values, True) for name, values in _blurred(raw).items()}
+    exact = rows.pop("exact")
+    plain = _processed(ask, tokens, raw, False)
+    stable = np.ones(exact.shape, dtype=bool)
+    spread = np.zeros(exact.shape, dtype=np.float32)
+    for other in rows.values():
+        finite = np.isfinite(exact) & np.isfinite(other)
+        stable &= finite | (exact == other) | (np.isnan(exact) & np.isnan(other))
+        with np.errstate(invalid="ignore"):
+            spread = np.maximum(spread, np.where(finite, np.abs(exact - other), 0))
+    return Expected(exact, plain, stable, spread)
+
+
+def _blurred(raw: Any) -> dict[str, Any]:
+    """The model's logits, and others that are as near as two runs of the model may be: best token up and the rest
+    down, the reverse, and up and down at random. What these decide is not held against a plugin."""
+    finite = np.where(np.isfinite(raw), np.abs(raw), 0)
+    step = (NOISE * np.maximum(finite.max(1, keepdims=True), 1.0)).astype(np.float32)
+    best = np.full(raw.shape, -1, dtype=np.float32)
+    np.put_along_axis(best, raw.argmax(1)[:, None], 1, axis=1)
+    random = np.random.default_rng(0).choice(np.array([-1, 1], dtype=np.float32), raw.shape)
+    return {"exact": raw, "up": raw + step * best, "down": raw - step * best, "random": raw + step * random}
+
+
+def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
+    """Processed logits ``[tokens, vocab]`` of a request that is alone in the reference runtime."""
+    import torch
+    from lpkit.runtime import LogitsSource, Request, V1Engine, V2Engine
+
+    from lpkit_conformance.settings.cases import make_params
+
+    class Told(LogitsSource):
+        """The model is a table."""
+
+        def rows(self, keys: Any) -> torch.Tensor:
+            return torch.stack([table[position - len(ask.prompt_token_ids) + 1] for _, position in keys])
+
+    table = torch.tensor(raw)
+    source = Told(raw.shape[1], device="cpu")
+    engine_class = V1Engine if _state.runner == "v1" else V2Engine
+    engine = engine_class(
+        [_state.cls] if with_plugin else [],
+        source,
+        max_num_seqs=workloads.MAX_NUM_SEQS,
+        max_model_len=workloads.MAX_MODEL_LEN,
+    )
+    request = Request(ask.request_id, make_params(ask.params), list(ask.prompt_token_ids), len(tokens))
+    engine.add(request)
+    found = []
+    for token in tokens:
+        step = engine.step(force={ask.request_id: token})
+        assert step.processed is not None
+        found.append(step.processed[0].float().clone())
+    return torch.stack(found).numpy()
+
+
+def _running() -> TinyEngine:
+    if _state.engine is None:
+        raise EngineError("no engine is running in this process")
+    return _state.engine

@@ -1,0 +1,223 @@
+"""Runs the checks on one plugin, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import inspect
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lpkit.loading import interfaces_of
+
+from lpkit_conformance.catalogue import all_checks, by_code
+from lpkit_conformance.checks.base import Check
+from lpkit_conformance.hosts import PluginError
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.instruments.author_lines import place_of
+from lpkit_conformance.oracle.verify import raised
+from lpkit_conformance.processes import children
+from lpkit_conformance.processes.peer import SecondProcess
+from lpkit_conformance.results import CheckResult, Failed, Finding, Skipped, Status
+from lpkit_conformance.settings.cases import Case, CaseError, WatchedArgs
+from lpkit_conformance.settings.plan import Plan
+
+HOSTS = ("v1", "v2")
+
+
+def hosts_for(cls: Any, plan: Plan) -> tuple[str, ...]:
+    """The hosts to judge ``cls`` on."""
+    implemented = interfaces_of(cls)
+    return tuple(host for host in HOSTS if host in (plan.hosts if plan.hosts is not None else implemented))
+
+
+def chosen(plan: Plan) -> list[type[Check]]:
+    """The checks of a plan and what they require, in an order in which requirements come first."""
+    known = {check.code: check for check in all_checks()}
+    wanted: dict[str, type[Check]] = {}
+
+    def want(code: str) -> None:
+        if code in wanted or (plan.ignore and code.startswith(plan.ignore)):
+            return
+        for other in known[code].requires:
+            want(other)
+        wanted[code] = known[code]
+
+    for code in known:
+        if plan.wants(code):
+            want(code)
+    return list(wanted.values())
+
+
+def labels(cls: Any, plan: Plan) -> list[tuple[type[Check], str]]:
+    """Every (check, host) of a plan, in running order."""
+    hosts = hosts_for(cls, plan)
+    checks = chosen(plan)
+    if plan.program is not None or plan.trace is not None:
+        checks = [check for check in checks if check.code in plan.select]
+    return [
+        (check, host)
+        for check in checks
+        for host in (("",) if not check.hosts else [h for h in hosts if h in check.hosts])
+    ]
+
+
+def run(
+    target: str,
+    cls: Any,
+    plan: Plan,
+    started: Callable[[str], None] = lambda _: None,
+    second: SecondProcess | None = None,
+) -> Iterator[CheckResult]:
+    """The results, check by check.
+
+    Args:
+        target: what the user calls the plugin.
+        cls: its class.
+        plan: what to run.
+        started: is told the label of each check before it runs.
+        second: a process started ahead, for the check that compares two; none: it starts its own, and waits for it.
+    """
+    statuses: dict[str, Status] = dict(plan.done)
+    device = torch.device(plan.device)
+    strangers = frozenset(children.children()) if plan.strangers is None else plan.strangers
+    if second is not None:
+        strangers |= {second.pid}
+    subjects: dict[str, list[Subject]] = {}
+
+    def subjects_of(host: str) -> list[Subject]:
+        if host not in subjects:
+            subjects[host] = [
+                Subject(
+                    target,
+                    cls,
+                    host,
+                    case,
+                    interfaces_of(cls),
+                    vocab_size=plan.vocab_size,
+                    max_num_seqs=plan.max_num_seqs,
+                    device=device,
+                    seed=plan.seed,
+                    standin=plan.standin,
+                    program=plan.program,
+                    trace=plan.trace,
+                    strangers=strangers,
+                    second=second,
+                )
+                for case in plan.cases
+            ]
+        return subjects[host]
+
+    for check, host in labels(cls, plan):
+        label = f"{check.code}[{host}]" if host else check.code
+        if label in statuses:
+            continue
+        roots = _roots(check, host, statuses)
+        if roots:
+            result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(sorted(roots))}")
+        else:
+            started(label)
+            result = run_one(check, subjects_of(host), host)
+        statuses[label] = result.status
+        yield result
+
+
+def _roots(check: type[Check], host: str, statuses: dict[str, Status]) -> set[str]:
+    """The failed checks that ``check`` rests on; what is blocked itself only repeats them."""
+    found: set[str] = set()
+    for code in check.requires:
+        status = _status(code, host, statuses)
+        if status in ("failed", "error"):
+            found.add(code)
+        elif status == "blocked":
+            found |= _roots(by_code()[code], host, statuses) or {code}
+    return found
+
+
+def _status(code: str, host: str, statuses: dict[str, Status]) -> Status | None:
+    return statuses.get(f"{code}[{host}]", statuses.get(code))
+
+
+def run_one(check: type[Check], subjects: Sequence[Subject], host: str) -> CheckResult:
+    """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
+    begun = time.perf_counter()
+    outcomes = [_outcome(check, subject) for subject in (subjects[:1] if check.once else subjects)]
+    seconds = round(time.perf_counter() - begun, 4)
+    order: tuple[Status, ...] = ("error", "failed", "advice", "passed", "skipped")
+    status, message, finding = min(outcomes, key=lambda outcome: order.index(outcome[0]))
+    return CheckResult(check.code, check.name, host, status, message, finding, seconds)
+
+
+def _outcome(check: type[Check], subject: Subject) -> tuple[Status, str, Finding | None]:
+    try:
+        return "passed", check().run(subject) or "", None
+    except Skipped as reason:
+        return "skipped", str(reason), None
+    except Failed as failure:
+        status: Status = "advice" if check.tier == "advice" else "failed"
+        return status, failure.finding.summary, failure.finding
+    except CaseError as error:
+        return "error", str(error), None
+    except PluginError as error:
+        return "failed", error.summary, raised(error)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # a plugin may raise what it likes, SystemExit too
+        return _unforeseen(error, subject)
+
+
+def _unforeseen(error: BaseException, subject: Subject) -> tuple[Status, str, Finding | None]:
+    """An exception that the check did not expect: the plugin's if it came from its file, else a fault of ours."""
+    text = f"{type(error).__name__}: {error}"[:300]
+    place = place_of(error)
+    home = ""
+    with contextlib.suppress(OSError, TypeError):
+        home = inspect.getsourcefile(subject.cls) or ""
+    if home and place.rpartition(":")[0] == home:
+        failure = PluginError("the plugin", f"raised {text}", place)
+        return "failed", f"{failure.method} {failure.summary}", raised(failure)
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        "error",
+        f"the check itself failed, a fault of lpkit: {text} ({Path(where.filename).name}:{where.lineno})",
+        None,
+    )
+
+
+def _refusal(cls: Any, case: Case) -> str:
+    """What the plugin's own validation has against a case."""
+    try:
+        cls.validate_params(case.params())
+    except AttributeError:
+        return ""
+    except (Exception, SystemExit) as error:
+        return f"{type(error).__name__}: {error}"[:300]
+    return ""
+
+
+def inactivity_hint(plan: Plan, cls: Any) -> str:
+    """Why nothing happened, as far as the arguments tell, and what to try."""
+    for case in plan.cases:
+        refusal = _refusal(cls, case)
+        if refusal:
+            return f"no case made the plugin change a logit: validate_params refuses {case.text} ({refusal})"
+    given = sorted({key for case in plan.cases for key in case.fields.get("extra_args") or {}})
+    looked = sorted(WatchedArgs.seen)
+    text = "no case made the plugin change a logit"
+    if looked:
+        text += f"; it looked at extra_args {', '.join(map(repr, looked))}"
+    if given:
+        text += f", the cases give {', '.join(map(repr, given))}"
+    for key in given:
+        near = difflib.get_close_matches(key, looked, n=1) if looked and key not in looked else []
+        text += f" ({key!r}: did you mean {near[0]!r}?)" if near else ""
+    missing = [key for key in looked if key not in given]
+    if looked and not missing:
+        return f"{text}. Other values may switch it on."
+    example = ", ".join(f'"{key}": 1' for key in missing) or "..."
+    suggestion = f'{{"extra_args": {{{example}}}}}'
+    return f"{text}. Give a case that switches it on: --case '{suggestion}', or cases in [tool.lpkit]."

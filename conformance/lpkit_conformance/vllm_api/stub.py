@@ -1,0 +1,209 @@
+"""A stand-in for the few vLLM modules that plugins import, for machines whose vLLM is absent or broken.
+
+It has the two interfaces, the helpers that third-party processors use, and nothing that could serve a model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import inspect
+import logging
+import sys
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any, ClassVar
+
+import torch
+from lpkit import _vllm, v1, v2
+from lpkit.interfaces import v1 as own_v1
+from lpkit.runtime.batch.buffers import HostBackedTensor, StagedTensor
+from lpkit.sampling_params import SamplingParams
+
+from lpkit_conformance.vllm_api import VERSION
+
+BUFFERS = "vllm.v1.worker.gpu.buffer_utils"
+
+
+class AdapterLogitsProcessor(v1.LogitsProcessor):
+    """vLLM's V1 adapter for request-level callables, with its way of counting parameters."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.req_info: dict[int, partial[torch.Tensor]] = {}
+
+    @abstractmethod
+    def new_req_logits_processor(self, params: SamplingParams) -> Any:
+        """The request's callable, or None."""
+
+    def _new_state(
+        self, params: SamplingParams, prompt_ids: list[int] | None, output_ids: list[int]
+    ) -> partial[torch.Tensor] | None:
+        call = self.new_req_logits_processor(params)
+        if not call:
+            return None
+        if len(inspect.signature(call).parameters) != 3:
+            return partial(call, output_ids)
+        if prompt_ids is None:
+            raise ValueError("this logits processor needs the prompt's token ids, and the request has none")
+        return partial(call, prompt_ids, output_ids)
+
+    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
+        v1.process_dict_updates(self.req_info, batch_update, self._new_state)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, call in self.req_info.items():
+            view = logits[row]
+            edited = call(view)
+            if edited is not view:
+                logits[row] = edited
+        return logits
+
+
+class UvaBackedTensor(HostBackedTensor):
+    """vLLM's buffer with a host truth, as V2 processors use it for their own parameters.
+
+    Attributes:
+        home: where ``.gpu`` of new buffers lives; vLLM's takes the current device, without being told.
+    """
+
+    home: ClassVar[torch.device] = torch.device("cpu")
+
+    def __init__(self, size: int | Sequence[int], dtype: torch.dtype, max_concurrency: int | None = None) -> None:
+        super().__init__(size, dtype, self.home)  # type: ignore[arg-type]
+
+    def copy_to_uva(self, n: int | None = None) -> torch.Tensor:
+        """Publish the host values; ``.gpu`` is a new tensor."""
+        self.flush()
+        if n is not None:
+            self.gpu = self.gpu[:n]
+        return self.gpu
+
+
+@contextmanager
+def buffers_on(device: torch.device) -> Iterator[None]:
+    """Within it, ``UvaBackedTensor`` has its device side on ``device``."""
+    before, UvaBackedTensor.home = UvaBackedTensor.home, device
+    try:
+        yield
+    finally:
+        UvaBackedTensor.home = before
+
+
+class StagedWriteTensor(StagedTensor):
+    """vLLM's buffer with staged writes."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+        max_concurrency: int | None = None,
+        uva_instead_of_gpu: bool = False,
+    ) -> None:
+        super().__init__(size if isinstance(size, int) else (size[0], size[1]), dtype, device)
+
+    def clear_staged_writes(self) -> None:
+        self._places.clear()
+        self._values.clear()
+
+
+def lend_buffers(device: torch.device) -> None:
+    """Give an installed vLLM the stand-in's buffers where its own, which need a GPU, cannot be made.
+
+    vLLM's CPU worker does the like when an engine starts.
+    """
+    UvaBackedTensor.home = device
+    if device.type == "cuda" or is_installed():
+        return
+    with contextlib.suppress(ImportError):  # a vLLM of before V2 has no such module
+        module = importlib.import_module(BUFFERS)
+        vars(module).update(UvaBackedTensor=UvaBackedTensor, StagedWriteTensor=StagedWriteTensor)
+
+
+class VllmConfig:
+    """A name to annotate with."""
+
+
+class VLLMValidationError(Exception):
+    """Since vLLM 0.27 no ``ValueError``: a plugin that raises it from ``validate_params`` relies on vLLM."""
+
+    def __init__(self, message: str, **_: Any) -> None:
+        super().__init__(message)
+
+
+def _async_tensor_h2d(data: Any, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> torch.Tensor:
+    return torch.as_tensor(data, dtype=dtype, device=device)
+
+
+def _contents() -> dict[str, dict[str, Any]]:
+    interface = {name: getattr(v1, name) for name in v1.__all__}
+    adapter = {"AdapterLogitsProcessor": AdapterLogitsProcessor, "LOGITSPROCS_GROUP": "vllm.logits_processors"}
+    second = {name: getattr(v2, name) for name in v2.__all__}
+    buffers = {"StagedWriteTensor": StagedWriteTensor, "UvaBackedTensor": UvaBackedTensor}
+    params = {"SamplingParams": SamplingParams}
+    return {
+        "vllm": {**params, "__version__": VERSION, "__lpkit_standin__": True},
+        "vllm.sampling_params": params,
+        "vllm.config": {"VllmConfig": VllmConfig},
+        "vllm.exceptions": {"VLLMValidationError": VLLMValidationError},
+        "vllm.logger": {"init_logger": logging.getLogger},
+        "vllm.logits_process": {"LogitsProcessor": own_v1.RequestLogitsProcessor},
+        "vllm.utils": {},
+        "vllm.utils.torch_utils": {"PIN_MEMORY": False, "async_tensor_h2d": _async_tensor_h2d},
+        "vllm.v1": {},
+        "vllm.v1.sample": {},
+        _vllm.V1_MODULE: {**interface, **adapter},
+        f"{_vllm.V1_MODULE}.interface": interface,
+        f"{_vllm.V1_MODULE}.state": interface,
+        f"{_vllm.V1_MODULE}.builtin": {"process_dict_updates": v1.process_dict_updates},
+        "vllm.v1.worker": {},
+        "vllm.v1.worker.gpu": {},
+        BUFFERS: buffers,
+        "vllm.v1.worker.gpu.sample": {},
+        _vllm.V2_MODULE: second,
+        f"{_vllm.V2_MODULE}.interface": second,
+    }
+
+
+def missing(name: str) -> str:
+    """What to tell somebody who needs more of vLLM than there is here."""
+    return f"{name} is not in lpkit's stand-in for vLLM; install vLLM to check this plugin"
+
+
+class _NoMore(importlib.abc.MetaPathFinder):
+    """Says what is missing when a plugin imports another part of vLLM."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name.startswith("vllm."):
+            raise ModuleNotFoundError(missing(name), name=name)
+        return None
+
+
+def is_installed() -> bool:
+    """Whether ``import vllm`` gives the stand-in."""
+    return bool(getattr(sys.modules.get("vllm"), "__lpkit_standin__", False))
+
+
+def install() -> None:
+    """Put the stand-in's modules where a plugin's imports find them; a broken vLLM's remains go."""
+    if is_installed():
+        return
+    for name in [name for name in sys.modules if name == "vllm" or name.startswith("vllm.")]:
+        del sys.modules[name]
+    contents = _contents()
+    for name, members in contents.items():
+        module = ModuleType(name, "lpkit's stand-in for this module of vLLM")
+        module.__path__ = []
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        vars(module).update(members)
+        sys.modules[name] = module
+    for name in contents:
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, sys.modules[name])
+    sys.meta_path.insert(0, _NoMore())
