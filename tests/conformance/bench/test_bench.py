@@ -185,7 +185,7 @@ def test_what_a_device_would_be_sent_is_counted_without_one() -> None:
 def test_the_table_names_processors_that_exist(identity: str) -> None:
     module, _, cls = identity.partition(":")
     package = module.partition(".")[0].replace("_", "-")
-    root = Path(__file__).resolve().parents[2] / "reference_plugins" / package
+    root = Path(__file__).resolve().parents[3] / "reference_plugins" / package
     source = (root / "src" / Path(*module.split("."))).with_suffix(".py").read_text(encoding="utf-8")
     assert f"\nclass {cls}(" in source
 

@@ -21,7 +21,7 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite import in_process, supervisor
 from lpkit_conformance.suite.supervisor import Progress, check_target
 
-SUSPECTS = Path(__file__).parent / "suspects"
+SUSPECTS = Path(__file__).parents[1] / "suspects"
 PLAN = Plan(cases=(Case.parse({"extra_args": {"bias": 2.5}}),), select=("LP301",))
 LIMIT = 4.0
 

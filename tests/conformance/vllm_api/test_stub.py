@@ -18,7 +18,7 @@ from lpkit_conformance.suite.supervisor import check_target
 from lpkit_conformance.vllm_api import stub
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 
-SUSPECTS = Path(__file__).parent / "suspects"
+SUSPECTS = Path(__file__).parents[1] / "suspects"
 PLAN = Plan(
     cases=(Case.parse({"extra_args": {"bias": 2.5}}),),
     select=("LP0", "LP2", "LP3", "LP501", "LP8"),

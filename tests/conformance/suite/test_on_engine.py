@@ -24,7 +24,7 @@ from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite import in_process
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SOURCES = [str(ROOT / folder) for folder in ("sdk", "conformance", "cli")]
 VOCAB = 128
 

@@ -18,7 +18,7 @@ from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite import in_process
 
-BIAS = Path(__file__).parent / "suspects" / "bias.py"
+BIAS = Path(__file__).parents[1] / "suspects" / "bias.py"
 CASE = Case.parse({"extra_args": {"bias": 2.5}})
 
 
