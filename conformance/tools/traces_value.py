@@ -21,16 +21,17 @@ from typing import Any
 import torch
 import zoo
 from lpkit.loading import interfaces_of
-from lpkit_conformance import session, traces
+from lpkit_conformance import traces
 from lpkit_conformance.catalogue import by_code
 from lpkit_conformance.checks.lp2_mixtures import LP220
-from lpkit_conformance.hosts.observe import PluginError
-from lpkit_conformance.hosts.trace import TraceHost
-from lpkit_conformance.oracle import compare
-from lpkit_conformance.plan import Plan
-from lpkit_conformance.subject import Subject
+from lpkit_conformance.hosts.calls import PluginError
+from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.recorded import TraceHost
+from lpkit_conformance.oracle.solo import compare
+from lpkit_conformance.oracle.verify import replay_of
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite import in_process
 from lpkit_conformance.traces.patterns import PATTERNS
-from lpkit_conformance.verify import replay_of
 
 SECONDS = 20
 KEPT = """\
@@ -70,10 +71,10 @@ def measure(specimen: Any) -> set[str]:
     with specimen.surroundings():
         plan = Plan(cases=(specimen.case,))
         interfaces = interfaces_of(specimen.target)
-        for host in session.hosts_for(specimen.target, plan):
+        for host in in_process.hosts_for(specimen.target, plan):
             subject = Subject(specimen.id, specimen.target, host, specimen.case, interfaces)
             for code in BARRIERS:
-                if session.run_one(by_code()[code], [subject], host).status != "passed":
+                if in_process.run_one(by_code()[code], [subject], host).status != "passed":
                     return found
             for name in traces.names(host):
                 trace = traces.load(name)

@@ -129,10 +129,11 @@ def replace(path: Path, source: str) -> None:
 def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     """The checks on every probe. ``depth`` 0: the quick ones; 1: the slow ones too; 2: LP604 too."""
     from lpkit.loading import interfaces_of
-    from lpkit_conformance import session, verify
     from lpkit_conformance.catalogue import inactive
-    from lpkit_conformance.plan import Plan
-    from lpkit_conformance.subject import Subject
+    from lpkit_conformance.hosts.plugin_under_test import Subject
+    from lpkit_conformance.oracle import verify
+    from lpkit_conformance.settings.plan import Plan
+    from lpkit_conformance.suite import in_process
 
     registry = importlib.import_module("zoo.registry")
     importlib.import_module("zoo.correct")
@@ -147,14 +148,14 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     for level in range(depth + 1):
         for item in chosen:
             plan = Plan(cases=(item.case,))
-            for check, host in session.labels(item.target, plan):
+            for check, host in in_process.labels(item.target, plan):
                 if level != (2 if check.code == "LP604" else int(check.code in LATER)):
                     continue
                 if (item.name, host) not in subjects:
                     interfaces = interfaces_of(item.target)
                     subjects[item.name, host] = Subject(item.id, item.target, host, item.case, interfaces)
                 signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-                result = session.run_one(check, [subjects[item.name, host]], host)
+                result = in_process.run_one(check, [subjects[item.name, host]], host)
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 results[item.name].append(result)
                 if result.status in ("failed", "error"):
