@@ -187,8 +187,9 @@ def test_the_same_line_twice_is_one_failure_and_the_run_is_given_up() -> None:
 def test_the_process_that_only_watches_loads_no_torch(tmp_path) -> None:
     program = (
         "import sys\n"
-        "from lpkit_conformance import isolation, replay, suite\n"
-        f"plan = suite.plan_for(suite.Options(cases=({PLAN.cases[0].text!r},)), None)\n"
+        "from lpkit_conformance import failures, run\n"
+        "from lpkit_conformance.suite import supervisor\n"
+        f"plan = run.plan_for(run.Options(cases=({PLAN.cases[0].text!r},)), None)\n"
         f"result = supervisor.check_target({str(SUSPECTS / 'bias.py')!r} + ':Good', plan, [])\n"
         "print(result.verdict, {'torch', 'numpy', 'vllm'} & set(sys.modules))"
     )
