@@ -113,7 +113,7 @@ def measure(share: float, batch: int, steps: int, churn: float, seed: int = 0) -
     def timed_admit(*arguments: Any) -> bool:
         nonlocal admitting
         begun = time.perf_counter()
-        answer = watched.try_admit(*arguments)
+        answer = watched._admission.admit(*arguments)
         admitting += time.perf_counter() - begun
         return answer
 

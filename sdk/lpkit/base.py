@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from lpkit import v1, v2
+from lpkit.admission import Admission
 from lpkit.binding_v1 import V1Binding
 from lpkit.binding_v2 import V2Binding
-from lpkit.columns import Arena, Column, column
+from lpkit.columns import column
 from lpkit.params import Params as BaseParams
-from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
+from lpkit.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from lpkit.rows import Rows
-
-logger = logging.getLogger("lpkit")
 
 STAGES = ("logits", "sampling")
 HISTORIES = ("none", "length", "tokens")
 
 # Hooks that vLLM has announced for its own bases; defining one today would change meaning tomorrow.
 RESERVED = frozenset({"needs_output_token_ids", "supports_spec_decode", "apply_with_spec_decode"})
-
-_TEMPERATURE = "_lpkit_temperature"
 
 
 class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
@@ -40,8 +35,6 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         history: ``"none"``, ``"length"`` or ``"tokens"``: how much of a request's past is read.
         Params: the request's parameters; None when there are none.
         device, vocab_size, max_num_reqs, vllm_config: of the engine.
-        temperature_column: what the engine divides each request's logits by.
-        required_keys: a request with none of these in its ``extra_args`` is not concerned; None: any may be.
     """
 
     stage: ClassVar[str] = "logits"
@@ -77,23 +70,21 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         else:
             self.max_num_reqs = vllm_config.scheduler_config.max_num_seqs
             self.vocab_size = vllm_config.model_config.get_vocab_size()
-        declared = {**self._declared_columns, _TEMPERATURE: column(torch.float32, default=1.0)}
-        self._arena = Arena(declared, self.max_num_reqs, self.device, self.vocab_size)
-        self._columns = self._arena.columns
-        self.temperature_column: Column = self._columns[_TEMPERATURE]
-        self._own_columns = [self._columns[name] for name in self._declared_columns]
-        params = type(self).Params
-        self._parse = None if params is None else params.parse
-        self.required_keys: frozenset[str] | None = None
-        if params is not None and any(field.is_required() for field in params.model_fields.values()):
-            self.required_keys = frozenset(params.keys())
-        self._token_ids: dict[str, str] = {}  # key -> field, as Params.keys()
-        if params is not None:
-            fields = params.token_id_fields()
-            self._token_ids = {key: name for key, name in params.keys().items() if name in fields}
-        self._v2 = V2Binding(self, place) if on_v2 else None
-        self._v1 = None if on_v2 else V1Binding(self, self.max_num_reqs)
-        self.flush()
+        self._admission = Admission(
+            type(self).__qualname__,
+            self.Params,
+            self._declared_columns,
+            self.is_argmax_invariant(),
+            self.take,
+            slots=self.max_num_reqs,
+            device=self.device,
+            vocab_size=self.vocab_size,
+        )
+        self._columns = self._admission.columns
+        self._v2 = V2Binding(self._admission, self.retire, self.history, place) if on_v2 else None
+        self._v1 = (
+            None if on_v2 else V1Binding(self._admission, self.retire, self.history, self.max_num_reqs, self.device)
+        )
 
     # -- vLLM calls these ------------------------------------------------------------------------------------
 
@@ -119,7 +110,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     def apply_staged_writes(self) -> None:
         """V2: send what admissions staged."""
-        self.flush()
+        self._admission.flush()
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
         """Edit the rows of admitted requests. Without any, the same tensor comes back untouched."""
@@ -144,50 +135,6 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     def retire(self, slot: int) -> None:
         """The request in ``slot`` left (V1), or its slot goes to another one (V2)."""
-
-    # -- bindings call these ---------------------------------------------------------------------------------
-
-    def flush(self) -> None:
-        """Send staged column values to the device, if there are any."""
-        self._arena.flush()
-
-    def try_admit(self, slot: int, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
-        """Decide on a request. Never raises: an exception here would stop the engine for everybody."""
-        keys, args = self.required_keys, sampling_params.extra_args
-        if keys is not None and (not args or keys.isdisjoint(args)):
-            return False  # the common case, kept cheap: somebody else's request
-        try:
-            greedy = sampling_params.temperature < GREEDY_EPSILON
-            if greedy and self.is_argmax_invariant():
-                return False
-            params = None
-            if self._parse is not None:
-                params = self._parse(args)
-                if params is None:
-                    return False
-                if self._token_ids:
-                    self._check_token_ids(params)
-            for item in self._own_columns:
-                item.reset(slot)
-            self.temperature_column[slot] = 1.0 if greedy else sampling_params.temperature
-            return bool(self.take(slot, params, sampling_params, prompt_ids))
-        except Exception:
-            logger.exception("%s declined a request that it could not admit", type(self).__qualname__)
-            return False
-
-    def _check_token_ids(self, params: BaseParams) -> None:
-        for key, name in self._token_ids.items():
-            self._check_vocabulary(key, getattr(params, name))
-
-    def _check_vocabulary(self, name: str, value: Any) -> None:
-        if isinstance(value, int):
-            if value >= self.vocab_size:
-                raise ValueError(f"{name}: token id {value} is outside the vocabulary of {self.vocab_size}")
-        elif isinstance(value, Mapping):
-            self._check_vocabulary(name, (*value.keys(), *value.values()))
-        elif isinstance(value, Iterable) and not isinstance(value, str):
-            for item in value:
-                self._check_vocabulary(name, item)
 
 
 def one_of(cls: type, name: str, allowed: tuple[str, ...]) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
-from lpkit.history_v1 import V1History
-from lpkit.ledger import Entry, Ledger
+from lpkit.history_v1 import Entry, V1History
+from lpkit.ledger import Ledger
 from lpkit.rows import Rows
 
 if TYPE_CHECKING:
-    from lpkit.base import PortableProcessor
+    from lpkit.admission import Admission
     from lpkit.v1 import BatchUpdate
 
 logger = logging.getLogger("lpkit")
@@ -22,35 +23,41 @@ class V1Binding:
     """State that V1 needs beside the processor's own.
 
     Args:
-        processor: whose rows these are.
+        admission: decides which requests are the processor's.
+        retire: called with a slot whose request left.
+        history: what the processor reads of it.
         slots: the engine's ``max_num_seqs``.
+        device: of the engine.
     """
 
-    def __init__(self, processor: PortableProcessor, slots: int) -> None:
-        self._processor = processor
-        self._device = processor.device
-        self._ledger = Ledger(slots, self._release, processor.required_keys)
-        declared = processor.history
-        self._history = V1History(slots, self._device, declared == "tokens") if declared != "none" else None
+    def __init__(
+        self, admission: Admission, retire: Callable[[int], None], history: str, slots: int, device: torch.device
+    ) -> None:
+        self._admission = admission
+        self._retire = retire
+        self._declared = history
+        self._device = device
+        self._ledger = Ledger(slots, self._release, admission.required_keys)
+        self._history = V1History(slots, device, history == "tokens") if history != "none" else None
         self._own: list[tuple[int, Entry]] = []  # admitted requests in row order
         self._index = self._slots = torch.zeros(0, dtype=torch.int64)
         self._stale = False
         self._warned = False
         # At V1's sampling stage the engine has already divided by the temperature.
-        self._temperature = None if processor.is_argmax_invariant() else processor.temperature_column
+        self._temperature = None if admission.sampling_only else admission.temperature.all
 
     def _release(self, slot: int) -> None:
         if self._history is not None:
             self._history.forget(slot)
-        self._processor.retire(slot)
+        self._retire(slot)
 
     def update(self, update: BatchUpdate | None) -> None:
         """Follow the batch and flush what admissions staged."""
         if update is None:
             return
-        if self._ledger.update(update, self._processor.try_admit):
+        if self._ledger.update(update, self._admission.admit):
             self._stale = True
-            self._processor.flush()
+            self._admission.flush()
 
     def rows(self, logits: torch.Tensor) -> Rows | None:
         """This step's own rows; None if there are none."""
@@ -70,7 +77,7 @@ class V1Binding:
                 chosen = torch.tensor(keep, device=self._device)
                 index, slots = index[chosen], slots[chosen]
         whole = slots.shape[0] == logits.shape[0]  # row order, so equal counts mean equal rows
-        return Rows(index, slots, self._history, self._processor.history, self._temperature, whole)
+        return Rows(index, slots, self._history, self._declared, self._temperature, whole)
 
     def entries(self, rows: Rows) -> list[tuple[int, Entry]]:
         """(row, admitted request) of ``rows``, in the same order (host work; for request-level callables)."""
@@ -99,5 +106,5 @@ class V1Binding:
             "%s reads token ids, but vLLM's async scheduling left placeholders (-1) in the output list; the rows "
             "concerned are left untouched. Pass the plugin explicitly (--logits-processors), or start vLLM "
             "with --no-async-scheduling.",
-            type(self._processor).__qualname__,
+            self._admission.owner,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from lpkit.history_v2 import V2History
 from lpkit.rows import Rows
 
 if TYPE_CHECKING:
-    from lpkit.base import PortableProcessor
+    from lpkit.admission import Admission
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
 
 
@@ -19,27 +20,33 @@ class V2Binding:
     """State that V2 needs beside the processor's own.
 
     Args:
-        processor: whose rows these are.
+        admission: decides which requests are the processor's.
+        retire: called with a slot whose request left.
+        history: what the processor reads of it.
         states: the engine's per-slot buffers.
     """
 
-    def __init__(self, processor: PortableProcessor, states: LogitsProcRequestState) -> None:
-        self._processor = processor
-        self.states = states
+    def __init__(
+        self, admission: Admission, retire: Callable[[int], None], history: str, states: LogitsProcRequestState
+    ) -> None:
+        self._admission = admission
+        self._retire = retire
+        self._declared = history
+        self._states = states
         self._admitted = np.zeros(states.max_num_reqs, dtype=np.bool_)
 
     def add(self, slot: int, sampling_params: Any) -> bool:
         """A request takes ``slot``; whether it concerns the processor."""
         if self._admitted[slot]:
-            self._processor.retire(slot)  # V2 tells nobody when a request leaves
-        admitted = self._processor.try_admit(slot, sampling_params, None)
+            self._retire(slot)  # V2 tells nobody when a request leaves
+        admitted = self._admission.asked_by(sampling_params) and self._admission.admit(slot, sampling_params, None)
         self._admitted[slot] = admitted
         return admitted
 
     def rows(self, logits: torch.Tensor, ctx: LogitsContext) -> Rows | None:
         """The call's own rows; None if there are none. Rows of unfinished prefills are left out."""
         reqs = ctx.idx_mapping_np
-        own = self._admitted[reqs] & (ctx.seq_lens_upper_bound_np[: len(reqs)] >= self.states.prefill_len.np[reqs])
+        own = self._admitted[reqs] & (ctx.seq_lens_upper_bound_np[: len(reqs)] >= self._states.prefill_len.np[reqs])
         if not own.any():
             return None
         device = logits.device
@@ -51,11 +58,10 @@ class V2Binding:
         else:
             index = self._with_drafts(own, ctx, device)
         slots = ctx.expanded_idx_mapping[index].to(torch.int64)
-        declared = self._processor.history
         history = None
-        if declared != "none":
-            history = V2History(self.states, ctx, int(ctx.seq_lens_upper_bound_np[: len(reqs)][own].max()))
-        return Rows(index, slots, history, declared, self._processor.temperature_column, bool(own.all()))
+        if self._declared != "none":
+            history = V2History(self._states, ctx, int(ctx.seq_lens_upper_bound_np[: len(reqs)][own].max()))
+        return Rows(index, slots, history, self._declared, self._admission.temperature.all, bool(own.all()))
 
     def _with_drafts(self, own: np.ndarray[Any, Any], ctx: LogitsContext, device: torch.device) -> torch.Tensor:
         """Rows of own requests when a request has several: their number is known to the device alone.

@@ -10,8 +10,8 @@ import torch
 
 from lpkit import v1, v2
 from lpkit.base import HISTORIES, RESERVED, one_of
-from lpkit.histories_on_host import HostHistories
-from lpkit.row_updates import RowUpdates, V1Row
+from lpkit.histories_on_host import HostHistories, V1Row
+from lpkit.row_updates import RowUpdates
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 logger = logging.getLogger("lpkit")

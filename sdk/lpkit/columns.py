@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from lpkit.rows import Rows
 
 NUMPY_TYPES = {
     torch.bool: np.bool_,
@@ -21,6 +18,14 @@ NUMPY_TYPES = {
 }
 
 Scalar = float | int | bool
+
+
+class HasSlots(Protocol):
+    """What a column is read for: :class:`lpkit.Rows`."""
+
+    @property
+    def slots(self) -> torch.Tensor:
+        """``[n]`` int64."""
 
 
 class Column:
@@ -51,7 +56,7 @@ class Column:
         assert self._device is not None
         return self._device
 
-    def __getitem__(self, rows: Rows) -> torch.Tensor:
+    def __getitem__(self, rows: HasSlots) -> torch.Tensor:
         return self.all.index_select(0, rows.slots)
 
     def flush(self) -> None:

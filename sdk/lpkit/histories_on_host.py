@@ -8,14 +8,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lpkit.row_updates import V1Row
-
 if TYPE_CHECKING:
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
 
 UNKNOWN = -1
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class V1Row:
+    """One row of a V1 batch, compared by identity: another object is another request to a V1 processor.
+
+    Attributes:
+        params: the request's ``SamplingParams``.
+        prompt_ids: as V1 hands it out, never mutated.
+        output_ids: the live list.
+    """
+
+    __slots__ = ("output_ids", "params", "prompt_ids")
+
+    def __init__(self, params: Any, prompt_ids: list[int], output_ids: list[int]) -> None:
+        self.params = params
+        self.prompt_ids = prompt_ids
+        self.output_ids = output_ids
+
+
 Rows = tuple[list[int], list[V1Row]]
 """Row numbers, ascending, and what a V1 processor knows each row by."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from lpkit.ledger import Entry
     from lpkit.rows import Rows
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -18,6 +18,15 @@ PLACEHOLDER = -1
 """What the engine's output list holds for a token that the device has sampled and the host not yet seen."""
 
 _SMALLEST_WIDTH = 64
+
+
+@dataclass(slots=True)
+class Entry:
+    """An admitted request; never changed. ``output_ids`` is the engine's live list; both lists are the engine's."""
+
+    slot: int
+    prompt_ids: list[int] | None
+    output_ids: list[int]
 
 
 class V1History:

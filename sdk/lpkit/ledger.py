@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lpkit.history_v1 import Entry
 from lpkit.v1 import MoveDirectionality
 
 if TYPE_CHECKING:
     from lpkit.sampling_params import SamplingParams
     from lpkit.v1 import BatchUpdate
-
-
-@dataclass(slots=True)
-class Entry:
-    """An admitted request; never changed. ``output_ids`` is the engine's live list; both lists are the engine's."""
-
-    slot: int
-    prompt_ids: list[int] | None
-    output_ids: list[int]
 
 
 Admit = Callable[[int, "SamplingParams", "list[int] | None"], bool]
@@ -32,7 +23,7 @@ class Ledger:
     Args:
         slots: number of slots, at least the largest batch.
         release: called with a slot that became free.
-        keys: requests with none of these in their ``extra_args`` are not concerned, and nobody is asked; None:
+        keys: requests with none of these in their ``extra_args`` do not use the processor, and nobody is asked; None:
             everybody is.
     """
 

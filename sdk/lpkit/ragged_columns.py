@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import torch
 
 from lpkit import kernels
-from lpkit.columns import NUMPY_TYPES, Arena, Column, Scalar, column
-
-if TYPE_CHECKING:
-    from lpkit.rows import Rows
+from lpkit.columns import NUMPY_TYPES, Arena, Column, HasSlots, Scalar, column
 
 
 class Table:
@@ -196,15 +193,15 @@ class TokenSetColumn(Column):
         """``[sets, bytes]`` uint8 on the device: bit ``t % 8`` of byte ``t // 8`` is token ``t``."""
         return self._masks.device
 
-    def _places_of(self, rows: Rows) -> torch.Tensor:
+    def _places_of(self, rows: HasSlots) -> torch.Tensor:
         return self._place_of.device[:, 0].index_select(0, rows.slots)
 
-    def __getitem__(self, rows: Rows) -> torch.Tensor:
+    def __getitem__(self, rows: HasSlots) -> torch.Tensor:
         masks = self.all.index_select(0, self._places_of(rows))
         bools = self._octets.index_select(0, masks.flatten().to(torch.int32)).view(torch.bool)
         return bools.view(masks.shape[0], -1)[:, : self._vocab_size]
 
-    def keep_only_(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+    def keep_only_(self, logits: torch.Tensor, rows: HasSlots) -> torch.Tensor:
         """Mask, in place, the tokens of ``logits`` ``[n, vocab]`` that are not in their row's set; return them.
 
         A row that would have nothing left is left alone.
@@ -225,7 +222,7 @@ class TokenSetColumn(Column):
             kernels.keep_members_(block, outside, scratch)
         return logits
 
-    def contains(self, rows: Rows, ids: torch.Tensor) -> torch.Tensor:
+    def contains(self, rows: HasSlots, ids: torch.Tensor) -> torch.Tensor:
         """Which of ``ids`` ``[n, k]`` are in their row's set: bool ``[n, k]``; -1 is in none."""
         known = ids.clamp(min=0)
         octets = self.all[self._places_of(rows).unsqueeze(1), known >> 3].to(torch.int64)

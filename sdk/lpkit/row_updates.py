@@ -3,26 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
+from lpkit.histories_on_host import V1Row
 from lpkit.v1 import BatchUpdate, MoveDirectionality
-
-
-class V1Row:
-    """One row of a V1 batch, compared by identity: another object is another request to a V1 processor.
-
-    Attributes:
-        params: the request's ``SamplingParams``.
-        prompt_ids: as V1 hands it out, never mutated.
-        output_ids: the live list.
-    """
-
-    __slots__ = ("output_ids", "params", "prompt_ids")
-
-    def __init__(self, params: Any, prompt_ids: list[int], output_ids: list[int]) -> None:
-        self.params = params
-        self.prompt_ids = prompt_ids
-        self.output_ids = output_ids
 
 
 class RowUpdates:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
-
-if TYPE_CHECKING:
-    from lpkit.columns import Column
 
 
 class History(Protocol):
@@ -44,7 +41,7 @@ class Rows:
         slots: torch.Tensor,
         history: History | None,
         declared: str,
-        temperature: Column | None,
+        temperature: torch.Tensor | None,
         whole: bool = False,
     ) -> None:
         self.n = slots.shape[0]
@@ -61,7 +58,7 @@ class Rows:
         where the division is already done (V1's sampling stage)."""
         if self._temperature is None:
             return torch.ones(self.n, 1, device=self.slots.device)
-        return self._temperature[self].unsqueeze(1)
+        return self._temperature.index_select(0, self.slots).unsqueeze(1)
 
     @cached_property
     def _lengths(self) -> tuple[torch.Tensor, torch.Tensor]:

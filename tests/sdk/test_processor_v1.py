@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import lpkit
@@ -205,7 +206,23 @@ class TestStage:
         assert host.apply(torch.zeros(1, VOCAB))[0, 0] == 1.0
 
 
+class Arguments(dict[str, Any]):
+    """Counts how often its keys are gone through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        type(self).walks += 1
+        return super().__iter__()
+
+
 class TestAdmission:
+    def test_a_requests_keys_are_looked_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        host, sampling = V1Host(Add), SamplingParams(extra_args=Arguments(add=1.0))
+        monkeypatch.setattr(Arguments, "walks", 0)
+        host.update(1, added=[new(0, sampling)])
+        assert Arguments.walks == 1
+
     def test_what_admit_sees(self) -> None:
         seen: list[lpkit.Request] = []
 
@@ -519,7 +536,7 @@ class TestDeclaration:
 
         first, second = V1Host(More).processor, V1Host(More).processor
         first.amount[0] = 7.0
-        first.flush()
+        first.apply_staged_writes()
         assert first.amount.all[0] == 7
         assert second.amount.all[0] == 0
         assert second.other.all.tolist() == [4] * 9

@@ -1,0 +1,112 @@
+"""Whether a request is admitted, and what is written down for it: the same on both runners."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lpkit.columns import Arena, column
+from lpkit.sampling_params import GREEDY_EPSILON
+
+if TYPE_CHECKING:
+    from lpkit.params import Params
+    from lpkit.sampling_params import SamplingParams
+
+logger = logging.getLogger("lpkit")
+
+Take = Callable[[int, Any, "SamplingParams", "list[int] | None"], bool]
+"""(slot, params, sampling params, prompt ids) -> whether the processor takes the request."""
+
+_TEMPERATURE = "_lpkit_temperature"
+
+
+class Admission:
+    """Decides which requests a processor is given, and keeps its columns.
+
+    Args:
+        owner: name of the processor's class, for the log.
+        params: its parameters; None if it declares none.
+        declared: its columns by name.
+        sampling_only: whether greedy requests are never admitted.
+        take: asked about each request whose parameters are valid.
+        slots, device, vocab_size: of the engine.
+
+    Attributes:
+        columns: by name.
+        temperature: what the engine divides each request's logits by.
+        required_keys: a request with none of these in its ``extra_args`` does not use the processor; None: any may.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        params: type[Params] | None,
+        declared: Mapping[str, column],
+        sampling_only: bool,
+        take: Take,
+        *,
+        slots: int,
+        device: torch.device,
+        vocab_size: int,
+    ) -> None:
+        self.owner = owner
+        self.sampling_only = sampling_only
+        self._take = take
+        self._vocab_size = vocab_size
+        with_temperature = {**declared, _TEMPERATURE: column(torch.float32, default=1.0)}
+        self._arena = Arena(with_temperature, slots, device, vocab_size)
+        self.columns = self._arena.columns
+        self.temperature = self.columns[_TEMPERATURE]
+        self._own_columns = [self.columns[name] for name in declared]
+        self._parse = None if params is None else params.parse
+        self.required_keys: frozenset[str] | None = None
+        self._token_ids: dict[str, str] = {}  # key -> field, as Params.keys()
+        if params is not None:
+            if any(field.is_required() for field in params.model_fields.values()):
+                self.required_keys = frozenset(params.keys())
+            fields = params.token_id_fields()
+            self._token_ids = {key: name for key, name in params.keys().items() if name in fields}
+        self.flush()
+
+    def flush(self) -> None:
+        """Send staged column values to the device, if there are any."""
+        self._arena.flush()
+
+    def asked_by(self, sampling_params: SamplingParams) -> bool:
+        """Whether the request has any of the required keys; a binding asks this before :meth:`admit`, and once."""
+        keys, args = self.required_keys, sampling_params.extra_args
+        return keys is None or bool(args and not keys.isdisjoint(args))
+
+    def admit(self, slot: int, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
+        """Decide on a request. Never raises: an exception here would stop the engine for every request."""
+        try:
+            greedy = sampling_params.temperature < GREEDY_EPSILON
+            if greedy and self.sampling_only:
+                return False
+            params = None
+            if self._parse is not None:
+                params = self._parse(sampling_params.extra_args)
+                if params is None:
+                    return False
+                for key, name in self._token_ids.items():
+                    self._check_vocabulary(key, getattr(params, name))
+            for item in self._own_columns:
+                item.reset(slot)
+            self.temperature[slot] = 1.0 if greedy else sampling_params.temperature
+            return bool(self._take(slot, params, sampling_params, prompt_ids))
+        except Exception:
+            logger.exception("%s declined a request that it could not admit", self.owner)
+            return False
+
+    def _check_vocabulary(self, name: str, value: Any) -> None:
+        if isinstance(value, int):
+            if value >= self._vocab_size:
+                raise ValueError(f"{name}: token id {value} is outside the vocabulary of {self._vocab_size}")
+        elif isinstance(value, Mapping):
+            self._check_vocabulary(name, (*value.keys(), *value.values()))
+        elif isinstance(value, Iterable) and not isinstance(value, str):
+            for item in value:
+                self._check_vocabulary(name, item)
