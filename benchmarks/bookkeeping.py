@@ -14,6 +14,7 @@ validating the request's parameters above all, is paid once in a request's life,
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import random
 import statistics
@@ -123,7 +124,7 @@ def measure(share: float, batch: int, steps: int, churn: float, seed: int = 0) -
     with torch.inference_mode():
         for number, update in enumerate(updates(batch, steps + 1, churn, share, seed)):
             for name, call in sides if number % 2 else reversed(sides):
-                taken = timed(lambda call=call, update=update: call(update))
+                taken = timed(functools.partial(call, update))
                 if number:
                     seen[name].append(taken)
         # In a pass of its own: a third side would push the other two out of the processor's cache.
@@ -137,6 +138,11 @@ def measure(share: float, batch: int, steps: int, churn: float, seed: int = 0) -
     return found
 
 
+def repeat(update_state: Callable[[None], object]) -> None:
+    for _ in range(1000):
+        update_state(None)
+
+
 def idle(batch: int) -> dict[str, float]:
     """A step that changes nothing: nanoseconds."""
     plugin, helper = Scale(make_config(max_num_seqs=batch, vocab_size=512), CPU, False), ByHelper()
@@ -145,7 +151,7 @@ def idle(batch: int) -> dict[str, float]:
     helper.update_state(first)
     found = {}
     for name, call in (("vllm", helper.update_state), ("lpkit", plugin.update_state)):
-        found[name] = min(timed(lambda call=call: [call(None) for _ in range(1000)]) for _ in range(20))
+        found[name] = min(timed(functools.partial(repeat, call)) for _ in range(20))
     return found
 
 

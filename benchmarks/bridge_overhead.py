@@ -11,6 +11,7 @@ replaced by a new one.
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import math
 import platform
@@ -86,7 +87,9 @@ class OldPenalty(V1Base):
         return float(state[0])
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        rows, ids, amounts = [], [], []
+        rows: list[int] = []
+        ids: list[int] = []
+        amounts: list[float] = []
         for row, (amount, outputs) in self.rows.items():
             recent = set(outputs[-16:])
             rows += [row] * len(recent)
@@ -171,7 +174,7 @@ class Bench:
             self.requests.append(request)
             if self.on_v2:
                 slot = self.slots.add(request)
-                self.pending.append(lambda slot=slot, params=request.params: self.processor.add_request(slot, params))
+                self.pending.append(functools.partial(self.processor.add_request, slot, request.params))
             else:
                 self.batch.add(request)
         if self.on_v2 and count:

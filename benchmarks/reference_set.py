@@ -19,6 +19,7 @@ from lpkit_conformance.bench.run import Options, run
 from lpkit_conformance.report.bench import data, duration, ratio
 
 ROOT = Path(__file__).resolve().parents[1]
+ALTERNATIVES = str(Path(__file__).with_name("reference_alternatives.py"))
 FEW = 4
 DETAILED = {(8, 151_936), (256, 151_936)}
 """Of many sizes, those that get a table of their own."""
@@ -109,9 +110,10 @@ def main() -> None:
         report = json.loads(options.show.read_text(encoding="utf-8"))
     else:
         numbers = {key: tuple(int(n) for n in getattr(options, key).split(",")) for key in ("batch", "vocab")}
-        report = measure(
-            Options(batches=numbers["batch"], vocabs=numbers["vocab"], device=options.device), options.json
+        found = Options(
+            batches=numbers["batch"], vocabs=numbers["vocab"], device=options.device, alternatives=ALTERNATIVES
         )
+        report = measure(found, options.json)
     show(report)
 
 

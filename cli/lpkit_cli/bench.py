@@ -67,9 +67,9 @@ def bench(
 ) -> None:
     """Measure what processors cost per step, beside the alternatives.
 
-    All that is measured takes turns on the same logits: the processor on each runner, what vLLM and
-    transformers have instead where they are installed, the rule as a request-level callable, and the least
-    that this device needs: a pass over the logits. Exit code 0: measured; 2: could not run.
+    All that is measured takes turns on the same logits: the processor on each runner, the processors that
+    --against names, and the least that this device needs: a single pass over the logits.
+    Exit code 0: measured; 2: could not run.
     """
     from lpkit import _vllm
 

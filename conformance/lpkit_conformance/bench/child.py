@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -94,6 +95,16 @@ def refused(cls: Any, case: Any) -> str:
     return ""
 
 
+def alternatives_of(file: str) -> Callable[..., Iterable[Side | str]]:
+    """The function of :attr:`Options.alternatives`."""
+    if not file:
+        return lambda *_: ()
+    path = Path(file).resolve()
+    sys.path.append(str(path.parent))
+    found: Callable[..., Iterable[Side | str]] = importlib.import_module(path.stem).alternatives
+    return found
+
+
 Loaded = tuple[dict[str, Any], Any, Any]
 """A processor: its names, its class, its case."""
 
@@ -115,12 +126,12 @@ class Plan:
         self.hosts = [host for host in ("v1", "v2") if host in implemented and host in wanted]
         self.sizes = [(batch, vocab) for vocab in job["vocabs"] for batch in job["batches"]]
         self.notes: list[str] = []
+        self._alternatives = alternatives_of(job["alternatives"])
 
     def sides(self, device: torch.device) -> list[Side]:
         """Everything anew: the target on its hosts, its alternatives, the floors."""
         from lpkit.loading import interfaces_of
 
-        from lpkit_conformance.bench.alternatives import alternatives
         from lpkit_conformance.bench.sides import Parameters, Side, V1Side, V2Side, floors
 
         found: list[Side] = []
@@ -131,7 +142,7 @@ class Plan:
                 found.append(side(f"{who['name']} on {host.upper()}", cls, Parameters(case.fields), device, kind))
         _, cls, case = self._loaded[0]
         identity = f"{cls.__module__}:{cls.__qualname__}"
-        for other in alternatives(identity, case.fields.get("extra_args") or {}, device):
+        for other in self._alternatives(identity, case.fields.get("extra_args") or {}, device):
             if isinstance(other, Side):
                 found.append(other)
             elif (note := f"alternatives left out: {other}") not in self.notes:

@@ -34,7 +34,12 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for; empty leaves the choice to the project and the defaults."""
+    """What the user asked for; empty leaves the choice to the project and the defaults.
+
+    ``alternatives`` is a Python file for comparisons with what is no processor. Its function ``alternatives`` is told
+    the target's ``module:Class``, its ``extra_args`` and the device, and yields a
+    :class:`~lpkit_conformance.bench.sides.Side` for each alternative, or a text that says why there is none.
+    """
 
     case: str = ""
     hosts: tuple[str, ...] | None = None
@@ -48,6 +53,7 @@ class Options:
     seed: int = 0
     against: tuple[str, ...] = ()
     against_cases: tuple[str, ...] = ()
+    alternatives: str = ""
     limit: float = LIMIT_SECONDS
 
     @property
@@ -124,6 +130,7 @@ def _job(name: str, own: Project | None, options: Options) -> dict[str, Any]:
     return {
         "target": {"name": name, "spec": own.entry_points.get(name, name) if own else name, "case": case},
         "against": against,
+        "alternatives": options.alternatives,
         "path": own.import_path if own else [],
         "hosts": list(options.hosts or (own.hosts if own and own.hosts else ())),
         **options.settings,

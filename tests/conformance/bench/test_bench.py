@@ -12,7 +12,6 @@ import pytest
 import torch
 from lpkit.runtime import make_config
 from lpkit_conformance.bench import measure, run
-from lpkit_conformance.bench.alternatives import TABLE, alternatives
 from lpkit_conformance.bench.results import Bench, Point, SideResult, TargetBench, Times, point_from_json
 from lpkit_conformance.bench.sides import Function, Parameters, V1Side, V2Side, floors
 from lpkit_conformance.bench.world import LIFETIME, World, update_with
@@ -178,36 +177,6 @@ def test_what_a_device_would_be_sent_is_counted_without_one() -> None:
     assert moved == (2 * 4 * 4 + 2 * 3 * 8, 0)
 
 
-# -- alternatives -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("identity", sorted(TABLE))
-def test_the_table_names_processors_that_exist(identity: str) -> None:
-    module, _, cls = identity.partition(":")
-    package = module.partition(".")[0].replace("_", "-")
-    root = Path(__file__).resolve().parents[3] / "reference_plugins" / package
-    source = (root / "src" / Path(*module.split("."))).with_suffix(".py").read_text(encoding="utf-8")
-    assert f"\nclass {cls}(" in source
-
-
-def test_a_processor_that_nobody_knows_has_no_alternatives() -> None:
-    assert list(alternatives("mine:Mine", {}, CPU)) == []
-
-
-def test_transformers_masks_what_min_p_masks() -> None:
-    found = list(alternatives("lpkit_min_p.processor:MinP", {"min_p_threshold": 0.2}, CPU))
-    (warper,) = [item for item in found if not isinstance(item, str) and item.name.startswith("transformers")]
-    (rows,) = [item for item in found if not isinstance(item, str) and item.name.startswith("request")]
-    world = World(4, 500, 8, 1.0, CPU)
-    turn = world.turn()
-    logits = torch.randn(4, 500) * 3
-    for side in (warper, rows):
-        side.prepare(world, turn)
-        side.follow()
-    with torch.inference_mode():
-        assert torch.equal(warper.apply(logits.clone()), rows.apply(logits.clone()))
-
-
 # -- the run ------------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +190,33 @@ def test_times_ratios_and_sizes_are_short() -> None:
     assert duration(None) == ratio(None) == "-"
     assert [ratio(1.234), ratio(43.2)] == ["1.23x", "43x"]
     assert [data(12), data(2048), data(3 * 2**30), data(None)] == ["12 B", "2 KiB", "3 GiB", "?"]
+
+
+ALTERNATIVES = """
+from lpkit_conformance.bench.sides import Function
+
+def alternatives(identity, extra_args, device):
+    yield Function(f"{identity} {extra_args} {device}", lambda world: lambda logits: logits.add_(1.5), 0.0)
+    yield "one is not installed here"
+"""
+
+
+def test_a_script_brings_alternatives_that_are_no_processors(tmp_path: Path) -> None:
+    (tmp_path / "others.py").write_text(ALTERNATIVES, encoding="utf-8")
+    options = run.Options(
+        case='{"extra_args": {"bias": 1.5}}',
+        hosts=("v1",),
+        batches=(2,),
+        vocabs=(64,),
+        quick=True,
+        alternatives=str(tmp_path / "others.py"),
+    )
+    plugin = Path(__file__).parents[1] / "suspects" / "bias.py"
+    (target,) = run.run((f"{plugin}:Good",), options, tmp_path).targets
+    assert target.notes == ("alternatives left out: one is not installed here",)
+    (point,) = target.points
+    (other,) = [side for side in point.sides if side.kind == "alternative"]
+    assert other.name == "bias:Good {'bias': 1.5} cpu" and other.apply is not None and not other.problem
 
 
 def test_a_run_without_a_number_of_the_target_fails() -> None:

@@ -1,7 +1,6 @@
-"""What users could run instead of a processor: vLLM's own, transformers', a request-level callable.
+"""What users could run instead of a reference plugin: vLLM's own, transformers', a request-level callable.
 
-:data:`TABLE` lists it by the processor's class. Everything else has alternatives only if somebody names them
-(``--against``, or ``against`` in ``[tool.lpkit]``).
+:data:`TABLE` lists it by the processor's class; the bench's ``Options.alternatives`` takes this file.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import rowwise
 import torch
 from lpkit.adapter import AdapterLogitsProcessor
-
-from lpkit_conformance.bench import rowwise
 from lpkit_conformance.bench.sides import Function, Parameters, Side, V1Side
 from lpkit_conformance.bench.world import World
 

@@ -1,0 +1,6 @@
+"""Makes the modules of ``benchmarks/`` importable: they are scripts."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
