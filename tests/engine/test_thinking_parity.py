@@ -44,13 +44,13 @@ FIELDS = {
     "end": "end_thinking",
     "from_prompt": "continue_thinking",
     "searched": "scan_offset",
-    "bonus_forced": "bonus_token_forced",
+    "first_forced": "bonus_token_forced",
 }
 """Ours -> vLLM's."""
 
 
-def vllms(markers: ThinkingMarkers, size: int, drafts: int) -> ThinkingBudgetStateHolder:
-    return ThinkingBudgetStateHolder(markers.as_config(), size, drafts, CPU, False)
+def vllms(markers: ThinkingMarkers, size: int) -> ThinkingBudgetStateHolder:
+    return ThinkingBudgetStateHolder(markers.as_config(), size, 0, CPU, False)
 
 
 def same_state(ours: dict[int, Thought], theirs: dict[int, dict[str, Any]]) -> None:
@@ -58,7 +58,6 @@ def same_state(ours: dict[int, Thought], theirs: dict[int, dict[str, Any]]) -> N
     for row, thought in ours.items():
         for mine, other in FIELDS.items():
             assert getattr(thought, mine) == theirs[row][other], (row, mine)
-        assert ([] if thought.force_at is None else [thought.force_at]) == theirs[row]["force_index"]
 
 
 Job = tuple[ThinkingMarkers, list[dict[str, Any]]]
@@ -93,12 +92,14 @@ def tokens(rng: random.Random, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("markers", MARKERS, ids=str)
-@pytest.mark.parametrize("most_drafts", [0, 3])
-def test_v1_forces_what_vllm_forces_in_every_state(markers: ThinkingMarkers, most_drafts: int) -> None:
-    """Additions, departures, moves, swaps, resumed requests, drafts and rejections, over 1,000 steps."""
-    rng = random.Random(f"{markers} {most_drafts}")
+def test_v1_forces_what_vllm_forces_in_every_state(markers: ThinkingMarkers) -> None:
+    """Additions, departures, moves, swaps and resumed requests, over 1,000 steps.
+
+    Without drafts: vLLM refuses custom processors with speculative decoding on V1, so no processor meets that half.
+    """
+    rng = random.Random(f"{markers}")
     size = 6
-    ours, theirs = V1ThinkingBudget(markers, size, most_drafts), vllms(markers, size, most_drafts)
+    ours, theirs = V1ThinkingBudget(markers), vllms(markers, size)
     batch = V1Batch(size)
     forced = steps = 0
     for step in range(1_000):
@@ -119,25 +120,22 @@ def test_v1_forces_what_vllm_forces_in_every_state(markers: ThinkingMarkers, mos
         assert ours.has_tracked_requests == theirs.has_tracked_requests()
         same_state(ours.thoughts, theirs._state)
         outputs_by_row = [request.output_token_ids for request in batch.requests]
-        drafts = [tokens(rng, rng.randint(0, most_drafts)) for _ in batch.requests]
         if not batch.requests or not ours.has_tracked_requests:
             continue
         steps += 1
-        ours.advance(outputs_by_row, drafts)
-        theirs.update_state([list(ids) for ids in outputs_by_row], drafts)
+        ours.advance(outputs_by_row)
+        theirs.update_state([list(ids) for ids in outputs_by_row], [[] for _ in outputs_by_row])
         same_state(ours.thoughts, theirs._state)
-        for bonus in (True, False) if most_drafts else (True,):
-            rows = len(batch) if bonus else sum(map(len, drafts))
-            raw = torch.rand(rows, VOCAB, generator=torch.Generator().manual_seed(step))
-            mine = ours.apply(raw.clone(), drafts, bonus=bonus)
-            other = theirs.apply_to_logits(raw.clone(), bonus, drafts)
-            assert torch.equal(mine, other)
-            same_state(ours.thoughts, theirs._state)
-            forced += int((mine != raw).sum())
+        raw = torch.rand(len(batch), VOCAB, generator=torch.Generator().manual_seed(step))
+        mine = ours.apply(raw.clone())
+        other = theirs.apply_to_logits(raw.clone(), True, [[] for _ in outputs_by_row])
+        assert torch.equal(mine, other)
+        same_state(ours.thoughts, theirs._state)
+        forced += int((mine != raw).sum())
         for row, request in enumerate(batch.requests):
-            # The forced token, a right draft or something else: rejections too.
-            accepted = rng.randint(0, len(drafts[row]))
-            request.output_token_ids += drafts[row][:accepted]
+            # The forced token or something else; a row of a partial prefill gets none.
+            if rng.random() < 0.1:
+                continue
             thought = ours.thoughts.get(row)
             wanted = markers.end[thought.written] if thought and thought.ending else None
             follows = wanted is not None and rng.random() < 0.8
@@ -153,8 +151,8 @@ def test_v1_leaves_a_budget_behind_where_a_request_without_one_moves_in() -> Non
     """
     markers = ThinkingMarkers((1,), (2,))
     for stage, states, sync in (
-        (ours := V1ThinkingBudget(markers, 2), ours.thoughts, ours.sync),
-        (theirs := vllms(markers, 2, 0), theirs._state, theirs.sync_batch),
+        (ours := V1ThinkingBudget(markers), ours.thoughts, ours.sync),
+        (theirs := vllms(markers, 2), theirs._state, theirs.sync_batch),
     ):
         assert stage is not None
         batch = V1Batch(2)

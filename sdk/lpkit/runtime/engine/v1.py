@@ -38,7 +38,7 @@ class V1Engine(Engine):
             vocab_size=self.vocab_size,
             device=self.device,
             seed=self.seed,
-            thinking=V1ThinkingBudget(self.thinking, self.max_num_seqs) if self.thinking else None,
+            thinking=V1ThinkingBudget(self.thinking) if self.thinking else None,
         )
         self._swaps: list[tuple[int, int]] = []
 

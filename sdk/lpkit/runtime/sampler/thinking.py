@@ -95,8 +95,7 @@ class Thought:
         thought: tokens of the thought so far. ``left``: what remains of the budget.
         from_prompt: the prompt ends inside the thought.
         ending: the end marker is being forced; ``written`` of its tokens stand already.
-        force_at: row among the request's own (0 .. number of drafts) where forcing begins.
-        bonus_forced: the bonus token has been forced and is not to be forced again before it is committed.
+        first_forced: its first token has been forced and is not to be forced again before it is committed.
     """
 
     budget: int
@@ -111,9 +110,7 @@ class Thought:
     from_prompt: bool = False
     ending: bool = False
     written: int = 0
-    force_at: int | None = None
-    bonus_forced: bool = False
-    drafts: tuple[int, ...] = ()
+    first_forced: bool = False
 
     @classmethod
     def of(cls, prompt: Sequence[int] | None, budget: int, markers: ThinkingMarkers) -> Thought:
@@ -134,10 +131,8 @@ class Thought:
             ending=budget <= thought,
         )
 
-    def advance(self, outputs: Sequence[int], drafts: Sequence[int], markers: ThinkingMarkers) -> None:
-        """Take in the committed ``outputs`` and the step's ``drafts``; decide whether and where to force."""
-        self.drafts = tuple(drafts)
-        self.force_at = None
+    def advance(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
+        """Take in the committed ``outputs``; decide whether to force."""
         if not markers.end:
             self.ending = False
             return
@@ -151,16 +146,12 @@ class Thought:
         fresh = len(outputs) - self.seen
         if not self.from_prompt and self.seen == 0:
             fresh -= len(markers.start)
-        within = self.left - fresh - len(self.drafts) - 1 >= 0
+        within = self.left - fresh - 1 >= 0
         ended_by_model = self.from_prompt and self.end != -1
         if not self.ending and within and not ended_by_model:
             self.left -= fresh
             self.seen = len(outputs)
-        elif not outputs:
-            self.force_at = 0 if self.ending else None
-        elif len(outputs) <= self.seen:
-            self.force_at = self._within_drafts() if self.ending else None
-        else:
+        elif len(outputs) > self.seen:
             self._decide(outputs, markers)
 
     def _search(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
@@ -180,9 +171,9 @@ class Thought:
     def _decide(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
         new = outputs[self.seen :]
         self.seen = len(outputs)
-        # A draft before the forced marker was rejected, and the marker with it: think on.
+        # The forced marker did not become an output: think on.
         if self.ending and self.written == 0 and markers.end[0] not in new:
-            self.thinking, self.ending, self.bonus_forced = True, False, False
+            self.thinking, self.ending, self.first_forced = True, False, False
         if self.ending:
             self._write_on(outputs, markers)
         else:
@@ -198,26 +189,13 @@ class Thought:
         elif self.thinking:
             self.thought = len(outputs) + self.prompt_len - (self.start + len(markers.start))
         self.left = max(0, self.budget - self.thought) if self.thinking else self.budget
-        if self.thinking and self.thought + len(self.drafts) + 1 > self.budget:
+        if self.thinking and self.thought + 1 > self.budget:
             self.thinking, self.ending, self.written = False, True, 0
             self.left = self.budget
-            self.force_at = self._within_drafts()
-
-    def _within_drafts(self) -> int:
-        """The row at which the budget runs out: within the drafts, or the bonus token behind them."""
-        return min(max(self.budget - self.thought, 0), len(self.drafts))
 
     def _write_on(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
-        """One more token of the end marker stands; so may the drafts, as far as they follow it."""
-        self.force_at = None
-        for row, draft in enumerate(self.drafts):
-            self.written += 1
-            if self.written < len(markers.end) and draft != markers.end[self.written]:
-                self.force_at = row
-                break
-        if self.force_at is None:
-            self.written += 1
-            self.force_at = len(self.drafts)
+        """One more token of the end marker stands."""
+        self.written += 1
         if self.written >= len(markers.end):
             self.ending, self.written = False, 0
             self.left = self.budget
@@ -228,19 +206,10 @@ class Thought:
 
 
 class V1ThinkingBudget:
-    """V1's stage behind the penalties.
+    """V1's stage behind the penalties; without drafts, with which V1 runs no custom processors."""
 
-    Args:
-        markers: of a thought.
-        max_num_seqs: rows of the batch.
-        num_speculative_tokens: drafts per request at most; above 0 the stage is called twice per step, for the
-            bonus tokens and for the rows of the drafts.
-    """
-
-    def __init__(self, markers: ThinkingMarkers, max_num_seqs: int, num_speculative_tokens: int = 0) -> None:
+    def __init__(self, markers: ThinkingMarkers) -> None:
         self.markers = markers
-        self.speculative = num_speculative_tokens > 0
-        self.most_rows = max_num_seqs * (num_speculative_tokens + 1)
         self.thoughts: dict[int, Thought] = {}
 
     @property
@@ -268,43 +237,25 @@ class V1ThinkingBudget:
             if taken is not None:
                 thoughts[target] = taken
 
-    def advance(self, outputs: Sequence[Sequence[int]], drafts: Sequence[Sequence[int]] = ()) -> None:
-        """Before sampling: the output tokens and drafts by row."""
+    def advance(self, outputs: Sequence[Sequence[int]]) -> None:
+        """Before sampling: the output tokens by row."""
         for row, thought in self.thoughts.items():
             if row < len(outputs):
-                thought.advance(outputs[row], drafts[row] if row < len(drafts) else (), self.markers)
+                thought.advance(outputs[row], self.markers)
 
-    def apply(self, logits: torch.Tensor, drafts: Sequence[Sequence[int]] = (), *, bonus: bool = True) -> torch.Tensor:
-        """Force end markers in ``logits``, in place.
-
-        ``bonus``: one row per request. Otherwise one row per draft, request by request (the target call of V1's
-        rejection sampler).
-        """
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        """Force end markers in ``logits``, one row per request, in place."""
         rows: list[int] = []
         ids: list[int] = []
-        first, firsts = 0, {}
-        for row in range(max([len(drafts), *(row + 1 for row in self.thoughts)])):
-            firsts[row] = first
-            own = len(drafts[row]) if row < len(drafts) else 0
-            first += own if self.speculative and not bonus else 1
         for row in sorted(self.thoughts):
             thought = self.thoughts[row]
             if not thought.ending:
                 continue
-            if bonus:
-                if thought.force_at is not None and thought.force_at < len(thought.drafts):
-                    continue
-                thought.force_at = 0
             if thought.written > 0:
-                thought.bonus_forced = False
-            if thought.bonus_forced or thought.force_at is None:
-                continue
-            place = firsts[row] + thought.force_at
-            if place < min(self.most_rows, logits.shape[0]):
-                rows.append(place)
+                thought.first_forced = False
+            if not thought.first_forced and row < logits.shape[0]:
+                rows.append(row)
                 ids.append(self.markers.end[thought.written])
-            if bonus:
-                # Later tokens of the marker are decided anew; the first one must not be forced twice.
-                thought.bonus_forced = thought.written == 0
-                thought.force_at = None if thought.written > 0 else thought.force_at
+            # Later tokens of the marker are decided anew; the first one must not be forced twice.
+            thought.first_forced = thought.written == 0
         return force(logits, rows, ids)
