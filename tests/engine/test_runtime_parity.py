@@ -27,7 +27,6 @@ with warnings.catch_warnings():
         V2Slots,
         make_config,
     )
-    from lpkit.runtime.sampler.v2 import V2Sampler
     from lpkit.sampling_params import SamplingParams
     from vllm.v1.sample.logits_processor import LogitsProcessors
     from vllm.v1.sample.logits_processor import builtin as vllm_builtin
@@ -312,20 +311,6 @@ def random_params(rng: random.Random, greedy: bool) -> SamplingParams:
     )
 
 
-OPTIONS = [
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "logit_bias",
-    "allowed_token_ids",
-    "min_tokens",
-]
-
-
 class Halve(v1.LogitsProcessor):
     """Changes every other logit, so that its place in the order is visible."""
 
@@ -429,57 +414,6 @@ def test_stop_tokens_come_back_where_a_grammar_left_nothing_else() -> None:
             stops = list(request.params.all_stop_token_ids)
             restored += held and bool(expected[row, stops].isfinite().any())
     assert restored > 20
-
-
-def test_v2_needs_processing_for_the_options_that_vllm_names() -> None:
-    """vLLM's own ``add_request`` of each stage, without the buffers behind it."""
-    from vllm.v1.worker.gpu.sample import logit_bias, states
-    from vllm.v1.worker.gpu.sample.penalties import use_penalty
-
-    class Sink:
-        def __getattr__(self, name: str) -> Any:
-            return self
-
-        def __setitem__(self, key: Any, value: Any) -> None:
-            pass
-
-        def __getitem__(self, key: Any) -> int:
-            return 4
-
-        def __call__(self, *args: Any) -> None:
-            pass
-
-    def stub(cls: Any, **attributes: Any) -> Any:
-        instance = cls.__new__(cls)
-        instance.__dict__.update(attributes)
-        return instance
-
-    sink = Sink()
-    sampling = stub(
-        states.SamplingStates,
-        vocab_size=VOCAB,
-        **dict.fromkeys(("temperature", "top_p", "top_k", "min_p", "seeds", "seeds_set", "num_logprobs"), sink),
-    )
-    bias_fields = (
-        "prompt_len_np num_allowed_token_ids allowed_token_ids num_logit_bias logit_bias_token_ids logit_bias "
-        "min_lens num_stop_token_ids restore_when_all_masked stop_token_ids use_logit_bias"
-    )
-    bias = stub(logit_bias.LogitBiasState, **dict.fromkeys(bias_fields.split(), sink))
-    rng = random.Random(9)
-    ours = V2Sampler([], max_num_reqs=1, vocab_size=VOCAB)
-    seen = set()
-    for _ in range(500):
-        params = random_params(rng, rng.random() < 0.5)
-        # One option at a time, or nearly every request needs processing for several reasons.
-        neutral = SamplingParams(temperature=rng.choice([0.0, 1.0, 1.0]))
-        option = rng.choice(OPTIONS)
-        setattr(neutral, option, getattr(params, option))
-        params = neutral if rng.random() < 0.8 else params
-        expected = sampling.add_request(0, params) | bias.add_request(0, params) | use_penalty(params)
-        ours.add_request(0, params)
-        assert bool(ours._needs_processing[0]) == bool(expected)
-        seen.add(bool(expected))
-    assert seen == {True, False}
 
 
 def test_the_engines_run_on_vllms_own_interface_classes() -> None:

@@ -64,3 +64,20 @@ def test_v2_sampler_processes_logits_and_picks_greedy_tokens_as_vllms(worker: Wo
         seen.update({name: int(np.sum(fact[name])) for name in FACTS if name in fact})
         seen["gate open" if gate else "gate closed"] += 1
     assert all(seen[name] for name in FACTS)
+
+
+def test_the_gate_opens_for_the_options_that_vllm_names(worker: Worker) -> None:
+    """Options around their neutral values, alone and together, against the real sampler's ``add_request``."""
+    facts = worker.call("sampler_probes:gate", 9, 600)
+    assert [fact for fact in facts["answers"] if fact[1] != fact[2]] == []
+    opened = [text for text, theirs, _ in facts["answers"] if theirs]
+    assert 500 < len(opened) < 2000
+    # A stage that is not here may open the gate for an option that nobody has drawn yet.
+    assert facts["stages"] == [
+        "LogprobTokenIdsState",
+        "PenaltiesState",
+        "RequestState",
+        "SamplingStates",
+        "ThinkingBudgetState",
+    ]
+    assert facts["processors"] == ["LogitBiasState", "PenaltiesState", "BadWordsState"]

@@ -180,7 +180,7 @@ class LP807(Check):
             for name in ("a", "b"):
                 slot = slots.add(Request(name, make_params({}), [0]))
                 slots.prompt_len.np[slot] = slots.prefill_len.np[slot] = 0
-                v2.enter(processor, slot, make_params({}))
+                v2.enter(processor, slot, make_params({}), subject.vocab_size)
             slots.flush()
             v2.flush(processor)
             rows = [V2Row(slots.slot(name), 0, 0) for name in ("a", "b")]

@@ -127,7 +127,7 @@ class TraceHost:
             for item in step.added:
                 live = self.lives[item.request]
                 slot = slots.add(live.request)
-                needs[item.request] = v2.enter(processor, slot, live.request.params)
+                needs[item.request] = v2.enter(processor, slot, live.request.params, self.subject.vocab_size)
             if step.added:
                 slots.flush()
             if step.flush:
@@ -139,7 +139,7 @@ class TraceHost:
                 )
                 keys = [(live.character, row.position) for live, row in zip(lives, seen, strict=True)]
                 before = after = self.subject.rows(keys)
-                if any(needs[live.id] or v2.opens_gate(live.request.params) for live in lives):
+                if any(needs[live.id] for live in lives):
                     rows = [
                         V2Row(
                             slots.slot(live.id),

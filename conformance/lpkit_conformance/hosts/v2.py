@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lpkit.runtime import V2Row, V2Slots, make_context
+from lpkit.runtime import V2Row, V2Slots, make_context, needs_processing
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow, calling, checked
@@ -78,7 +78,7 @@ class V2Host:
             self.slots.free(request)
         for live in self.world.entered:
             slot = self.slots.add(live.request)
-            self.needs[live.id] = enter(self.processor, slot, live.request.params)
+            self.needs[live.id] = enter(self.processor, slot, live.request.params, self.subject.vocab_size)
         if self.world.entered:
             self.slots.flush()
         self.world.settle()
@@ -125,7 +125,7 @@ class V2Host:
             bounds.append(total + drafts + (1 if drafts else 0))  # with drafts only an upper bound
         before = self.subject.rows(keys)
         after = before
-        if any(self.needs[live.id] or opens_gate(live.request.params) for live in lives):
+        if any(self.needs[live.id] for live in lives):
             ctx = make_context(
                 rows,
                 self.subject.device,
@@ -137,20 +137,13 @@ class V2Host:
         return Observation(self.step, tuple(seen), before, after)
 
 
-def opens_gate(params: SamplingParams) -> bool:
-    """Whether vLLM processes logits for this request even if no custom processor wants them."""
-    return params.temperature not in (0.0, 1.0) or (
-        params.temperature != 0.0 and (params.min_p != 0.0 or params.top_p != 1.0 or params.top_k > 0)
-    )
-
-
-def enter(processor: Any, slot: int, params: SamplingParams) -> bool:
-    """One ``add_request``, as the engine calls it."""
+def enter(processor: Any, slot: int, params: SamplingParams, vocab_size: int) -> bool:
+    """One ``add_request``, as the engine calls it; whether the request opens the gate in front of ``apply``."""
     with calling("add_request"), torch.inference_mode():
         answer = processor.add_request(slot, params)
         if not isinstance(answer, bool):
             raise PluginError("add_request", f"returned {answer!r} instead of True or False")
-    return answer
+    return answer or needs_processing(params, vocab_size)
 
 
 def flush(processor: Any) -> None:

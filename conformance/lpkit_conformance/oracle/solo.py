@@ -102,7 +102,7 @@ class Replay:
             processor = subject.create_v2(slots, 2)
         request = private(live)
         slot = slots.add(request)
-        wanted = v2.enter(processor, slot, request.params) or v2.opens_gate(request.params)
+        wanted = v2.enter(processor, slot, request.params, subject.vocab_size)
         slots.flush()
         found = {}
         for n, before in enumerate(self._raw(live, request, count).unsqueeze(1)):

@@ -19,7 +19,7 @@ from lpkit.runtime.engine.v2 import V2Engine
 from lpkit.runtime.sampler.results import Sampled
 from lpkit.runtime.sampler.thinking import ThinkingMarkers
 from lpkit.runtime.sampler.v1 import V1Sampler
-from lpkit.runtime.sampler.v2 import V2Sampler
+from lpkit.runtime.sampler.v2 import V2Sampler, needs_processing
 
 __all__ = [
     "Engine",
@@ -42,5 +42,6 @@ __all__ = [
     "generate",
     "make_config",
     "make_context",
+    "needs_processing",
     "pick_device",
 ]

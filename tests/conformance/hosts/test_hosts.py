@@ -186,12 +186,31 @@ def test_v2_flushes_on_every_step_and_applies_only_if_someone_wants_it() -> None
     assert len(host.processor.applies) == len(seen) == 3
 
 
-def test_v2_skips_apply_for_requests_that_decline_unless_the_sampler_needs_the_logits() -> None:
-    host, seen = v2_run([Arrive("a"), Arrive("b", None, character="b"), Step()], V2Idle)
-    temperatures = {live.request.params.temperature for live in host.world.requests.values()}
-    assert bool(host.processor.applies) is (temperatures != {1.0})
-    host, seen = v2_run([Arrive("a", greedy=True), Step()], V2Idle)
-    assert not host.processor.applies
+@pytest.mark.parametrize(
+    ("options", "opens"),
+    [
+        ({}, False),
+        ({"temperature": 0.0}, False),
+        ({"temperature": 0.7}, True),
+        ({"min_p": 0.1}, True),
+        ({"top_k": 512}, False),
+        ({"top_k": 511}, True),
+        ({"top_p": 0.9}, True),
+        ({"temperature": 0.0, "presence_penalty": 0.5}, True),
+        ({"temperature": 0.0, "repetition_penalty": 1.5}, True),
+        ({"temperature": 0.0, "logit_bias": {3: 1.0}}, True),
+        ({"temperature": 0.0, "allowed_token_ids": [1, 2]}, True),
+        ({"temperature": 0.0, "min_tokens": 2}, False),
+        ({"temperature": 0.0, "min_tokens": 2, "stop_token_ids": [5]}, True),
+    ],
+)
+def test_v2_applies_for_a_request_that_declines_only_if_a_builtin_stage_needs_the_logits(
+    options: dict[str, Any], opens: bool
+) -> None:
+    case = Case.parse({"extra_args": {"any": 1.0}, "temperature": 1.0, **options})
+    host = V2Host(Subject("x", V2Idle, "v2", case, frozenset({"v2"})), 4)
+    seen = list(host.run([Arrive("a"), Step()]))
+    assert bool(host.processor.applies) is opens
     assert torch.equal(seen[0].before, seen[0].after)
 
 

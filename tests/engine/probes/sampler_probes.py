@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 import vllm.v1.worker.cpu.shm  # noqa: F401 - what vLLM puts in place of pinned memory on a CPU
-from lpkit.runtime import LogitsSource, Request, Sampled, ThinkingMarkers, V2Engine, V2Sampler
+from lpkit.runtime import LogitsSource, Request, Sampled, ThinkingMarkers, V2Engine, V2Sampler, needs_processing
 from lpkit.sampling_params import SamplingParams
 from lpkit.v2 import LogitsContext, LogitsProcessor
+from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
 from vllm.v1.worker.gpu.input_batch import post_update
 from vllm.v1.worker.gpu.sample import states
@@ -134,6 +135,60 @@ def _params(rng: random.Random, stages: str) -> SamplingParams:
     params = SamplingParams(stop_token_ids=stops, max_tokens=50, **used)
     params._bad_words_token_ids = bad_words
     return params
+
+
+OPTIONS: dict[str, list[Any]] = {
+    "temperature": [0.0, 0.005, 0.5, 1.0, 2.0],
+    "top_k": [-1, 0, 1, VOCAB - 1, VOCAB, VOCAB + 1],
+    "top_p": [0.5, 1.0],
+    "min_p": [0.0, 0.1],
+    "repetition_penalty": [0.5, 1.0, 1.5],
+    "frequency_penalty": [-0.5, 0.0, 0.5],
+    "presence_penalty": [-0.5, 0.0, 0.5],
+    "logit_bias": [None, {}, {3: 0.0}, {3: 1.0}],
+    "allowed_token_ids": [None, [1, 2]],
+    "min_tokens": [0, 2],
+    "stop_token_ids": [[], [5]],
+    "ignore_eos": [False, True],
+    "bad_words": [None, [], [[3]]],
+    "thinking_token_budget": [None, 0, 3],
+    "structured_outputs": [None, StructuredOutputsParams(json_object=True)],
+    "seed": [None, 7],
+    "logprobs": [None, 0, 5, -1],
+    "logprob_token_ids": [None, [1]],
+    "prompt_logprobs": [None, 1],
+    "extra_args": [None, {"ask": True}],
+}
+"""Values of each option around the neutral one."""
+
+
+def gate(seed: int, count: int) -> dict[str, Any]:
+    """For ``count`` random requests what opens vLLM's gate and what opens ours, without custom processors.
+
+    Also the stages that vLLM's sampler asks.
+    """
+    rng = random.Random(seed)
+    found = []
+    for markers in (None, MARKERS, ThinkingMarkers((1,), ()), ThinkingMarkers((), (2,))):
+        config: Any = SimpleNamespace(reasoning_config=None if markers is None else markers.as_config())
+        requests = RequestState(SIZE, LENGTH, 64, DRAFTS, VOCAB, CPU)
+        sampler = Sampler(config, SIZE, VOCAB, CPU, requests, "raw_logits", DRAFTS)
+        for _ in range(count):
+            names = rng.sample(list(OPTIONS), rng.choice([0, 1, 1, 1, 2, 3]))
+            fields = {"temperature": rng.choice([0.0, 1.0]), **{name: rng.choice(OPTIONS[name]) for name in names}}
+            bad_words = fields.pop("bad_words", None)
+            params = SamplingParams(**fields)
+            params._bad_words_token_ids = bad_words
+            sampler.add_request(0, params)
+            found.append(
+                (repr(fields), bool(sampler.needs_logits_processing[0]), needs_processing(params, VOCAB, markers))
+            )
+    stages = sorted(type(value).__name__ for value in vars(sampler).values() if hasattr(value, "add_request"))
+    return {
+        "answers": found,
+        "stages": stages,
+        "processors": [type(processor).__name__ for processor in sampler.logits_processors],
+    }
 
 
 class Kept(V2Sampler):

@@ -31,6 +31,11 @@ class ThinkingMarkers:
     end: tuple[int, ...]
     natural_end: tuple[int, ...] = ()
 
+    @property
+    def complete(self) -> bool:
+        """Whether a thought can begin and end; without both markers no budget is kept."""
+        return bool(self.start and self.end)
+
     def as_config(self) -> SimpleNamespace:
         """The fields of ``vllm_config.reasoning_config`` that processors and samplers read."""
         return SimpleNamespace(
@@ -59,7 +64,7 @@ def forced_token(tokens: Sequence[int], budget: int | None, markers: ThinkingMar
     the end marker is forced token by token: as much of it as the tokens end with already is not repeated.
     """
     ends = markers.natural_end or markers.end
-    if budget is None or not (markers.start and markers.end):
+    if budget is None or not markers.complete:
         return None
     begun = last_occurrence(tokens, markers.start)
     if begun <= last_occurrence(tokens, ends):

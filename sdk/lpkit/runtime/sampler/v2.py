@@ -16,6 +16,18 @@ from lpkit.sampling_params import SamplingParams
 from lpkit.v2 import LogitsContext, LogitsProcessor
 
 
+def needs_processing(params: SamplingParams, vocab_size: int, thinking: ThinkingMarkers | None = None) -> bool:
+    """Whether a built-in stage opens V2's gate for a request, so that ``apply`` runs even if no processor asks.
+
+    ``thinking``: the markers of thoughts, if the model has them.
+    """
+    sampling = params.temperature != 0 and (
+        params.temperature != 1 or params.min_p != 0 or params.top_p != 1 or 0 < params.top_k < vocab_size
+    )
+    budget = thinking is not None and thinking.complete and params.thinking_token_budget is not None
+    return bool(sampling or has_biases(params) or has_penalties(params) or params.bad_words_token_ids or budget)
+
+
 class V2Sampler:
     """Processors and built-in stages in the engine's order.
 
@@ -48,7 +60,7 @@ class V2Sampler:
 
     def add_request(self, slot: int, params: SamplingParams) -> None:
         """Tell every processor of a new or resumed request, and note whether it needs processing."""
-        needs = self._uses_builtins(params)
+        needs = needs_processing(params, self.vocab_size, self.thinking)
         for processor in self.processors:
             needs |= bool(processor.add_request(slot, params))
         self._needs_processing[slot] = needs
@@ -108,10 +120,3 @@ class V2Sampler:
                     forced[row] = forced_token(tokens, budget, self.thinking)
         chosen = {row: token for row, token in forced.items() if token is not None}
         return force(logits, list(chosen), list(chosen.values()))
-
-    def _uses_builtins(self, params: SamplingParams) -> bool:
-        sampling = params.temperature != 0 and (
-            params.temperature != 1 or params.min_p != 0 or params.top_p != 1 or 0 < params.top_k < self.vocab_size
-        )
-        budget = self.thinking is not None and params.thinking_token_budget is not None
-        return bool(sampling or has_biases(params) or has_penalties(params) or params.bad_words_token_ids or budget)
