@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from lpkit.runtime import Request, V1Batch, documented_form
+from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 
 UNI, SWAP = MoveDirectionality.UNIDIRECTIONAL, MoveDirectionality.SWAP
@@ -185,29 +188,95 @@ def check_form(update: BatchUpdate, before: int) -> None:
     assert all(row < max(before, size) for row in [*removed, *added])
 
 
-@pytest.mark.parametrize("size", [1, 2, 8, 64, 256])
-def test_thousands_of_random_steps_keep_the_form_and_a_row_model_in_step(
-    size: int, make_request: Callable[..., Request]
-) -> None:
-    rng = random.Random(size)
-    batch, rows, documented_rows, serial = V1Batch(size), {}, {}, 0
-    for _ in range(1000):
-        before = len(batch)
-        present = names(batch)
-        leaving = rng.sample(present, rng.randint(0, len(present))) if rng.random() < 0.5 else []
-        for name in leaving:
-            batch.remove(name)
-        for _ in range(rng.randint(0, size - len(batch)) if rng.random() < 0.5 else 0):
-            batch.add(make_request(f"r{serial}", prompt=1))
-            serial += 1
-        batch.condense()
-        for _ in range(rng.randint(0, 3) if len(batch) > 1 else 0):
-            batch.swap(*rng.sample(range(len(batch)), 2))
-        update = batch.take_update()
+class Rows(RuleBasedStateMachine):
+    """The batch against a list with gaps; what it reports against two processors without any trick.
+
+    Operations come in the engine's order: removals, additions, the condense moves, swaps, the update.
+    """
+
+    @initialize(size=st.integers(1, 6))
+    def start(self, size: int) -> None:
+        self.size = size
+        self.batch = V1Batch(size)
+        self.model: list[Request | None] = []
+        self.told: dict[int, Any] = {}
+        self.told_as_documented: dict[int, Any] = {}
+        self.away: list[Request] = []
+        self.serial = self.before = 0
+        self.changed = False
+        self.phase = "removals"
+
+    def present(self) -> list[Request]:
+        return [request for request in self.model if request is not None]
+
+    @precondition(lambda self: self.phase == "removals" and self.present())
+    @rule(data=st.data(), comes_back=st.booleans())
+    def remove(self, data: st.DataObject, comes_back: bool) -> None:
+        request = data.draw(st.sampled_from(self.present()))
+        row = self.model.index(request)
+        assert self.batch.remove(request.request_id) == row
+        assert request.request_id not in self.batch
+        self.model[row] = None
+        self.changed = True
+        if comes_back:
+            self.away.append(request)
+
+    @precondition(lambda self: self.phase != "swaps" and len(self.present()) < self.size)
+    @rule(back=st.booleans(), new_list=st.booleans())
+    def add(self, back: bool, new_list: bool) -> None:
+        if back and self.away:
+            request = self.away.pop()
+            if new_list:
+                request.output_token_ids = [*request.output_token_ids]
+        else:
+            request = Request(f"r{self.serial}", SamplingParams(), [1])
+            self.serial += 1
+        row = self.model.index(None) if None in self.model else len(self.model)
+        self.model[row : row + 1] = [request]
+        assert self.batch.add(request) == row
+        self.changed = True
+        self.phase = "additions"
+
+    @precondition(lambda self: len(self.present()) > 1)
+    @rule(data=st.data())
+    def swap(self, data: st.DataObject) -> None:
+        self.condense()
+        rows = st.sampled_from(range(len(self.model)))
+        first, second = data.draw(st.tuples(rows, rows))
+        self.batch.swap(first, second)
+        self.model[first], self.model[second] = self.model[second], self.model[first]
+        self.changed = True
+
+    def condense(self) -> None:
+        if self.phase == "swaps":
+            return
+        self.batch.condense()
+        while None in self.model:
+            last = self.model.pop()
+            if last is not None:
+                self.model[self.model.index(None)] = last
+        self.phase = "swaps"
+
+    @rule()
+    def step(self) -> None:
+        self.condense()
+        update = self.batch.take_update()
+        assert (update is not None) is self.changed
         if update is not None:
-            check_form(update, before)
-            documented_rows = follow(documented_rows, documented_form(update))
-        rows = follow(rows, update)
-        assert same_objects(rows, held(batch))
-        assert same_objects(documented_rows, held(batch))
-        assert all(batch.row(name) == row for row, name in enumerate(names(batch)))
+            check_form(update, self.before)
+            self.told_as_documented = follow(self.told_as_documented, documented_form(update))
+        self.told = follow(self.told, update)
+        assert same_objects(self.told, held(self.batch))
+        assert same_objects(self.told_as_documented, held(self.batch))
+        for request in self.present():
+            request.output_token_ids.append(7)
+        self.before, self.changed, self.phase = len(self.batch), False, "removals"
+
+    @invariant()
+    def every_request_stands_where_the_model_has_it(self) -> None:
+        assert len(self.batch) == len(self.present())
+        assert all(self.batch.row(r.request_id) == row for row, r in enumerate(self.model) if r is not None)
+
+
+class TestRows(Rows.TestCase):
+    settings = settings(derandomize=True, deadline=None, database=None, max_examples=80, stateful_step_count=40)
