@@ -25,7 +25,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep test-vllm test-gpu lint format types docs docs-check build record canary matrix mutation traces-value clean
+.PHONY: help venv install demo test deep test-vllm test-gpu lint format layers types docs docs-check build record canary matrix mutation traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -105,6 +105,9 @@ lint: $(VENV)/.installed ## check style and format
 format: $(VENV)/.installed ## apply style and format
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
+
+layers: $(VENV)/.installed ## print imports that break the layers
+	$(TOOL) layers
 
 types: $(VENV)/.installed ## check types, strictly
 	$(BIN)/python -m mypy

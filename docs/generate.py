@@ -1,4 +1,5 @@
-"""Writes the generated pages: ``checks/`` from the checks' docstrings, ``cli.md`` from the command's own help.
+"""Writes the generated pages: ``checks/`` from the checks' docstrings, ``cli.md`` from the command's own help, and the
+table of layers in CONTRIBUTING.
 
 ``python docs/generate.py`` writes, ``--check`` only compares and exits with 1 if a page is not what it should be.
 """
@@ -16,9 +17,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-for _folder in ("sdk", "conformance", "cli"):
+for _folder in ("sdk", "conformance", "cli", "conformance/tools"):
     sys.path.insert(0, str(ROOT / _folder))
 
+from layers.rules import as_markdown  # noqa: E402
 from lpkit_cli import app as command  # noqa: E402
 from lpkit_conformance import examples  # noqa: E402
 from lpkit_conformance.catalogue import FAMILIES, all_checks, turning_off  # noqa: E402
@@ -34,7 +36,15 @@ def pages() -> dict[str, str]:
         **{f"checks/{check.code}.md": check_page(check) for check in checks},
         "checks/index.md": check_index(checks),
         "cli.md": cli_page(),
+        "../CONTRIBUTING.md": with_layers(read("../CONTRIBUTING.md")),
     }
+
+
+def with_layers(text: str) -> str:
+    """The page with the table of layers as it is today."""
+    begin, end = "<!-- layers: written by make docs from conformance/tools/layers/table.toml -->", "<!-- /layers -->"
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{as_markdown()}\n\n{end}{rest.partition(end)[2]}"
 
 
 # -- checks ------------------------------------------------------------------------------------------------------

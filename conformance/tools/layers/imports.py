@@ -1,0 +1,71 @@
+"""What every module of the packages imports, read from its source: lazy and TYPE_CHECKING imports too."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = {"lpkit": "sdk", "lpkit_conformance": "conformance", "lpkit_cli": "cli"}
+"""Package -> the folder that holds it, lowest first."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module by its dotted name; a package goes by its own name."""
+    found = {}
+    for package, folder in PACKAGES.items():
+        for file in sorted((ROOT / folder / package).rglob("*.py")):
+            parts = file.relative_to(ROOT / folder).with_suffix("").parts
+            if "_template" not in parts:
+                found[".".join(part for part in parts if part != "__init__")] = file
+    return found
+
+
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """Module -> the modules of these packages that it imports, anywhere in its text."""
+    known = modules()
+    return {module: frozenset({*_imported(module, file)} & known.keys() - {module}) for module, file in known.items()}
+
+
+def _imported(module: str, file: Path) -> Iterator[str]:
+    parents = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = parents[: len(parents) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield f"{origin}.{alias.name}" if f"{origin}.{alias.name}" in modules() else origin
+
+
+def circles() -> list[list[str]]:
+    """Every group of modules that import each other, directly or through others (Tarjan's components)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = low[module] = len(order)
+        stack.append(module)
+        for other in sorted(imports()[module]):
+            if other not in order:
+                visit(other)
+                low[module] = min(low[module], low[other])
+            elif other in stack:
+                low[module] = min(low[module], order[other])
+        if low[module] == order[module]:
+            cut = stack.index(module)
+            if len(stack) - cut > 1:
+                found.append(sorted(stack[cut:]))
+            del stack[cut:]
+
+    for module in modules():
+        if module not in order:
+            visit(module)
+    return found

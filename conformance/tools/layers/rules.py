@@ -1,0 +1,116 @@
+"""Holds the imports against the table of layers, and prints the table for CONTRIBUTING."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from layers.imports import PACKAGES, circles, imports, modules
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TABLE = Path(__file__).with_name("table.toml")
+MOST_AT_ROOT = 12
+"""Modules at a package's root: its face and a handful of entries; more ask for a room."""
+
+
+@cache
+def table() -> dict[str, dict[str, Any]]:
+    """The table as it is written."""
+    return tomllib.loads(TABLE.read_text("utf-8"))
+
+
+@cache
+def height() -> dict[str, tuple[int, int]]:
+    """Room -> (which package, which layer of it)."""
+    return {
+        full(package, room): (n, layer)
+        for n, package in enumerate(PACKAGES)
+        for layer, rooms in enumerate(table()[package]["layers"])
+        for room in rooms
+    }
+
+
+def full(package: str, room: str) -> str:
+    """A room's dotted name; a package's own name stands for its face."""
+    return package if room == package else f"{package}.{room}"
+
+
+def room_of(module: str) -> str:
+    """The room that a module lies in; a module at a package's root is one of its own."""
+    if modules()[module].name == "__init__.py":
+        return module
+    parent = module.rpartition(".")[0]
+    return module if parent in PACKAGES else parent
+
+
+def violations() -> list[str]:
+    """What the rules do not allow, a line each."""
+    found = [f"a circle of imports: {', '.join(circle)}" for circle in circles()]
+    rooms = {room_of(module) for module in modules()} - _bare_faces()
+    found += [f"{room} is not in the table" for room in sorted(rooms - height().keys())]
+    found += [f"{room} is in the table and does not exist" for room in sorted(height().keys() - rooms)]
+    for module, others in imports().items():
+        for other in sorted(others):
+            problem = _problem(room_of(module), room_of(other))
+            if problem:
+                found.append(f"{module} imports {other}: {problem}")
+    for package in PACKAGES:
+        at_root = [name for name in modules() if name.count(".") == 1 and room_of(name) == name and _is_module(name)]
+        count = sum(name.startswith(f"{package}.") for name in at_root)
+        if count > MOST_AT_ROOT:
+            found.append(f"{count} modules lie at the root of {package}, more than {MOST_AT_ROOT}")
+    for room in sorted(rooms):
+        if not _is_module(room) and not _docstring(modules()[room]).endswith((".", ":")):
+            found.append(f"{room} does not say in one line what it holds")
+    return found
+
+
+def _is_module(room: str) -> bool:
+    return modules()[room].name != "__init__.py"
+
+
+def _bare_faces() -> set[str]:
+    """Packages whose ``__init__`` imports nothing of ours: a docstring has no layer."""
+    return {package for package in PACKAGES if not imports()[package]}
+
+
+def _docstring(file: Path) -> str:
+    """The first line of a module's docstring."""
+    return (ast.get_docstring(ast.parse(file.read_text("utf-8"))) or "").partition("\n")[0]
+
+
+def _problem(room: str, other: str) -> str:
+    if room == other or other in _bare_faces() or not {room, other} <= height().keys():
+        return ""
+    package, name = room.partition(".")[0], room.partition(".")[2] or room
+    only = table()[package].get("only", {}).get(name)
+    if only is not None and other not in {full(package, item) for item in only}:
+        return f"{name} may import only {', '.join(only)}"
+    if height()[other] < height()[room]:
+        return ""
+    if height()[other] > height()[room]:
+        return "it lies in a higher layer"
+    beside = table()[package].get("beside", {}).get(name, [])
+    return "" if other in {full(package, item) for item in beside} else "it lies in the same layer"
+
+
+def as_markdown() -> str:
+    """The table, lowest layer first, as CONTRIBUTING prints it."""
+    lines = ["| layer | rooms, and what they hold |", "|---|---|"]
+    for package, folder in PACKAGES.items():
+        lines.append(f"| | **`{folder}/{package}`** |")
+        for n, rooms in enumerate(table()[package]["layers"], 1):
+            lines.append(f"| {n} | {'<br>'.join(_row(full(package, room)) for room in rooms)} |")
+    return "\n".join(lines)
+
+
+def _row(room: str) -> str:
+    said = _docstring(modules()[room]).replace("``", "`").replace("|", "\\|") if room in modules() else ""
+    return f"`{room.partition('.')[2] or room}`: {said}"

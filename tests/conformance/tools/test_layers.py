@@ -1,0 +1,52 @@
+"""The house: every import goes down the table of layers, and the rules notice one that does not."""
+
+from __future__ import annotations
+
+import pytest
+from layers import imports, rules
+
+TO_GO = ("lpkit.", "29 modules lie at the root of lpkit,", "13 modules lie at the root of lpkit_cli,")
+"""How today's violations begin."""
+
+
+def test_every_import_goes_down_and_every_room_says_what_it_holds() -> None:
+    assert [line for line in rules.violations() if not line.startswith(TO_GO)] == []
+
+
+@pytest.fixture
+def also_imports(monkeypatch: pytest.MonkeyPatch):
+    """``also_imports(a, b)``: from then on module ``a`` imports ``b`` too."""
+
+    def add(module: str, other: str) -> None:
+        found = {**imports.imports(), module: imports.imports()[module] | {other}}
+        for place in (imports, rules):
+            monkeypatch.setattr(place, "imports", lambda: found)
+
+    return add
+
+
+@pytest.mark.parametrize(
+    ("module", "other", "problem"),
+    [
+        ("lpkit_conformance.results", "lpkit_conformance.run", "it lies in a higher layer"),
+        ("lpkit_conformance.traces.reader", "lpkit_conformance.processes.peer", "it lies in the same layer"),
+        ("lpkit.rng", "lpkit_conformance.results", "it lies in a higher layer"),
+        ("lpkit.runtime.batch.request", "lpkit.rng", "runtime.batch may import only v1, v2, sampling_params"),
+    ],
+)
+def test_an_import_that_goes_up_or_aside_is_told(also_imports, module: str, other: str, problem: str) -> None:
+    also_imports(module, other)
+    assert f"{module} imports {other}: {problem}" in rules.violations()
+
+
+def test_a_circle_within_a_room_is_told(also_imports) -> None:
+    also_imports("lpkit_conformance.traces.schema", "lpkit_conformance.traces.reader")
+    assert any(
+        line.startswith("a circle of imports: ") and "lpkit_conformance.traces.schema" in line
+        for line in rules.violations()
+    )
+
+
+def test_lazy_and_type_checking_imports_count() -> None:
+    assert "lpkit_conformance.vllm_api.stub" in imports.imports()["lpkit_conformance.vllm_api.choose"]  # lazy
+    assert "lpkit_conformance.hosts.plugin_under_test" in imports.imports()["lpkit_conformance.checks.base"]
