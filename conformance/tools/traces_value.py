@@ -27,7 +27,7 @@ from lpkit_conformance.checks.lp2_mixtures import LP220
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.hosts.recorded import TraceHost
-from lpkit_conformance.oracle.solo import compare
+from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.verify import replay_of
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite import in_process

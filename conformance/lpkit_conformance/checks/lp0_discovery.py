@@ -11,7 +11,7 @@ from lpkit.loading import installed
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.plugin_under_test import Subject
-from lpkit_conformance.oracle.verify import method_place
+from lpkit_conformance.oracle.findings import method_place
 from lpkit_conformance.results import Failed, Finding, Skipped
 
 BASES = {

@@ -16,8 +16,9 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts.calls import PluginError, place_of
 from lpkit_conformance.hosts.plugin_under_test import Subject
-from lpkit_conformance.oracle.solo import compare
-from lpkit_conformance.oracle.verify import default_host, departure, method_place, raised, replay_of
+from lpkit_conformance.oracle.compare import compare
+from lpkit_conformance.oracle.findings import departure, method_place, raised
+from lpkit_conformance.oracle.verify import default_host, replay_of
 from lpkit_conformance.programs.generate import Arrive, Program, Step, program
 from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params

@@ -11,8 +11,9 @@ from lpkit_conformance.checks.ladder import LadderCheck, crowd
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.hosts.recorded import TraceHost, reached
-from lpkit_conformance.oracle.solo import compare
-from lpkit_conformance.oracle.verify import raised, replay_of, scenario_of_trace, trace_finding
+from lpkit_conformance.oracle.compare import compare
+from lpkit_conformance.oracle.findings import raised, scenario_of_trace, trace_finding
+from lpkit_conformance.oracle.verify import replay_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.traces.patterns import PATTERNS

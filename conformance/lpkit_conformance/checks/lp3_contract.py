@@ -13,7 +13,8 @@ from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.calls import PluginError, calling, checked
 from lpkit_conformance.hosts.plugin_under_test import Subject
-from lpkit_conformance.oracle.verify import Host, default_host, method_place, raised, replay_of
+from lpkit_conformance.oracle.findings import method_place, raised
+from lpkit_conformance.oracle.verify import Host, default_host, replay_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
 

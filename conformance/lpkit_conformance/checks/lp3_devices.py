@@ -14,7 +14,7 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.calls import PluginError, calling
 from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.instruments.dispatch import Watch
-from lpkit_conformance.oracle.verify import method_place, raised
+from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.vllm_api.stub import buffers_on
 

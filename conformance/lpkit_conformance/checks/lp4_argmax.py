@@ -13,8 +13,9 @@ from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.calls import PluginError, calling
 from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.hosts.v1 import is_greedy
-from lpkit_conformance.oracle.solo import first_difference
-from lpkit_conformance.oracle.verify import default_host, method_place, raised, replay_of
+from lpkit_conformance.oracle.compare import first_difference
+from lpkit_conformance.oracle.findings import method_place, raised
+from lpkit_conformance.oracle.verify import default_host, replay_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
 

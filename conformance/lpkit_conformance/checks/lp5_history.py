@@ -16,7 +16,8 @@ from lpkit_conformance.hosts import v1 as v1_host
 from lpkit_conformance.hosts.calls import Observation, PluginError, calling
 from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.hosts.requests import Live
-from lpkit_conformance.oracle.verify import default_host, method_place, raised, verify
+from lpkit_conformance.oracle.findings import method_place, raised
+from lpkit_conformance.oracle.verify import default_host, verify
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed, Finding, Skipped
 
@@ -141,7 +142,8 @@ class LP504(Check):
     requires = ("LP101", "LP301", "LP211")
 
     def run(self, subject: Subject) -> str | None:
-        from lpkit_conformance.oracle.solo import first_difference, fresh_batch
+        from lpkit_conformance.oracle.compare import first_difference
+        from lpkit_conformance.oracle.solo import fresh_batch
 
         try:
             host = default_host(subject, 8)

@@ -16,7 +16,8 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts.calls import Observation, PluginError
 from lpkit_conformance.hosts.plugin_under_test import Subject
-from lpkit_conformance.oracle.verify import default_host, method_place, raised
+from lpkit_conformance.oracle.findings import method_place, raised
+from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding
 

@@ -16,9 +16,9 @@ from unittest import mock
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.oracle.fingerprint import digest, fingerprint
 from lpkit_conformance.oracle.fingerprint_child import second_process
-from lpkit_conformance.oracle.verify import method_place, raised
 from lpkit_conformance.processes import children
 from lpkit_conformance.results import Failed, Finding, Skipped
 

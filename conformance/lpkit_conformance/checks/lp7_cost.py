@@ -9,7 +9,7 @@ from lpkit_conformance.checks.lp3_contract import standing
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.instruments.operations import SYNCS, CountOperations
-from lpkit_conformance.oracle.verify import method_place, raised
+from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.programs.generate import Arrive, Op
 from lpkit_conformance.results import Failed, Finding, Skipped
 

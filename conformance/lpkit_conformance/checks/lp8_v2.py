@@ -14,7 +14,8 @@ from lpkit_conformance.hosts import v2
 from lpkit_conformance.hosts.calls import PluginError, calling
 from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.hosts.v2 import Manner, V2Host
-from lpkit_conformance.oracle.verify import raised, verify
+from lpkit_conformance.oracle.findings import raised
+from lpkit_conformance.oracle.verify import verify
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Speculate, Step, program, soak
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import make_params

@@ -51,7 +51,7 @@ class Difference:
     token: int
     expected: float
     got: float
-    kind: str  # of lpkit_conformance.oracle.verify.CAUSES
+    kind: str  # of lpkit_conformance.oracle.findings.CAUSES
 
 
 @dataclass

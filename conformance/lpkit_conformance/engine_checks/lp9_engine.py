@@ -32,7 +32,7 @@ class EngineCheck(Check):
     def differs(self, evidence: Evidence, name: str, found: Difference, summary: str) -> Failed:
         """The failure for a request whose logits are not what they should be."""
         from lpkit_conformance.engine_checks.workload import told
-        from lpkit_conformance.oracle.verify import CAUSES
+        from lpkit_conformance.oracle.findings import CAUSES
 
         ask = evidence.workload.asks[name]
         uses = name in evidence.workload.users

@@ -7,7 +7,6 @@ a step into a new instance by additions only. No reference implementation of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from lpkit.runtime import Request, V2Row, make_context
@@ -18,23 +17,6 @@ from lpkit_conformance.hosts.calls import Observation, calling
 from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.hosts.requests import Live, known_as, make_live
 from lpkit_conformance.programs.generate import Arrive
-
-RELATIVE_TOLERANCE = 2e-5
-"""Of the largest finite input logit: reductions over one row and over many may round differently."""
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """A row that is not what it should be."""
-
-    step: int
-    row: int
-    request: str
-    position: int
-    token: int
-    expected: float
-    got: float
-    kind: str  # lost: the plugin did not act; stale: it acted where it should not; wrong: it acted differently
 
 
 class Replay:
@@ -149,50 +131,3 @@ def fresh_batch(subject: Subject, lives: list[Live], seen: Observation) -> torch
         added.append((row, live.request.params, live.request.prompt_token_ids, outputs))
     v1.update(processor, BatchUpdate(len(lives), [], added, []))
     return v1.apply(processor, seen.before, invariant, [live.request.params for live in lives])
-
-
-def compare(seen: Observation, replay: Replay) -> Mismatch | None:
-    """The first row of ``seen`` that departs from the replay."""
-    judged = []
-    for row, item in enumerate(seen.rows):
-        expected = None if item.discarded else replay.expected(item.request, item.position)
-        if expected is not None:
-            judged.append((row, expected))
-    if not judged:
-        return None
-    index = torch.tensor([row for row, _ in judged], device=seen.after.device)
-    found = first_difference(seen.before[index], torch.stack([expected for _, expected in judged]), seen.after[index])
-    if found is None:
-        return None
-    place, token, expected_value, got_value, kind = found
-    row = judged[place][0]
-    item = seen.rows[row]
-    return Mismatch(seen.step, row, item.request, item.position, token, expected_value, got_value, kind)
-
-
-def first_difference(
-    before: torch.Tensor, expected: torch.Tensor, got: torch.Tensor, exact_rows: bool = True
-) -> tuple[int, int, float, float, str] | None:
-    """(row, token, expected, got, kind) of the first row that differs beyond rounding, else None.
-
-    ``exact_rows``: rows that the plugin is expected to leave alone must come back bit for bit.
-    """
-    if torch.equal(expected, got):
-        return None
-    finite = torch.where(torch.isfinite(before), before.abs(), 0)
-    allowed = RELATIVE_TOLERANCE * finite.amax(1, keepdim=True).clamp(min=1.0)
-    same = (expected == got) | ((expected - got).abs() <= allowed) | (expected.isnan() & got.isnan())
-    untouched = (expected == before).all(1, keepdim=True)
-    bad = torch.where(untouched, expected != got, ~same) if exact_rows else ~same
-    if not bool(bad.any()):
-        return None
-    row = int(bad.any(1).to(torch.int8).argmax())
-    gap = torch.where(bad[row], (expected[row] - got[row]).abs().nan_to_num(posinf=1e30), -1.0)
-    token = int(gap.argmax())
-    if torch.equal(expected[row], before[row]):
-        kind = "stale"
-    elif torch.equal(got[row], before[row]):
-        kind = "lost"
-    else:
-        kind = "wrong"
-    return row, token, float(expected[row, token]), float(got[row, token]), kind

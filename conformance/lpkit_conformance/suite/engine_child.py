@@ -52,7 +52,7 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
     from lpkit_conformance.hosts.plugin_under_test import Subject
-    from lpkit_conformance.oracle.verify import method_place
+    from lpkit_conformance.oracle.findings import method_place
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.suite.child import load_failure

@@ -19,7 +19,7 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.instruments.author_lines import place_of
-from lpkit_conformance.oracle.verify import raised
+from lpkit_conformance.oracle.findings import raised
 from lpkit_conformance.processes import children
 from lpkit_conformance.processes.peer import SecondProcess
 from lpkit_conformance.results import CheckResult, Failed, Finding, Skipped, Status

@@ -131,7 +131,7 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     from lpkit.loading import interfaces_of
     from lpkit_conformance.catalogue import inactive
     from lpkit_conformance.hosts.plugin_under_test import Subject
-    from lpkit_conformance.oracle import verify
+    from lpkit_conformance.oracle import shrink
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.suite import in_process
 
@@ -139,7 +139,7 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     importlib.import_module("zoo.correct")
     importlib.import_module("probes")
     # The verdict is all that counts here; making the evidence small takes seconds.
-    verify.shrink = lambda ops, outcome, *rest: (ops, outcome)
+    shrink.shrink = lambda ops, outcome, *rest: (ops, outcome)
     chosen = [item for item in registry.CORRECT if probes is None or item.name in probes]
     if probes is not None:
         chosen.sort(key=lambda item: probes.index(item.name))

@@ -8,7 +8,8 @@ from lpkit_conformance.hosts import V2Host
 from lpkit_conformance.hosts.plugin_under_test import Subject
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle.picture import MOST_PLACES, MOST_STEPS, draw, film
-from lpkit_conformance.oracle.verify import default_host, joined_steps, shrink, single_steps
+from lpkit_conformance.oracle.shrink import joined_steps, shrink, single_steps
+from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap
 from lpkit_conformance.settings.cases import Case

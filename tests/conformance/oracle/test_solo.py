@@ -10,7 +10,8 @@ import torch
 from lpkit.loading import interfaces_of
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.plugin_under_test import Subject
-from lpkit_conformance.oracle.solo import RELATIVE_TOLERANCE, compare, first_difference, fresh_batch
+from lpkit_conformance.oracle.compare import RELATIVE_TOLERANCE, compare, first_difference
+from lpkit_conformance.oracle.solo import fresh_batch
 from lpkit_conformance.oracle.verify import default_host, replay_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from zoo.correct import PortableRepetition, TwoFaced, V2Presence

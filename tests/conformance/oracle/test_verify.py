@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from lpkit.loading import interfaces_of
 from lpkit_conformance.hosts.plugin_under_test import Subject
-from lpkit_conformance.oracle.verify import CAUSES, _kind_of_stale, collapse, shrink, verify
+from lpkit_conformance.oracle.findings import CAUSES, kind_of_stale
+from lpkit_conformance.oracle.shrink import shrink
+from lpkit_conformance.oracle.verify import verify
+from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Step, program, soak
 from lpkit_conformance.results import Failed, Skipped
 from zoo.correct import Bias, OutOfPlace
@@ -100,5 +103,5 @@ def test_passing_programs_say_how_many_rows_were_judged() -> None:
     ],
 )
 def test_the_cause_is_one_that_the_operations_allow(ops: list[Op], kind: str) -> None:
-    assert _kind_of_stale("a", ops) == kind
+    assert kind_of_stale("a", ops) == kind
     assert kind in CAUSES

@@ -20,7 +20,7 @@ from unittest import mock
 
 import torch
 from lpkit_conformance.catalogue import all_checks
-from lpkit_conformance.oracle import verify
+from lpkit_conformance.oracle import shrink
 
 import zoo
 from zoo.registry import Defect
@@ -63,15 +63,15 @@ def _outcome(identity: str) -> tuple[Outcome, list[Shrunk]]:
     found: defaultdict[str, set[str]] = defaultdict(set)
     defect = next(item for item in (*zoo.DEFECTS, *zoo.MISSED) if item.id == identity)
     shrunk: list[Shrunk] = []
-    shrink = verify.shrink
+    make_small = shrink.shrink
 
     def timed(ops: list[Any], *rest: Any) -> Any:
         begun = time.perf_counter()
-        small, outcome = shrink(ops, *rest)
+        small, outcome = make_small(ops, *rest)
         shrunk.append(Shrunk(len(ops), len(small), time.perf_counter() - begun))
         return small, outcome
 
-    with mock.patch.object(verify, "shrink", timed):
+    with mock.patch.object(shrink, "shrink", timed):
         for result in zoo.run_all(defect):
             found[result.code].add(result.status)
     return dict(found), shrunk

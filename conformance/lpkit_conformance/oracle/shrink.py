@@ -1,0 +1,51 @@
+"""Makes a failing program small: delta debugging over its operations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from lpkit_conformance.programs.generate import Op, Step
+
+SHRINK_SECONDS = 4.0
+
+
+def shrink(
+    ops: list[Op], outcome: Any, fails: Callable[[Sequence[Op]], Any], seconds: float = SHRINK_SECONDS
+) -> tuple[list[Op], Any]:
+    """Delta debugging: drop operations while the failure stays, largest pieces first."""
+    deadline = time.monotonic() + seconds
+    size = max(len(ops) // 2, 1)
+    while True:
+        start = 0
+        shrunk = False
+        while start < len(ops) and time.monotonic() < deadline:
+            candidate = ops[:start] + ops[start + size :]
+            found = fails(candidate) if candidate else None
+            if found is not None:
+                ops, outcome, shrunk = candidate, found, True
+            else:
+                start += size
+        if time.monotonic() >= deadline or (size == 1 and not shrunk):
+            return ops, outcome
+        if not shrunk:
+            size = max(size // 2, 1)
+
+
+def single_steps(ops: Iterable[Op]) -> list[Op]:
+    """``step x3`` as three steps, so that shrinking can drop some of them."""
+    return [
+        Step() if isinstance(op, Step) else op for op in ops for _ in range(op.count if isinstance(op, Step) else 1)
+    ]
+
+
+def joined_steps(ops: Iterable[Op]) -> list[Op]:
+    """Neighbouring steps as one operation."""
+    found: list[Op] = []
+    for op in ops:
+        if found and isinstance(op, Step) and isinstance(found[-1], Step):
+            found[-1] = Step(found[-1].count + op.count)
+        else:
+            found.append(op)
+    return found
