@@ -18,6 +18,7 @@ Runner: TypeAlias = Literal["v1", "v2"]
 Release: TypeAlias = tuple[int, int, int]
 
 SWITCH: Final = "VLLM_USE_V2_MODEL_RUNNER"
+"""What the environment asks for. vLLM's own watermark overrides 0 since 0.30, but is an argument of the engine."""
 
 PLUGINS_SINCE: Final[Release] = (0, 10, 1)
 """The entry-point group and the V1 interface exist."""

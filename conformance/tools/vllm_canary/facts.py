@@ -7,6 +7,7 @@ A reader answers "?" for code that it does not recognise, which no history expec
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -275,6 +276,19 @@ def switch(source: Source) -> str:
     return "-"
 
 
+def before_the_switch(source: Source) -> str:
+    """The features that decide before the switch is read."""
+    chooser = source.function(CONFIG, "use_v2_model_runner", "VllmConfig")
+    found = []
+    for node in chooser.body if chooser is not None else []:
+        if not isinstance(node, ast.If) or ast.unparse(node.body[-1]) != "return True":
+            break
+        feature = re.findall(r"\w+(?=_config\b)", ast.unparse(node.test))[-1:]
+        refused = any(isinstance(item, ast.Raise) for item in ast.walk(node))
+        found.append(f"{feature[0] if feature else '?'}: {'0 is refused' if refused else 'V2, even if it is 0'}")
+    return "; ".join(found) or "-"
+
+
 def default_runner(source: Source) -> str:
     chooser = source.function(CONFIG, "use_v2_model_runner", "VllmConfig")
     if chooser is None:
@@ -343,6 +357,7 @@ FACTS: Final = (
     Fact("v2-context", "`LogitsContext`", V2, v2_context),
     Fact("v2-order", "sampler", V2, lambda s: v2_order(s) if V2_INTERFACE in s else "-"),
     Fact("switch", "`VLLM_USE_V2_MODEL_RUNNER`", CHOICE, switch),
+    Fact("before-the-switch", "what is asked before it", CHOICE, before_the_switch),
     Fact("default-runner", "default, without processors", CHOICE, default_runner),
     Fact("triton", "Triton", CHOICE, triton),
     Fact("v2-processors", "V2 and custom processors", CHOICE, v2_processors),

@@ -143,6 +143,10 @@ HISTORY: Final[dict[str, tuple[tuple[Release, str], ...]]] = {
         ((0, 12, 0), "a number; 0 unless set"),
         ((0, 22, 0), "a number; not set: vLLM decides"),
     ),
+    "before-the-switch": (
+        ((0, 10, 1), "-"),
+        ((0, 30, 0), "hisparse: 0 is refused; watermark: V2, even if it is 0"),
+    ),
     "default-runner": (
         ((0, 10, 1), "V1"),
         ((0, 22, 0), "V2 for some models"),

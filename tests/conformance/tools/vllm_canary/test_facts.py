@@ -72,7 +72,9 @@ CHANGES = [
     ("v2-order", V2_SAMPLER, "dtype=torch.float32", "dtype=logits.dtype"),
     ("switch", facts.ENVS, "maybe_convert_bool(os", "parse(os"),
     ("switch", facts.ENVS, "bool(int(value))", "value == 'true'"),
-    ("default-runner", facts.CONFIG, "        return True\n", "        return False\n"),
+    ("before-the-switch", facts.CONFIG, 'raise ValueError("remove it")', "pass"),
+    ("before-the-switch", facts.CONFIG, "watermark_config", "other_config"),
+    ("default-runner", facts.CONFIG, "False\n        return True\n", "False\n        return False\n"),
     ("triton", facts.CONFIG, "if not HAS_TRITON:", "if never:"),
 ]  # fmt: skip
 

@@ -253,6 +253,14 @@ class VllmConfig:
 
     @property
     def use_v2_model_runner(self):
+        if self.attention_config.hisparse_config is not None:
+            if envs.VLLM_USE_V2_MODEL_RUNNER is False:
+                raise ValueError("remove it")
+            return True
+        if getattr(self, "watermark_config", None) is not None:
+            if envs.VLLM_USE_V2_MODEL_RUNNER is False:
+                logger.info_once("overridden")
+            return True
         if envs.VLLM_USE_V2_MODEL_RUNNER is not None:
             return envs.VLLM_USE_V2_MODEL_RUNNER
         if not HAS_TRITON:
