@@ -13,7 +13,7 @@ from typing import Any
 
 import rowwise
 import torch
-from lpkit.adapter import AdapterLogitsProcessor
+from lpkit.portable.adapter import AdapterLogitsProcessor
 from lpkit_conformance.bench.sides import Function, Parameters, Side, V1Side
 from lpkit_conformance.bench.world import World
 

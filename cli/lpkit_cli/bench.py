@@ -71,10 +71,10 @@ def bench(
     --against names, and the least that this device needs: a single pass over the logits.
     Exit code 0: measured; 2: could not run.
     """
-    from lpkit import _vllm
+    from lpkit.interfaces import lookup
 
     sizes = [_numbers("--batch", batch, {}), _numbers("--vocab", vocab, _vocabularies())]
-    _vllm.do_without()  # only the processes that run plugins need it; importing it takes seconds
+    lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
     from lpkit_conformance.bench import run as benches
     from lpkit_conformance.run import UsageError
     from lpkit_conformance.settings.cases import CaseError

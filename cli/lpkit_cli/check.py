@@ -96,9 +96,9 @@ def check(
     Replays recorded engine traces and generated programs and compares every request with the same request
     alone. Exit code 0: conformant; 1: a check failed; 2: could not run, or no case made the plugin act.
     """
-    from lpkit import _vllm
+    from lpkit.interfaces import lookup
 
-    _vllm.do_without()  # only the processes that run plugins need it; importing it takes seconds
+    lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
     from lpkit_conformance import run as suite
     from lpkit_conformance.settings.cases import CaseError
     from lpkit_conformance.settings.project import ProjectError

@@ -107,9 +107,9 @@ def _wrapped(target: str, case: list[str], names: Names) -> tuple[dict[str, Any]
 def _cases(texts: list[str]) -> list[dict[str, Any]]:
     if not texts:
         return []
-    from lpkit import _vllm
+    from lpkit.interfaces import lookup
 
-    _vllm.do_without()  # its SamplingParams would take seconds to import
+    lookup.do_without()  # its SamplingParams would take seconds to import
     import json
 
     from lpkit_conformance.settings.cases import Case

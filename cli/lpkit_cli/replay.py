@@ -22,9 +22,9 @@ def replay(
 
     Exit code 0: the plugin passes them now; 1: it still fails; 2: could not run.
     """
-    from lpkit import _vllm
+    from lpkit.interfaces import lookup
 
-    _vllm.do_without()  # as in lpkit check
+    lookup.do_without()  # as in lpkit check
     from lpkit_conformance import failures
     from lpkit_conformance.report.text import check_lines, headline, one_line
     from lpkit_conformance.settings.project import ProjectError

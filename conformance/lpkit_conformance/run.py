@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lpkit import _vllm
+from lpkit.interfaces import lookup
 
 from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.checks.base import Engine
@@ -133,7 +133,7 @@ def _owner(name: str, project: Project | None) -> Project | None:
 
 def knows_cases() -> bool:
     """Whether this process can judge a case's fields: not if vLLM, whose they are, is left to another one."""
-    return not _vllm.left_out()
+    return not lookup.left_out()
 
 
 def plan_for(options: Options, project: Project | None) -> Plan:

@@ -11,32 +11,33 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from lpkit.adapter import AdapterLogitsProcessor
-    from lpkit.bridged import Bridged
-    from lpkit.bridging import bridge
-    from lpkit.columns import Column, column
-    from lpkit.params import Field, Params, TokenId
-    from lpkit.processor import LogitsProcessor, Request
-    from lpkit.ragged_columns import RaggedColumn, TokenSetColumn, ragged, token_set
-    from lpkit.rows import Rows, SparseLogits
+    from lpkit.bridging.bridged import Bridged
+    from lpkit.bridging.make import bridge
+    from lpkit.columns.column import Column, column
+    from lpkit.columns.ragged import RaggedColumn, ragged
+    from lpkit.columns.token_set import TokenSetColumn, token_set
+    from lpkit.history.rows import Rows, SparseLogits
+    from lpkit.portable.adapter import AdapterLogitsProcessor
+    from lpkit.portable.params import Field, Params, TokenId
+    from lpkit.portable.processor import LogitsProcessor, Request
 
 _HOME = {
-    "AdapterLogitsProcessor": "adapter",
-    "Bridged": "bridged",
-    "Column": "columns",
-    "Field": "params",
-    "LogitsProcessor": "processor",
-    "Params": "params",
-    "RaggedColumn": "ragged_columns",
-    "Request": "processor",
-    "Rows": "rows",
-    "SparseLogits": "rows",
-    "TokenId": "params",
-    "TokenSetColumn": "ragged_columns",
-    "bridge": "bridging",
-    "column": "columns",
-    "ragged": "ragged_columns",
-    "token_set": "ragged_columns",
+    "AdapterLogitsProcessor": "portable.adapter",
+    "Bridged": "bridging.bridged",
+    "Column": "columns.column",
+    "Field": "portable.params",
+    "LogitsProcessor": "portable.processor",
+    "Params": "portable.params",
+    "RaggedColumn": "columns.ragged",
+    "Request": "portable.processor",
+    "Rows": "history.rows",
+    "SparseLogits": "history.rows",
+    "TokenId": "portable.params",
+    "TokenSetColumn": "columns.token_set",
+    "bridge": "bridging.make",
+    "column": "columns.column",
+    "ragged": "columns.ragged",
+    "token_set": "columns.token_set",
 }
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from lpkit.adapter import AdapterLogitsProcessor
+from lpkit.portable.adapter import AdapterLogitsProcessor
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import RequestLogitsProcessor
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lpkit import _vllm
+from lpkit.interfaces import lookup
 from lpkit.interfaces.sampling_params import GREEDY_EPSILON
 
 if TYPE_CHECKING:
     from lpkit.interfaces.sampling_params import SamplingParams
 else:
-    _module = _vllm.find(_vllm.SAMPLING_PARAMS_MODULE).module
+    _module = lookup.find(lookup.SAMPLING_PARAMS_MODULE).module
     if _module is None:
         from lpkit.interfaces.sampling_params import SamplingParams
     else:

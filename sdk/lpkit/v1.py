@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lpkit import _vllm
+from lpkit.interfaces import lookup
 from lpkit.interfaces.v1 import AddedRequest, MovedRequest, RemovedRequest, RequestLogitsProcessor
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         process_dict_updates,
     )
 else:
-    _module = _vllm.find(_vllm.V1_MODULE).module
+    _module = lookup.find(lookup.V1_MODULE).module
     if _module is None:
         from lpkit.interfaces import v1 as _module
         from lpkit.interfaces.v1 import process_dict_updates

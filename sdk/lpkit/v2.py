@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lpkit import _vllm
+from lpkit.interfaces import lookup
 
 if TYPE_CHECKING:
     from lpkit.interfaces.v2 import LogitsContext, LogitsProcessor, LogitsProcRequestState
 else:
-    _module = _vllm.find(_vllm.V2_MODULE).module
+    _module = lookup.find(lookup.V2_MODULE).module
     if _module is None:
         from lpkit.interfaces import v2 as _module
     LogitsContext = _module.LogitsContext

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lpkit import _vllm
+from lpkit.interfaces import lookup
 from lpkit_conformance import run as suite
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.run import Options, UsageError, expect, known_code, plan_for
@@ -206,7 +206,7 @@ def test_a_selected_check_brings_what_it_requires_and_an_ignored_one_stays_out()
 
 
 def test_without_vllm_in_this_process_only_the_form_of_a_case_is_judged(monkeypatch) -> None:
-    monkeypatch.setattr(_vllm, "left_out", lambda: True)
+    monkeypatch.setattr(lookup, "left_out", lambda: True)
     assert plan_for(Options(cases=('{"a_field_of_the_next_vllm": 1}',)), None).cases[0].fields
     with pytest.raises(CaseError, match="not JSON"):
         plan_for(Options(cases=("{",)), None)

@@ -14,7 +14,8 @@ import pytest
 COMPARE = """
 import math, sys
 import torch
-from lpkit import kernels, triton_kernels as fused
+from lpkit import kernels
+from lpkit.kernels import triton as fused
 
 rows, vocab, extra, name = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 logits = torch.randn(rows, vocab + extra, generator=torch.Generator().manual_seed(7)) * 3
@@ -35,7 +36,8 @@ assert torch.equal(logits[:, vocab:], behind)
 STATISTICS = """
 import math, sys
 import torch
-from lpkit import kernels, triton_kernels as fused
+from lpkit import kernels
+from lpkit.kernels import triton as fused
 
 rows, vocab, extra = map(int, sys.argv[1:])
 generator = torch.Generator().manual_seed(7)
@@ -67,7 +69,7 @@ assert torch.equal(fused.add_where_hashed_(given, seeds, limit, bias), expected)
 """
 
 SPLIT = """
-from lpkit import triton_kernels as fused
+from lpkit.kernels import triton as fused
 
 for rows in (1, 2, 7, 131, 132, 256, 1024):
     for vocab in (1, 5, 4096, 4097, 32000, 128256, 151936):

@@ -16,8 +16,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from lpkit._imports import LoadError, split_fqcn
 from lpkit.loading import GROUP
+from lpkit.loading.imports import LoadError, split_fqcn
 
 from lpkit_conformance.discovery.interfaces import BOTH, V1, V2, Deducer
 from lpkit_conformance.discovery.module_finder import SourceError, Sources
@@ -256,12 +256,13 @@ def _judge(target: str) -> Kind:
 
     if importlib.util.find_spec("vllm") is None:
         stub.install()
-    from lpkit import _imports, loading
-    from lpkit.adapter import positional_arguments
+    from lpkit import loading
+    from lpkit.loading import imports
+    from lpkit.portable.adapter import positional_arguments
 
     module, name = split_fqcn(target)
     try:
-        obj = _imports.attribute(_imports.import_module(module), module, name)
+        obj = imports.attribute(imports.import_module(module), module, name)
     except LoadError as error:
         raise NotBridgeableError(str(error)) from None
     if isinstance(obj, type):

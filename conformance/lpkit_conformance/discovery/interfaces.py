@@ -30,10 +30,10 @@ KNOWN: Final[dict[str, dict[str, frozenset[str]]]] = {
     "vllm.v1.worker.gpu.sample.logits_processor": {"LogitsProcessor": V2},
     "vllm.v1.worker.gpu.sample.logits_processor.interface": {"LogitsProcessor": V2},
     "lpkit": {"LogitsProcessor": BOTH, "AdapterLogitsProcessor": BOTH, "Bridged": BOTH},
-    "lpkit.bridged": {"Bridged": BOTH},
-    "lpkit.processor": {"LogitsProcessor": BOTH},
-    "lpkit.adapter": {"AdapterLogitsProcessor": BOTH},
-    "lpkit.base": {"PortableProcessor": BOTH},
+    "lpkit.bridging.bridged": {"Bridged": BOTH},
+    "lpkit.portable.processor": {"LogitsProcessor": BOTH},
+    "lpkit.portable.adapter": {"AdapterLogitsProcessor": BOTH},
+    "lpkit.portable.base": {"PortableProcessor": BOTH},
     "lpkit.v1": {"LogitsProcessor": V1},
     "lpkit.v2": {"LogitsProcessor": V2},
     "lpkit.interfaces.v1": {"LogitsProcessor": V1},
@@ -46,7 +46,7 @@ KNOWN: Final[dict[str, dict[str, frozenset[str]]]] = {
 
 # Nothing in these brings an interface, so there is no need to read them.
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "pydantic", "transformers", "typing_extensions"}
-_MAKES_PORTABLE = frozenset({"lpkit.bridge", "lpkit.bridging.bridge"})
+_MAKES_PORTABLE = frozenset({"lpkit.bridge", "lpkit.bridging.make.bridge"})
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def _child(folder: Path) -> None:
 
 
 def _declared(cls: type[Any]) -> str | None:
-    base = getattr(sys.modules.get("lpkit.base"), "PortableProcessor", None)
+    base = getattr(sys.modules.get("lpkit.portable.base"), "PortableProcessor", None)
     return str(getattr(cls, "history", "")) if base is not None and issubclass(cls, base) else None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lpkit_conformance.doctor.finding import Finding
 
-OURS = ("_vllm.py", "loading.py", "interfaces/v2.py")
+OURS = ("interfaces/lookup.py", "loading/__init__.py", "interfaces/v2.py")
 """Files by which our package is known; nothing of it is imported to tell."""
 
 _REINSTALL = "pip uninstall -y lpkit; pip install --force-reinstall --no-deps vllm-lpkit"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from lpkit import _vllm
+from lpkit.interfaces import lookup
 
 from lpkit_conformance.vllm_api import VERSION
 
@@ -24,7 +24,7 @@ def prepare(lost: str = "") -> str:
     if not reason:
         return _name()
     if reason != "absent":
-        _vllm.do_without()
+        lookup.do_without()
     from lpkit_conformance.vllm_api import stub
 
     stub.install()
@@ -33,8 +33,8 @@ def prepare(lost: str = "") -> str:
 
 def _reason() -> str:
     """Why the installed vLLM cannot be used; empty if it can. A vLLM of before V2 can."""
-    for name in (_vllm.SAMPLING_PARAMS_MODULE, _vllm.V1_MODULE):
-        reason = _vllm.find(name).reason
+    for name in (lookup.SAMPLING_PARAMS_MODULE, lookup.V1_MODULE):
+        reason = lookup.find(name).reason
         if reason:
             return " ".join(reason.split())[:300]
     return ""

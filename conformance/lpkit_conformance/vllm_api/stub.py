@@ -20,7 +20,8 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
-from lpkit import _vllm, v1, v2
+from lpkit import v1, v2
+from lpkit.interfaces import lookup
 from lpkit.interfaces import v1 as own_v1
 from lpkit.runtime.batch.buffers import HostBackedTensor, StagedTensor
 from lpkit.sampling_params import SamplingParams
@@ -157,16 +158,16 @@ def _contents() -> dict[str, dict[str, Any]]:
         "vllm.utils.torch_utils": {"PIN_MEMORY": False, "async_tensor_h2d": _async_tensor_h2d},
         "vllm.v1": {},
         "vllm.v1.sample": {},
-        _vllm.V1_MODULE: {**interface, **adapter},
-        f"{_vllm.V1_MODULE}.interface": interface,
-        f"{_vllm.V1_MODULE}.state": interface,
-        f"{_vllm.V1_MODULE}.builtin": {"process_dict_updates": v1.process_dict_updates},
+        lookup.V1_MODULE: {**interface, **adapter},
+        f"{lookup.V1_MODULE}.interface": interface,
+        f"{lookup.V1_MODULE}.state": interface,
+        f"{lookup.V1_MODULE}.builtin": {"process_dict_updates": v1.process_dict_updates},
         "vllm.v1.worker": {},
         "vllm.v1.worker.gpu": {},
         BUFFERS: buffers,
         "vllm.v1.worker.gpu.sample": {},
-        _vllm.V2_MODULE: second,
-        f"{_vllm.V2_MODULE}.interface": second,
+        lookup.V2_MODULE: second,
+        f"{lookup.V2_MODULE}.interface": second,
     }
 
 

@@ -24,7 +24,15 @@ ROOT = Path(__file__).resolve().parents[3]
 PROCESSORS = "tests/conformance/zoo/correct.py"
 SDK = tuple(
     f"sdk/lpkit/{name}.py"
-    for name in ("ledger", "history_v1", "history_v2", "binding_v1", "binding_v2", "rows", "columns")
+    for name in (
+        "portable/row_slots",
+        "history/v1",
+        "history/v2",
+        "portable/on_v1",
+        "portable/on_v2",
+        "history/rows",
+        "columns/column",
+    )
 )
 PROBES = (
     "WitnessRows",

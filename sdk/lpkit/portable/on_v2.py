@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lpkit.history_v2 import V2History
-from lpkit.rows import Rows
+from lpkit.history.rows import Rows
+from lpkit.history.v2 import V2History
 
 if TYPE_CHECKING:
-    from lpkit.admission import Admission
+    from lpkit.portable.admission import Admission
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import lpkit
 import pytest
 import torch
-from lpkit.columns import Arena, column
+from lpkit.columns.column import Arena, column
 
 VOCAB = 21
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lpkit.columns import Arena, column
+from lpkit.columns.column import Arena, column
 from lpkit.sampling_params import GREEDY_EPSILON
 
 if TYPE_CHECKING:
-    from lpkit.params import Params
+    from lpkit.portable.params import Params
     from lpkit.sampling_params import SamplingParams
 
 logger = logging.getLogger("lpkit")

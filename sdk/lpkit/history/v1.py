@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from lpkit.rows import Rows
+    from lpkit.history.rows import Rows
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import torch
 
 from lpkit import v1, v2
-from lpkit.base import HISTORIES, RESERVED, one_of
-from lpkit.histories_on_host import HostHistories, V1Row
-from lpkit.row_updates import RowUpdates
+from lpkit.bridging.row_updates import RowUpdates
+from lpkit.history.on_host import HostHistories, V1Row
+from lpkit.portable.base import HISTORIES, RESERVED, one_of
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 logger = logging.getLogger("lpkit")

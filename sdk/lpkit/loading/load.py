@@ -26,13 +26,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
-from lpkit import _imports, _vllm
-from lpkit._imports import (
+from lpkit.interfaces import lookup
+from lpkit.loading import imports
+from lpkit.loading.imports import (
     ConstructionError,
     ImportFailedError,
     InvalidTargetError,
     LoadError,
-    MissingAttributeError,
     WrongInterfaceError,
     describe,
 )
@@ -49,8 +49,8 @@ CONSTRUCTORS: Final[dict[Runner, str]] = {
 """How each runner calls a processor's class."""
 
 _BASES: Final[dict[Runner, tuple[str, ...]]] = {
-    "v1": ("lpkit.v1", _vllm.V1_MODULE),
-    "v2": ("lpkit.v2", _vllm.V2_MODULE),
+    "v1": ("lpkit.v1", lookup.V1_MODULE),
+    "v2": ("lpkit.v2", lookup.V2_MODULE),
 }
 _PORTABLE: Final = "Derive it from lpkit.LogitsProcessor, which runs on both runners"
 
@@ -119,7 +119,7 @@ def load_entry_point(entry: importlib.metadata.EntryPoint, runner: Runner | None
         if match is None:
             raise InvalidTargetError(f"{entry.value!r} is not of the form module:Class")
         module = match["module"]
-        obj = _imports.attribute(_imports.import_module(module), module, match["attr"] or "")
+        obj = imports.attribute(imports.import_module(module), module, match["attr"] or "")
     except LoadError as error:
         raise ImportFailedError(f"{label} does not load: {error.problem}", error.remedy) from error
     return _checked(obj, runner, label) if runner == "v2" else obj
@@ -138,14 +138,14 @@ def load_explicit(specs: Sequence[str | type[Any]] | None, runner: Runner) -> li
 
 
 def _load_fqcn(spec: str, runner: Runner | None) -> type[Any]:
-    module, name = _imports.split_fqcn(spec)
+    module, name = imports.split_fqcn(spec)
     _prepare()
-    return _checked(_imports.attribute(_imports.import_module(module), module, name), runner, spec)
+    return _checked(imports.attribute(imports.import_module(module), module, name), runner, spec)
 
 
 def _given(cls: Any, runner: Runner | None) -> type[Any]:
     if not isinstance(cls, type):
-        _imports.split_fqcn(cls)  # raises: an object that is neither a string nor a class
+        imports.split_fqcn(cls)  # raises: an object that is neither a string nor a class
     _prepare()
     return _checked(cls, runner, _name(cls))
 
@@ -240,10 +240,10 @@ def _hint(name: str, entries: list[importlib.metadata.EntryPoint]) -> str:
     if "/" in name or "\\" in name or Path(f"{name}.py").is_file():
         return "A class in a file is named path/to/file.py:Class"
     known = sorted({entry.name for entry in entries})
-    near = _imports.nearest(name, known)
+    near = imports.nearest(name, known)
     if near:
         return near
-    form = _imports.colon_form(name)
+    form = imports.colon_form(name)
     if form:
         return f"A class in a module is named {form}"
     return f"Installed: {', '.join(known)}" if known else f"No distribution here has an entry point of group {GROUP}"
@@ -251,7 +251,7 @@ def _hint(name: str, entries: list[importlib.metadata.EntryPoint]) -> str:
 
 def _file_target(spec: str, path: Path, name: str) -> Target:
     if not path.is_file():
-        near = _imports.nearest(path.name, [item.name for item in path.parent.glob("*.py")])
+        near = imports.nearest(path.name, [item.name for item in path.parent.glob("*.py")])
         raise InvalidTargetError(f"there is no file {path}", near)
     _prepare()
     module = _module_of_file(path.resolve())
@@ -261,7 +261,7 @@ def _file_target(spec: str, path: Path, name: str) -> Target:
             listed = f"It defines {', '.join(classes)}" if classes else "It defines no processor"
             raise InvalidTargetError(f"{spec} does not say which class", f"{listed}; write {spec}:Class")
         name = classes[0]
-    cls = _checked(_imports.attribute(module, str(path), name), None, spec)
+    cls = _checked(imports.attribute(module, str(path), name), None, spec)
     return Target(spec, cls, "file", f"{module.__name__}:{name}")
 
 
@@ -277,7 +277,7 @@ def _module_of_file(path: Path) -> ModuleType:
         sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     if len(parts) > 1:
-        module = _imports.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+        module = imports.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
         if _is_file(module, path):
             return module
         raise InvalidTargetError(f"{module.__name__} is {module.__file__} here, not {path}", "Rename one of them")
@@ -291,7 +291,7 @@ def _module_of_file(path: Path) -> ModuleType:
         raise InvalidTargetError(f"{path} is no Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        with _imports.importing(name):
+        with imports.importing(name):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -354,26 +354,3 @@ def _name(cls: type[Any]) -> str:
 def _from(entry: importlib.metadata.EntryPoint) -> str:
     dist = entry.dist
     return f", {dist.name} {dist.version}" if dist is not None else ""
-
-
-__all__ = [
-    "CONSTRUCTORS",
-    "GROUP",
-    "ConstructionError",
-    "ImportFailedError",
-    "InvalidTargetError",
-    "LoadError",
-    "MissingAttributeError",
-    "Runner",
-    "Target",
-    "WrongInterfaceError",
-    "build",
-    "describe",
-    "installed",
-    "interfaces_of",
-    "load_all",
-    "load_entry_point",
-    "load_entry_points",
-    "load_explicit",
-    "resolve_target",
-]

@@ -1,4 +1,4 @@
-"""Per-request values of variable size: lists (token ids, biases, markers) and sets of token ids."""
+"""Per-request sets of token ids, as bit masks that equal sets share."""
 
 from __future__ import annotations
 
@@ -9,117 +9,8 @@ import numpy as np
 import torch
 
 from lpkit import kernels
-from lpkit.columns import NUMPY_TYPES, Arena, Column, HasSlots, Scalar, column
-
-
-class Table:
-    """A matrix on the host and its copy on the device; only rows that changed are sent. It grows, never shrinks.
-
-    Args:
-        rows, width: initial shape.
-        dtype: of the elements.
-        fill: what new elements hold.
-        device: where the copy lives; on the CPU it is the host's own memory.
-    """
-
-    def __init__(self, rows: int, width: int, dtype: torch.dtype, fill: Scalar, device: torch.device) -> None:
-        self._fill = fill
-        self._device_type = device
-        self._changed: set[int] = set()
-        self.host: np.ndarray[Any, Any] = np.full((rows, width), fill, dtype=NUMPY_TYPES[dtype])
-        self.device = torch.from_numpy(self.host).to(device)
-
-    def write(self, row: int, values: Any) -> None:
-        """Put ``values`` at the start of a row, the fill behind them."""
-        count = len(values)
-        self.host[row, :count] = values
-        self.host[row, count:] = self._fill
-        self._changed.add(row)
-
-    def grow(self, rows: int, width: int) -> None:
-        """Make room, at least doubling, so that this happens rarely."""
-        have_rows, have_width = self.host.shape
-        if rows <= have_rows and width <= have_width:
-            return
-        shape = tuple(
-            have if need <= have else max(need, 2 * have) for need, have in ((rows, have_rows), (width, have_width))
-        )
-        grown = np.full(shape, self._fill, dtype=self.host.dtype)
-        grown[:have_rows, :have_width] = self.host
-        self.host = grown
-        self.device = torch.from_numpy(grown).to(self._device_type)
-        self._changed.clear()
-
-    def flush(self) -> None:
-        """Send the rows that changed."""
-        changed = sorted(self._changed)
-        self._changed.clear()
-        if not changed or self._device_type.type == "cpu":
-            return
-        rows, block = torch.tensor(changed), torch.from_numpy(self.host[changed])
-        if self._device_type.type == "cuda":
-            # Fresh pinned memory each time: a step still in flight never sees the next one's values.
-            rows, block = rows.pin_memory(), block.pin_memory()
-        rows, block = (part.to(self._device_type, non_blocking=True) for part in (rows, block))
-        self.device.index_copy_(0, rows, block)
-
-
-class RaggedColumn(Column):
-    """A list of values per request slot.
-
-    ``column[request.slot] = [...]`` stages a list on the host; ``column[rows]`` is ``[n, W]`` on the device, each
-    row padded with the fill. ``W`` is a power of two, at least the longest list held.
-    """
-
-    def __init__(self, declared: ragged, slots: int, device: torch.device, arena: Arena) -> None:
-        self._limit = declared.limit
-        self._arena = arena
-        self._lengths = np.zeros(slots + 1, dtype=np.int64)
-        self._width = 1
-        self._table = Table(slots + 1, 1, declared.dtype, declared.default, device)
-
-    def __setitem__(self, slot: int, value: Scalar | Sequence[Scalar]) -> None:
-        values = value if isinstance(value, Sequence) else [value]
-        if len(values) > self._limit:
-            raise ValueError(f"{len(values)} values; at most {self._limit} are kept per request")
-        self._lengths[slot] = len(values)
-        self._width = 1 << (max(int(self._lengths.max()), 1) - 1).bit_length()
-        self._table.grow(0, self._width)
-        self._table.write(slot, values)
-        self._arena.dirty = True
-
-    def reset(self, slot: int) -> None:
-        """Empty the slot's list."""
-        if self._lengths[slot]:
-            self[slot] = []
-
-    @property
-    def all(self) -> torch.Tensor:
-        """``[slots + 1, W]`` on the device; the last slot is never given out."""
-        return self._table.device[:, : self._width]
-
-    def flush(self) -> None:
-        self._table.flush()
-
-
-class ragged(column):  # noqa: N801 - used as a declaration, like dataclasses.field
-    """Declares a :class:`RaggedColumn` in a processor's class body.
-
-    Args:
-        dtype: bool, uint8, int32, int64, float32 or float64.
-        fill: stands behind the end of each list; -1 is a token id that ``SparseLogits`` ignores.
-        limit: longest list that a request may have; a longer one declines the request.
-    """
-
-    def __init__(self, dtype: torch.dtype, *, fill: Scalar = -1, limit: int = 1024) -> None:
-        super().__init__(dtype, default=fill)
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1, got {limit}")
-        self.limit = limit
-
-    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> Column:
-        return RaggedColumn(self, slots, device, arena)
-
+from lpkit.columns.buffer import Table
+from lpkit.columns.column import Arena, Column, HasSlots, Scalar, column
 
 SHORT = 256
 """Tokens of a set that is also kept as a list."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from lpkit.histories_on_host import V1Row
+from lpkit.history.on_host import V1Row
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pydantic
 
-from lpkit.adapter import AdapterLogitsProcessor, positional_arguments, three_arguments
-from lpkit.base import HISTORIES
-from lpkit.bridged import Bridged
-from lpkit.params import Field, Params
+from lpkit.bridging.bridged import Bridged
+from lpkit.portable.adapter import AdapterLogitsProcessor, positional_arguments, three_arguments
+from lpkit.portable.base import HISTORIES
+from lpkit.portable.params import Field, Params
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import RequestLogitsProcessor
 

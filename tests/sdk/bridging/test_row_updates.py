@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from lpkit.histories_on_host import V1Row
-from lpkit.row_updates import RowUpdates
+from lpkit.bridging.row_updates import RowUpdates
+from lpkit.history.on_host import V1Row
 from lpkit.v1 import BatchUpdate, MoveDirectionality, process_dict_updates
 
 SWAP, ONE_WAY = MoveDirectionality.SWAP, MoveDirectionality.UNIDIRECTIONAL

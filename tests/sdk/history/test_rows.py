@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from lpkit.rows import HistoryNotDeclaredError, Rows, SparseLogits
+from lpkit.history.rows import HistoryNotDeclaredError, Rows, SparseLogits
 from sdk_hosts import logits_of, recorded_ops
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lpkit.history_v1 import Entry
+from lpkit.history.v1 import Entry
 from lpkit.v1 import MoveDirectionality
 
 if TYPE_CHECKING:

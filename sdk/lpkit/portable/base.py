@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from lpkit import v1, v2
-from lpkit.admission import Admission
-from lpkit.binding_v1 import V1Binding
-from lpkit.binding_v2 import V2Binding
-from lpkit.columns import column
-from lpkit.params import Params as BaseParams
+from lpkit.columns.column import column
+from lpkit.portable.admission import Admission
+from lpkit.portable.on_v1 import V1Binding
+from lpkit.portable.on_v2 import V2Binding
+from lpkit.portable.params import Params as BaseParams
 from lpkit.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from lpkit.rows import Rows
+    from lpkit.history.rows import Rows
 
 STAGES = ("logits", "sampling")
 HISTORIES = ("none", "length", "tokens")

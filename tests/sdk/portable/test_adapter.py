@@ -11,8 +11,8 @@ from typing import Any
 import lpkit
 import pytest
 import torch
-from lpkit.adapter import three_arguments
-from lpkit.histories_on_host import HostHistories
+from lpkit.history.on_host import HostHistories
+from lpkit.portable.adapter import three_arguments
 from lpkit.sampling_params import SamplingParams
 from sdk_hosts import VOCAB, V1Host, V2Host, logits_of, params
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from lpkit import kernels
-from lpkit.base import PortableProcessor
-from lpkit.rows import Rows, SparseLogits
+from lpkit.history.rows import Rows, SparseLogits
+from lpkit.portable.base import PortableProcessor
 
 if TYPE_CHECKING:
     from lpkit.sampling_params import SamplingParams

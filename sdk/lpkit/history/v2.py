@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from lpkit.rows import Rows
+    from lpkit.history.rows import Rows
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lpkit.history_v1 import Entry, V1History
-from lpkit.ledger import Ledger
-from lpkit.rows import Rows
+from lpkit.history.rows import Rows
+from lpkit.history.v1 import Entry, V1History
+from lpkit.portable.row_slots import Ledger
 
 if TYPE_CHECKING:
-    from lpkit.admission import Admission
+    from lpkit.portable.admission import Admission
     from lpkit.v1 import BatchUpdate
 
 logger = logging.getLogger("lpkit")

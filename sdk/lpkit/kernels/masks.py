@@ -13,133 +13,22 @@ block the number of operations does not depend on ``n``; beyond it, on the numbe
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-import threading
-from collections.abc import Iterator, Sequence
-from functools import cache
-from importlib import import_module
-from types import ModuleType
-from typing import Any
 
 import torch
 
 from lpkit import rng
-
-logger = logging.getLogger("lpkit")
-
-WHOLE_BYTES = {"cpu": 2**23, "cuda": 2**27}
-"""Logits up to this size are one block."""
-
-BLOCK_BYTES = {"cpu": 2**21, "cuda": 2**26}
-"""Size of the blocks of larger ones: on a CPU about what a core's cache holds, on a GPU enough that the launches do
-not count. It also bounds the scratch memory."""
+from lpkit.kernels.fused import fused_for
+from lpkit.kernels.memory import blocks
 
 _LOG2_E = math.log2(math.e)
 _LARGEST = torch.finfo(torch.float32).max
 _TWO = torch.tensor(2.0)
 
 
-@cache
-def prepare(device: torch.device) -> ModuleType | None:
-    """The fused kernels for ``device``, compiled and tried; None where there are none.
-
-    :class:`lpkit.LogitsProcessor` asks when it is made, so that no request waits for a compiler.
-    """
-    if not _wanted(device):
-        return None
-    try:
-        found = import_module("lpkit.triton_kernels" if device.type == "cuda" else "lpkit.compiled_kernels")
-        with torch.inference_mode():
-            logits, ones = torch.zeros(3, 640, device=device), torch.ones(3, 1, device=device)
-            masks = (found.mask_below_, found.mask_above_, found.mask_far_below_top_)
-            for function in (*masks, found.log_sum_exp, found.least_from):
-                function(logits, ones)
-            found.top_and_deviation(logits)
-            found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
-    except Exception as error:  # no Triton, no compiler, a GPU that it does not know
-        logger.info("masking without fused kernels on %s: %s: %s", device, type(error).__name__, error)
-        return None
-    return found
-
-
-def _wanted(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return os.environ.get("LPKIT_TRITON") != "0"
-    # torch.compile takes some seconds, which only pay where a CPU serves.
-    return device.type == "cpu" and os.environ.get("LPKIT_COMPILE") == "1"
-
-
-def _fused(logits: torch.Tensor) -> ModuleType | None:
-    found = prepare(logits.device)
-    return found if found is not None and found.suits(logits) else None
-
-
-def blocks(
-    logits: torch.Tensor, *per_row: torch.Tensor, scratch: Sequence[torch.dtype] = (), fused: bool = False
-) -> Iterator[tuple[Any, ...]]:
-    """Some rows after the others: views of ``logits`` and of ``per_row`` tensors ``[n, ...]``, then scratch memory.
-
-    ``scratch`` names the types of as many tensors shaped like the block; they hold anything, every block gets the
-    same memory, and the last one less of it. With ``fused`` you promise to do nothing with it but hand it to the
-    functions of this module: where these are fused kernels, which need none, the batch is one block and each of the
-    tensors is None.
-    """
-    if fused and _fused(logits) is not None:
-        yield (logits, *per_row, *(None for _ in scratch))
-        return
-    n, vocab = logits.shape
-    step = max(1, n)
-    kind, row = logits.device.type, max(1, vocab * logits.element_size())
-    if n * row > WHOLE_BYTES.get(kind, WHOLE_BYTES["cuda"]):
-        step = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // row)
-    spare = [_borrow(step * vocab * dtype.itemsize, logits.device) for dtype in scratch]
-    try:
-        memory = [
-            buffer[: step * vocab * dtype.itemsize].view(dtype).view(step, vocab)
-            for buffer, dtype in zip(spare, scratch, strict=True)
-        ]
-        for start in range(0, n, step):
-            end = min(start + step, n)
-            yield (
-                logits[start:end],
-                *(values[start:end] for values in per_row),
-                *(part[: end - start] for part in memory),
-            )
-    finally:
-        _give_back(spare)
-
-
-class _Spare(threading.local):
-    """Scratch memory of earlier calls; on a CPU, memory that is mapped anew costs more than a pass over it."""
-
-    def __init__(self) -> None:
-        self.buffers: list[torch.Tensor] = []
-
-
-_spare = _Spare()
-_MOST_SPARE = 4
-
-
-def _borrow(size: int, device: torch.device) -> torch.Tensor:
-    if device.type != "cpu":
-        return torch.empty(size, dtype=torch.uint8, device=device)  # its allocator keeps memory itself
-    for index in reversed(range(len(_spare.buffers))):  # the one used last, if it will do
-        if _spare.buffers[index].nbytes >= size:
-            return _spare.buffers.pop(index)
-    with torch.inference_mode(False):  # so that it can be written in and outside of inference mode
-        return torch.empty(max(size, WHOLE_BYTES["cpu"]), dtype=torch.uint8)
-
-
-def _give_back(buffers: list[torch.Tensor]) -> None:
-    _spare.buffers.extend(buffer for buffer in buffers if buffer.device.type == "cpu")
-    del _spare.buffers[_MOST_SPARE:]
-
-
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
     """Mask what is below ``lowest`` ``[n, 1]``. ``scratch``: float32 memory like ``logits``, inside a block."""
-    if (fused := _fused(logits)) is not None:
+    if (fused := fused_for(logits)) is not None:
         return fused.mask_below_(logits, lowest)  # type: ignore[no-any-return]
     if logits.device.type != "cpu":
         return logits.masked_fill_(logits < lowest, -math.inf)
@@ -155,7 +44,7 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tenso
 
 def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
     """Mask what is above ``highest`` ``[n, 1]``. ``scratch``: as for :func:`mask_below_`."""
-    if (fused := _fused(logits)) is not None:
+    if (fused := fused_for(logits)) is not None:
         return fused.mask_above_(logits, highest)  # type: ignore[no-any-return]
     if logits.device.type != "cpu":
         return logits.masked_fill_(logits > highest, -math.inf)
@@ -169,7 +58,7 @@ def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tens
 
 def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
     """Mask what is more than ``distance`` ``[n, 1]`` below its row's highest logit."""
-    if (fused := _fused(logits)) is not None:
+    if (fused := fused_for(logits)) is not None:
         return fused.mask_far_below_top_(logits, distance)  # type: ignore[no-any-return]
     if logits.device.type != "cpu":
         return mask_below_(logits, logits.amax(dim=-1, keepdim=True) - distance)
@@ -188,7 +77,7 @@ def least_from(
 
     ``scratch`` and ``other``: float32 memory like ``logits``, inside a block.
     """
-    if (fused := _fused(logits)) is not None:
+    if (fused := fused_for(logits)) is not None:
         return fused.least_from(logits, lowest)  # type: ignore[no-any-return]
     if logits.device.type != "cpu":
         return torch.where(logits < lowest, math.inf, logits).amin(dim=1, keepdim=True)
@@ -205,7 +94,7 @@ def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.
     A token's log probability at that temperature is its logit over the temperature, less this. ``scratch``: as for
     :func:`mask_below_`.
     """
-    if (fused := _fused(logits)) is not None:
+    if (fused := fused_for(logits)) is not None:
         return fused.log_sum_exp(logits, temperature)  # type: ignore[no-any-return]
     if logits.device.type == "cpu" and scratch is None:
         found = [log_sum_exp(*some) for some in blocks(logits, temperature, scratch=(torch.float32,))]
@@ -221,7 +110,7 @@ def top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor | None = None)
 
     ``scratch``: as for :func:`mask_below_`.
     """
-    if (fused := _fused(logits)) is not None:
+    if (fused := fused_for(logits)) is not None:
         return fused.top_and_deviation(logits)  # type: ignore[no-any-return]
     if logits.device.type == "cpu" and scratch is None:
         found = [top_and_deviation(*some) for some in blocks(logits, scratch=(torch.float32,))]
@@ -244,7 +133,7 @@ def add_where_hashed_(
     All three are ``[n, 1]``, int32, int32 and float32. A share s of all tokens is selected by a limit of
     ``s * 2**32 - 2**31``; the same on every device.
     """
-    if (fused := _fused(logits)) is not None:
+    if (fused := fused_for(logits)) is not None:
         return fused.add_where_hashed_(logits, seeds, limit, bias)  # type: ignore[no-any-return]
     ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
     memory = (torch.int32, torch.int32, torch.float32)

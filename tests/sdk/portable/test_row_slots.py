@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from lpkit.ledger import Ledger
+from lpkit.portable.row_slots import Ledger
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
 from sdk_hosts import ONE_WAY, SWAP

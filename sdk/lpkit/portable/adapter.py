@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from lpkit.base import PortableProcessor
-from lpkit.histories_on_host import HostHistories
-from lpkit.params import Params as BaseParams
+from lpkit.history.on_host import HostHistories
+from lpkit.portable.base import PortableProcessor
+from lpkit.portable.params import Params as BaseParams
 
 if TYPE_CHECKING:
     from lpkit import v2
-    from lpkit.rows import Rows
+    from lpkit.history.rows import Rows
     from lpkit.sampling_params import SamplingParams
     from lpkit.v1 import RequestLogitsProcessor
 

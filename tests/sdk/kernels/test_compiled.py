@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 from lpkit import kernels
+from lpkit.kernels import fused
 from sdk_hosts import recorded_ops
 
 INF = math.inf
@@ -123,7 +124,7 @@ def test_small_logits_are_left_to_torch(compiled: ModuleType) -> None:
 
 def test_nothing_is_compiled_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ASK, raising=False)
-    monkeypatch.setattr(kernels, "import_module", lambda name: pytest.fail(f"{name} was loaded"))
+    monkeypatch.setattr(fused, "import_module", lambda name: pytest.fail(f"{name} was loaded"))
     assert kernels.prepare(CPU) is None
 
 
@@ -132,7 +133,7 @@ def test_without_a_compiler_masks_are_torchs(monkeypatch: pytest.MonkeyPatch, ca
         raise RuntimeError("no C++ compiler")
 
     monkeypatch.setenv(ASK, "1")
-    monkeypatch.setattr(kernels, "import_module", absent)
+    monkeypatch.setattr(fused, "import_module", absent)
     with caplog.at_level("INFO", logger="lpkit"):
         logits = kernels.mask_below_(torch.zeros(3, 8), torch.ones(3, 1))
     assert logits.isinf().all()

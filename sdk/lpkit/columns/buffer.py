@@ -1,0 +1,62 @@
+"""A matrix on the host with a copy on the device, of which only changed rows are sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from lpkit.columns.column import NUMPY_TYPES, Scalar
+
+
+class Table:
+    """A matrix on the host and its copy on the device; only rows that changed are sent. It grows, never shrinks.
+
+    Args:
+        rows, width: initial shape.
+        dtype: of the elements.
+        fill: what new elements hold.
+        device: where the copy lives; on the CPU it is the host's own memory.
+    """
+
+    def __init__(self, rows: int, width: int, dtype: torch.dtype, fill: Scalar, device: torch.device) -> None:
+        self._fill = fill
+        self._device_type = device
+        self._changed: set[int] = set()
+        self.host: np.ndarray[Any, Any] = np.full((rows, width), fill, dtype=NUMPY_TYPES[dtype])
+        self.device = torch.from_numpy(self.host).to(device)
+
+    def write(self, row: int, values: Any) -> None:
+        """Put ``values`` at the start of a row, the fill behind them."""
+        count = len(values)
+        self.host[row, :count] = values
+        self.host[row, count:] = self._fill
+        self._changed.add(row)
+
+    def grow(self, rows: int, width: int) -> None:
+        """Make room, at least doubling, so that this happens rarely."""
+        have_rows, have_width = self.host.shape
+        if rows <= have_rows and width <= have_width:
+            return
+        shape = tuple(
+            have if need <= have else max(need, 2 * have) for need, have in ((rows, have_rows), (width, have_width))
+        )
+        grown = np.full(shape, self._fill, dtype=self.host.dtype)
+        grown[:have_rows, :have_width] = self.host
+        self.host = grown
+        self.device = torch.from_numpy(grown).to(self._device_type)
+        self._changed.clear()
+
+    def flush(self) -> None:
+        """Send the rows that changed."""
+        changed = sorted(self._changed)
+        self._changed.clear()
+        if not changed or self._device_type.type == "cpu":
+            return
+        rows, block = torch.tensor(changed), torch.from_numpy(self.host[changed])
+        if self._device_type.type == "cuda":
+            # Fresh pinned memory each time: a step still in flight never sees the next one's values.
+            rows, block = rows.pin_memory(), block.pin_memory()
+        rows, block = (part.to(self._device_type, non_blocking=True) for part in (rows, block))
+        self.device.index_copy_(0, rows, block)

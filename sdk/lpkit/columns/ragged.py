@@ -1,0 +1,68 @@
+"""Per-request values of variable size: lists of token ids, biases, markers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from lpkit.columns.buffer import Table
+from lpkit.columns.column import Arena, Column, Scalar, column
+
+
+class RaggedColumn(Column):
+    """A list of values per request slot.
+
+    ``column[request.slot] = [...]`` stages a list on the host; ``column[rows]`` is ``[n, W]`` on the device, each
+    row padded with the fill. ``W`` is a power of two, at least the longest list held.
+    """
+
+    def __init__(self, declared: ragged, slots: int, device: torch.device, arena: Arena) -> None:
+        self._limit = declared.limit
+        self._arena = arena
+        self._lengths = np.zeros(slots + 1, dtype=np.int64)
+        self._width = 1
+        self._table = Table(slots + 1, 1, declared.dtype, declared.default, device)
+
+    def __setitem__(self, slot: int, value: Scalar | Sequence[Scalar]) -> None:
+        values = value if isinstance(value, Sequence) else [value]
+        if len(values) > self._limit:
+            raise ValueError(f"{len(values)} values; at most {self._limit} are kept per request")
+        self._lengths[slot] = len(values)
+        self._width = 1 << (max(int(self._lengths.max()), 1) - 1).bit_length()
+        self._table.grow(0, self._width)
+        self._table.write(slot, values)
+        self._arena.dirty = True
+
+    def reset(self, slot: int) -> None:
+        """Empty the slot's list."""
+        if self._lengths[slot]:
+            self[slot] = []
+
+    @property
+    def all(self) -> torch.Tensor:
+        """``[slots + 1, W]`` on the device; the last slot is never given out."""
+        return self._table.device[:, : self._width]
+
+    def flush(self) -> None:
+        self._table.flush()
+
+
+class ragged(column):  # noqa: N801 - used as a declaration, like dataclasses.field
+    """Declares a :class:`RaggedColumn` in a processor's class body.
+
+    Args:
+        dtype: bool, uint8, int32, int64, float32 or float64.
+        fill: stands behind the end of each list; -1 is a token id that ``SparseLogits`` ignores.
+        limit: longest list that a request may have; a longer one declines the request.
+    """
+
+    def __init__(self, dtype: torch.dtype, *, fill: Scalar = -1, limit: int = 1024) -> None:
+        super().__init__(dtype, default=fill)
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, got {limit}")
+        self.limit = limit
+
+    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> Column:
+        return RaggedColumn(self, slots, device, arena)

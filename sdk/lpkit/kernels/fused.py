@@ -1,0 +1,48 @@
+"""Which fused kernels suit a device: Triton's on CUDA, compiled ones on a CPU where they are asked for, or none."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+import torch
+
+logger = logging.getLogger("lpkit")
+
+
+@cache
+def prepare(device: torch.device) -> ModuleType | None:
+    """The fused kernels for ``device``, compiled and tried; None where there are none.
+
+    :class:`lpkit.LogitsProcessor` asks when it is made, so that no request waits for a compiler.
+    """
+    if not _wanted(device):
+        return None
+    try:
+        found = import_module("lpkit.kernels.triton" if device.type == "cuda" else "lpkit.kernels.compiled")
+        with torch.inference_mode():
+            logits, ones = torch.zeros(3, 640, device=device), torch.ones(3, 1, device=device)
+            masks = (found.mask_below_, found.mask_above_, found.mask_far_below_top_)
+            for function in (*masks, found.log_sum_exp, found.least_from):
+                function(logits, ones)
+            found.top_and_deviation(logits)
+            found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
+    except Exception as error:  # no Triton, no compiler, a GPU that it does not know
+        logger.info("masking without fused kernels on %s: %s: %s", device, type(error).__name__, error)
+        return None
+    return found
+
+
+def _wanted(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return os.environ.get("LPKIT_TRITON") != "0"
+    # torch.compile takes some seconds, which only pay where a CPU serves.
+    return device.type == "cpu" and os.environ.get("LPKIT_COMPILE") == "1"
+
+
+def fused_for(logits: torch.Tensor) -> ModuleType | None:
+    found = prepare(logits.device)
+    return found if found is not None and found.suits(logits) else None

@@ -1,0 +1,47 @@
+"""Loads logits processors the way vLLM does, with errors that name the mistake."""
+
+from lpkit.loading.imports import (
+    ConstructionError,
+    ImportFailedError,
+    InvalidTargetError,
+    LoadError,
+    MissingAttributeError,
+    WrongInterfaceError,
+    describe,
+)
+from lpkit.loading.load import (
+    CONSTRUCTORS,
+    GROUP,
+    Runner,
+    Target,
+    build,
+    installed,
+    interfaces_of,
+    load_all,
+    load_entry_point,
+    load_entry_points,
+    load_explicit,
+    resolve_target,
+)
+
+__all__ = [
+    "CONSTRUCTORS",
+    "GROUP",
+    "ConstructionError",
+    "ImportFailedError",
+    "InvalidTargetError",
+    "LoadError",
+    "MissingAttributeError",
+    "Runner",
+    "Target",
+    "WrongInterfaceError",
+    "build",
+    "describe",
+    "installed",
+    "interfaces_of",
+    "load_all",
+    "load_entry_point",
+    "load_entry_points",
+    "load_explicit",
+    "resolve_target",
+]

@@ -1,0 +1,1 @@
+"""The base classes of processors that run on both of vLLM's runners, and what follows the batch for them."""
