@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from layers import imports, rules
 
-TO_GO = ("lpkit.", "29 modules lie at the root of lpkit,", "13 modules lie at the root of lpkit_cli,")
+TO_GO = ("13 modules lie at the root of lpkit_cli,",)
 """How today's violations begin."""
 
 
