@@ -46,21 +46,21 @@ class _Stretches:
 
     def __init__(self, tokens: torch.Tensor, lengths: torch.Tensor) -> None:
         n, width = tokens.shape
-        self._place = torch.arange(width, device=tokens.device)
+        self._position = torch.arange(width, device=tokens.device)
         powers = torch.full((width,), _BASE, dtype=torch.int64, device=tokens.device).cumprod(0)  # from the first on
         # hashes[i] covers the first i tokens; a stretch is a difference, times a power that moves it to the end.
         self._hashes = torch.zeros(n, width + 1, dtype=torch.int64, device=tokens.device)
         torch.cumsum(mix(tokens) * powers, 1, out=self._hashes[:, 1:])
         self._end = lengths.unsqueeze(1)
-        self._to_end = powers[(self._end - self._place - 1).clamp(min=0)]
-        self._known = self._place < self._end
+        self._to_end = powers[(self._end - self._position - 1).clamp(min=0)]
+        self._known = self._position < self._end
 
     def end_before(self, count: torch.Tensor) -> torch.Tensor:
         """Where the ``count`` (``[n, W]`` or ``[n, 1]``) tokens before a position are the last of the history."""
-        hashes, place, end = self._hashes, self._place, self._end
-        stretch = hashes[:, :-1] - hashes.gather(1, (place - count).clamp(min=0))
+        hashes, position, end = self._hashes, self._position, self._end
+        stretch = hashes[:, :-1] - hashes.gather(1, (position - count).clamp(min=0))
         wanted = hashes.gather(1, end) - hashes.gather(1, (end - count).clamp(min=0))
-        return (stretch * self._to_end == wanted) & (count <= place) & self._known
+        return (stretch * self._to_end == wanted) & (count <= position) & self._known
 
 
 def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
@@ -83,8 +83,8 @@ def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, si
     n, k = pattern.shape
     index = torch.arange(k, device=tokens.device)
     length, offset = index.view(k, 1), index.view(1, k)
-    place = lengths.view(n, 1, 1) - length + offset
-    held = tokens.gather(1, place.clamp(0, tokens.shape[1] - 1).flatten(1)).view(n, k, k)
+    position = lengths.view(n, 1, 1) - length + offset
+    held = tokens.gather(1, position.clamp(0, tokens.shape[1] - 1).flatten(1)).view(n, k, k)
     fits = ((held == pattern.unsqueeze(1)) | (offset >= length)).all(2)
     fits &= (index <= (lengths - since).unsqueeze(1)) & (index < (pattern >= 0).sum(1, keepdim=True))
     return torch.where(fits, index, 0).amax(1)
@@ -98,7 +98,7 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
 
 
 def largest_per_id(ids: torch.Tensor, values: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each row's distinct ids, once, with the largest of their values: ``([n, k], [n, k])``, other places hold id -1.
+    """Each row's distinct ids, once, with the largest of their values: ``([n, k], [n, k])``, the rest holds id -1.
 
     ``ids`` are ``>= -1`` and ``values`` int64 in ``[0, limit)``.
     """

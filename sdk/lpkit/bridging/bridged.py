@@ -42,9 +42,9 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
 
     Attributes:
         wraps: the V1 class.
-        keys: keys of ``SamplingParams.extra_args``; on V2 a request that has none of them is left to others and
-            costs nothing. Empty: every request is shown to the V1 class, because a V1 class tells nobody which
-            requests it cares for, and each step of each batch is processed. For other rules override :meth:`concerns`.
+        keys: keys of ``SamplingParams.extra_args``; on V2 a request that has none of them is not shown to the
+            V1 class, at no cost. Empty: every request is, because a V1 class does not say which requests it edits, and
+            each step of each batch is processed. For other rules override :meth:`concerns`.
         history: what the V1 class reads of the token lists: ``"tokens"``, ``"length"`` or ``"none"``.
     """
 
@@ -56,21 +56,21 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         super().__init_subclass__(**kwargs)
         _check(cls)
 
-    def __new__(cls, vllm_config: Any, place: Any, is_pin_memory: bool | None = None) -> Any:
+    def __new__(cls, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> Any:
         """``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
         if "wraps" not in vars(cls) and not hasattr(cls, "wraps"):
             raise TypeError(f"{cls.__qualname__} names no V1 class: set wraps")
-        if not hasattr(place, "all_token_ids"):
-            return cls.wraps(vllm_config, place, bool(is_pin_memory))
+        if not hasattr(device_or_states, "all_token_ids"):
+            return cls.wraps(vllm_config, device_or_states, bool(is_pin_memory))
         return super().__new__(cls)
 
-    def __init__(self, vllm_config: Any, place: Any, is_pin_memory: bool | None = None) -> None:
-        device = torch.device(place.device)
+    def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
+        device = torch.device(device_or_states.device)
         self._wrapped = self.wraps(vllm_config, device, device.type == "cuda")
         self._invariant = bool(self._wrapped.is_argmax_invariant())
         speculative = getattr(vllm_config, "speculative_config", None) is not None
-        self._histories = HostHistories(place, self.history, speculative)
-        self._limit: int = place.max_num_reqs
+        self._histories = HostHistories(device_or_states, self.history, speculative)
+        self._limit: int = device_or_states.max_num_reqs
         self._batch = RowUpdates()
         self._scale: torch.Tensor | None = None
         self._gathered: tuple[list[int], torch.Tensor] | None = None
@@ -201,7 +201,7 @@ def check_v1_class(target: Any) -> None:
     if issubclass(target, v2.LogitsProcessor):
         raise TypeError(f"{name} implements only the V2 interface; the bridge goes from V1 to V2")
     if not issubclass(target, v1.LogitsProcessor):
-        raise TypeError(f"{name} is no V1 logits processor: it does not derive from vLLM's LogitsProcessor")
+        raise TypeError(f"{name} is not a V1 logits processor: it does not derive from vLLM's LogitsProcessor")
     if inspect.isabstract(target):
         missing = ", ".join(sorted(target.__abstractmethods__))
         raise TypeError(f"{name} is abstract: it has no {missing}")

@@ -32,12 +32,12 @@ def bridge(
     ``(prompt_ids, output_ids, logits)``                    a true ``keys[0]`` are given the callable, all if
                                                             there is no key
     a factory ``(sampling_params)`` of one of these, or     the same; only requests with one of ``keys`` are
-    of None for requests that are not concerned             shown to the factory, all if there is no key
+    of None for requests that do not use it                 shown to the factory, all if there is no key
     ======================================================  ====================================================
 
     Args:
         target: see above.
-        keys: keys of ``SamplingParams.extra_args`` by which a request says that it is concerned.
+        keys: keys of ``SamplingParams.extra_args`` by which a request opts in.
         history: ``"tokens"``, ``"length"`` or ``"none"``: what is read of the token lists. Less is cheaper.
         name: of the class; by default the name that the result is assigned to, which must be this one for vLLM's other
             processes to find it.
@@ -69,7 +69,7 @@ def bridge(
 
 
 class _FromCallable(AdapterLogitsProcessor):
-    """Gives every concerned request the same callable."""
+    """Gives every request that opts in the same callable."""
 
     _callable: Any
 

@@ -60,14 +60,14 @@ def _condense(rows: list[V1Row | None], free: deque[int]) -> Moves:
 
 def _swap(rows: list[V1Row | None], wanted: list[V1Row]) -> Moves:
     moved: Moves = []
-    place = {row: index for index, row in enumerate(rows) if row is not None}
+    index_of = {row: index for index, row in enumerate(rows) if row is not None}
     for index, row in enumerate(wanted):
-        source = place[row]
+        source = index_of[row]
         if source == index:
             continue
         displaced = rows[index]
         assert displaced is not None
         rows[index], rows[source] = row, displaced
-        place[displaced] = source
+        index_of[displaced] = source
         moved.append((index, source, MoveDirectionality.SWAP))
     return moved

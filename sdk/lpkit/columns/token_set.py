@@ -27,7 +27,7 @@ class TokenSetColumn(Column):
         self._arena = arena
         size = -(-vocab_size // 8)
         self._empty = bytes(size)
-        self._places: dict[bytes, int] = {self._empty: 0}
+        self._indices: dict[bytes, int] = {self._empty: 0}
         self._held = [self._empty] * (slots + 1)
         self._holders = {self._empty: slots + 1}
         self._free: list[int] = []
@@ -35,7 +35,7 @@ class TokenSetColumn(Column):
         # Short sets as lists too: to keep a few tokens, only those need to be looked at.
         self._lengths = np.zeros(slots + 1, dtype=np.int64)
         self._ids = Table(slots + 1, 1, torch.int64, -1, device)
-        self._place_of = Table(slots + 1, 1, torch.int64, 0, device)
+        self._index_of = Table(slots + 1, 1, torch.int64, 0, device)
         # The eight bools of each octet, as one number: expanding a mask is one lookup per octet.
         bools = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1
         self._octets = bools.to(torch.uint8).view(torch.int64).flatten().to(device)
@@ -68,15 +68,15 @@ class TokenSetColumn(Column):
         self._holders[old] -= 1
         if not self._holders[old] and old != self._empty:
             del self._holders[old]
-            self._free.append(self._places.pop(old))
-        if mask not in self._places:
-            place = self._free.pop() if self._free else len(self._places)
-            self._masks.grow(place + 1, 0)
-            self._masks.write(place, np.frombuffer(mask, dtype=np.uint8))
-            self._places[mask] = place
+            self._free.append(self._indices.pop(old))
+        if mask not in self._indices:
+            index = self._free.pop() if self._free else len(self._indices)
+            self._masks.grow(index + 1, 0)
+            self._masks.write(index, np.frombuffer(mask, dtype=np.uint8))
+            self._indices[mask] = index
         self._holders[mask] = self._holders.get(mask, 0) + 1
         self._held[slot] = mask
-        self._place_of.write(slot, [self._places[mask]])
+        self._index_of.write(slot, [self._indices[mask]])
         self._arena.dirty = True
 
     @property
@@ -84,11 +84,11 @@ class TokenSetColumn(Column):
         """``[sets, bytes]`` uint8 on the device: bit ``t % 8`` of byte ``t // 8`` is token ``t``."""
         return self._masks.device
 
-    def _places_of(self, rows: HasSlots) -> torch.Tensor:
-        return self._place_of.device[:, 0].index_select(0, rows.slots)
+    def _indices_of(self, rows: HasSlots) -> torch.Tensor:
+        return self._index_of.device[:, 0].index_select(0, rows.slots)
 
     def __getitem__(self, rows: HasSlots) -> torch.Tensor:
-        masks = self.all.index_select(0, self._places_of(rows))
+        masks = self.all.index_select(0, self._indices_of(rows))
         bools = self._octets.index_select(0, masks.flatten().to(torch.int32)).view(torch.bool)
         return bools.view(masks.shape[0], -1)[:, : self._vocab_size]
 
@@ -101,10 +101,10 @@ class TokenSetColumn(Column):
         if longest <= SHORT:
             width = 1 << (max(longest, 1) - 1).bit_length()
             return kernels.keep_ids_(logits, self._ids.device[:, :width].index_select(0, rows.slots))
-        places = self._places_of(rows)
+        indices = self._indices_of(rows)
         memory = (torch.float32, torch.float32)
         spare: torch.Tensor | None = None
-        for block, some, outside, scratch in kernels.blocks(logits, places, scratch=memory):
+        for block, some, outside, scratch in kernels.blocks(logits, indices, scratch=memory):
             octets = self.all.index_select(0, some).bitwise_not_()
             if spare is None:
                 spare = self._octets.new_empty(octets.numel())
@@ -116,12 +116,12 @@ class TokenSetColumn(Column):
     def contains(self, rows: HasSlots, ids: torch.Tensor) -> torch.Tensor:
         """Which of ``ids`` ``[n, k]`` are in their row's set: bool ``[n, k]``; -1 is in none."""
         known = ids.clamp(min=0)
-        octets = self.all[self._places_of(rows).unsqueeze(1), known >> 3].to(torch.int64)
+        octets = self.all[self._indices_of(rows).unsqueeze(1), known >> 3].to(torch.int64)
         return (((octets >> (known & 7)) & 1) > 0) & (ids >= 0)
 
     def flush(self) -> None:
         self._masks.flush()
-        self._place_of.flush()
+        self._index_of.flush()
         self._ids.flush()
 
 

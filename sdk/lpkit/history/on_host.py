@@ -88,7 +88,7 @@ class HostHistories:
         self._seen[slot] = 0
 
     def decline(self, slot: int) -> None:
-        """The request in ``slot`` does not concern the processor."""
+        """The request in ``slot`` does not use the processor."""
         self._held[slot] = None
         self._own[slot] = False
 
@@ -195,8 +195,8 @@ class HostHistories:
         gaps, valid = ends - self._seen[slots], totals - self._seen[slots]
         if len(tokens):
             first = np.cumsum(gaps) - gaps
-            place = np.arange(len(tokens)) - np.repeat(first, gaps)
-            tokens = tokens[place < np.repeat(valid, gaps)]
+            position = np.arange(len(tokens)) - np.repeat(first, gaps)
+            tokens = tokens[position < np.repeat(valid, gaps)]
         self._advance(slots, totals, tokens.tolist())
         return self._expanded(dict(zip(slots.tolist(), totals.tolist(), strict=True)), mapping, positions, inputs)
 

@@ -30,7 +30,7 @@ class Rows:
 
     Attributes:
         n: number of rows.
-        index: ``[n]`` int64, the rows' places in the batch's logits.
+        index: ``[n]`` int64, where the rows stand in the batch's logits.
         slots: ``[n]`` int64, the slots of their requests.
         whole: whether these are all rows of the batch, in order.
     """

@@ -62,7 +62,7 @@ class V1History:
         complete = [True] * len(entries)
         parts = [np.array([prompt, total], dtype=np.int64).reshape(-1)]
         slots: list[int] = []
-        places: list[int] = []
+        positions: list[int] = []
         values: list[int] = []
         if self._keep:
             staged, last = self._staged, self._last
@@ -73,22 +73,22 @@ class V1History:
                     if token != PLACEHOLDER:  # what nearly every step brings: one more token
                         staged[slot], last[slot] = length, token
                         slots.append(slot)
-                        places.append(length - 1)
+                        positions.append(length - 1)
                         values.append(token)
                         continue
                 new, first = self._unstaged(entry, prompt[i])
                 complete[i] = staged[slot] == length
                 slots += [slot] * len(new)
-                places += range(first, first + len(new))
+                positions += range(first, first + len(new))
                 values += new
-            parts.append(np.array([slots, places, values], dtype=np.int64).reshape(-1))
+            parts.append(np.array([slots, positions, values], dtype=np.int64).reshape(-1))
             self._reserve(max(total, default=0))
         packed = self._to_device(np.concatenate(parts))
         n = len(entries)
         self._lengths = packed[:n], packed[n : 2 * n]
         if slots:
-            slot_ids, place, value = packed[2 * n :].view(3, -1)
-            self._buffer[slot_ids, place] = value
+            slot_index, position, value = packed[2 * n :].view(3, -1)
+            self._buffer[slot_index, position] = value
         return complete
 
     def _unstaged(self, entry: Entry, prompt_len: int) -> tuple[Sequence[int], int]:

@@ -36,11 +36,11 @@ class V2History:
         held: torch.Tensor = (
             self._states.all_token_ids.gpu[:, : self._width].index_select(0, rows.slots).to(torch.int64)
         )
-        place = torch.arange(self._width, device=held.device)
+        position = torch.arange(self._width, device=held.device)
         if self._drafts:
             # A draft at position q is the input of the row that many rows further up.
             committed = self._states.total_len.gpu[rows.slots].to(torch.int64).unsqueeze(1)
-            source = rows.index.unsqueeze(1) - (visible - 1 - place)
+            source = rows.index.unsqueeze(1) - (visible - 1 - position)
             drafted = self._ctx.input_ids[source.clamp(0, self._ctx.input_ids.shape[0] - 1)].to(torch.int64)
-            held = torch.where(place < committed, held, drafted)
-        return held.masked_fill_(place >= visible, -1)
+            held = torch.where(position < committed, held, drafted)
+        return held.masked_fill_(position >= visible, -1)

@@ -179,7 +179,7 @@ def process_dict_updates(
 ) -> bool:
     """Keep ``req_entries`` (row -> state) in step with the batch.
 
-    ``new_state`` returns the state of an added request, or None when the processor does not concern it.
+    ``new_state`` returns the state of an added request, or None when it does not use the processor.
     Returns whether an entry changed.
     """
     if batch_update is None:

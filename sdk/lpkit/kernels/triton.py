@@ -28,8 +28,8 @@ def _highest(logits, highest, stride, vocab, parts, size, BLOCK: tl.constexpr): 
     start = logits + row.to(tl.int64) * stride
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
     for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        place = offset + tl.arange(0, BLOCK)
-        best = tl.maximum(best, tl.load(start + place, mask=place < vocab, other=float("-inf")))
+        token = offset + tl.arange(0, BLOCK)
+        best = tl.maximum(best, tl.load(start + token, mask=token < vocab, other=float("-inf")))
     tl.store(highest + row * parts + part, tl.max(best, 0))
 
 
@@ -56,11 +56,11 @@ def _mask(  # type: ignore[no-untyped-def]
         limit = tl.max(found, 0) - limit
     start = logits + row.to(tl.int64) * stride
     for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        place = offset + tl.arange(0, BLOCK)
-        inside = place < vocab
-        values = tl.load(start + place, mask=inside, other=0.0)
+        token = offset + tl.arange(0, BLOCK)
+        inside = token < vocab
+        values = tl.load(start + token, mask=inside, other=0.0)
         beyond = values > limit if ABOVE else values < limit
-        tl.store(start + place, float("-inf"), mask=inside & beyond)
+        tl.store(start + token, float("-inf"), mask=inside & beyond)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -71,9 +71,9 @@ def _least(logits, limits, least, stride, vocab, parts, size, BLOCK: tl.constexp
     start = logits + row.to(tl.int64) * stride
     best = tl.full((BLOCK,), float("inf"), tl.float32)
     for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        place = offset + tl.arange(0, BLOCK)
-        inside = place < vocab
-        values = tl.load(start + place, mask=inside, other=float("inf"))
+        token = offset + tl.arange(0, BLOCK)
+        inside = token < vocab
+        values = tl.load(start + token, mask=inside, other=float("inf"))
         best = tl.minimum(best, tl.where(inside & (values < limit), float("inf"), values))
     tl.store(least + row * parts + part, tl.min(best, 0))
 
@@ -97,8 +97,8 @@ def _exponentials(  # type: ignore[no-untyped-def]
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        place = offset + tl.arange(0, BLOCK)
-        values = tl.load(start + place, mask=place < vocab, other=float("-inf"))
+        token = offset + tl.arange(0, BLOCK)
+        values = tl.load(start + token, mask=token < vocab, other=float("-inf"))
         higher = tl.maximum(best, values)
         origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is no number
         total = total * tl.exp((best - origin) * scale) + tl.exp((values - origin) * scale)
@@ -122,8 +122,8 @@ def _moments(logits, found, stride, vocab, parts, size, BLOCK: tl.constexpr):  #
     mean = tl.zeros((BLOCK,), tl.float32)
     squares = tl.zeros((BLOCK,), tl.float32)
     for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        place = offset + tl.arange(0, BLOCK)
-        values = tl.load(start + place, mask=place < vocab, other=float("-inf"))
+        token = offset + tl.arange(0, BLOCK)
+        values = tl.load(start + token, mask=token < vocab, other=float("-inf"))
         best = tl.maximum(best, values)
         there = values > float("-inf")
         count += tl.where(there, 1.0, 0.0)
@@ -132,11 +132,11 @@ def _moments(logits, found, stride, vocab, parts, size, BLOCK: tl.constexpr):  #
         squares += tl.where(there, away * (values - mean), 0.0)
     number = tl.sum(count, 0)
     middle = tl.sum(count * mean, 0) / tl.maximum(number, 1.0)
-    place = found + (row * parts + part) * 4
-    tl.store(place, tl.max(best, 0))
-    tl.store(place + 1, number)
-    tl.store(place + 2, middle)
-    tl.store(place + 3, tl.sum(squares + count * (mean - middle) * (mean - middle), 0))
+    result = found + (row * parts + part) * 4
+    tl.store(result, tl.max(best, 0))
+    tl.store(result + 1, number)
+    tl.store(result + 2, middle)
+    tl.store(result + 3, tl.sum(squares + count * (mean - middle) * (mean - middle), 0))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -157,14 +157,14 @@ def _add_hashed(  # type: ignore[no-untyped-def]
     seed, limit, bias = tl.load(seeds + row), tl.load(limits + row), tl.load(biases + row)
     start = logits + row.to(tl.int64) * stride
     for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        place = offset + tl.arange(0, BLOCK)
-        state = (place ^ seed).to(tl.uint32, bitcast=True)
+        token = offset + tl.arange(0, BLOCK)
+        state = (token ^ seed).to(tl.uint32, bitcast=True)
         state = (state ^ (state >> 16)) * FIRST
         state = (state ^ (state >> 13)) * SECOND
         state ^= state >> 16
-        chosen = (place < vocab) & (state.to(tl.int32, bitcast=True) < limit)
-        values = tl.load(start + place, mask=chosen, other=0.0)
-        tl.store(start + place, values + bias, mask=chosen)
+        chosen = (token < vocab) & (state.to(tl.int32, bitcast=True) < limit)
+        values = tl.load(start + token, mask=chosen, other=0.0)
+        tl.store(start + token, values + bias, mask=chosen)
 
 
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:

@@ -128,8 +128,8 @@ def importing(name: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise ImportFailedError(f"there is no module {error.name!r}", _missing_module(error.name)) from error
-        place = _innermost(error)
-        where = f" at {place}" if place else ""
+        line = _innermost(error)
+        where = f" at {line}" if line else ""
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise ImportFailedError(f"importing {name} failed{where}: {text}", _import_remedy(error)) from error
 

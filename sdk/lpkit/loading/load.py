@@ -10,7 +10,7 @@ runner  installed entry point       ``module:Class`` or class
 ``v2``  subclass of V2's interface  subclass of V2's interface
 ======  ==========================  ==========================
 
-Errors are :class:`LoadError` and also the built-in type that vLLM raises in that place. Only a text that lacks one side
+Errors are :class:`LoadError` and also the built-in type that vLLM raises there. Only a text that lacks one side
 of its colon is a ``ValueError`` here at once, where vLLM looks for a module or an attribute of no name first.
 """
 
@@ -100,7 +100,7 @@ def load_entry_points(runner: Runner) -> list[type[Any]]:
 
     Raises:
         ImportFailedError: one of them cannot be imported; vLLM then does not start.
-        WrongInterfaceError: on ``"v2"``, one is no class of that interface. ``"v1"`` checks nothing.
+        WrongInterfaceError: on ``"v2"``, one is not a class of that interface. ``"v1"`` checks nothing.
     """
     return [load_entry_point(entry, runner) for entry in installed()]
 

@@ -38,25 +38,25 @@ class AdapterLogitsProcessor(PortableProcessor):
 
     history: ClassVar[str] = "tokens"
 
-    def __init__(self, vllm_config: Any, place: Any, is_pin_memory: bool | None = None) -> None:
+    def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         self._calls: dict[int, Call] = {}
-        super().__init__(vllm_config, place, is_pin_memory)
+        super().__init__(vllm_config, device_or_states, is_pin_memory)
         # On V2 the tokens are on the device: the host keeps lists of them, and fetches what is new.
         self._host: HostHistories | None = None
         if self._v2 is not None and self.history != "none":
             speculative = getattr(vllm_config, "speculative_config", None) is not None
-            self._host = HostHistories(place, self.history, speculative)
+            self._host = HostHistories(device_or_states, self.history, speculative)
 
     @abstractmethod
     def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
-        """A fresh callable for the request, or None if it is not concerned."""
+        """A fresh callable for the request, or None if it does not use the processor."""
 
     @classmethod
     def params(cls, sampling_params: SamplingParams) -> Any:
         """The request's validated ``Params``, or None if it uses none of them."""
         return cls.Params.parse(sampling_params.extra_args) if cls.Params is not None else None
 
-    def take(
+    def _take(
         self, slot: int, params: BaseParams | None, sampling_params: SamplingParams, prompt_ids: list[int] | None
     ) -> bool:
         found = self.new_req_logits_processor(sampling_params)
@@ -66,7 +66,7 @@ class AdapterLogitsProcessor(PortableProcessor):
         self._calls[slot] = three_arguments(found)
         return True
 
-    def retire(self, slot: int) -> None:
+    def _retire(self, slot: int) -> None:
         self._calls.pop(slot, None)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
@@ -87,7 +87,7 @@ class AdapterLogitsProcessor(PortableProcessor):
             _edit(logits, index, row.params, row.prompt_ids, row.output_ids)
         return logits
 
-    def run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+    def _run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
         if self._v1 is not None:  # the host knows the rows: nothing waits for the device
             for row, entry in self._v1.entries(rows):
                 _edit(logits, row, self._calls[entry.slot], entry.prompt_ids or [], entry.output_ids)

@@ -31,7 +31,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     Attributes:
         stage: ``"logits"`` edits the model's logits, greedy requests included. ``"sampling"`` edits what is
-            sampled from; greedy requests are not concerned and are never admitted.
+            sampled from; greedy requests are never admitted.
         history: ``"none"``, ``"length"`` or ``"tokens"``: how much of a request's past is read.
         Params: the request's parameters; None when there are none.
         device, vocab_size, max_num_reqs, vllm_config: of the engine.
@@ -59,14 +59,14 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             if isinstance(item, column)
         }
 
-    def __init__(self, vllm_config: Any, place: Any, is_pin_memory: bool | None = None) -> None:
+    def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         """``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
         self.vllm_config = vllm_config
-        on_v2 = hasattr(place, "all_token_ids")
-        self.device: torch.device = torch.device(place.device if on_v2 else place)
+        on_v2 = hasattr(device_or_states, "all_token_ids")
+        self.device: torch.device = torch.device(device_or_states.device if on_v2 else device_or_states)
         if on_v2:
-            self.max_num_reqs: int = place.max_num_reqs
-            self.vocab_size: int = place.vocab_size
+            self.max_num_reqs: int = device_or_states.max_num_reqs
+            self.vocab_size: int = device_or_states.vocab_size
         else:
             self.max_num_reqs = vllm_config.scheduler_config.max_num_seqs
             self.vocab_size = vllm_config.model_config.get_vocab_size()
@@ -75,15 +75,15 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             self.Params,
             self._declared_columns,
             self.is_argmax_invariant(),
-            self.take,
+            self._take,
             slots=self.max_num_reqs,
             device=self.device,
             vocab_size=self.vocab_size,
         )
         self._columns = self._admission.columns
-        self._v2 = V2Binding(self._admission, self.retire, self.history, place) if on_v2 else None
+        self._v2 = V2Binding(self._admission, self._retire, self.history, device_or_states) if on_v2 else None
         self._v1 = (
-            None if on_v2 else V1Binding(self._admission, self.retire, self.history, self.max_num_reqs, self.device)
+            None if on_v2 else V1Binding(self._admission, self._retire, self.history, self.max_num_reqs, self.device)
         )
 
     # -- vLLM calls these ------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             cls.Params.parse(sampling_params.extra_args)
 
     def is_argmax_invariant(self) -> bool:
-        """On V1 this places the processor: True means after temperature, and not for greedy requests."""
+        """On V1 this decides where the processor runs: True means after temperature, and not for greedy requests."""
         return self.stage == "sampling"
 
     def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
@@ -121,19 +121,19 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             rows = self._v2.rows(logits, ctx)
         if rows is None:
             return logits
-        return self.run(logits, rows)
+        return self._run(logits, rows)
 
     # -- subclasses implement these --------------------------------------------------------------------------
 
     @abstractmethod
-    def take(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
+    def _take(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
         """A request with valid parameters asks for admission; True to admit it."""
 
     @abstractmethod
-    def run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+    def _run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Edit ``rows`` of the batch's ``logits`` and return the batch's logits."""
 
-    def retire(self, slot: int) -> None:
+    def _retire(self, slot: int) -> None:
         """The request in ``slot`` left (V1), or its slot goes to another one (V2)."""
 
 

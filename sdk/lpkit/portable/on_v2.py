@@ -36,9 +36,9 @@ class V2Binding:
         self._admitted = np.zeros(states.max_num_reqs, dtype=np.bool_)
 
     def add(self, slot: int, sampling_params: Any) -> bool:
-        """A request takes ``slot``; whether it concerns the processor."""
+        """A request takes ``slot``; whether it is admitted."""
         if self._admitted[slot]:
-            self._retire(slot)  # V2 tells nobody when a request leaves
+            self._retire(slot)  # V2 does not say when a request leaves
         admitted = self._admission.asked_by(sampling_params) and self._admission.admit(slot, sampling_params, None)
         self._admitted[slot] = admitted
         return admitted
@@ -67,7 +67,7 @@ class V2Binding:
         """Rows of own requests when a request has several: their number is known to the device alone.
 
         An upper bound of it is known to the host: every request that is not ours has at least one row. The
-        places left over repeat our first row.
+        entries left over repeat our first row.
         """
         total = ctx.expanded_idx_mapping.shape[0]
         if own.all():

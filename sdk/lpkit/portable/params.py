@@ -27,7 +27,7 @@ class Params(BaseModel):
     ``class Params(lpkit.Params, prefix="mine_")`` puts ``mine_`` before every key; a key with that prefix which
     is no field is then refused, with the nearest match. Keys of other plugins are ignored.
 
-    A field without a default is required: a request that gives none of the fields does not concern the
+    A field without a default is required: a request that gives none of the fields does not use the
     processor. What arrives over HTTP has passed through JSON and msgpack, so values must be JSON values: bools and
     lists of them take 0 and 1 too, an int field refuses bools, ints fit in 64 bits, floats are finite.
     """

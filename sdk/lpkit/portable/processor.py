@@ -52,18 +52,18 @@ class LogitsProcessor(PortableProcessor):
             raise TypeError(f"{cls.__qualname__} overrides both process and edit; the engine needs one of them")
         cls._sparse = sparse
 
-    def __init__(self, vllm_config: Any, place: Any, is_pin_memory: bool | None = None) -> None:
+    def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         if type(self).process is LogitsProcessor.process and not self._sparse:
             raise TypeError(f"{type(self).__qualname__} must override process or edit")
-        super().__init__(vllm_config, place, is_pin_memory)
+        super().__init__(vllm_config, device_or_states, is_pin_memory)
         if not self._sparse:
             kernels.prepare(self.device)
 
     def admit(self, request: Request) -> bool:
-        """A request enters: write its columns and return True, or return False if it is not concerned.
+        """A request enters: write its columns and return True, or return False if it does not use the processor.
 
         Runs on the host, once per request (again when it resumes after preemption). A request that is declined
-        costs nothing from here on.
+        causes no work from here on.
         """
         return True
 
@@ -75,10 +75,10 @@ class LogitsProcessor(PortableProcessor):
         """Edit a few elements per row: ``logits[ids] = f(logits[ids])`` with ids ``[rows.n, k]``."""
         raise NotImplementedError
 
-    def take(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
+    def _take(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
         return self.admit(Request(slot, params, sampling_params, prompt_ids))
 
-    def run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+    def _run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
         if self._sparse:
             self.edit(SparseLogits(logits, rows), rows)
             return logits

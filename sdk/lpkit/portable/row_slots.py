@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 Admit = Callable[[int, "SamplingParams", "list[int] | None"], bool]
-"""(slot, params, prompt ids) -> whether the request concerns the processor."""
+"""(slot, params, prompt ids) -> whether the request is admitted."""
 
 
 class Ledger:
@@ -23,8 +23,7 @@ class Ledger:
     Args:
         slots: number of slots, at least the largest batch.
         release: called with a slot that became free.
-        keys: requests with none of these in their ``extra_args`` do not use the processor, and nobody is asked; None:
-            everybody is.
+        keys: requests with none of these in their ``extra_args`` do not use the processor; None: any may.
     """
 
     def __init__(self, slots: int, release: Callable[[int], None], keys: frozenset[str] | None = None) -> None:
@@ -35,7 +34,7 @@ class Ledger:
 
     def update(self, update: BatchUpdate, admit: Admit) -> bool:
         """Apply one batch update: removals, additions, then moves in order. True if a row changed."""
-        # This loop runs in every step, over everybody's requests; most of them are not ours.
+        # This loop runs in every step, over all new requests; most do not use the processor.
         rows, keys = self.rows, self._keys
         changed = False
         if rows:

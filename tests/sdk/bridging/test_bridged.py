@@ -105,7 +105,7 @@ class TestTheClass:
             ({"wraps": lpkit.LogitsProcessor}, "runs on both runners already"),
             ({"wraps": Bridge}, "runs on both runners already"),
             ({"wraps": type("OnlyV2", (v2.LogitsProcessor,), {})}, "implements only the V2 interface"),
-            ({"wraps": dict}, "no V1 logits processor"),
+            ({"wraps": dict}, "not a V1 logits processor"),
             ({"wraps": print}, "wraps a V1 class, not <built-in"),
             ({"wraps": v1.LogitsProcessor}, "is abstract: it has no __init__, apply"),
             ({"wraps": Recorder, "keys": "mark"}, "must be a tuple of extra_args keys"),

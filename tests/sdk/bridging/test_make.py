@@ -141,7 +141,7 @@ class V2Only(v2.LogitsProcessor):
     [
         (Bridge, {}, "runs on both runners already"),
         (V2Only, {}, "implements only the V2 interface"),
-        (dict, {}, "no V1 logits processor"),
+        (dict, {}, "not a V1 logits processor"),
         (7, {}, "takes a V1 class or a callable, not 7"),
         (lambda: None, {}, "takes 0 positional"),
         (lambda a, b, c, d: None, {}, "takes 4 positional"),
