@@ -1,0 +1,63 @@
+"""``lpkit bench --json``, and a failure that version 0.1.0 saved."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command import FIXTURES, lpkit
+from golden import FOLDER, hold
+from lpkit_cli.app import app
+from shape import shape
+from typer.testing import CliRunner
+
+CASE = ("--case", '{"extra_args": {"bias": 2.5}}')
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FIXTURES, tmp_path / "work"))
+
+
+def test_bench(folder: Path) -> None:
+    sizes = ("--quick", "--batch", "1,2", "--vocab", "128")
+    done = lpkit("bench", "plugins.py:Portable", *CASE, *sizes, "--json", "-", cwd=folder)
+    document = json.loads(done.stdout)
+    literal = ("schema", "target", "interface", "batch", "vocab", "kind", "host", "problem", "error")
+    points = document["targets"][0].pop("points")
+    # Whether transformers is installed decides how many alternatives there are.
+    sides = [
+        [(side["kind"], side["host"]) for side in point["sides"] if side["kind"] != "alternative"] for point in points
+    ]
+    hold(
+        "bench",
+        {
+            "exit code": done.returncode,
+            **shape(document, literal),
+            "points": shape(points),
+            "sizes": [(point["batch"], point["vocab"]) for point in points],
+            "sides": sides,
+        },
+    )
+
+
+@pytest.mark.parametrize("name", ["program", "trace"])
+def test_a_failure_saved_by_0_1_0_still_fails(folder: Path, name: str) -> None:
+    saved = (FOLDER / "failures_0_1_0" / f"{name}.json").read_text(encoding="utf-8")
+    failure = json.loads(saved)
+    (folder / "saved.json").write_text(saved, encoding="utf-8")
+    done = lpkit("replay", "saved.json", cwd=folder)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[-1] == f"STILL FAILING  {failure['check']}[{failure['host']}]"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"schema": "lpkit.failure/9"}, {"check": "LP999"}, {"host": "v3"}, {"target": "nowhere.py:Plugin"}]
+)
+def test_a_failure_that_cannot_run_is_exit_code_2(tmp_path: Path, wrong: dict[str, str]) -> None:
+    saved = json.loads((FOLDER / "failures_0_1_0" / "program.json").read_text(encoding="utf-8"))
+    (tmp_path / "saved.json").write_text(json.dumps(saved | wrong), encoding="utf-8")
+    done = CliRunner().invoke(app, ["replay", str(tmp_path / "saved.json")])
+    assert done.exit_code == 2, done.output
