@@ -25,7 +25,7 @@ from lpkit_conformance import traces
 from lpkit_conformance.catalogue import by_code
 from lpkit_conformance.checks.lp2_mixtures import LP220
 from lpkit_conformance.hosts.calls import PluginError
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.verify import replay_of
@@ -53,7 +53,7 @@ def late(*_: Any) -> None:
     raise Late
 
 
-def catches(subject: Subject, trace: traces.Trace, pattern: str) -> bool:
+def catches(subject: PluginUnderTest, trace: traces.Trace, pattern: str) -> bool:
     """Whether one trace in one pattern shows that something is wrong."""
     replay = replay_of(subject)
     try:
@@ -72,7 +72,7 @@ def measure(specimen: Any) -> set[str]:
         plan = Plan(cases=(specimen.case,))
         interfaces = interfaces_of(specimen.target)
         for host in in_process.hosts_for(specimen.target, plan):
-            subject = Subject(specimen.id, specimen.target, host, specimen.case, interfaces)
+            subject = PluginUnderTest(specimen.id, specimen.target, host, specimen.case, interfaces)
             for code in BARRIERS:
                 if in_process.run_one(by_code()[code], [subject], host).status != "passed":
                     return found

@@ -14,7 +14,7 @@ from lpkit.loading import interfaces_of, resolve_target
 from lpkit.runtime import make_config
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 from lpkit_conformance.checks.ladder import crowd
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step, Swap
 from lpkit_conformance.settings import project
@@ -66,13 +66,13 @@ def hurried(cls: type) -> type:
     return type(cls.__name__, (cls,), {name: watched(name) for name in CALLS})
 
 
-def subjects(name: str, host: str, device: torch.device, wrap: Any = lambda cls: cls) -> Iterator[Subject]:
+def subjects(name: str, host: str, device: torch.device, wrap: Any = lambda cls: cls) -> Iterator[PluginUnderTest]:
     """The plugin with each of its cases."""
     settings = project.find(PLUGINS / name)
     assert settings is not None
     cls = wrap(resolve_target(next(iter(settings.entry_points.values()))).cls)
     for case in settings.cases:
-        yield Subject(name, cls, host, Case.parse(case), interfaces_of(cls), device=device)
+        yield PluginUnderTest(name, cls, host, Case.parse(case), interfaces_of(cls), device=device)
 
 
 OPS: list[Op] = [
@@ -89,7 +89,7 @@ OPS: list[Op] = [
 ]
 
 
-def processed(subject: Subject) -> list[torch.Tensor]:
+def processed(subject: PluginUnderTest) -> list[torch.Tensor]:
     """Every step's logits of a short run, with the rows that count."""
     lend_buffers(subject.device)
     try:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from lpkit_conformance.hosts.plugin_under_test import Subject
+    from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 
 Tier = Literal["core", "advice"]
 Engine = Literal["reference", "vllm"]
@@ -42,7 +42,7 @@ class Check(ABC):
     compares_processes: ClassVar[bool] = False
 
     @abstractmethod
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         """Raise ``Failed`` or ``Skipped`` (of ``results``); return a note for the report, or None."""
 
     @classmethod

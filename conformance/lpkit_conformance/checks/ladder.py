@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.verify import default_host, verify
 from lpkit_conformance.programs.generate import Arrive, Program
 
@@ -19,10 +19,10 @@ class LadderCheck(Check):
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201")
 
     @abstractmethod
-    def programs(self, subject: Subject) -> Iterable[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterable[Program]:
         """What to run."""
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         return verify(subject, self.programs(subject), self.sections()["fix"], default_host)
 
 

@@ -10,7 +10,7 @@ import torch
 from lpkit.loading import installed
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.findings import method_place
 from lpkit_conformance.results import Failed, Finding, Skipped
 
@@ -32,7 +32,7 @@ class LP001(Check):
 
     code, name, hosts, requires = "LP001", "is-a-processor", (), ()
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         cls = subject.cls
         if not isinstance(cls, type):
             raise Failed(
@@ -80,7 +80,7 @@ class LP002(Check):
 
     code, name, hosts, requires = "LP002", "import-hygiene", (), ()
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         touched = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
         if touched and subject.device.type == "cpu":
             raise Failed(
@@ -108,7 +108,7 @@ class LP003(Check):
     code, name, hosts = "LP003", "picklable", ()
     requires = ("LP001",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         try:
             found = pickle.loads(pickle.dumps(subject.cls))
         except Exception as error:
@@ -143,7 +143,7 @@ class LP004(Check):
     code, name, hosts, tier = "LP004", "default-engine-starts", (), "advice"
     requires = ("LP001",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         if "v2" in subject.interfaces:
             return None
         raise Failed(
@@ -170,7 +170,7 @@ class LP005(Check):
     code, name, hosts = "LP005", "importable-module", ()
     requires = ("LP001",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         module = subject.cls.__module__
         if module == "__main__" or module not in sys.modules or inspect.getmodule(subject.cls) is None:
             raise Failed(
@@ -199,7 +199,7 @@ class LP006(Check):
     code, name, hosts = "LP006", "registered-once", ()
     requires = ("LP001",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         own = f"{subject.cls.__module__}:{subject.cls.__qualname__}"
         names = [entry.name for entry in installed() if entry.value.split("[")[0].strip() == own]
         if len(names) > 1:

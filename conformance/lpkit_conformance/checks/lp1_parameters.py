@@ -15,7 +15,7 @@ from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts.calls import PluginError, place_of
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.findings import departure, method_place, raised
 from lpkit_conformance.oracle.verify import default_host, replay_of
@@ -52,18 +52,18 @@ ODD_VALUES: tuple[Any, ...] = (
 """What clients send by mistake."""
 
 
-def validate(subject: Subject, params: SamplingParams) -> None:
+def validate(subject: PluginUnderTest, params: SamplingParams) -> None:
     """``validate_params`` where the class has one."""
     method = getattr(subject.cls, "validate_params", None)
     if method is not None:
         method(params)
 
 
-def own_keys(subject: Subject) -> list[str]:
+def own_keys(subject: PluginUnderTest) -> list[str]:
     return list(subject.case.fields.get("extra_args") or {})
 
 
-def odd_requests(subject: Subject) -> Iterator[tuple[str, Any, SamplingParams]]:
+def odd_requests(subject: PluginUnderTest) -> Iterator[tuple[str, Any, SamplingParams]]:
     """The case with one argument replaced by each odd value."""
     for key in own_keys(subject):
         for value in ODD_VALUES:
@@ -85,7 +85,7 @@ class LP101(Check):
 
     code, name, requires = "LP101", "constructs", ("LP001",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         try:
             default_host(subject, subject.max_num_seqs)
             default_host(subject, 1)
@@ -107,7 +107,7 @@ class LP102(Check):
 
     code, name, hosts, requires = "LP102", "accepts-others", (), ("LP001",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         for salt in range(4):
             params = subject.params(None, salt=salt)
             try:
@@ -139,7 +139,7 @@ class LP103(Check):
 
     code, name, hosts, requires = "LP103", "raises-value-error", (), ("LP001",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         tried = 0
         for key, value, params in odd_requests(subject):
             tried += 1
@@ -178,7 +178,7 @@ class LP104(Check):
 
     code, name, requires = "LP104", "accepted-then-works", ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         tried = 0
         for key, value, params in odd_requests(subject):
             if not subject.accepts(params):
@@ -224,7 +224,7 @@ class LP105(Check):
 
     code, name, requires = "LP105", "leaves-params", ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         requests: list[tuple[int | None, SamplingParams]] = [
             (variant, subject.params(variant)) for variant in range(len(subject.cases))
         ]
@@ -269,7 +269,7 @@ class LP106(Check):
 
     code, name, hosts, requires = "LP106", "accepts-the-case", (), ("LP001",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         plain = copy.deepcopy(subject.case.fields)
         spoken = copy.deepcopy(plain)
         if spoken.get("extra_args"):
@@ -294,7 +294,7 @@ class LP106(Check):
                 self._same_effect(subject, host, plain, spoken)
         return None
 
-    def _same_effect(self, subject: Subject, host: str, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
+    def _same_effect(self, subject: PluginUnderTest, host: str, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
         try:
             runs = [_alone(replace(subject, host=host), fields) for fields in (plain, spoken)]
         except PluginError:
@@ -313,7 +313,7 @@ class LP106(Check):
             )
 
 
-def _alone(subject: Subject, fields: dict[str, Any]) -> list[torch.Tensor]:
+def _alone(subject: PluginUnderTest, fields: dict[str, Any]) -> list[torch.Tensor]:
     """What a lone request with these parameters gets."""
     host = default_host(subject, 4)
     host.world.do(Arrive("a", 0))
@@ -343,7 +343,7 @@ class LP108(Check):
 
     code, name, requires, needs_action = "LP108", "instances-are-separate", ("LP101", "LP201"), True
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         replay = replay_of(subject)
         programs = (
             program("first", crowd(4), Step(2)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lpkit_conformance.checks.ladder import LadderCheck, crowd
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, Program, Resume, Step, Swap, program
 
 
@@ -23,7 +23,7 @@ class LP201(LadderCheck):
     code, name = "LP201", "neighbours"
     requires = ("LP101", "LP301", "LP302")
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("six together", crowd(6), Step(4))
         yield program("one after another", *[[arrival, Step()] for arrival in crowd(5)], Step(2))
         yield program("all of them", [Arrive(f"r{i}", i) for i in range(6)], Step(3))
@@ -43,7 +43,7 @@ class LP202(LadderCheck):
 
     code, name = "LP202", "replace-on-add"
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         for old, new in ((0, None), (0, 1), (None, 0)):
             yield program(
                 f"variant {old} makes room for {new}",
@@ -78,7 +78,7 @@ class LP203(LadderCheck):
 
     code, name = "LP203", "remove"
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("the last row leaves", crowd(4), Step(), Finish("r3"), Step(2))
         yield program(
             "and another comes without the plugin",
@@ -104,7 +104,7 @@ class LP204(LadderCheck):
 
     code, name = "LP204", "one-way-move"
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("the last moves down", crowd(4), Step(), Finish("r0"), Step(3))
         yield program(
             "a plain one moves over a user's row",
@@ -147,7 +147,7 @@ class LP205(LadderCheck):
 
     code, name, hosts = "LP205", "swap", ("v1",)
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         for first, second in ((0, 1), (0, None), (None, 1)):
             yield program(
                 f"variants {first} and {second}",
@@ -168,7 +168,7 @@ class LP206(LadderCheck):
     code, name, hosts = "LP206", "swap-chain", ("v1",)
     requires = ("LP201", "LP205")
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("rotation", crowd(4), Step(), [Swap(0, 1), Swap(1, 2), Swap(2, 3)], Step(2))
         yield program("there and back", crowd(3), Step(), [Swap(0, 2), Swap(2, 1), Swap(0, 2)], Step(2))
         yield program(
@@ -194,7 +194,7 @@ class LP207(LadderCheck):
     code, name = "LP207", "full"
     requires = ("LP201", "LP202", "LP203")
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         n = subject.max_num_seqs
         yield program(
             "full, then replaced",
@@ -220,7 +220,7 @@ class LP208(LadderCheck):
     code, name = "LP208", "growth"
     requires = ("LP201", "LP202", "LP203", "LP204", "LP207")
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
             "70, then 264, then few",
             crowd(70),
@@ -247,7 +247,7 @@ class LP209(LadderCheck):
 
     code, name = "LP209", "empty-then-one"
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
             "empty", crowd(3), Step(), [Finish(f"r{i}") for i in range(3)], Idle(), Arrive("x", None), Step(2)
         )
@@ -266,7 +266,7 @@ class LP210(LadderCheck):
 
     code, name = "LP210", "twins"
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
             "twins of different age",
             [Arrive("a", 0), Step(2), Arrive("b", twin_of="a"), Step(3), Finish("a"), Step(2)],
@@ -286,7 +286,7 @@ class LP211(LadderCheck):
 
     code, name = "LP211", "resume"
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         for new_list in (False, True):
             yield program(
                 "resumed at another row" + (" with a new list" if new_list else ""),
@@ -315,7 +315,7 @@ class LP212(LadderCheck):
 
     code, name = "LP212", "partial-prefill"
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("two chunks", [Arrive("a", 0, 9, chunks=2), Arrive("b", 1), Step(6)])
         yield program(
             "among others", crowd(3), Step(), Arrive("x", 0, 9, chunks=3), Arrive("y", None, 9, chunks=1), Step(6)
@@ -335,7 +335,7 @@ class LP213(LadderCheck):
 
     code, name = "LP213", "idle-steps"
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("idle between steps", crowd(3), Step(), Idle(), Idle(), Step(2), Idle(), Step(2))
         yield program("long stretch without changes", crowd(4), Step(10))
         yield program(
@@ -359,7 +359,7 @@ class LP214(LadderCheck):
     code, name = "LP214", "long-outputs"
     requires = ("LP201", "LP202", "LP203", "LP204")
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("forty tokens", crowd(3), Step(12), Finish("r0"), Step(14), Arrive("x", 3), Step(16))
         yield program(
             "long prompts", [Arrive("a", 0, 100), Arrive("b", 1, 70), Arrive("c", None, 90), Arrive("d", 2, 3)], Step(3)

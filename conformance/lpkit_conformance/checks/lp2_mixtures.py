@@ -9,7 +9,7 @@ from lpkit_conformance import traces
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import LadderCheck, crowd
 from lpkit_conformance.hosts.calls import PluginError
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost, reached
 from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.findings import raised, scenario_of_trace, trace_finding
@@ -32,7 +32,7 @@ class LP219(LadderCheck):
     code, name = "LP219", "soak"
     requires = tuple(f"LP{code}" for code in range(201, 215))
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
             "departures, an arrival, moves and swaps in one update",
             crowd(8),
@@ -60,7 +60,7 @@ class LP220(Check):
     requires = tuple(f"LP{code}" for code in range(201, 215))
     needs_action = True
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         replay = replay_of(subject)
         acted = False
         names: Sequence[str] = traces.names(subject.host)

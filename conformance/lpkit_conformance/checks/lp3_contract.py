@@ -12,7 +12,7 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.calls import PluginError, calling, checked
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.oracle.verify import Host, default_host, replay_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
@@ -21,7 +21,7 @@ from lpkit_conformance.results import Failed, Finding, Skipped
 Apply = Callable[[torch.Tensor], Any]
 
 
-def standing(subject: Subject, ops: list[Op], steps: int = 3) -> tuple[Host, torch.Tensor, Apply]:
+def standing(subject: PluginUnderTest, ops: list[Op], steps: int = 3) -> tuple[Host, torch.Tensor, Apply]:
     """A host some steps into its run: its logits ``[rows, vocab]`` and a function that applies the plugin to any.
 
     The function may be called as often as one likes; the engine's side does not move on.
@@ -58,15 +58,15 @@ class ContractCheck(Check):
 
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301")
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         """Raise ``Failed`` if the rule is broken."""
         raise NotImplementedError
 
-    def batches(self, subject: Subject) -> Iterator[list[Op]]:
+    def batches(self, subject: PluginUnderTest) -> Iterator[list[Op]]:
         """Who is there in the run; each batch is judged."""
         yield list(crowd(6))
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         note = None
         try:
             for ops in self.batches(subject):
@@ -76,7 +76,7 @@ class ContractCheck(Check):
             raise Failed(raised(error, fix=self.sections()["fix"])) from error
         return note
 
-    def finding(self, subject: Subject, summary: str, expected: str, got: str, **where: str) -> Failed:
+    def finding(self, subject: PluginUnderTest, summary: str, expected: str, got: str, **where: str) -> Failed:
         return Failed(
             Finding(
                 summary,
@@ -101,7 +101,7 @@ class LP301(Check):
 
     code, name, requires = "LP301", "returns-logits", ("LP101",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         try:
             host = default_host(subject, subject.max_num_seqs)
             # All, some and none of a batch use the plugin: early returns are easily forgotten.
@@ -128,7 +128,7 @@ class LP302(Check):
     code, name, needs_action = "LP302", "untouched-rows", True
     requires = ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         ops: list[Op] = [Arrive("a", 0), Arrive("b", None), Arrive("c", None), Arrive("d", 1), Arrive("e", None)]
         replay = replay_of(subject)
         try:
@@ -179,7 +179,7 @@ class LP303(ContractCheck):
 
     code, name = "LP303", "pure-apply"
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         first = again(logits.clone()).clone()
         for n in (2, 3):
             again(logits.flip(0).flip(1))  # other logits in between: they must not be remembered
@@ -205,7 +205,7 @@ class LP304(ContractCheck):
     code, name = "LP304", "non-contiguous"
     requires = ("LP101", "LP301", "LP303")
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         wide = torch.full((logits.shape[0], logits.shape[1] + 64), 3.0, device=logits.device)
         view = wide[:, : logits.shape[1]]
         view.copy_(logits)
@@ -233,7 +233,7 @@ class LP305(ContractCheck):
 
     code, name = "LP305", "keeps-masks"
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         for masked in masks(subject, logits):
             result = again(logits.masked_fill(masked, -math.inf))
             revived = masked & (result > -math.inf)
@@ -263,12 +263,12 @@ class LP306(ContractCheck):
 
     code, name = "LP306", "no-nan"
 
-    def batches(self, subject: Subject) -> Iterator[list[Op]]:
+    def batches(self, subject: PluginUnderTest) -> Iterator[list[Op]]:
         yield from super().batches(subject)
         # A request that leaves an argument out is NaN alone and in the batch alike: no comparison shows that.
         yield [Arrive(f"v{i}", i) for i in range(len(subject.cases))]
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         for label, rows in adversarial(logits).items():
             result = again(rows.clone())
             if bool(result.isnan().any()):
@@ -291,7 +291,7 @@ class LP307(ContractCheck):
 
     code, name = "LP307", "leaves-a-token"
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         for label, rows in adversarial(logits).items():
             if not bool(rows.isfinite().all()):
                 continue  # the one token left may be one that the plugin forbids
@@ -303,7 +303,7 @@ class LP307(ContractCheck):
         return None
 
 
-def masks(subject: Subject, logits: torch.Tensor) -> Iterator[torch.Tensor]:
+def masks(subject: PluginUnderTest, logits: torch.Tensor) -> Iterator[torch.Tensor]:
     """Grammar-like masks ``[rows, vocab]``: a few, most, and the tokens that the case names."""
     generator = torch.Generator().manual_seed(subject.seed)
     draw = torch.rand(logits.shape, generator=generator).to(logits.device)

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.calls import PluginError, calling
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.dispatch import Watch
 from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.results import Failed, Finding, Skipped
@@ -56,7 +56,7 @@ class LP308(Check):
 
     code, name, requires = "LP308", "device-discipline", ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         away = replace(subject)
         away.device = META
         try:
@@ -78,7 +78,7 @@ class LP308(Check):
             raise Skipped(f"the plugin reads values on the host ({error.method})") from None
         return None
 
-    def _v1(self, subject: Subject) -> None:
+    def _v1(self, subject: PluginUnderTest) -> None:
         with calling("__init__"):
             processor = subject.create()
         requests = self._requests(subject)
@@ -90,7 +90,7 @@ class LP308(Check):
             with calling("apply"):
                 processor.apply(logits)
 
-    def _v2(self, subject: Subject) -> None:
+    def _v2(self, subject: PluginUnderTest) -> None:
         slots = subject.slots(4)
         with calling("__init__"):
             processor = subject.create_v2(slots, 4)
@@ -108,7 +108,7 @@ class LP308(Check):
                 processor.apply(torch.empty(len(rows), subject.vocab_size, device=META), make_context(rows, META))
 
     @staticmethod
-    def _requests(subject: Subject) -> list[Request]:
+    def _requests(subject: PluginUnderTest) -> list[Request]:
         return [
             Request(name, subject.params(variant), subject.prompt(name, 5, variant), output_token_ids=outputs)
             for name, variant, outputs in (("a", 0, [3]), ("b", None, []), ("c", 1, [5, 4]))
@@ -128,7 +128,7 @@ class LP309(Check):
     code, name, tier, hosts = "LP309", "empty-logits", "advice", ("v1",)
     requires = ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         try:
             processor = subject.create()
             with torch.inference_mode():

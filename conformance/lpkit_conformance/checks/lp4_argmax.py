@@ -11,7 +11,7 @@ from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.checks.lp3_contract import Apply, ContractCheck, adversarial
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.calls import PluginError, calling
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import is_greedy
 from lpkit_conformance.oracle.compare import first_difference
 from lpkit_conformance.oracle.findings import method_place, raised
@@ -36,7 +36,7 @@ class LP401(ContractCheck):
     code, name, hosts = "LP401", "argmax-claim", ("v1",)
     requires = ("LP101", "LP301", "LP402")
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         if not subject.invariant:
             raise Skipped("the plugin does not claim argmax invariance")
         if _declines_greedy(subject):
@@ -73,7 +73,7 @@ def contested(logits: torch.Tensor, again: Apply) -> dict[str, torch.Tensor]:
     return found
 
 
-def _declines_greedy(subject: Subject) -> bool:
+def _declines_greedy(subject: PluginUnderTest) -> bool:
     """lpkit's sampling stage admits no greedy request, which makes changing the argmax harmless."""
     import lpkit
 
@@ -95,7 +95,7 @@ class LP402(Check):
 
     code, name, hosts, requires = "LP402", "stable-claim", ("v1",), ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         try:
             host = default_host(subject, 4)
             with calling("is_argmax_invariant"):
@@ -133,7 +133,7 @@ class LP403(Check):
     requires = ("LP001",)
     needs_action = True
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         if subject.interfaces != {"v1", "v2"}:
             raise Skipped("the class has one interface only")
         first, second = replace(subject, host="v1"), replace(subject, host="v2")
@@ -169,7 +169,12 @@ class LP403(Check):
         return f"{compared} rows"
 
     def _failed(
-        self, subject: Subject, request: str, position: int, scale: float, found: tuple[int, int, float, float, str]
+        self,
+        subject: PluginUnderTest,
+        request: str,
+        position: int,
+        scale: float,
+        found: tuple[int, int, float, float, str],
     ) -> Failed:
         _, token, one, other, _ = found
         return Failed(

@@ -13,7 +13,7 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V2Host
 from lpkit_conformance.hosts.calls import PluginError
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Finish, Op, Step
@@ -46,7 +46,7 @@ class LP507(Check):
 
     code, name, requires = "LP507", "leaves-engine-data", ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         ops: list[Op] = [*crowd(6), Step(2), Finish("r0"), Finish("r4"), Finish("r5"), Step(2), *crowd(2, "s"), Step(2)]
         try:
             host = default_host(subject, 8)
@@ -60,7 +60,7 @@ class LP507(Check):
             raise Failed(raised(error)) from error
         return None
 
-    def _watch_v1(self, subject: Subject, processor: Any) -> None:
+    def _watch_v1(self, subject: PluginUnderTest, processor: Any) -> None:
         original = processor.update_state
 
         def update_state(update: Any) -> None:
@@ -73,7 +73,7 @@ class LP507(Check):
 
         processor.update_state = update_state
 
-    def _watch_v2(self, subject: Subject, host: V2Host) -> None:
+    def _watch_v2(self, subject: PluginUnderTest, host: V2Host) -> None:
         state, processor = host.slots.state, host.processor
         add_request, flush, apply = processor.add_request, processor.apply_staged_writes, processor.apply
 
@@ -97,7 +97,7 @@ class LP507(Check):
         processor.apply_staged_writes = lambda: self._call(subject, "apply_staged_writes", buffers, flush)
         processor.apply = apply_and_look
 
-    def _call(self, subject: Subject, method: str, look: Look, call: Callable[[], Any]) -> Any:
+    def _call(self, subject: PluginUnderTest, method: str, look: Look, call: Callable[[], Any]) -> Any:
         before = look()
         result = call()
         after = look()

@@ -14,7 +14,7 @@ from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts import v1 as v1_host
 from lpkit_conformance.hosts.calls import Observation, PluginError, calling
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import Live
 from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.oracle.verify import default_host, verify
@@ -57,7 +57,7 @@ class LP501(Check):
     def programs(self) -> Iterable[Program]:
         yield program("tokens arrive late", crowd(4), Step(6), Finish("r0"), Step(3), Arrive("x", 2), Step(4))
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         return verify(subject, self.programs(), self.sections()["fix"], LateTokens)
 
 
@@ -73,7 +73,7 @@ class LP502(Check):
 
     code, name, hosts, requires = "LP502", "leaves-lists", ("v1",), ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         try:
             host = default_host(subject, 8)
             expected: dict[str, list[int]] = {}
@@ -84,7 +84,7 @@ class LP502(Check):
             raise Failed(raised(error)) from error
         return None
 
-    def _judge(self, subject: Subject, lives: dict[str, Live], expected: dict[str, list[int]]) -> None:
+    def _judge(self, subject: PluginUnderTest, lives: dict[str, Live], expected: dict[str, list[int]]) -> None:
         for live in lives.values():
             outputs = live.request.output_token_ids
             right = [subject.emit(live.character, live.variant, n) for n in range(len(outputs))]
@@ -115,7 +115,7 @@ class LP503(Check):
 
     code, name, hosts, requires, tier = "LP503", "prompt-none", ("v1",), ("LP101", "LP301"), "advice"
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         request = Request("a", subject.params(0), None, prompt_len=5)
         try:
             processor = subject.create()
@@ -141,7 +141,7 @@ class LP504(Check):
     code, name, hosts = "LP504", "fresh-batch", ("v1",)
     requires = ("LP101", "LP301", "LP211")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         from lpkit_conformance.oracle.compare import first_difference
         from lpkit_conformance.oracle.solo import fresh_batch
 
@@ -156,7 +156,9 @@ class LP504(Check):
             raise Failed(raised(error)) from error
         return None
 
-    def _judge(self, subject: Subject, seen: Observation, found: tuple[int, int, float, float, str] | None) -> None:
+    def _judge(
+        self, subject: PluginUnderTest, seen: Observation, found: tuple[int, int, float, float, str] | None
+    ) -> None:
         if found is None or seen.rows[found[0]].discarded:
             return
         row, token, expected, got, _ = found
@@ -206,7 +208,7 @@ class LP505(Check):
     code, name, hosts = "LP505", "placeholders", ("v1",)
     requires = ("LP101", "LP301", "LP201", "LP204")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         last = subject.vocab_size - 1
         try:
             unknown, as_last, as_other = (
@@ -243,7 +245,7 @@ class LP505(Check):
         )
 
     @staticmethod
-    def _row(subject: Subject, token: int) -> torch.Tensor:
+    def _row(subject: PluginUnderTest, token: int) -> torch.Tensor:
         with calling("__init__"):
             processor = subject.create()
         invariant = bool(processor.is_argmax_invariant())
@@ -279,6 +281,6 @@ class LP506(Check):
     requires = ("LP101", "LP301", "LP201", "LP501")
     needs_action = True
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         programs = [program("tokens are taken back", crowd(3), Step(16), Finish("r1"), Step(6))]
         return verify(subject, programs, self.sections()["fix"], Shrinking)

@@ -15,7 +15,7 @@ import torch
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts.calls import Observation, PluginError
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
@@ -25,7 +25,7 @@ CHURN = 160
 """Requests that come and go before the first and again before the second look at the state."""
 
 
-def _observe(subject: Subject, ops: list[Op]) -> list[Observation]:
+def _observe(subject: PluginUnderTest, ops: list[Op]) -> list[Observation]:
     return list(default_host(subject, subject.max_num_seqs).run(ops))
 
 
@@ -42,7 +42,7 @@ class LP601(Check):
 
     code, name, requires = "LP601", "two-instances-agree", ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         ops: list[Op] = [*crowd(5), Step(4), Finish("r1"), Step(2)]
         try:
             first = _observe(subject, ops)
@@ -79,7 +79,7 @@ class LP602(Check):
 
     code, name, requires = "LP602", "leaves-global-rng", ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         def state() -> tuple[Any, ...]:
             return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
 
@@ -124,7 +124,7 @@ class LP603(Check):
 
     code, name, requires = "LP603", "no-growth", ("LP101", "LP301")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         try:
             host = default_host(subject, 4)
             sizes = []

@@ -15,7 +15,7 @@ from unittest import mock
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.calls import PluginError
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.oracle.fingerprint import digest, fingerprint
 from lpkit_conformance.oracle.fingerprint_child import second_process
@@ -41,7 +41,7 @@ class LP604(Check):
     compares_processes = True
     requires = ("LP001", "LP003", "LP005")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         place = origin(subject)
         if place is None:
             raise Skipped("the class cannot be loaded in another process")
@@ -80,7 +80,7 @@ class LP604(Check):
         return None
 
 
-def origin(subject: Subject) -> str | None:
+def origin(subject: PluginUnderTest) -> str | None:
     """A target that finds the class again: its module by name, or its file."""
     module = sys.modules.get(subject.cls.__module__)
     file = getattr(module, "__file__", None)
@@ -103,7 +103,7 @@ class LP605(Check):
 
     code, name, requires = "LP605", "ignores-clock", ("LP101", "LP301", "LP601")
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         try:
             normal = digest(subject)
             with jumping_clock():
@@ -138,7 +138,7 @@ class LP606(Check):
     code, name, hosts, once = "LP606", "leaves-no-process", (), True
     requires = ("LP001",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         if not Path("/proc/self/stat").exists():
             raise Skipped("this system does not say which processes a process has started")
         try:
@@ -165,7 +165,7 @@ class LP606(Check):
         return None
 
     @staticmethod
-    def _left(subject: Subject) -> dict[int, str]:
+    def _left(subject: PluginUnderTest) -> dict[int, str]:
         return {
             process: command for process, command in children.children().items() if process not in subject.strangers
         }

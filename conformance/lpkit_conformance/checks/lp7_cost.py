@@ -7,14 +7,14 @@ from collections import Counter
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.lp3_contract import standing
 from lpkit_conformance.hosts.calls import PluginError
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.operations import SYNCS, CountOperations
 from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.programs.generate import Arrive, Op
 from lpkit_conformance.results import Failed, Finding, Skipped
 
 
-def operations(subject: Subject, requests: int, variant: int | None = 0) -> Counter[str]:
+def operations(subject: PluginUnderTest, requests: int, variant: int | None = 0) -> Counter[str]:
     """Operations of one ``apply`` with that many requests."""
     ops: list[Op] = [Arrive(f"r{i}", None if variant is None else i % 4) for i in range(requests)]
     _, logits, again = standing(subject, ops)
@@ -28,16 +28,16 @@ class CostCheck(Check):
     requires = ("LP101", "LP301")
     tier = "advice"
 
-    def measure(self, subject: Subject) -> str | None:
+    def measure(self, subject: PluginUnderTest) -> str | None:
         raise NotImplementedError
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         try:
             return self.measure(subject)
         except PluginError as error:
             raise Failed(raised(error)) from error
 
-    def advise(self, subject: Subject, summary: str, expected: str, got: str) -> Failed:
+    def advise(self, subject: PluginUnderTest, summary: str, expected: str, got: str) -> Failed:
         place = method_place(subject.cls, "apply")
         return Failed(Finding(summary, {}, expected, got, fix=self.sections()["fix"], place=place))
 
@@ -54,7 +54,7 @@ class LP701(CostCheck):
 
     code, name = "LP701", "no-per-row-operations"
 
-    def measure(self, subject: Subject) -> str | None:
+    def measure(self, subject: PluginUnderTest) -> str | None:
         few, many = (operations(subject, n).total() for n in (2, 8))
         slope = (many - few) / 6
         if slope >= 1:
@@ -79,7 +79,7 @@ class LP702(CostCheck):
 
     code, name = "LP702", "idle-is-free"
 
-    def measure(self, subject: Subject) -> str | None:
+    def measure(self, subject: PluginUnderTest) -> str | None:
         try:
             count = operations(subject, 4, None).total()
         except Skipped:
@@ -103,7 +103,7 @@ class LP703(CostCheck):
 
     code, name = "LP703", "no-host-syncs"
 
-    def measure(self, subject: Subject) -> str | None:
+    def measure(self, subject: PluginUnderTest) -> str | None:
         counts = operations(subject, 4)
         syncs: Counter[str] = Counter()
         for name, called in SYNCS.items():

@@ -12,7 +12,7 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import v2
 from lpkit_conformance.hosts.calls import PluginError, calling
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner, V2Host
 from lpkit_conformance.oracle.findings import raised
 from lpkit_conformance.oracle.verify import verify
@@ -29,7 +29,7 @@ class HostileCheck(Check):
     needs_action = True
     manner: ClassVar[Manner]
 
-    def programs(self, subject: Subject) -> Iterable[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterable[Program]:
         yield program(
             "comings and goings",
             crowd(5),
@@ -40,8 +40,8 @@ class HostileCheck(Check):
             Step(4),
         )
 
-    def run(self, subject: Subject) -> str | None:
-        def host(subject: Subject, max_num_seqs: int) -> V2Host:
+    def run(self, subject: PluginUnderTest) -> str | None:
+        def host(subject: PluginUnderTest, max_num_seqs: int) -> V2Host:
             return V2Host(subject, max_num_seqs, self.manner)
 
         return verify(subject, self.programs(subject), self.sections()["fix"], host)
@@ -61,7 +61,7 @@ class LP801(HostileCheck):
     requires = ("LP101", "LP301", "LP201")
     manner = Manner()
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         variants = [*range(len(subject.cases)), None]
         pairs = [(old, new) for old in variants for new in variants]
         yield program(
@@ -116,7 +116,7 @@ class LP804(HostileCheck):
     code, name = "LP804", "draft-rows"
     manner = Manner()
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("two drafts, one right", crowd(4), Step(), *[Speculate(2, 1) for _ in range(4)], Step())
         yield program("three drafts, all right", crowd(4), Step(), *[Speculate(3, 3) for _ in range(3)], Step())
         yield program(
@@ -173,7 +173,7 @@ class LP807(Check):
 
     code, name, hosts, requires = "LP807", "warm-up", ("v2",), ("LP101",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         slots = subject.slots(4)
         try:
             with calling("__init__"):
@@ -205,6 +205,6 @@ class LP808(HostileCheck):
     requires = (*HostileCheck.requires, "LP802", "LP803", "LP804", "LP806")
     manner = Manner(poison=True, split=2, padding=1)
 
-    def programs(self, subject: Subject) -> Iterator[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         for n in range(2):
             yield soak(subject.seed * 100 + n, drafts=True)

@@ -11,7 +11,7 @@ from lpkit_conformance.results import Failed, Finding, Skipped
 
 if TYPE_CHECKING:
     from lpkit_conformance.engine_checks.evidence import Difference, Evidence
-    from lpkit_conformance.hosts.plugin_under_test import Subject
+    from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 
 NEVER_ACTIVE = "never active: the plugin changed no logit of any request"
 
@@ -22,7 +22,7 @@ class EngineCheck(Check):
     engine = "vllm"
     requires: ClassVar[tuple[str, ...]] = ("LP901",)
 
-    def run(self, subject: Subject) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         raise Skipped("runs with --engine vllm only")
 
     @abstractmethod

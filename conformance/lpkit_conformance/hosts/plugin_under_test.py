@@ -20,7 +20,7 @@ MAX_CACHED_ROWS = 20_000
 
 
 @dataclass
-class Subject:
+class PluginUnderTest:
     """One plugin class on one host (``v1``, ``v2``, or empty for checks that need none).
 
     Attributes:

@@ -10,7 +10,7 @@ from lpkit.v1 import BatchUpdate, MoveDirectionality
 
 from lpkit_conformance.hosts import v1, v2
 from lpkit_conformance.hosts.calls import Observation, SeenRow, calling
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import Live, known_as, make_live
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.traces import Apply, Trace, Update
@@ -55,7 +55,7 @@ class TraceHost:
         pattern: a key of :data:`~lpkit_conformance.traces.patterns.PATTERNS`.
     """
 
-    def __init__(self, subject: Subject, trace: Trace, pattern: str) -> None:
+    def __init__(self, subject: PluginUnderTest, trace: Trace, pattern: str) -> None:
         self.subject = subject
         self.trace = trace
         self.lives = {name: make_live(subject, arrived) for name, arrived in cast(trace, pattern).items()}

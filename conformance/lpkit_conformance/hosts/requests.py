@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from lpkit.runtime import Request
 
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Swap
 
 
@@ -38,7 +38,7 @@ class World:
         max_num_seqs: arrivals beyond it do nothing.
     """
 
-    def __init__(self, subject: Subject, max_num_seqs: int) -> None:
+    def __init__(self, subject: PluginUnderTest, max_num_seqs: int) -> None:
         self._subject = subject
         self._max = max_num_seqs
         self.requests: dict[str, Live] = {}
@@ -99,7 +99,7 @@ class World:
         return live
 
 
-def make_live(subject: Subject, op: Arrive, find: Callable[[str], Live | None] = lambda _: None) -> Live:
+def make_live(subject: PluginUnderTest, op: Arrive, find: Callable[[str], Live | None] = lambda _: None) -> Live:
     """The request that ``op`` describes; the same one each time."""
     twin = find(op.twin_of) if op.twin_of else None
     if twin is not None:

@@ -11,7 +11,7 @@ from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 from lpkit.v1 import BatchUpdate
 
 from lpkit_conformance.hosts.calls import Observation, SeenRow, calling, checked
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import Live, World
 from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step
 
@@ -24,7 +24,7 @@ class V1Host:
         max_num_seqs: batch size of the engine.
     """
 
-    def __init__(self, subject: Subject, max_num_seqs: int | None = None) -> None:
+    def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None) -> None:
         self.subject = subject
         self.max_num_seqs = max_num_seqs or subject.max_num_seqs
         with calling("__init__"):

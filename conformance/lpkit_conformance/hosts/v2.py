@@ -12,7 +12,7 @@ from lpkit.runtime import V2Row, V2Slots, make_context, needs_processing
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow, calling, checked
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import Live, World
 from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step, Swap
 
@@ -45,7 +45,7 @@ class V2Host:
         manner: see :class:`Manner`.
     """
 
-    def __init__(self, subject: Subject, max_num_seqs: int | None = None, manner: Manner | None = None) -> None:
+    def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None, manner: Manner | None = None) -> None:
         self.subject = subject
         self.manner = manner or Manner()
         self.max_num_seqs = max_num_seqs or subject.max_num_seqs

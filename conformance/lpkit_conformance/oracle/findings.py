@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.oracle.compare import Mismatch
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Swap
@@ -38,7 +38,7 @@ CAUSES = {
 
 
 def departure(
-    subject: Subject, mismatch: Mismatch, source: dict[str, str], operations: tuple[str, ...], fix: str
+    subject: PluginUnderTest, mismatch: Mismatch, source: dict[str, str], operations: tuple[str, ...], fix: str
 ) -> Finding:
     """A finding for a row that is not what its request gets alone."""
     method = "update_state" if subject.host == "v1" else "add_request"
@@ -69,18 +69,18 @@ def kind_of_stale(request: str, ops: Iterable[Op]) -> str:
     return "stale" if any(isinstance(op, Finish | Preempt | Swap) for op in ops) else "stray"
 
 
-def trace_finding(subject: Subject, trace: str, pattern: str, mismatch: Mismatch, fix: str) -> Finding:
+def trace_finding(subject: PluginUnderTest, trace: str, pattern: str, mismatch: Mismatch, fix: str) -> Finding:
     """A finding for a row of a recorded trace."""
     finding = departure(subject, mismatch, {"trace": trace, "pattern": pattern}, (), fix)
     return replace(finding, scenario=scenario_of_trace(subject, trace, pattern))
 
 
-def scenario_of_trace(subject: Subject, trace: str, pattern: str) -> dict[str, Any]:
+def scenario_of_trace(subject: PluginUnderTest, trace: str, pattern: str) -> dict[str, Any]:
     """The same for a recorded trace."""
     return {**settings_of(subject), "trace": trace, "pattern": pattern}
 
 
-def settings_of(subject: Subject) -> dict[str, Any]:
+def settings_of(subject: PluginUnderTest) -> dict[str, Any]:
     return {
         "case": json.loads(subject.case.text),
         "seed": subject.seed,

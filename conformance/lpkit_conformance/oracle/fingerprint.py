@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 
@@ -17,7 +17,7 @@ OPS: tuple[Op, ...] = (
 )
 
 
-def digest(subject: Subject) -> str:
+def digest(subject: PluginUnderTest) -> str:
     """A fingerprint of every processed logit of a short run."""
     seen = default_host(subject, subject.max_num_seqs).run(OPS)
     found = hashlib.sha256()
@@ -27,6 +27,6 @@ def digest(subject: Subject) -> str:
     return found.hexdigest()
 
 
-def fingerprint(subject: Subject) -> str:
+def fingerprint(subject: PluginUnderTest) -> str:
     """The digests of a class on every host that it has an interface for."""
     return "".join(digest(replace(subject, host=host)) for host in sorted(subject.interfaces))

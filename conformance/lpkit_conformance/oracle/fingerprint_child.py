@@ -29,7 +29,7 @@ def start(_: Sequence[str]) -> None:
     prepare()
     from lpkit.loading import interfaces_of, resolve_target
 
-    from lpkit_conformance.hosts.plugin_under_test import Subject
+    from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
     from lpkit_conformance.oracle.fingerprint import fingerprint
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.vllm_api.stub import lend_buffers
@@ -42,7 +42,7 @@ def start(_: Sequence[str]) -> None:
     device = torch.device(job["device"])
     lend_buffers(device)
     cls = resolve_target(job["target"]).cls
-    subject = Subject(
+    subject = PluginUnderTest(
         job["target"],
         cls,
         "",

@@ -14,7 +14,7 @@ from lpkit.v1 import BatchUpdate
 
 from lpkit_conformance.hosts import v1, v2
 from lpkit_conformance.hosts.calls import Observation, calling
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import Live, known_as, make_live
 from lpkit_conformance.programs.generate import Arrive
 
@@ -26,7 +26,7 @@ class Replay:
         subject: the plugin.
     """
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: PluginUnderTest) -> None:
         self._subject = subject
         self._rows: dict[tuple[Arrive, Arrive | None], dict[int, torch.Tensor]] = {}
         self._changed: set[tuple[Arrive, Arrive | None]] = set()
@@ -116,7 +116,7 @@ def private(live: Live) -> Request:
     return Request(request.request_id, request.params, prompt, request.max_tokens, prompt_len=request.prompt_len)
 
 
-def fresh_batch(subject: Subject, lives: list[Live], seen: Observation) -> torch.Tensor:
+def fresh_batch(subject: PluginUnderTest, lives: list[Live], seen: Observation) -> torch.Tensor:
     """The V1 rows of ``seen`` from a new instance that only ever saw these requests added.
 
     ``lives`` are the requests by row; their lists may have grown since.

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from lpkit_conformance.hosts import Observation, PluginError, V1Host, V2Host
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import shrink
 from lpkit_conformance.oracle.compare import Mismatch, compare
@@ -22,15 +22,15 @@ from lpkit_conformance.results import Failed, Finding, Skipped
 
 Host = V1Host | V2Host
 
-MakeHost = Callable[[Subject, int], Host]
+MakeHost = Callable[[PluginUnderTest, int], Host]
 
 
-def default_host(subject: Subject, max_num_seqs: int) -> Host:
+def default_host(subject: PluginUnderTest, max_num_seqs: int) -> Host:
     return V1Host(subject, max_num_seqs) if subject.host == "v1" else V2Host(subject, max_num_seqs)
 
 
 def verify(
-    subject: Subject, programs: Iterable[Program], fix: str = "", make_host: MakeHost = default_host
+    subject: PluginUnderTest, programs: Iterable[Program], fix: str = "", make_host: MakeHost = default_host
 ) -> str | None:
     """Hold every program against the replay of its requests.
 
@@ -54,7 +54,7 @@ def verify(
     return f"{rows} rows"
 
 
-def replay_of(subject: Subject) -> Replay:
+def replay_of(subject: PluginUnderTest) -> Replay:
     """The subject's replay, shared by all checks that use it."""
     if subject.replay is None:
         subject.replay = Replay(subject)
@@ -64,7 +64,7 @@ def replay_of(subject: Subject) -> Replay:
 
 
 def _run(
-    subject: Subject, program: Program, replay: Replay, make_host: MakeHost
+    subject: PluginUnderTest, program: Program, replay: Replay, make_host: MakeHost
 ) -> tuple[Mismatch | PluginError | None, bool, int]:
     seen: list[Observation] = []
     try:
@@ -83,7 +83,7 @@ def _run(
 
 
 def _finding(
-    subject: Subject,
+    subject: PluginUnderTest,
     program: Program,
     mismatch: Mismatch | PluginError,
     replay: Replay,
@@ -112,7 +112,7 @@ def _finding(
     return replace(finding, picture=picture, scenario=scenario_of(subject, small, make_host))
 
 
-def scenario_of(subject: Subject, program: Program, make_host: MakeHost) -> dict[str, Any]:
+def scenario_of(subject: PluginUnderTest, program: Program, make_host: MakeHost) -> dict[str, Any]:
     """Everything that `lpkit replay` needs, but for target, check and host."""
     manner: Manner | None = None
     with contextlib.suppress(PluginError):

@@ -51,7 +51,7 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     torch.set_num_threads(1)
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
-    from lpkit_conformance.hosts.plugin_under_test import Subject
+    from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
     from lpkit_conformance.oracle.findings import method_place
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.settings.plan import Plan
@@ -69,7 +69,7 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     _state.cls = cls
     interfaces = interfaces_of(cls)
     _state.subjects = [
-        Subject(target, cls, runner, case, interfaces, vocab_size=_state.plan.vocab_size, seed=_state.plan.seed)
+        PluginUnderTest(target, cls, runner, case, interfaces, vocab_size=_state.plan.vocab_size, seed=_state.plan.seed)
         for case in _state.plan.cases
     ]
     places = {"v1": method_place(cls, "update_state"), "v2": method_place(cls, "add_request")}

@@ -17,7 +17,7 @@ from lpkit.loading import interfaces_of
 from lpkit_conformance.catalogue import all_checks, by_code
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.author_lines import place_of
 from lpkit_conformance.oracle.findings import raised
 from lpkit_conformance.processes import children
@@ -87,12 +87,12 @@ def run(
     strangers = frozenset(children.children()) if plan.strangers is None else plan.strangers
     if second is not None:
         strangers |= {second.pid}
-    subjects: dict[str, list[Subject]] = {}
+    subjects: dict[str, list[PluginUnderTest]] = {}
 
-    def subjects_of(host: str) -> list[Subject]:
+    def subjects_of(host: str) -> list[PluginUnderTest]:
         if host not in subjects:
             subjects[host] = [
-                Subject(
+                PluginUnderTest(
                     target,
                     cls,
                     host,
@@ -142,7 +142,7 @@ def _status(code: str, host: str, statuses: dict[str, Status]) -> Status | None:
     return statuses.get(f"{code}[{host}]", statuses.get(code))
 
 
-def run_one(check: type[Check], subjects: Sequence[Subject], host: str) -> CheckResult:
+def run_one(check: type[Check], subjects: Sequence[PluginUnderTest], host: str) -> CheckResult:
     """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
     begun = time.perf_counter()
     outcomes = [_outcome(check, subject) for subject in (subjects[:1] if check.once else subjects)]
@@ -152,7 +152,7 @@ def run_one(check: type[Check], subjects: Sequence[Subject], host: str) -> Check
     return CheckResult(check.code, check.name, host, status, message, finding, seconds)
 
 
-def _outcome(check: type[Check], subject: Subject) -> tuple[Status, str, Finding | None]:
+def _outcome(check: type[Check], subject: PluginUnderTest) -> tuple[Status, str, Finding | None]:
     try:
         return "passed", check().run(subject) or "", None
     except Skipped as reason:
@@ -170,7 +170,7 @@ def _outcome(check: type[Check], subject: Subject) -> tuple[Status, str, Finding
         return _unforeseen(error, subject)
 
 
-def _unforeseen(error: BaseException, subject: Subject) -> tuple[Status, str, Finding | None]:
+def _unforeseen(error: BaseException, subject: PluginUnderTest) -> tuple[Status, str, Finding | None]:
     """An exception that the check did not expect: the plugin's if it came from its file, else a fault of ours."""
     text = f"{type(error).__name__}: {error}"[:300]
     place = place_of(error)

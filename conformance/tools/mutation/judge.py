@@ -130,7 +130,7 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     """The checks on every probe. ``depth`` 0: the quick ones; 1: the slow ones too; 2: LP604 too."""
     from lpkit.loading import interfaces_of
     from lpkit_conformance.catalogue import inactive
-    from lpkit_conformance.hosts.plugin_under_test import Subject
+    from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
     from lpkit_conformance.oracle import shrink
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.suite import in_process
@@ -153,7 +153,7 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
                     continue
                 if (item.name, host) not in subjects:
                     interfaces = interfaces_of(item.target)
-                    subjects[item.name, host] = Subject(item.id, item.target, host, item.case, interfaces)
+                    subjects[item.name, host] = PluginUnderTest(item.id, item.target, host, item.case, interfaces)
                 signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
                 result = in_process.run_one(check, [subjects[item.name, host]], host)
                 signal.setitimer(signal.ITIMER_PROF, 0)

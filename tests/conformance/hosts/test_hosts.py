@@ -10,7 +10,7 @@ import torch
 from lpkit import v1, v2
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 from lpkit_conformance.hosts import PluginError, V1Host, V2Host
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap, soak
 from zoo.registry import Case
@@ -67,8 +67,8 @@ class V2Idle(V2Log):
     wanted = False
 
 
-def subject(cls: Any, host: str) -> Subject:
-    return Subject("x", cls, host, Case.parse({"extra_args": {"any": 1.0}}), frozenset({host}))
+def subject(cls: Any, host: str) -> PluginUnderTest:
+    return PluginUnderTest("x", cls, host, Case.parse({"extra_args": {"any": 1.0}}), frozenset({host}))
 
 
 def told(ops: list[Op], cls: type[V1Log] = V1Log) -> list[Any]:
@@ -208,7 +208,7 @@ def test_v2_applies_for_a_request_that_declines_only_if_a_builtin_stage_needs_th
     options: dict[str, Any], opens: bool
 ) -> None:
     case = Case.parse({"extra_args": {"any": 1.0}, "temperature": 1.0, **options})
-    host = V2Host(Subject("x", V2Idle, "v2", case, frozenset({"v2"})), 4)
+    host = V2Host(PluginUnderTest("x", V2Idle, "v2", case, frozenset({"v2"})), 4)
     seen = list(host.run([Arrive("a"), Step()]))
     assert bool(host.processor.applies) is opens
     assert torch.equal(seen[0].before, seen[0].after)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from lpkit_conformance.checks.ladder import crowd
 from lpkit_conformance.hosts import V2Host
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle.picture import MOST_PLACES, MOST_STEPS, draw, film
 from lpkit_conformance.oracle.shrink import joined_steps, shrink, single_steps
@@ -23,7 +23,7 @@ class Untouchable:
 
 
 def picture(*ops: Op, host: str = "v1", culprit: tuple[int, str] | None = None, size: int = 8, make=default_host):
-    subject = Subject("x", Untouchable, host, Case(), device=torch.device("cpu"))
+    subject = PluginUnderTest("x", Untouchable, host, Case(), device=torch.device("cpu"))
     frames, plain = film(subject, ops, size, make)
     return list(draw(frames, plain, "row" if host == "v1" else "slot", culprit))
 
@@ -81,7 +81,7 @@ def test_on_v2_requests_keep_their_slots() -> None:
 
 
 def test_split_calls_and_drafts_are_one_line_per_step() -> None:
-    def split(subject: Subject, size: int) -> V2Host:
+    def split(subject: PluginUnderTest, size: int) -> V2Host:
         return V2Host(subject, size, Manner(split=3))
 
     assert picture(*crowd(3), Step(), Speculate(2, 1), host="v2", make=split)[1:2] == ["1-2   (r2)    r1      r0"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lpkit.loading import interfaces_of
 from lpkit_conformance.hosts import V1Host
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import RELATIVE_TOLERANCE, compare, first_difference
 from lpkit_conformance.oracle.solo import fresh_batch
 from lpkit_conformance.oracle.verify import default_host, replay_of
@@ -21,8 +21,8 @@ from zoo.v1_defects import Latch, StaleOnDecline
 BEFORE = torch.linspace(-4.0, 6.0, 512).repeat(2, 1)
 
 
-def subject(cls: Any, host: str, case: dict[str, Any] | None = None) -> Subject:
-    return Subject("x", cls, host, Case.parse(case or cls.CASE), interfaces_of(cls))
+def subject(cls: Any, host: str, case: dict[str, Any] | None = None) -> PluginUnderTest:
+    return PluginUnderTest("x", cls, host, Case.parse(case or cls.CASE), interfaces_of(cls))
 
 
 def test_equal_rows_do_not_differ() -> None:

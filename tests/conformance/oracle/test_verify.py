@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lpkit.loading import interfaces_of
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.findings import CAUSES, kind_of_stale
 from lpkit_conformance.oracle.shrink import shrink
 from lpkit_conformance.oracle.verify import verify
@@ -21,8 +21,8 @@ from zoo.registry import Case
 from zoo.v1_defects import StaleOnDecline, ThreeAtOnce
 
 
-def subject(cls: Any, case: dict[str, Any] | None = None) -> Subject:
-    return Subject("x", cls, "v1", Case.parse(case or cls.CASE), interfaces_of(cls))
+def subject(cls: Any, case: dict[str, Any] | None = None) -> PluginUnderTest:
+    return PluginUnderTest("x", cls, "v1", Case.parse(case or cls.CASE), interfaces_of(cls))
 
 
 @pytest.mark.parametrize("seed", range(20))

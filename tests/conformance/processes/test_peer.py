@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lpkit.loading import interfaces_of, resolve_target
 from lpkit_conformance.checks.lp6_environment import LP604
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.fingerprint import fingerprint
 from lpkit_conformance.oracle.fingerprint_child import second_process
 from lpkit_conformance.processes.peer import SecondProcess
@@ -37,7 +37,7 @@ def gone(pid: int) -> bool:
 
 def test_its_answer_is_the_fingerprint_that_this_process_computes() -> None:
     cls = resolve_target(f"{BIAS}:Good").cls
-    here = fingerprint(Subject("x", cls, "", CASE, interfaces_of(cls), 256, 8, seed=3))
+    here = fingerprint(PluginUnderTest("x", cls, "", CASE, interfaces_of(cls), 256, 8, seed=3))
     with second_process() as second:
         second.send(job())
         assert second.answer() == here

@@ -8,7 +8,7 @@ import pytest
 import torch
 from lpkit.loading import interfaces_of
 from lpkit_conformance.hosts import V1Host, V2Host
-from lpkit_conformance.hosts.plugin_under_test import Subject
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Resume, Step, Swap, program, soak
 from zoo.correct import PortableTokenBias
@@ -17,8 +17,8 @@ from zoo.registry import Case
 CASE = Case.parse(PortableTokenBias.CASE)
 
 
-def subject(host: str) -> Subject:
-    return Subject("x", PortableTokenBias, host, CASE, interfaces_of(PortableTokenBias))
+def subject(host: str) -> PluginUnderTest:
+    return PluginUnderTest("x", PortableTokenBias, host, CASE, interfaces_of(PortableTokenBias))
 
 
 @pytest.mark.parametrize("seed", range(12))
