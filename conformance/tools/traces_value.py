@@ -28,7 +28,7 @@ from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.oracle.compare import compare
-from lpkit_conformance.oracle.verify import replay_of
+from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite import in_process
 from lpkit_conformance.traces.patterns import PATTERNS
@@ -55,14 +55,14 @@ def late(*_: Any) -> None:
 
 def catches(subject: PluginUnderTest, trace: traces.Trace, pattern: str) -> bool:
     """Whether one trace in one pattern shows that something is wrong."""
-    replay = replay_of(subject)
+    solo = solo_runs(subject)
     try:
         host = TraceHost(subject, trace, pattern)
         seen = list(host.run())
-        replay.prepare(host.lives)
+        solo.prepare(host.lives)
     except PluginError:
         return True
-    return any(compare(item, replay) is not None for item in seen)
+    return any(compare(item, solo) is not None for item in seen)
 
 
 def measure(specimen: Any) -> set[str]:

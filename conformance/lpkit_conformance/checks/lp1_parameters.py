@@ -18,7 +18,7 @@ from lpkit_conformance.hosts.calls import PluginError, place_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.findings import departure, method_place, raised
-from lpkit_conformance.oracle.verify import default_host, replay_of
+from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Program, Step, program
 from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params
@@ -344,7 +344,7 @@ class LP108(Check):
     code, name, requires, needs_action = "LP108", "instances-are-separate", ("LP101", "LP201"), True
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        replay = replay_of(subject)
+        solo = solo_runs(subject)
         programs = (
             program("first", crowd(4), Step(2)),
             program("second", [Arrive("x", 3), Arrive("y", None), Arrive("z", 1)], Step(2)),
@@ -357,8 +357,8 @@ class LP108(Check):
             for _ in range(3):
                 for number, host in enumerate(hosts):
                     for seen in host.run((Step(),)):
-                        acted |= replay.prepare(host.world.requests)
-                        mismatch = compare(seen, replay)
+                        acted |= solo.prepare(host.world.requests)
+                        mismatch = compare(seen, solo)
                         if mismatch is not None:
                             where = {"instance": str(number + 1)}
                             raise Failed(departure(subject, mismatch, where, (), self.sections()["fix"]))

@@ -13,7 +13,7 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost, reached
 from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.findings import raised, scenario_of_trace, trace_finding
-from lpkit_conformance.oracle.verify import replay_of
+from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.traces.patterns import PATTERNS
@@ -61,7 +61,7 @@ class LP220(Check):
     needs_action = True
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        replay = replay_of(subject)
+        solo = solo_runs(subject)
         acted = False
         names: Sequence[str] = traces.names(subject.host)
         patterns: Sequence[str] = tuple(PATTERNS)
@@ -74,13 +74,13 @@ class LP220(Check):
                 try:
                     host = TraceHost(subject, trace, pattern)
                     seen = list(host.run())
-                    acted |= replay.prepare(host.lives, lengths)
+                    acted |= solo.prepare(host.lives, lengths)
                 except PluginError as error:
                     where = {"trace": trace.name, "pattern": pattern}
                     again = scenario_of_trace(subject, trace.name, pattern)
                     raise Failed(replace(raised(error), where=where, scenario=again)) from error
                 for observation in seen:
-                    mismatch = compare(observation, replay)
+                    mismatch = compare(observation, solo)
                     if mismatch is not None:
                         raise Failed(trace_finding(subject, trace.name, pattern, mismatch, self.sections()["fix"]))
         if not acted:

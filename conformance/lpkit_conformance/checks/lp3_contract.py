@@ -14,7 +14,7 @@ from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.calls import PluginError, calling, checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.findings import method_place, raised
-from lpkit_conformance.oracle.verify import Host, default_host, replay_of
+from lpkit_conformance.oracle.verify import Host, default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
 
@@ -130,11 +130,11 @@ class LP302(Check):
 
     def run(self, subject: PluginUnderTest) -> str | None:
         ops: list[Op] = [Arrive("a", 0), Arrive("b", None), Arrive("c", None), Arrive("d", 1), Arrive("e", None)]
-        replay = replay_of(subject)
+        solo = solo_runs(subject)
         try:
             host = default_host(subject, subject.max_num_seqs)
             seen = list(host.run([*ops, Step(4)]))
-            if not replay.prepare(host.world.requests):
+            if not solo.prepare(host.world.requests):
                 raise Skipped("never active: the plugin changed no logit of any request")
         except PluginError as error:
             raise Failed(raised(error)) from error
@@ -142,7 +142,7 @@ class LP302(Check):
         for observation in seen:
             for row, item in enumerate(observation.rows):
                 live = host.world.requests[item.request]
-                alone = replay.expected(item.request, item.position)
+                alone = solo.expected(item.request, item.position)
                 if live.variant is not None or item.discarded or alone is None:
                     continue
                 before, after = observation.before[row], observation.after[row]

@@ -15,7 +15,7 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import is_greedy
 from lpkit_conformance.oracle.compare import first_difference
 from lpkit_conformance.oracle.findings import method_place, raised
-from lpkit_conformance.oracle.verify import default_host, replay_of
+from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
 
@@ -144,7 +144,7 @@ class LP403(Check):
                 host = default_host(side, side.max_num_seqs)
                 for _ in host.run(ops):
                     pass
-                replay_of(side).prepare(host.world.requests)
+                solo_runs(side).prepare(host.world.requests)
                 hosts.append(host)
         except PluginError as error:
             raise Failed(raised(error)) from error
@@ -156,7 +156,7 @@ class LP403(Check):
                 continue
             scale = live.request.params.temperature if v1_side.invariant else 1.0
             for position in range(live.request.prompt_len, live.request.total_len):
-                one, other = (replay_of(side).expected(live.id, position) for side in (first, second))
+                one, other = (solo_runs(side).expected(live.id, position) for side in (first, second))
                 if one is None or other is None:
                     continue
                 compared += 1

@@ -50,7 +50,7 @@ class PluginUnderTest:
     strangers: frozenset[int] = frozenset()
     second: SecondProcess | None = None
     acted: bool = False
-    replay: object = None
+    solo_runs: object = None
 
     def __post_init__(self) -> None:
         self._logits: dict[tuple[str, int], torch.Tensor] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from lpkit_conformance.hosts.calls import Observation
-from lpkit_conformance.oracle.solo import Replay
+from lpkit_conformance.oracle.solo import SoloRuns
 
 RELATIVE_TOLERANCE = 2e-5
 """Of the largest finite input logit: reductions over one row and over many may round differently."""
@@ -27,11 +27,11 @@ class Mismatch:
     kind: str  # lost: the plugin did not act; stale: it acted where it should not; wrong: it acted differently
 
 
-def compare(seen: Observation, replay: Replay) -> Mismatch | None:
-    """The first row of ``seen`` that departs from the replay."""
+def compare(seen: Observation, solo: SoloRuns) -> Mismatch | None:
+    """The first row of ``seen`` that departs from its request's solo run."""
     judged = []
     for row, item in enumerate(seen.rows):
-        expected = None if item.discarded else replay.expected(item.request, item.position)
+        expected = None if item.discarded else solo.expected(item.request, item.position)
         if expected is not None:
             judged.append((row, expected))
     if not judged:

@@ -1,6 +1,6 @@
 """The oracle: a request's processed logits depend on its own parameters and tokens, and on nothing else.
 
-*Replay* runs each request alone in a private instance, one clean step per token. *Fresh batch* puts the rows of
+*Solo runs*: each request alone in a private instance, one clean step per token. *Fresh batch* puts the rows of
 a step into a new instance by additions only. No reference implementation of the plugin is needed.
 """
 
@@ -19,7 +19,7 @@ from lpkit_conformance.hosts.requests import Live, known_as, make_live
 from lpkit_conformance.programs.generate import Arrive
 
 
-class Replay:
+class SoloRuns:
     """Expected rows of requests, kept for all programs of a subject: a request is known by how it arrives.
 
     Args:

@@ -14,7 +14,7 @@ from lpkit_conformance.oracle import shrink
 from lpkit_conformance.oracle.compare import Mismatch, compare
 from lpkit_conformance.oracle.findings import CAUSES, departure, kind_of_stale, raised, settings_of
 from lpkit_conformance.oracle.picture import draw, film
-from lpkit_conformance.oracle.solo import Replay
+from lpkit_conformance.oracle.solo import SoloRuns
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Op, Program
@@ -32,51 +32,51 @@ def default_host(subject: PluginUnderTest, max_num_seqs: int) -> Host:
 def verify(
     subject: PluginUnderTest, programs: Iterable[Program], fix: str = "", make_host: MakeHost = default_host
 ) -> str | None:
-    """Hold every program against the replay of its requests.
+    """Hold every program against its requests' solo runs.
 
     Raises:
         Failed: with the shrunk program, on the first row that differs or when the plugin raises.
         Skipped: if the plugin never changed a logit.
     """
-    replay = replay_of(subject)
+    solo = solo_runs(subject)
     acted = False
     rows = 0
     if subject.program is not None:
         programs = [subject.program]
     for program in programs:
-        mismatch, lives_acted, judged = _run(subject, program, replay, make_host)
+        mismatch, lives_acted, judged = _run(subject, program, solo, make_host)
         acted |= lives_acted
         rows += judged
         if mismatch is not None:
-            raise Failed(_finding(subject, program, mismatch, replay, make_host, fix))
+            raise Failed(_finding(subject, program, mismatch, solo, make_host, fix))
     if not acted:
         raise Skipped("never active: the plugin changed no logit of any request")
     return f"{rows} rows"
 
 
-def replay_of(subject: PluginUnderTest) -> Replay:
-    """The subject's replay, shared by all checks that use it."""
-    if subject.replay is None:
-        subject.replay = Replay(subject)
-    found = subject.replay
-    assert isinstance(found, Replay)
+def solo_runs(subject: PluginUnderTest) -> SoloRuns:
+    """The subject's solo runs, shared by all checks that use it."""
+    if subject.solo_runs is None:
+        subject.solo_runs = SoloRuns(subject)
+    found = subject.solo_runs
+    assert isinstance(found, SoloRuns)
     return found
 
 
 def _run(
-    subject: PluginUnderTest, program: Program, replay: Replay, make_host: MakeHost
+    subject: PluginUnderTest, program: Program, solo: SoloRuns, make_host: MakeHost
 ) -> tuple[Mismatch | PluginError | None, bool, int]:
     seen: list[Observation] = []
     try:
         host = make_host(subject, program.max_num_seqs)
         seen.extend(host.run(program.ops))
-        acted = replay.prepare(host.world.requests)
+        acted = solo.prepare(host.world.requests)
     except PluginError as error:
         return error, False, 0
     judged = 0
     for observation in seen:
         judged += sum(not row.discarded for row in observation.rows)
-        mismatch = compare(observation, replay)
+        mismatch = compare(observation, solo)
         if mismatch is not None:
             return mismatch, acted, judged
     return None, acted, judged
@@ -86,13 +86,13 @@ def _finding(
     subject: PluginUnderTest,
     program: Program,
     mismatch: Mismatch | PluginError,
-    replay: Replay,
+    solo: SoloRuns,
     make_host: MakeHost,
     fix: str,
 ) -> Finding:
     def fails(ops: Sequence[Op]) -> Mismatch | PluginError | None:
         smaller = Program(program.name, tuple(ops), program.max_num_seqs)
-        found = _run(subject, smaller, replay, make_host)[0]
+        found = _run(subject, smaller, solo, make_host)[0]
         return found if type(found) is type(mismatch) else None
 
     ops, mismatch = shrink.shrink(shrink.single_steps(program.ops), mismatch, fails)

@@ -168,15 +168,15 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     }
     alone: dict[str, str] = {}
     for (name, host), subject in subjects.items():
-        if subject.replay is not None:
-            alone[f"{name}[{host}]"] = digest(subject.replay)
+        if subject.solo_runs is not None:
+            alone[f"{name}[{host}]"] = digest(subject.solo_runs)
     return Outcome("survived", alone=alone, advice=advice, depth=depth)
 
 
-def digest(replay: Any) -> str:
+def digest(solo: Any) -> str:
     """Of the rows of all requests that ran alone."""
     found = hashlib.blake2b(digest_size=8)
-    rows: Iterable[Any] = replay._rows.items()
+    rows: Iterable[Any] = solo._rows.items()
     for key, positions in sorted(rows, key=lambda item: repr(item[0])):
         for position, row in sorted(positions.items()):
             found.update(repr((key, position)).encode())

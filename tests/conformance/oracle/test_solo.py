@@ -12,7 +12,7 @@ from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import RELATIVE_TOLERANCE, compare, first_difference
 from lpkit_conformance.oracle.solo import fresh_batch
-from lpkit_conformance.oracle.verify import default_host, replay_of
+from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from zoo.correct import PortableRepetition, TwoFaced, V2Presence
 from zoo.registry import Case
@@ -78,54 +78,54 @@ def test_nan_equals_nan_and_nothing_else() -> None:
         (V2Presence, "v2", None),
     ],
 )
-def test_the_replay_of_a_correct_processor_is_what_the_batch_gives(cls: Any, host: str, case: Any) -> None:
+def test_the_solo_runs_of_a_correct_processor_are_what_the_batch_gives(cls: Any, host: str, case: Any) -> None:
     under_test = subject(cls, host, case)
     runner = default_host(under_test, 8)
     seen = list(runner.run([Arrive("a", 0), Arrive("b", None), Arrive("c", 1), Step(3), Finish("a"), Step(3)]))
-    replay = replay_of(under_test)
-    assert replay.prepare(runner.world.requests)
-    assert [compare(item, replay) for item in seen] == [None] * len(seen)
+    solo = solo_runs(under_test)
+    assert solo.prepare(runner.world.requests)
+    assert [compare(item, solo) for item in seen] == [None] * len(seen)
 
 
-def test_the_replay_does_not_touch_the_running_requests() -> None:
+def test_solo_runs_do_not_touch_the_running_requests() -> None:
     under_test = subject(TwoFaced, "v1")
     runner = default_host(under_test, 8)
     for _ in runner.run([Arrive("a", 0), Step(4)]):
         pass
     outputs = list(runner.world.requests["a"].request.output_token_ids)
-    replay_of(under_test).prepare(runner.world.requests)
+    solo_runs(under_test).prepare(runner.world.requests)
     assert runner.world.requests["a"].request.output_token_ids == outputs
 
 
-def test_a_replay_that_never_acts_says_so() -> None:
+def test_solo_runs_that_never_act_say_so() -> None:
     under_test = subject(TwoFaced, "v1", {"extra_args": {"unrelated": 1}})
     runner = default_host(under_test, 8)
     for _ in runner.run([Arrive("a", 0), Step(2)]):
         pass
-    assert replay_of(under_test).prepare(runner.world.requests) is False
+    assert solo_runs(under_test).prepare(runner.world.requests) is False
 
 
-def test_the_replay_catches_state_of_another_request() -> None:
+def test_a_solo_run_catches_state_of_another_request() -> None:
     under_test = subject(StaleOnDecline, "v1")
     runner = default_host(under_test, 8)
     seen = list(runner.run([Arrive("a", 0), Step(), Finish("a"), Arrive("b", None), Step()]))
-    replay = replay_of(under_test)
-    replay.prepare(runner.world.requests)
-    mismatch = compare(seen[-1], replay)
+    solo = solo_runs(under_test)
+    solo.prepare(runner.world.requests)
+    mismatch = compare(seen[-1], solo)
     assert mismatch is not None
     assert (mismatch.request, mismatch.kind) == ("b", "stale")
 
 
 def test_a_fresh_batch_catches_state_that_tokens_do_not_give() -> None:
-    """The latch follows its request everywhere, so the replay, which latches too, agrees with the batch."""
+    """The latch follows its request everywhere, so its solo run, which latches too, agrees with the batch."""
     under_test = subject(Latch, "v1")
     runner = default_host(under_test, 8)
     assert isinstance(runner, V1Host)
     differs = agrees = False
-    replay = replay_of(under_test)
+    solo = solo_runs(under_test)
     for seen in runner.run([Arrive("a", 0), Arrive("b", None), Step(4)]):
-        replay.prepare(runner.world.requests)
-        agrees |= compare(seen, replay) is None
+        solo.prepare(runner.world.requests)
+        agrees |= compare(seen, solo) is None
         lives = [runner.world.requests[row.request] for row in seen.rows]
         differs |= first_difference(seen.before, fresh_batch(under_test, lives, seen), seen.after) is not None
     assert agrees
