@@ -59,7 +59,7 @@ def catches(subject: PluginUnderTest, trace: traces.Trace, pattern: str) -> bool
     try:
         host = TraceHost(subject, trace, pattern)
         seen = list(host.run())
-        solo.prepare(host.lives)
+        solo.prepare(host.requests)
     except PluginError:
         return True
     return any(compare(item, solo) is not None for item in seen)

@@ -186,8 +186,8 @@ class LP104(Check):
             tried += 1
             try:
                 host = default_host(subject, 4)
-                host.world.do(Arrive("a", 0))
-                host.world.running["a"].request.params = params
+                host.pool.do(Arrive("a", 0))
+                host.pool.running["a"].request.params = params
                 for _ in host.run((Step(2),)):
                     pass
             except PluginError as error:
@@ -234,8 +234,8 @@ class LP105(Check):
             try:
                 validate(subject, params)
                 host = default_host(subject, 4)
-                host.world.do(Arrive("a", variant))
-                host.world.running["a"].request.params = params
+                host.pool.do(Arrive("a", variant))
+                host.pool.running["a"].request.params = params
                 for _ in host.run((Step(3),)):
                     pass
             except ValueError:
@@ -316,8 +316,8 @@ class LP106(Check):
 def _alone(subject: PluginUnderTest, fields: dict[str, Any]) -> list[torch.Tensor]:
     """What a lone request with these parameters gets."""
     host = default_host(subject, 4)
-    host.world.do(Arrive("a", 0))
-    host.world.running["a"].request.params = make_params(copy.deepcopy(fields))
+    host.pool.do(Arrive("a", 0))
+    host.pool.running["a"].request.params = make_params(copy.deepcopy(fields))
     return [seen.after for seen in host.run((Step(3),))]
 
 
@@ -357,7 +357,7 @@ class LP108(Check):
             for _ in range(3):
                 for number, host in enumerate(hosts):
                     for seen in host.run((Step(),)):
-                        acted |= solo.prepare(host.world.requests)
+                        acted |= solo.prepare(host.pool.requests)
                         mismatch = compare(seen, solo)
                         if mismatch is not None:
                             where = {"instance": str(number + 1)}

@@ -74,7 +74,7 @@ class LP220(Check):
                 try:
                     host = TraceHost(subject, trace, pattern)
                     seen = list(host.run())
-                    acted |= solo.prepare(host.lives, lengths)
+                    acted |= solo.prepare(host.requests, lengths)
                 except PluginError as error:
                     where = {"trace": trace.name, "pattern": pattern}
                     again = scenario_of_trace(subject, trace.name, pattern)

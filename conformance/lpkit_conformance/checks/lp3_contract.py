@@ -41,9 +41,9 @@ def standing(subject: PluginUnderTest, ops: list[Op], steps: int = 3) -> tuple[H
         raise Skipped("the engine never calls apply for these requests")
     # The lists have grown by a token since; take it back, so that the call is the same one again.
     if isinstance(host, V1Host):
-        for live in host.world.running.values():
-            if not live.chunks and live.request.output_token_ids:
-                live.request.output_token_ids.pop()
+        for active in host.pool.running.values():
+            if not active.chunks and active.request.output_token_ids:
+                active.request.output_token_ids.pop()
     logits, rest = captured
 
     def again(other: torch.Tensor) -> Any:
@@ -134,16 +134,16 @@ class LP302(Check):
         try:
             host = default_host(subject, subject.max_num_seqs)
             seen = list(host.run([*ops, Step(4)]))
-            if not solo.prepare(host.world.requests):
+            if not solo.prepare(host.pool.requests):
                 raise Skipped("never active: the plugin changed no logit of any request")
         except PluginError as error:
             raise Failed(raised(error)) from error
         judged = 0
         for observation in seen:
             for row, item in enumerate(observation.rows):
-                live = host.world.requests[item.request]
+                active = host.pool.requests[item.request]
                 alone = solo.expected(item.request, item.position)
-                if live.variant is not None or item.discarded or alone is None:
+                if active.variant is not None or item.discarded or alone is None:
                     continue
                 before, after = observation.before[row], observation.after[row]
                 if not torch.equal(alone, before):

@@ -144,26 +144,26 @@ class LP403(Check):
                 host = default_host(side, side.max_num_seqs)
                 for _ in host.run(ops):
                     pass
-                solo_runs(side).prepare(host.world.requests)
+                solo_runs(side).prepare(host.pool.requests)
                 hosts.append(host)
         except PluginError as error:
             raise Failed(raised(error)) from error
-        v1_side, lives = hosts[0], hosts[0].world.requests
+        v1_side, actives = hosts[0], hosts[0].pool.requests
         assert isinstance(v1_side, V1Host)
         compared = 0
-        for live in lives.values():
-            if v1_side.invariant and is_greedy(live.request.params):
+        for active in actives.values():
+            if v1_side.invariant and is_greedy(active.request.params):
                 continue
-            scale = live.request.params.temperature if v1_side.invariant else 1.0
-            for position in range(live.request.prompt_len, live.request.total_len):
-                one, other = (solo_runs(side).expected(live.id, position) for side in (first, second))
+            scale = active.request.params.temperature if v1_side.invariant else 1.0
+            for position in range(active.request.prompt_len, active.request.total_len):
+                one, other = (solo_runs(side).expected(active.id, position) for side in (first, second))
                 if one is None or other is None:
                     continue
                 compared += 1
-                before = subject.rows([(live.character, position)]) / scale
+                before = subject.rows([(active.logits_key, position)]) / scale
                 found = first_difference(before, one[None], other[None] / scale, exact_rows=False)
                 if found is not None:
-                    raise self._failed(subject, live.id, position, scale, found)
+                    raise self._failed(subject, active.id, position, scale, found)
         if not (first.acted and second.acted):
             raise Skipped("never active: the plugin changed no logit of any request")
         return f"{compared} rows"

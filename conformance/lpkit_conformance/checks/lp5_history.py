@@ -15,7 +15,7 @@ from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts import v1 as v1_host
 from lpkit_conformance.hosts.calls import Observation, PluginError, calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.requests import Live
+from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.oracle.verify import default_host, verify
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
@@ -29,14 +29,14 @@ class LateTokens(V1Host):
 
     def _update(self) -> None:
         held = {}
-        for live in self.world.running.values():
-            outputs = live.request.output_token_ids
+        for active in self.pool.running.values():
+            outputs = active.request.output_token_ids
             if outputs:
-                held[live.id] = outputs[-1]
+                held[active.id] = outputs[-1]
                 outputs[-1] = PLACEHOLDER
         super()._update()
         for request, token in held.items():
-            self.world.requests[request].request.output_token_ids[-1] = token
+            self.pool.requests[request].request.output_token_ids[-1] = token
 
 
 class LP501(Check):
@@ -79,22 +79,24 @@ class LP502(Check):
             expected: dict[str, list[int]] = {}
             for op in [*crowd(4), *[Step()] * 12, Finish("r0"), *[Step()] * 6]:
                 for _ in host.run((op,)):
-                    self._judge(subject, host.world.requests, expected)
+                    self._judge(subject, host.pool.requests, expected)
         except PluginError as error:
             raise Failed(raised(error)) from error
         return None
 
-    def _judge(self, subject: PluginUnderTest, lives: dict[str, Live], expected: dict[str, list[int]]) -> None:
-        for live in lives.values():
-            outputs = live.request.output_token_ids
-            right = [subject.emit(live.character, live.variant, n) for n in range(len(outputs))]
-            prompt = subject.prompt(live.character, live.arrived.prompt_len, live.variant)
-            for label, got, want in (("output", outputs, right), ("prompt", live.request.prompt_token_ids, prompt)):
+    def _judge(
+        self, subject: PluginUnderTest, actives: dict[str, ActiveRequest], expected: dict[str, list[int]]
+    ) -> None:
+        for active in actives.values():
+            outputs = active.request.output_token_ids
+            right = [subject.emit(active.logits_key, active.variant, n) for n in range(len(outputs))]
+            prompt = subject.prompt(active.logits_key, active.arrived.prompt_len, active.variant)
+            for label, got, want in (("output", outputs, right), ("prompt", active.request.prompt_token_ids, prompt)):
                 if got != want:
                     raise Failed(
                         Finding(
-                            f"the plugin changed the {label} token list of {live.id}",
-                            {"request": live.id},
+                            f"the plugin changed the {label} token list of {active.id}",
+                            {"request": active.id},
                             str(want)[:200],
                             str(got)[:200],
                             fix=self.sections()["fix"],
@@ -150,8 +152,10 @@ class LP504(Check):
             assert isinstance(host, V1Host)
             ops = [*crowd(5), Step(3), Finish("r0"), Step(2), Arrive("x", 3), Finish("r2"), Arrive("y", None), Step(3)]
             for seen in host.run(ops):
-                lives = [host.world.requests[row.request] for row in seen.rows]
-                self._judge(subject, seen, first_difference(seen.before, fresh_batch(subject, lives, seen), seen.after))
+                actives = [host.pool.requests[row.request] for row in seen.rows]
+                self._judge(
+                    subject, seen, first_difference(seen.before, fresh_batch(subject, actives, seen), seen.after)
+                )
         except PluginError as error:
             raise Failed(raised(error)) from error
         return None
@@ -184,11 +188,11 @@ class NeverRepaired(V1Host):
         seen = super()._apply()
         rows = []
         for row in seen.rows:
-            live = self.world.requests[row.request]
-            unknown = live.id.startswith("u")
-            rows.append(replace(row, discarded=row.discarded or (unknown and row.position > live.request.prompt_len)))
+            active = self.pool.requests[row.request]
+            unknown = active.id.startswith("u")
+            rows.append(replace(row, discarded=row.discarded or (unknown and row.position > active.request.prompt_len)))
             if unknown:
-                outputs = live.request.output_token_ids
+                outputs = active.request.output_token_ids
                 outputs[:] = [PLACEHOLDER] * len(outputs)
         return replace(seen, rows=tuple(rows))
 
@@ -261,9 +265,9 @@ class Shrinking(V1Host):
 
     def _update(self) -> None:
         if self.step % 4 == 3:
-            for live in self.world.running.values():
+            for active in self.pool.running.values():
                 # One more than the token that no `apply` has seen yet.
-                del live.request.output_token_ids[-2:]
+                del active.request.output_token_ids[-2:]
         super()._update()
 
 

@@ -11,7 +11,7 @@ from lpkit.v1 import BatchUpdate, MoveDirectionality
 from lpkit_conformance.hosts import v1, v2
 from lpkit_conformance.hosts.calls import Observation, SeenRow, calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.requests import Live, known_as, make_live
+from lpkit_conformance.hosts.requests import ActiveRequest, known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.traces import Apply, Trace, Update
 from lpkit_conformance.traces.patterns import PATTERNS
@@ -58,17 +58,17 @@ class TraceHost:
     def __init__(self, subject: PluginUnderTest, trace: Trace, pattern: str) -> None:
         self.subject = subject
         self.trace = trace
-        self.lives = {name: make_live(subject, arrived) for name, arrived in cast(trace, pattern).items()}
+        self.requests = {name: make_active(subject, arrived) for name, arrived in cast(trace, pattern).items()}
 
     def run(self) -> Iterator[Observation]:
         """Every ``apply`` of the trace."""
         yield from self._v1() if self.trace.runner == "v1" else self._v2()
 
     def _commit(self, request: str, count: int) -> list[int]:
-        live = self.lives[request]
-        n = len(live.request.output_token_ids)
-        tokens = [self.subject.emit(live.character, live.variant, n + i) for i in range(count)]
-        live.request.output_token_ids.extend(tokens)
+        active = self.requests[request]
+        n = len(active.request.output_token_ids)
+        tokens = [self.subject.emit(active.logits_key, active.variant, n + i) for i in range(count)]
+        active.request.output_token_ids.extend(tokens)
         return tokens
 
     # -- V1 --------------------------------------------------------------------------------------------------
@@ -80,25 +80,26 @@ class TraceHost:
             invariant = bool(processor.is_argmax_invariant())
         for step in self.trace.v1_steps:
             for request, length in step.lists.items():
-                del self.lives[request].request.output_token_ids[length:]
+                del self.requests[request].request.output_token_ids[length:]
             v1.update(processor, self._batch_update(step.update) if step.update else None)
             if step.applied:
-                lives = [self.lives[request] for request in step.rows]
-                params = [live.request.params for live in lives]
+                actives = [self.requests[request] for request in step.rows]
+                params = [active.request.params for active in actives]
                 # A discarded row, of a partial prefill for example, holds another position's logits.
                 keys = [
-                    (live.character, max(live.request.total_len - (live.id in step.discarded), 1)) for live in lives
+                    (active.logits_key, max(active.request.total_len - (active.id in step.discarded), 1))
+                    for active in actives
                 ]
                 raw = self.subject.rows(keys)
                 before = v1.stage_input(raw, params, invariant)
                 after = v1.apply(processor, before, invariant, params)
                 rows = tuple(
                     SeenRow(
-                        live.id,
-                        live.request.total_len,
-                        live.id in step.discarded or (invariant and v1.is_greedy(live.request.params)),
+                        active.id,
+                        active.request.total_len,
+                        active.id in step.discarded or (invariant and v1.is_greedy(active.request.params)),
                     )
-                    for live in lives
+                    for active in actives
                 )
                 yield Observation(step.step, rows, before, after)
             for request, tokens in step.tokens.items():
@@ -107,7 +108,7 @@ class TraceHost:
     def _batch_update(self, update: Update) -> BatchUpdate:
         added = []
         for item in update.added:
-            request = self.lives[item.request].request
+            request = self.requests[item.request].request
             if item.fresh:
                 request.output_token_ids = list(request.output_token_ids)
             added.append((item.row, request.params, request.prompt_token_ids, request.output_token_ids))
@@ -125,29 +126,30 @@ class TraceHost:
             for request in step.freed:
                 slots.free(request)
             for item in step.added:
-                live = self.lives[item.request]
-                slot = slots.add(live.request)
-                needs[item.request] = v2.enter(processor, slot, live.request.params, self.subject.vocab_size)
+                active = self.requests[item.request]
+                slot = slots.add(active.request)
+                needs[item.request] = v2.enter(processor, slot, active.request.params, self.subject.vocab_size)
             if step.added:
                 slots.flush()
             if step.flush:
                 v2.flush(processor)
             for call in step.applies:
-                lives = [self.lives[request] for request in call.rows]
+                actives = [self.requests[request] for request in call.rows]
                 seen = tuple(
-                    self._seen(live, pos, live.id in call.discarded) for live, pos in zip(lives, call.pos, strict=True)
+                    self._seen(active, pos, active.id in call.discarded)
+                    for active, pos in zip(actives, call.pos, strict=True)
                 )
-                keys = [(live.character, row.position) for live, row in zip(lives, seen, strict=True)]
+                keys = [(active.logits_key, row.position) for active, row in zip(actives, seen, strict=True)]
                 before = after = self.subject.rows(keys)
-                if any(needs[live.id] for live in lives):
+                if any(needs[active.id] for active in actives):
                     rows = [
                         V2Row(
-                            slots.slot(live.id),
+                            slots.slot(active.id),
                             row.position - 1,
-                            self._input(live, row.position - 1),
+                            self._input(active, row.position - 1),
                             local,
                         )
-                        for live, row, local in zip(lives, seen, call.local, strict=True)
+                        for active, row, local in zip(actives, seen, call.local, strict=True)
                     ]
                     ctx = make_context(rows, self.subject.device, bounds=self._bounds(call, seen))
                     after = v2.apply(processor, before, ctx)
@@ -155,16 +157,16 @@ class TraceHost:
             for request, tokens in step.tokens.items():
                 slots.commit(slots.slot(request), self._commit(request, len(tokens)))
 
-    def _seen(self, live: Live, recorded: int, discarded: bool) -> SeenRow:
+    def _seen(self, active: ActiveRequest, recorded: int, discarded: bool) -> SeenRow:
         """A row at the recorded position, moved by the difference between our prompt and the recorded one."""
-        moved = recorded + live.request.prompt_len - self.trace.requests[live.id].prompt_len
+        moved = recorded + active.request.prompt_len - self.trace.requests[active.id].prompt_len
         if discarded:  # a partial prefill: somewhere before the end of the prompt
-            moved = min(max(moved, 0), live.request.total_len - 2)
-        return SeenRow(live.id, moved + 1, discarded)
+            moved = min(max(moved, 0), active.request.total_len - 2)
+        return SeenRow(active.id, moved + 1, discarded)
 
     @staticmethod
-    def _input(live: Live, position: int) -> int:
-        return live.request.token_at(position) if position < live.request.total_len else -1
+    def _input(active: ActiveRequest, position: int) -> int:
+        return active.request.token_at(position) if position < active.request.total_len else -1
 
     def _bounds(self, call: Apply, seen: tuple[SeenRow, ...]) -> list[int]:
         """Per request what is visible to its last row, and what the engine's bound was above it."""

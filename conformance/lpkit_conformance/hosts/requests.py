@@ -12,7 +12,7 @@ from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Res
 
 
 @dataclass
-class Live:
+class ActiveRequest:
     """A request and what the program decided about it."""
 
     request: Request
@@ -25,12 +25,12 @@ class Live:
         return self.request.request_id
 
     @property
-    def character(self) -> str:
+    def logits_key(self) -> str:
         """Who the request is for the model."""
         return self.arrived.character or self.request.request_id
 
 
-class World:
+class RequestPool:
     """Turns operations into what changes at the next step: departures, entries (in order) and swaps.
 
     Args:
@@ -41,11 +41,11 @@ class World:
     def __init__(self, subject: PluginUnderTest, max_num_seqs: int) -> None:
         self._subject = subject
         self._max = max_num_seqs
-        self.requests: dict[str, Live] = {}
-        self.running: dict[str, Live] = {}
-        self.waiting: dict[str, Live] = {}
+        self.requests: dict[str, ActiveRequest] = {}
+        self.running: dict[str, ActiveRequest] = {}
+        self.waiting: dict[str, ActiveRequest] = {}
         self.left: list[str] = []
-        self.entered: list[Live] = []
+        self.entered: list[ActiveRequest] = []
         self.swaps: list[tuple[int, int]] = []
         self._in_batch: set[str] = set()
 
@@ -58,15 +58,15 @@ class World:
             self._leave(op.request)
             self.waiting.pop(op.request, None)
         elif isinstance(op, Preempt):
-            live = self._leave(op.request)
-            if live is not None:
-                self.waiting[op.request] = live
+            active = self._leave(op.request)
+            if active is not None:
+                self.waiting[op.request] = active
         elif isinstance(op, Resume):
             if op.request in self.waiting and len(self.running) < self._max:
-                live = self.waiting.pop(op.request)
+                active = self.waiting.pop(op.request)
                 if op.new_list:
-                    live.request.output_token_ids = list(live.request.output_token_ids)
-                self._enter(live)
+                    active.request.output_token_ids = list(active.request.output_token_ids)
+                self._enter(active)
         elif isinstance(op, Swap):
             self.swaps.append((op.first, op.second))
 
@@ -75,41 +75,43 @@ class World:
         self._in_batch = set(self.running)
         self.left, self.entered, self.swaps = [], [], []
 
-    def emit(self, live: Live, count: int = 1) -> list[int]:
+    def emit(self, active: ActiveRequest, count: int = 1) -> list[int]:
         """The next ``count`` output tokens of a request."""
-        n = len(live.request.output_token_ids)
-        return [self._subject.emit(live.character, live.variant, n + i) for i in range(count)]
+        n = len(active.request.output_token_ids)
+        return [self._subject.emit(active.logits_key, active.variant, n + i) for i in range(count)]
 
-    def _enter(self, live: Live) -> None:
-        self.running[live.id] = live
-        self.entered.append(live)
+    def _enter(self, active: ActiveRequest) -> None:
+        self.running[active.id] = active
+        self.entered.append(active)
 
-    def _leave(self, request: str) -> Live | None:
-        live = self.running.pop(request, None)
-        if live is not None:
-            self.entered = [other for other in self.entered if other is not live]
+    def _leave(self, request: str) -> ActiveRequest | None:
+        active = self.running.pop(request, None)
+        if active is not None:
+            self.entered = [other for other in self.entered if other is not active]
             if request in self._in_batch:
                 self._in_batch.discard(request)
                 self.left.append(request)
-        return live
+        return active
 
-    def _new(self, op: Arrive) -> Live:
-        live = make_live(self._subject, op, self.requests.get)
-        self.requests[op.request] = live
-        return live
+    def _new(self, op: Arrive) -> ActiveRequest:
+        active = make_active(self._subject, op, self.requests.get)
+        self.requests[op.request] = active
+        return active
 
 
-def make_live(subject: PluginUnderTest, op: Arrive, find: Callable[[str], Live | None] = lambda _: None) -> Live:
+def make_active(
+    subject: PluginUnderTest, op: Arrive, find: Callable[[str], ActiveRequest | None] = lambda _: None
+) -> ActiveRequest:
     """The request that ``op`` describes; the same one each time."""
     twin = find(op.twin_of) if op.twin_of else None
     if twin is not None:
         request = Request(op.request, twin.request.params, twin.request.prompt_token_ids, 10**6)
-        return Live(request, twin.variant, 0, op)
+        return ActiveRequest(request, twin.variant, 0, op)
     character = op.character or op.request
     salt = sum(character.encode())
     params = subject.params(op.variant, op.greedy, salt)
     prompt = subject.prompt(character, max(op.prompt_len, op.chunks + 1), op.variant)
-    return Live(Request(op.request, params, prompt, 10**6), op.variant, op.chunks, op)
+    return ActiveRequest(Request(op.request, params, prompt, 10**6), op.variant, op.chunks, op)
 
 
 def known_as(arrived: Arrive) -> Arrive:

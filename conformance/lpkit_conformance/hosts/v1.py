@@ -12,7 +12,7 @@ from lpkit.v1 import BatchUpdate
 
 from lpkit_conformance.hosts.calls import Observation, SeenRow, calling, checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.requests import Live, World
+from lpkit_conformance.hosts.requests import ActiveRequest, RequestPool
 from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step
 
 
@@ -31,7 +31,7 @@ class V1Host:
             self.processor = subject.create(self.max_num_seqs)
         with calling("is_argmax_invariant"):
             self.invariant = bool(self.processor.is_argmax_invariant())
-        self.world = World(subject, self.max_num_seqs)
+        self.pool = RequestPool(subject, self.max_num_seqs)
         self.batch = V1Batch(self.max_num_seqs)
         self.step = 0
 
@@ -46,39 +46,39 @@ class V1Host:
             elif isinstance(op, Idle):
                 self._update()
             else:
-                self.world.do(op)
+                self.pool.do(op)
 
     def _update(self) -> None:
         self.step += 1
-        world, batch = self.world, self.batch
-        for request in world.left:
+        pool, batch = self.pool, self.batch
+        for request in pool.left:
             batch.remove(request)
-        for live in world.entered:
-            batch.add(live.request)
+        for active in pool.entered:
+            batch.add(active.request)
         batch.condense()
-        for first, second in world.swaps:
+        for first, second in pool.swaps:
             if max(first, second) < len(batch) and first != second:
                 batch.swap(first, second)
-        world.settle()
+        pool.settle()
         update(self.processor, batch.take_update())
 
     def _apply(self) -> Observation:
-        lives = [self.world.requests[request.request_id] for request in self.batch.requests]
+        actives = [self.pool.requests[request.request_id] for request in self.batch.requests]
         # The row of a partial prefill holds the logits of the chunk's last position.
-        keys = [(live.character, max(live.request.total_len - live.chunks, 1)) for live in lives]
-        before = stage_input(self.subject.rows(keys), [live.request.params for live in lives], self.invariant)
-        after = apply(self.processor, before, self.invariant, [live.request.params for live in lives])
-        rows = tuple(self._row(live) for live in lives)
-        for live in lives:
-            if live.chunks:
-                live.chunks -= 1
+        keys = [(active.logits_key, max(active.request.total_len - active.chunks, 1)) for active in actives]
+        before = stage_input(self.subject.rows(keys), [active.request.params for active in actives], self.invariant)
+        after = apply(self.processor, before, self.invariant, [active.request.params for active in actives])
+        rows = tuple(self._row(active) for active in actives)
+        for active in actives:
+            if active.chunks:
+                active.chunks -= 1
             else:
-                live.request.output_token_ids.extend(self.world.emit(live))
+                active.request.output_token_ids.extend(self.pool.emit(active))
         return Observation(self.step, rows, before, after)
 
-    def _row(self, live: Live) -> SeenRow:
-        discarded = bool(live.chunks) or (self.invariant and is_greedy(live.request.params))
-        return SeenRow(live.id, live.request.total_len, discarded)
+    def _row(self, active: ActiveRequest) -> SeenRow:
+        discarded = bool(active.chunks) or (self.invariant and is_greedy(active.request.params))
+        return SeenRow(active.id, active.request.total_len, discarded)
 
 
 def is_greedy(params: SamplingParams) -> bool:

@@ -13,7 +13,7 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow, calling, checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.requests import Live, World
+from lpkit_conformance.hosts.requests import ActiveRequest, RequestPool
 from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step, Swap
 
 
@@ -52,7 +52,7 @@ class V2Host:
         self.slots: V2Slots = subject.slots(self.max_num_seqs, poison=self.manner.poison)
         with calling("__init__"):
             self.processor = subject.create_v2(self.slots, self.max_num_seqs)
-        self.world = World(subject, self.max_num_seqs)
+        self.pool = RequestPool(subject, self.max_num_seqs)
         self.needs: dict[str, bool] = {}
         self.step = 0
         self._rng = random.Random(f"rows {subject.seed}")
@@ -70,62 +70,64 @@ class V2Host:
             elif isinstance(op, Idle):
                 self._begin()
             elif not isinstance(op, Swap):
-                self.world.do(op)
+                self.pool.do(op)
 
     def _begin(self) -> None:
         self.step += 1
-        for request in sorted(self.world.left):
+        for request in sorted(self.pool.left):
             self.slots.free(request)
-        for live in self.world.entered:
-            slot = self.slots.add(live.request)
-            self.needs[live.id] = enter(self.processor, slot, live.request.params, self.subject.vocab_size)
-        if self.world.entered:
+        for active in self.pool.entered:
+            slot = self.slots.add(active.request)
+            self.needs[active.id] = enter(self.processor, slot, active.request.params, self.subject.vocab_size)
+        if self.pool.entered:
             self.slots.flush()
-        self.world.settle()
+        self.pool.settle()
         flush(self.processor)
 
     def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
-        lives = list(self.world.running.values())
-        if not lives:
+        actives = list(self.pool.running.values())
+        if not actives:
             return
         if self.manner.shuffle:
-            self._rng.shuffle(lives)
-        tokens = {live.id: self.world.emit(live, accepted + 1) for live in lives}
-        size = -(-len(lives) // self.manner.split)
-        for start in range(0, len(lives), size):
-            yield self._apply(lives[start : start + size], drafts, accepted, tokens)
-        for live in lives:
-            if live.chunks:
-                live.chunks -= 1
+            self._rng.shuffle(actives)
+        tokens = {active.id: self.pool.emit(active, accepted + 1) for active in actives}
+        size = -(-len(actives) // self.manner.split)
+        for start in range(0, len(actives), size):
+            yield self._apply(actives[start : start + size], drafts, accepted, tokens)
+        for active in actives:
+            if active.chunks:
+                active.chunks -= 1
                 continue
-            live.request.output_token_ids.extend(tokens[live.id])
-            self.slots.commit(self.slots.slot(live.id), tokens[live.id])
+            active.request.output_token_ids.extend(tokens[active.id])
+            self.slots.commit(self.slots.slot(active.id), tokens[active.id])
 
-    def _apply(self, lives: list[Live], drafts: int, accepted: int, tokens: dict[str, list[int]]) -> Observation:
+    def _apply(
+        self, actives: list[ActiveRequest], drafts: int, accepted: int, tokens: dict[str, list[int]]
+    ) -> Observation:
         rows: list[V2Row] = []
         seen: list[SeenRow] = []
         keys: list[tuple[str, int]] = []
         bounds: list[int] = []
-        for live in lives:
-            request, slot = live.request, self.slots.slot(live.id)
+        for active in actives:
+            request, slot = active.request, self.slots.slot(active.id)
             total = request.total_len
-            if live.chunks:
-                pos = max(total - live.chunks - 1, 0)
+            if active.chunks:
+                pos = max(total - active.chunks - 1, 0)
                 rows.append(V2Row(slot, pos, request.token_at(pos)))
-                seen.append(SeenRow(live.id, pos + 1, discarded=True))
-                keys.append((live.character, pos + 1))
+                seen.append(SeenRow(active.id, pos + 1, discarded=True))
+                keys.append((active.logits_key, pos + 1))
                 bounds.append(pos + 1)
                 continue
             for local in range(drafts + 1):
                 right = local <= accepted
-                token = request.last_token_id if local == 0 else tokens[live.id][local - 1] if right else -1
+                token = request.last_token_id if local == 0 else tokens[active.id][local - 1] if right else -1
                 rows.append(V2Row(slot, total - 1 + local, token, local))
-                seen.append(SeenRow(live.id, total + local, discarded=not right))
-                keys.append((live.character if right else f"{live.character} rejected", total + local))
+                seen.append(SeenRow(active.id, total + local, discarded=not right))
+                keys.append((active.logits_key if right else f"{active.logits_key} rejected", total + local))
             bounds.append(total + drafts + (1 if drafts else 0))  # with drafts only an upper bound
         before = self.subject.rows(keys)
         after = before
-        if any(self.needs[live.id] for live in lives):
+        if any(self.needs[active.id] for active in actives):
             ctx = make_context(
                 rows,
                 self.subject.device,

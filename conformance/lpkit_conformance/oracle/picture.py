@@ -73,7 +73,7 @@ def film(
         prefills |= {item.request for item in seen.rows if item.discarded}
         prefills -= {item.request for item in seen.rows if not item.discarded}  # a rejected draft is none
         frames[seen.step] = Frame(seen.step, places, frozenset(prefills))
-    plain = frozenset(live.id for live in host.world.requests.values() if live.variant is None)
+    plain = frozenset(active.id for active in host.pool.requests.values() if active.variant is None)
     return list(frames.values()), plain
 
 

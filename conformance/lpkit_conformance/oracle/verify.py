@@ -44,8 +44,8 @@ def verify(
     if subject.program is not None:
         programs = [subject.program]
     for program in programs:
-        mismatch, lives_acted, judged = _run(subject, program, solo, make_host)
-        acted |= lives_acted
+        mismatch, acted_alone, judged = _run(subject, program, solo, make_host)
+        acted |= acted_alone
         rows += judged
         if mismatch is not None:
             raise Failed(_finding(subject, program, mismatch, solo, make_host, fix))
@@ -70,7 +70,7 @@ def _run(
     try:
         host = make_host(subject, program.max_num_seqs)
         seen.extend(host.run(program.ops))
-        acted = solo.prepare(host.world.requests)
+        acted = solo.prepare(host.pool.requests)
     except PluginError as error:
         return error, False, 0
     judged = 0

@@ -127,7 +127,7 @@ def test_v1_partial_prefills_have_rows_whose_token_is_thrown_away() -> None:
     host = V1Host(subject(V1Log, "v1"), 8)
     seen = list(host.run([Arrive("a", chunks=2), Step(4)]))
     assert [item.rows[0].discarded for item in seen] == [True, True, False, False]
-    assert len(host.world.requests["a"].request.output_token_ids) == 2
+    assert len(host.pool.requests["a"].request.output_token_ids) == 2
     # Their logits belong to other positions, as in an engine.
     assert not torch.equal(seen[0].before, seen[2].before)
 
@@ -137,7 +137,7 @@ def test_v1_an_argmax_invariant_processor_comes_after_temperature_and_not_for_gr
     seen = list(host.run([Arrive("a", greedy=True), Step(), Arrive("b"), Step()]))
     assert len(host.processor.applies) == 1
     assert [row.discarded for row in seen[1].rows] == [True, False]
-    params = host.world.requests["b"].request.params
+    params = host.pool.requests["b"].request.params
     raw = host.subject.rows([("b", seen[1].rows[1].position)])
     assert torch.equal(seen[1].before[1:], raw / params.temperature)
 
@@ -227,7 +227,7 @@ def test_v2_drafts_have_rows_of_their_own_and_unknown_ones_are_placeholders() ->
     assert ctx.pos.tolist() == [5, 6, 7, 8]
     assert ctx.input_ids.tolist()[2:] == [-1, -1]
     assert [row.discarded for row in seen[1].rows] == [False, False, True, True]
-    request = host.world.requests["a"].request
+    request = host.pool.requests["a"].request
     assert ctx.input_ids.tolist()[:2] == request.output_token_ids[:2]
     assert len(request.output_token_ids) == 1 + 2 + 1
 

@@ -83,7 +83,7 @@ def test_the_solo_runs_of_a_correct_processor_are_what_the_batch_gives(cls: Any,
     runner = default_host(under_test, 8)
     seen = list(runner.run([Arrive("a", 0), Arrive("b", None), Arrive("c", 1), Step(3), Finish("a"), Step(3)]))
     solo = solo_runs(under_test)
-    assert solo.prepare(runner.world.requests)
+    assert solo.prepare(runner.pool.requests)
     assert [compare(item, solo) for item in seen] == [None] * len(seen)
 
 
@@ -92,9 +92,9 @@ def test_solo_runs_do_not_touch_the_running_requests() -> None:
     runner = default_host(under_test, 8)
     for _ in runner.run([Arrive("a", 0), Step(4)]):
         pass
-    outputs = list(runner.world.requests["a"].request.output_token_ids)
-    solo_runs(under_test).prepare(runner.world.requests)
-    assert runner.world.requests["a"].request.output_token_ids == outputs
+    outputs = list(runner.pool.requests["a"].request.output_token_ids)
+    solo_runs(under_test).prepare(runner.pool.requests)
+    assert runner.pool.requests["a"].request.output_token_ids == outputs
 
 
 def test_solo_runs_that_never_act_say_so() -> None:
@@ -102,7 +102,7 @@ def test_solo_runs_that_never_act_say_so() -> None:
     runner = default_host(under_test, 8)
     for _ in runner.run([Arrive("a", 0), Step(2)]):
         pass
-    assert solo_runs(under_test).prepare(runner.world.requests) is False
+    assert solo_runs(under_test).prepare(runner.pool.requests) is False
 
 
 def test_a_solo_run_catches_state_of_another_request() -> None:
@@ -110,7 +110,7 @@ def test_a_solo_run_catches_state_of_another_request() -> None:
     runner = default_host(under_test, 8)
     seen = list(runner.run([Arrive("a", 0), Step(), Finish("a"), Arrive("b", None), Step()]))
     solo = solo_runs(under_test)
-    solo.prepare(runner.world.requests)
+    solo.prepare(runner.pool.requests)
     mismatch = compare(seen[-1], solo)
     assert mismatch is not None
     assert (mismatch.request, mismatch.kind) == ("b", "stale")
@@ -124,9 +124,9 @@ def test_a_fresh_batch_catches_state_that_tokens_do_not_give() -> None:
     differs = agrees = False
     solo = solo_runs(under_test)
     for seen in runner.run([Arrive("a", 0), Arrive("b", None), Step(4)]):
-        solo.prepare(runner.world.requests)
+        solo.prepare(runner.pool.requests)
         agrees |= compare(seen, solo) is None
-        lives = [runner.world.requests[row.request] for row in seen.rows]
-        differs |= first_difference(seen.before, fresh_batch(under_test, lives, seen), seen.after) is not None
+        actives = [runner.pool.requests[row.request] for row in seen.rows]
+        differs |= first_difference(seen.before, fresh_batch(under_test, actives, seen), seen.after) is not None
     assert agrees
     assert differs

@@ -31,7 +31,7 @@ def test_any_subsequence_of_a_soak_runs(host: str, seed: int) -> None:
     for seen in runner.run(ops):
         assert seen.before.shape == seen.after.shape == (len(seen.rows), 512)
         own = [row.request for row in seen.rows]
-        assert set(own) <= runner.world.requests.keys()
+        assert set(own) <= runner.pool.requests.keys()
 
 
 def test_a_soak_is_a_function_of_its_seed() -> None:
