@@ -13,7 +13,7 @@ from device_under_test import DEVICE, HAVE_GPU, all_or
 from lpkit.loading import interfaces_of, resolve_target
 from lpkit.runtime import make_config
 from lpkit.v1 import BatchUpdate, MoveDirectionality
-from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step, Swap
@@ -76,7 +76,7 @@ def subjects(name: str, host: str, device: torch.device, wrap: Any = lambda cls:
 
 
 OPS: list[Op] = [
-    *crowd(5),
+    *mixed_arrivals(5),
     Step(6),
     Finish("r1"),
     Arrive("late", 1, 9),

@@ -27,10 +27,10 @@ class LadderCheck(Check):
 
 
 CHARACTERS = 12
-"""Different requests in a crowd before they repeat; a multiple of the periods below."""
+"""Different requests among mixed arrivals before they repeat; a multiple of the periods below."""
 
 
-def crowd(count: int, prefix: str = "r", start: int = 0, prompt_len: int = 5) -> Iterator[Arrive]:
+def mixed_arrivals(count: int, prefix: str = "r", start: int = 0, prompt_len: int = 5) -> Iterator[Arrive]:
     """``count`` arrivals with different arguments; every third does not use the plugin."""
     for i in range(start, start + count):
         variant = None if i % 3 == 2 else i % 4

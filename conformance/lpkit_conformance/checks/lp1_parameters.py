@@ -13,7 +13,7 @@ import torch
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts.calls import PluginError, place_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import compare
@@ -346,7 +346,7 @@ class LP108(Check):
     def run(self, subject: PluginUnderTest) -> str | None:
         solo = solo_runs(subject)
         programs = (
-            program("first", crowd(4), Step(2)),
+            program("first", mixed_arrivals(4), Step(2)),
             program("second", [Arrive("x", 3), Arrive("y", None), Arrive("z", 1)], Step(2)),
         )
         try:

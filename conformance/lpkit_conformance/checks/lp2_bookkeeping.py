@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lpkit_conformance.checks.ladder import LadderCheck, crowd
+from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, Program, Resume, Step, Swap, program
 
@@ -24,8 +24,8 @@ class LP201(LadderCheck):
     requires = ("LP101", "LP301", "LP302")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield program("six together", crowd(6), Step(4))
-        yield program("one after another", *[[arrival, Step()] for arrival in crowd(5)], Step(2))
+        yield program("six together", mixed_arrivals(6), Step(4))
+        yield program("one after another", *[[arrival, Step()] for arrival in mixed_arrivals(5)], Step(2))
         yield program("all of them", [Arrive(f"r{i}", i) for i in range(6)], Step(3))
 
 
@@ -51,7 +51,7 @@ class LP202(LadderCheck):
             )
         yield program(
             "replaced at every step",
-            crowd(3),
+            mixed_arrivals(3),
             Step(),
             *[[Finish(f"r{i}"), Arrive(f"n{i}", (i + 1) % 4 if i % 2 else None), Step()] for i in range(3)],
             Step(),
@@ -79,13 +79,20 @@ class LP203(LadderCheck):
     code, name = "LP203", "remove"
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield program("the last row leaves", crowd(4), Step(), Finish("r3"), Step(2))
+        yield program("the last row leaves", mixed_arrivals(4), Step(), Finish("r3"), Step(2))
         yield program(
             "and another comes without the plugin",
             [Arrive("a", 0), Arrive("b", 1), Step(), Finish("b"), Step(), Arrive("c", None), Step(2)],
         )
         yield program(
-            "two leave at once", crowd(5), Step(), Finish("r3"), Finish("r4"), Step(), Arrive("x", None), Step()
+            "two leave at once",
+            mixed_arrivals(5),
+            Step(),
+            Finish("r3"),
+            Finish("r4"),
+            Step(),
+            Arrive("x", None),
+            Step(),
         )
 
 
@@ -105,7 +112,7 @@ class LP204(LadderCheck):
     code, name = "LP204", "one-way-move"
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield program("the last moves down", crowd(4), Step(), Finish("r0"), Step(3))
+        yield program("the last moves down", mixed_arrivals(4), Step(), Finish("r0"), Step(3))
         yield program(
             "a plain one moves over a user's row",
             [Arrive("a", 0), Arrive("b", 1), Arrive("c", None), Step(), Finish("a"), Step(2)],
@@ -125,7 +132,7 @@ class LP204(LadderCheck):
         )
         yield program(
             "several moves in one update",
-            crowd(8),
+            mixed_arrivals(8),
             Step(),
             [Finish("r0"), Finish("r2"), Finish("r3")],
             Step(2),
@@ -169,16 +176,18 @@ class LP206(LadderCheck):
     requires = ("LP201", "LP205")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield program("rotation", crowd(4), Step(), [Swap(0, 1), Swap(1, 2), Swap(2, 3)], Step(2))
-        yield program("there and back", crowd(3), Step(), [Swap(0, 2), Swap(2, 1), Swap(0, 2)], Step(2))
+        yield program("rotation", mixed_arrivals(4), Step(), [Swap(0, 1), Swap(1, 2), Swap(2, 3)], Step(2))
+        yield program("there and back", mixed_arrivals(3), Step(), [Swap(0, 2), Swap(2, 1), Swap(0, 2)], Step(2))
         yield program(
             "additions, condense moves and swaps in one update",
-            crowd(5),
+            mixed_arrivals(5),
             Step(),
             [Finish("r0"), Finish("r1"), Arrive("x", 3), Swap(0, 3), Swap(3, 1)],
             Step(2),
         )
-        yield program("a newcomer is swapped at once", crowd(2), Step(), Arrive("x", None), Swap(2, 0), Step(2))
+        yield program(
+            "a newcomer is swapped at once", mixed_arrivals(2), Step(), Arrive("x", None), Swap(2, 0), Step(2)
+        )
 
 
 class LP207(LadderCheck):
@@ -198,10 +207,10 @@ class LP207(LadderCheck):
         n = subject.max_num_seqs
         yield program(
             "full, then replaced",
-            crowd(n),
+            mixed_arrivals(n),
             Step(2),
             [Finish(f"r{i}") for i in range(n)],
-            crowd(n, "s", 1),
+            mixed_arrivals(n, "s", 1),
             Step(2),
             max_num_seqs=n,
         )
@@ -223,9 +232,9 @@ class LP208(LadderCheck):
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
             "70, then 264, then few",
-            crowd(70),
+            mixed_arrivals(70),
             Step(),
-            crowd(194, start=70),
+            mixed_arrivals(194, start=70),
             Step(),
             [Finish(f"r{i}") for i in range(0, 264, 2)],
             Step(),
@@ -249,7 +258,7 @@ class LP209(LadderCheck):
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
-            "empty", crowd(3), Step(), [Finish(f"r{i}") for i in range(3)], Idle(), Arrive("x", None), Step(2)
+            "empty", mixed_arrivals(3), Step(), [Finish(f"r{i}") for i in range(3)], Idle(), Arrive("x", None), Step(2)
         )
         yield program("empty, twice", Arrive("a", 0), Step(), Finish("a"), Idle(), Idle(), Arrive("b", 1), Step(2))
 
@@ -318,7 +327,12 @@ class LP212(LadderCheck):
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("two chunks", [Arrive("a", 0, 9, chunks=2), Arrive("b", 1), Step(6)])
         yield program(
-            "among others", crowd(3), Step(), Arrive("x", 0, 9, chunks=3), Arrive("y", None, 9, chunks=1), Step(6)
+            "among others",
+            mixed_arrivals(3),
+            Step(),
+            Arrive("x", 0, 9, chunks=3),
+            Arrive("y", None, 9, chunks=1),
+            Step(6),
         )
 
 
@@ -336,11 +350,11 @@ class LP213(LadderCheck):
     code, name = "LP213", "idle-steps"
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield program("idle between steps", crowd(3), Step(), Idle(), Idle(), Step(2), Idle(), Step(2))
-        yield program("long stretch without changes", crowd(4), Step(10))
+        yield program("idle between steps", mixed_arrivals(3), Step(), Idle(), Idle(), Step(2), Idle(), Step(2))
+        yield program("long stretch without changes", mixed_arrivals(4), Step(10))
         yield program(
             "arrivals and departures on steps without tokens",
-            crowd(3),
+            mixed_arrivals(3),
             Step(),
             [Arrive("x", 1), Idle(), Arrive("y", 2), Idle(), Finish("r0"), Idle(), Step(2)],
         )
@@ -360,7 +374,7 @@ class LP214(LadderCheck):
     requires = ("LP201", "LP202", "LP203", "LP204")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield program("forty tokens", crowd(3), Step(12), Finish("r0"), Step(14), Arrive("x", 3), Step(16))
+        yield program("forty tokens", mixed_arrivals(3), Step(12), Finish("r0"), Step(14), Arrive("x", 3), Step(16))
         yield program(
             "long prompts", [Arrive("a", 0, 100), Arrive("b", 1, 70), Arrive("c", None, 90), Arrive("d", 2, 3)], Step(3)
         )

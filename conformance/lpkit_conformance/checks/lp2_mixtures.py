@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lpkit_conformance import traces
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import LadderCheck, crowd
+from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost, reached
@@ -35,7 +35,7 @@ class LP219(LadderCheck):
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
             "departures, an arrival, moves and swaps in one update",
-            crowd(8),
+            mixed_arrivals(8),
             Step(),
             [*(Finish(f"r{i}") for i in (0, 2, 3, 7)), Arrive("x", 1), Swap(0, 1), Swap(1, 3)],
             Step(2),

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.calls import PluginError, calling, checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -64,7 +64,7 @@ class ContractCheck(Check):
 
     def batches(self, subject: PluginUnderTest) -> Iterator[list[Op]]:
         """Who is there in the run; each batch is judged."""
-        yield list(crowd(6))
+        yield list(mixed_arrivals(6))
 
     def run(self, subject: PluginUnderTest) -> str | None:
         note = None
@@ -106,7 +106,7 @@ class LP301(Check):
             host = default_host(subject, subject.max_num_seqs)
             # All, some and none of a batch use the plugin: early returns are easily forgotten.
             users = [Arrive(f"u{i}", i) for i in range(3)]
-            for _ in host.run([*users, Step(), *crowd(4), Step(2), *[Finish(f"r{i}") for i in (0, 1, 3)]]):
+            for _ in host.run([*users, Step(), *mixed_arrivals(4), Step(2), *[Finish(f"r{i}") for i in (0, 1, 3)]]):
                 pass
             for _ in host.run([Step(), *[Finish(user.request) for user in users], Step(2)]):
                 pass

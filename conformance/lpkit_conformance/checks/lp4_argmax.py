@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.checks.lp3_contract import Apply, ContractCheck, adversarial
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.calls import PluginError, calling
@@ -137,7 +137,7 @@ class LP403(Check):
         if subject.interfaces != {"v1", "v2"}:
             raise Skipped("the class has one interface only")
         first, second = replace(subject, host="v1"), replace(subject, host="v2")
-        ops: list[Op] = [*crowd(5), Step(4), Finish("r0"), Step(2)]
+        ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r0"), Step(2)]
         hosts = []
         try:
             for side in (first, second):

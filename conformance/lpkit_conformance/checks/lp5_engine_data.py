@@ -10,7 +10,7 @@ import torch
 from lpkit.v2 import LogitsContext
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts import V2Host
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -47,7 +47,16 @@ class LP507(Check):
     code, name, requires = "LP507", "leaves-engine-data", ("LP101", "LP301")
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        ops: list[Op] = [*crowd(6), Step(2), Finish("r0"), Finish("r4"), Finish("r5"), Step(2), *crowd(2, "s"), Step(2)]
+        ops: list[Op] = [
+            *mixed_arrivals(6),
+            Step(2),
+            Finish("r0"),
+            Finish("r4"),
+            Finish("r5"),
+            Step(2),
+            *mixed_arrivals(2, "s"),
+            Step(2),
+        ]
         try:
             host = default_host(subject, 8)
             if isinstance(host, V2Host):

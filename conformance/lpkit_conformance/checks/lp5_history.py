@@ -10,7 +10,7 @@ from lpkit.runtime import Request
 from lpkit.v1 import BatchUpdate
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts import v1 as v1_host
 from lpkit_conformance.hosts.calls import Observation, PluginError, calling
@@ -55,7 +55,7 @@ class LP501(Check):
     needs_action = True
 
     def programs(self) -> Iterable[Program]:
-        yield program("tokens arrive late", crowd(4), Step(6), Finish("r0"), Step(3), Arrive("x", 2), Step(4))
+        yield program("tokens arrive late", mixed_arrivals(4), Step(6), Finish("r0"), Step(3), Arrive("x", 2), Step(4))
 
     def run(self, subject: PluginUnderTest) -> str | None:
         return verify(subject, self.programs(), self.sections()["fix"], LateTokens)
@@ -77,7 +77,7 @@ class LP502(Check):
         try:
             host = default_host(subject, 8)
             expected: dict[str, list[int]] = {}
-            for op in [*crowd(4), *[Step()] * 12, Finish("r0"), *[Step()] * 6]:
+            for op in [*mixed_arrivals(4), *[Step()] * 12, Finish("r0"), *[Step()] * 6]:
                 for _ in host.run((op,)):
                     self._judge(subject, host.pool.requests, expected)
         except PluginError as error:
@@ -150,7 +150,16 @@ class LP504(Check):
         try:
             host = default_host(subject, 8)
             assert isinstance(host, V1Host)
-            ops = [*crowd(5), Step(3), Finish("r0"), Step(2), Arrive("x", 3), Finish("r2"), Arrive("y", None), Step(3)]
+            ops = [
+                *mixed_arrivals(5),
+                Step(3),
+                Finish("r0"),
+                Step(2),
+                Arrive("x", 3),
+                Finish("r2"),
+                Arrive("y", None),
+                Step(3),
+            ]
             for seen in host.run(ops):
                 actives = [host.pool.requests[row.request] for row in seen.rows]
                 self._judge(
@@ -286,5 +295,5 @@ class LP506(Check):
     needs_action = True
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        programs = [program("tokens are taken back", crowd(3), Step(16), Finish("r1"), Step(6))]
+        programs = [program("tokens are taken back", mixed_arrivals(3), Step(16), Finish("r1"), Step(6))]
         return verify(subject, programs, self.sections()["fix"], Shrinking)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts.calls import Observation, PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.findings import method_place, raised
@@ -43,7 +43,7 @@ class LP601(Check):
     code, name, requires = "LP601", "two-instances-agree", ("LP101", "LP301")
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        ops: list[Op] = [*crowd(5), Step(4), Finish("r1"), Step(2)]
+        ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(2)]
         try:
             first = _observe(subject, ops)
             torch.manual_seed(random.randrange(2**31))
@@ -89,7 +89,7 @@ class LP602(Check):
             for seed in (torch.manual_seed, random.seed, np.random.seed):
                 seed(int.from_bytes(os.urandom(4), "little"))
             before = state()
-            _observe(subject, [*crowd(4), Step(3)])
+            _observe(subject, [*mixed_arrivals(4), Step(3)])
             after = state()
         except PluginError as error:
             raise Failed(raised(error)) from error

@@ -9,7 +9,7 @@ import torch
 from lpkit.runtime import Request, V2Row, make_context
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts import v2
 from lpkit_conformance.hosts.calls import PluginError, calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -32,7 +32,7 @@ class HostileCheck(Check):
     def programs(self, subject: PluginUnderTest) -> Iterable[Program]:
         yield program(
             "comings and goings",
-            crowd(5),
+            mixed_arrivals(5),
             Step(3),
             [Finish("r0"), Preempt("r1"), Arrive("x", 2)],
             Step(2),
@@ -117,15 +117,17 @@ class LP804(HostileCheck):
     manner = Manner()
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield program("two drafts, one right", crowd(4), Step(), *[Speculate(2, 1) for _ in range(4)], Step())
-        yield program("three drafts, all right", crowd(4), Step(), *[Speculate(3, 3) for _ in range(3)], Step())
+        yield program("two drafts, one right", mixed_arrivals(4), Step(), *[Speculate(2, 1) for _ in range(4)], Step())
+        yield program(
+            "three drafts, all right", mixed_arrivals(4), Step(), *[Speculate(3, 3) for _ in range(3)], Step()
+        )
         yield program(
             "every row ours", [Arrive(f"r{i}", i) for i in range(3)], Step(), Speculate(2, 1), Speculate(1, 1)
         )
-        yield program("all wrong", crowd(3), Step(), Speculate(2, 0), Speculate(1, 0), Step())
+        yield program("all wrong", mixed_arrivals(3), Step(), Speculate(2, 0), Speculate(1, 0), Step())
         yield program(
             "with a prefill beside",
-            crowd(3),
+            mixed_arrivals(3),
             Step(),
             Arrive("x", 1, 8, chunks=2),
             *[Speculate(2, 2) for _ in range(4)],

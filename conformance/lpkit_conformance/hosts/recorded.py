@@ -23,7 +23,7 @@ alone too. As many as are prime to the patterns' periods."""
 _MOVES = {"->": MoveDirectionality.UNIDIRECTIONAL, "<->": MoveDirectionality.SWAP}
 
 
-def cast(trace: Trace, pattern: str) -> dict[str, Arrive]:
+def assign_requests(trace: Trace, pattern: str) -> dict[str, Arrive]:
     """Who plays which request of the trace."""
     assign = PATTERNS[pattern]
     return {
@@ -37,7 +37,7 @@ def reached(played: Iterable[Trace], patterns: Iterable[str]) -> dict[Arrive, in
     found: dict[Arrive, int] = {}
     for trace, pattern in product(played, tuple(patterns)):
         lens = trace.output_lens
-        for name, arrived in cast(trace, pattern).items():
+        for name, arrived in assign_requests(trace, pattern).items():
             player = known_as(arrived)
             found[player] = max(found.get(player, 0), lens[name])
     return found
@@ -58,7 +58,9 @@ class TraceHost:
     def __init__(self, subject: PluginUnderTest, trace: Trace, pattern: str) -> None:
         self.subject = subject
         self.trace = trace
-        self.requests = {name: make_active(subject, arrived) for name, arrived in cast(trace, pattern).items()}
+        self.requests = {
+            name: make_active(subject, arrived) for name, arrived in assign_requests(trace, pattern).items()
+        }
 
     def run(self) -> Iterator[Observation]:
         """Every ``apply`` of the trace."""

@@ -59,7 +59,7 @@ class _Spectator:
         return getattr(self._subject, name)
 
 
-def film(
+def record_frames(
     subject: Any, ops: Sequence[Op], max_num_seqs: int, make_host: Callable[[Any, int], V1Host | V2Host]
 ) -> tuple[list[Frame], frozenset[str]]:
     """Every step with an ``apply``, and the requests that do without the plugin."""

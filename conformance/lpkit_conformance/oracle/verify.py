@@ -13,7 +13,7 @@ from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import shrink
 from lpkit_conformance.oracle.compare import Mismatch, compare
 from lpkit_conformance.oracle.findings import CAUSES, departure, kind_of_stale, raised, settings_of
-from lpkit_conformance.oracle.picture import draw, film
+from lpkit_conformance.oracle.picture import draw, record_frames
 from lpkit_conformance.oracle.solo import SoloRuns
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
@@ -107,7 +107,7 @@ def _finding(
         if mismatch.kind == "stale":
             finding = replace(finding, cause=CAUSES[kind_of_stale(mismatch.request, ops)])
         culprit = (mismatch.step, mismatch.request)
-    frames, plain = film(subject, ops, program.max_num_seqs, make_host)
+    frames, plain = record_frames(subject, ops, program.max_num_seqs, make_host)
     picture = draw(frames, plain, "row" if subject.host == "v1" else "slot", culprit)
     return replace(finding, picture=picture, scenario=scenario_of(subject, small, make_host))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from lpkit_conformance.checks.ladder import crowd
+from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts import V2Host
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner
-from lpkit_conformance.oracle.picture import MOST_PLACES, MOST_STEPS, draw, film
+from lpkit_conformance.oracle.picture import MOST_PLACES, MOST_STEPS, draw, record_frames
 from lpkit_conformance.oracle.shrink import joined_steps, shrink, single_steps
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.as_text import collapse
@@ -24,7 +24,7 @@ class Untouchable:
 
 def picture(*ops: Op, host: str = "v1", culprit: tuple[int, str] | None = None, size: int = 8, make=default_host):
     subject = PluginUnderTest("x", Untouchable, host, Case(), device=torch.device("cpu"))
-    frames, plain = film(subject, ops, size, make)
+    frames, plain = record_frames(subject, ops, size, make)
     return list(draw(frames, plain, "row" if host == "v1" else "slot", culprit))
 
 
@@ -84,11 +84,13 @@ def test_split_calls_and_drafts_are_one_line_per_step() -> None:
     def split(subject: PluginUnderTest, size: int) -> V2Host:
         return V2Host(subject, size, Manner(split=3))
 
-    assert picture(*crowd(3), Step(), Speculate(2, 1), host="v2", make=split)[1:2] == ["1-2   (r2)    r1      r0"]
+    assert picture(*mixed_arrivals(3), Step(), Speculate(2, 1), host="v2", make=split)[1:2] == [
+        "1-2   (r2)    r1      r0"
+    ]
 
 
 def test_a_large_batch_shows_the_places_that_matter() -> None:
-    lines = picture(*crowd(70), Step(), Finish("r60"), Step(), culprit=(2, "r69"), size=80)
+    lines = picture(*mixed_arrivals(70), Step(), Finish("r60"), Step(), culprit=(2, "r69"), size=80)
     head = lines[0].split("  ")
     assert sum("row" in cell for cell in head) == MOST_PLACES
     assert "row 60" in lines[0] and "row 69" in lines[0]
@@ -112,7 +114,7 @@ def test_without_steps_there_is_no_picture() -> None:
 
 
 def test_repeated_arrivals_share_a_line() -> None:
-    assert collapse([*crowd(70), Step()]) == ("r0..r69 arrive, every third without the plugin", "step")
+    assert collapse([*mixed_arrivals(70), Step()]) == ("r0..r69 arrive, every third without the plugin", "step")
 
 
 def test_arrivals_say_how_many_do_without_the_plugin() -> None:
