@@ -14,11 +14,11 @@ from typing import Any
 import rowwise
 import torch
 from lpkit.portable.adapter import AdapterLogitsProcessor
-from lpkit_conformance.bench.sides import Function, Parameters, Side, V1Side
-from lpkit_conformance.bench.world import World
+from lpkit_conformance.bench.candidates import Candidate, Function, Parameters, V1Candidate
+from lpkit_conformance.bench.steady_batch import SteadyBatch
 
 Arguments = Mapping[str, Any]
-Build = Callable[[Arguments, torch.device], Side]
+Build = Callable[[Arguments, torch.device], Candidate]
 
 BUILTINS = "vllm.v1.sample.logits_processor.builtin"
 
@@ -27,7 +27,7 @@ class Absent(Exception):
     """An alternative that this environment does not have; says which package is missing."""
 
 
-def alternatives(identity: str, arguments: Arguments, device: torch.device) -> Iterator[Side | str]:
+def alternatives(identity: str, arguments: Arguments, device: torch.device) -> Iterator[Candidate | str]:
     """What there is instead of ``module:Class`` with these ``extra_args``; a string says what is missing."""
     for build in TABLE.get(identity, ()):
         try:
@@ -44,23 +44,23 @@ def alternatives(identity: str, arguments: Arguments, device: torch.device) -> I
 def builtin(cls: str, fields: Callable[[Arguments], dict[str, Any]]) -> Build:
     """One of vLLM's V1 processors; ``fields`` are the ``SamplingParams`` that say the same."""
 
-    def build(arguments: Arguments, device: torch.device) -> Side:
+    def build(arguments: Arguments, device: torch.device) -> Candidate:
         module = _vllm(BUILTINS)
-        return V1Side(f"vLLM V1 {cls}", getattr(module, cls), Parameters(fields(arguments)), device, "alternative")
+        return V1Candidate(f"vLLM V1 {cls}", getattr(module, cls), Parameters(fields(arguments)), device, "alternative")
 
     return build
 
 
-def sampler_masks_allowed(arguments: Arguments, device: torch.device) -> Side:
+def sampler_masks_allowed(arguments: Arguments, device: torch.device) -> Candidate:
     """``allowed_token_ids``: V1's sampler fills by a dense mask that its batch keeps."""
     _vllm("vllm.v1.sample.sampler")
     ids = list(arguments["allowed_tokens"])
 
     masks: list[torch.Tensor] = []
 
-    def ready(world: World) -> Callable[[torch.Tensor], Any]:
+    def ready(steady: SteadyBatch) -> Callable[[torch.Tensor], Any]:
         if not masks:
-            mask = torch.ones(world.size, world.vocab, dtype=torch.bool, device=device)
+            mask = torch.ones(steady.size, steady.vocab, dtype=torch.bool, device=device)
             mask[:, ids] = False
             masks.append(mask)
         return lambda logits: logits.masked_fill_(masks[0], -math.inf)
@@ -68,25 +68,25 @@ def sampler_masks_allowed(arguments: Arguments, device: torch.device) -> Side:
     return Function("vLLM V1 allowed_token_ids (its mask ready)", ready, memory=1.0)
 
 
-def sampler_penalties(arguments: Arguments, device: torch.device) -> Side:
+def sampler_penalties(arguments: Arguments, device: torch.device) -> Candidate:
     """V1's sampler: dense counts of both histories at every step."""
     apply_all = _vllm("vllm.v1.sample.ops.penalties").apply_all_penalties
 
-    def ready(world: World) -> Callable[[torch.Tensor], Any]:
+    def ready(steady: SteadyBatch) -> Callable[[torch.Tensor], Any]:
         def column(key: str, default: float) -> torch.Tensor:
-            return torch.full((world.size,), arguments.get(key, default), device=device)
+            return torch.full((steady.size,), arguments.get(key, default), device=device)
 
         wanted = (
             column("penalties_presence", 0.0),
             column("penalties_frequency", 0.0),
             column("penalties_repetition", 1.0),
         )
-        longest = max(request.prompt_len for request in world.rows)
-        prompts = torch.full((world.size, longest), world.vocab, dtype=torch.int64)
-        for row, request in enumerate(world.rows):
+        longest = max(request.prompt_len for request in steady.rows)
+        prompts = torch.full((steady.size, longest), steady.vocab, dtype=torch.int64)
+        for row, request in enumerate(steady.rows):
             prompts[row, : request.prompt_len] = torch.tensor(request.prompt_token_ids)
         prompts = prompts.to(device)
-        outputs = [request.output_token_ids for request in world.rows]
+        outputs = [request.output_token_ids for request in steady.rows]
         return lambda logits: apply_all(logits, prompts, *wanted, outputs)
 
     return Function("vLLM V1 penalties", ready, memory=8.0)  # two int64 histograms, masks, temporaries
@@ -95,17 +95,17 @@ def sampler_penalties(arguments: Arguments, device: torch.device) -> Side:
 def warper(cls: str, make: Callable[[Any, Arguments, torch.device], Any], memory: float = 4.0) -> Build:
     """One of transformers' processors, for the whole batch, with the histories that it asks for at hand."""
 
-    def build(arguments: Arguments, device: torch.device) -> Side:
+    def build(arguments: Arguments, device: torch.device) -> Candidate:
         try:
             module = importlib.import_module("transformers.generation.logits_process")
         except ImportError:
             raise Absent("transformers is not installed here") from None
         processor = make(getattr(module, cls), arguments, device)
 
-        def ready(world: World) -> Callable[[torch.Tensor], Any]:
-            length = min(request.total_len for request in world.rows)  # it knows one length for all
+        def ready(steady: SteadyBatch) -> Callable[[torch.Tensor], Any]:
+            length = min(request.total_len for request in steady.rows)  # it knows one length for all
             ids = torch.tensor(
-                [[*(request.prompt_token_ids or ()), *request.output_token_ids][-length:] for request in world.rows]
+                [[*(request.prompt_token_ids or ()), *request.output_token_ids][-length:] for request in steady.rows]
             ).to(device)
             return lambda logits: processor(ids, logits)
 
@@ -117,7 +117,7 @@ def warper(cls: str, make: Callable[[Any, Arguments, torch.device], Any], memory
 def adapter(rule: Callable[[Arguments], rowwise.Row]) -> Build:
     """A request-level callable in vLLM's adapter, or in lpkit's where there is no vLLM."""
 
-    def build(arguments: Arguments, device: torch.device) -> Side:
+    def build(arguments: Arguments, device: torch.device) -> Candidate:
         base: Any = AdapterLogitsProcessor
         name = "request by request (lpkit's adapter)"
         try:
@@ -133,7 +133,7 @@ def adapter(rule: Callable[[Arguments], rowwise.Row]) -> Build:
             def new_req_logits_processor(self, params: Any) -> Any:
                 return rule(arguments) if params.extra_args else None
 
-        return V1Side(name, RowByRow, Parameters({"extra_args": dict(arguments)}), device, "alternative")
+        return V1Candidate(name, RowByRow, Parameters({"extra_args": dict(arguments)}), device, "alternative")
 
     return build
 

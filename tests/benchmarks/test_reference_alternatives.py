@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from lpkit_conformance.bench.world import World
+from lpkit_conformance.bench.steady_batch import SteadyBatch
 from reference_alternatives import TABLE, alternatives
 
 CPU = torch.device("cpu")
@@ -29,11 +29,11 @@ def test_transformers_masks_what_min_p_masks() -> None:
     found = list(alternatives("lpkit_min_p.processor:MinP", {"min_p_threshold": 0.2}, CPU))
     (warper,) = [item for item in found if not isinstance(item, str) and item.name.startswith("transformers")]
     (rows,) = [item for item in found if not isinstance(item, str) and item.name.startswith("request")]
-    world = World(4, 500, 8, 1.0, CPU)
-    turn = world.turn()
+    steady = SteadyBatch(4, 500, 8, 1.0, CPU)
+    change = steady.change()
     logits = torch.randn(4, 500) * 3
-    for side in (warper, rows):
-        side.prepare(world, turn)
-        side.follow()
+    for candidate in (warper, rows):
+        candidate.prepare(steady, change)
+        candidate.follow()
     with torch.inference_mode():
         assert torch.equal(warper.apply(logits.clone()), rows.apply(logits.clone()))

@@ -20,9 +20,9 @@ from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 if TYPE_CHECKING:
     import torch
 
+    from lpkit_conformance.bench.candidates import Candidate
     from lpkit_conformance.bench.measure import Effort
     from lpkit_conformance.bench.results import Point
-    from lpkit_conformance.bench.sides import Side
 
 
 def start(arguments: Sequence[str]) -> None:
@@ -79,7 +79,7 @@ def work(job: dict[str, Any], events: Events) -> None:
     effort = Effort(job["seconds"], job["rounds"])
     for point in plan.points(effort, lambda label: events.send("progress", label=label)):
         events.send("point", point=asdict(point))
-        if any(side.kind == "target" and side.problem for side in point.sides):
+        if any(candidate.kind == "target" and candidate.problem for candidate in point.sides):
             break  # it would say the same at every size
     events.send("done", notes=plan.notes)
 
@@ -95,13 +95,13 @@ def refused(cls: Any, case: Any) -> str:
     return ""
 
 
-def alternatives_of(file: str) -> Callable[..., Iterable[Side | str]]:
+def alternatives_of(file: str) -> Callable[..., Iterable[Candidate | str]]:
     """The function of :attr:`Options.alternatives`."""
     if not file:
         return lambda *_: ()
     path = Path(file).resolve()
     sys.path.append(str(path.parent))
-    found: Callable[..., Iterable[Side | str]] = importlib.import_module(path.stem).alternatives
+    found: Callable[..., Iterable[Candidate | str]] = importlib.import_module(path.stem).alternatives
     return found
 
 
@@ -128,22 +128,22 @@ class Plan:
         self.notes: list[str] = []
         self._alternatives = alternatives_of(job["alternatives"])
 
-    def sides(self, device: torch.device) -> list[Side]:
+    def candidates(self, device: torch.device) -> list[Candidate]:
         """Everything anew: the target on its hosts, its alternatives, the floors."""
         from lpkit.loading import interfaces_of
 
-        from lpkit_conformance.bench.sides import Parameters, Side, V1Side, V2Side, floors
+        from lpkit_conformance.bench.candidates import Candidate, Parameters, V1Candidate, V2Candidate, floors
 
-        found: list[Side] = []
+        found: list[Candidate] = []
         for number, (who, cls, case) in enumerate(self._loaded):
             kind = "alternative" if number else "target"
             for host in [host for host in self.hosts if host in interfaces_of(cls)]:
-                side = V1Side if host == "v1" else V2Side
-                found.append(side(f"{who['name']} on {host.upper()}", cls, Parameters(case.fields), device, kind))
+                made = V1Candidate if host == "v1" else V2Candidate
+                found.append(made(f"{who['name']} on {host.upper()}", cls, Parameters(case.fields), device, kind))
         _, cls, case = self._loaded[0]
         identity = f"{cls.__module__}:{cls.__qualname__}"
         for other in self._alternatives(identity, case.fields.get("extra_args") or {}, device):
-            if isinstance(other, Side):
+            if isinstance(other, Candidate):
                 found.append(other)
             elif (note := f"alternatives left out: {other}") not in self.notes:
                 self.notes.append(note)
@@ -153,10 +153,10 @@ class Plan:
         """Every size, largest batch of a vocabulary first made room for."""
         import torch
 
+        from lpkit_conformance.bench.candidates import MEMORY
         from lpkit_conformance.bench.measure import make_logits, measure, shortage
         from lpkit_conformance.bench.results import Point
-        from lpkit_conformance.bench.sides import MEMORY
-        from lpkit_conformance.bench.world import World
+        from lpkit_conformance.bench.steady_batch import SteadyBatch
 
         job, device = self._job, self._device
         for vocab in job["vocabs"]:
@@ -176,8 +176,8 @@ class Plan:
                 def told(label: str, at: str = at) -> None:
                     news(at + label)
 
-                world = World(batch, vocab, job["context"], job["share"], device, job["seed"])
-                point = measure(world, self.sides(device), source[:batch], memory[:batch], effort, told)
+                steady = SteadyBatch(batch, vocab, job["context"], job["share"], device, job["seed"])
+                point = measure(steady, self.candidates(device), source[:batch], memory[:batch], effort, told)
                 yield point if device.type != "cpu" else self._with_traffic(point)
             del source, memory
 
@@ -186,17 +186,17 @@ class Plan:
         import torch
 
         from lpkit_conformance.bench.measure import traffic
-        from lpkit_conformance.bench.world import World
+        from lpkit_conformance.bench.steady_batch import SteadyBatch
         from lpkit_conformance.vllm_api.stub import buffers_on
 
         meta = torch.device("meta")
         job, found = self._job, {}
         with buffers_on(meta):
-            for side in self.sides(meta):
-                world = World(point.batch, point.vocab, job["context"], job["share"], meta, job["seed"])
-                moved = traffic(side, world, meta) if side.kind != "floor" else (0, 0)
+            for candidate in self.candidates(meta):
+                steady = SteadyBatch(point.batch, point.vocab, job["context"], job["share"], meta, job["seed"])
+                moved = traffic(candidate, steady, meta) if candidate.kind != "floor" else (0, 0)
                 if moved is not None:
-                    found[side.name] = moved
+                    found[candidate.name] = moved
         seen = []
         for result in point.sides:
             moved = found.get(result.name)

@@ -1,4 +1,4 @@
-"""Takes turns among the sides of one size, so that whatever else the machine does hits all of them alike."""
+"""Takes turns among the candidates of one size, so that whatever else the machine does hits all of them alike."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from lpkit_conformance.bench.results import Point, SideResult, Times
-from lpkit_conformance.bench.sides import Side
-from lpkit_conformance.bench.world import HEADROOM, World
+from lpkit_conformance.bench.candidates import Candidate
+from lpkit_conformance.bench.results import CandidateResult, Point, Times
+from lpkit_conformance.bench.steady_batch import HEADROOM, SteadyBatch
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.instruments.operations import MeasureOperations
 
@@ -28,7 +28,7 @@ SPARE = 1.15
 
 @dataclass(frozen=True)
 class Effort:
-    """How long one side is measured at one size: ``seconds``, but at least ``rounds`` times."""
+    """How long one candidate is measured at one size: ``seconds``, but at least ``rounds`` times."""
 
     seconds: float = 1.0
     rounds: int = 5
@@ -36,14 +36,14 @@ class Effort:
 
 @dataclass
 class _Book:
-    """What was seen of one side."""
+    """What was seen of one candidate."""
 
-    side: Side
+    candidate: Candidate
     apply: dict[int, float] = field(default_factory=dict)
     launch: dict[int, float] = field(default_factory=dict)
     churn: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
-    result: SideResult | None = None
+    result: CandidateResult | None = None
 
     @property
     def spent(self) -> float:
@@ -93,53 +93,53 @@ def shortage(batch: int, vocab: int, copies: float, device: torch.device) -> str
 
 
 def measure(
-    world: World,
-    sides: Sequence[Side],
+    steady: SteadyBatch,
+    candidates: Sequence[Candidate],
     source: torch.Tensor,
     work: torch.Tensor,
     effort: Effort,
     news: Callable[[str], None] = lambda _: None,
 ) -> Point:
-    """All sides at one size.
+    """All candidates at one size.
 
     Args:
         source: the logits; never written.
-        work: memory of the same shape that each side gets a copy of them in.
+        work: memory of the same shape that each candidate gets a copy of them in.
     """
     device = source.device
     books = []
-    turn = world.turn()
-    for side in sides:
-        book = _Book(side)
+    change = steady.change()
+    for candidate in candidates:
+        book = _Book(candidate)
         books.append(book)
-        problem = shortage(world.size, world.vocab, side.memory, device)
+        problem = shortage(steady.size, steady.vocab, candidate.memory, device)
         try:
             if problem:
-                book.result = SideResult(side.name, side.kind, side.host, problem=problem)
+                book.result = CandidateResult(candidate.name, candidate.kind, candidate.host, problem=problem)
                 continue
-            news(f"{side.name}: operations")
-            side.prepare(world, turn)  # the engine makes its processors outside inference mode
+            news(f"{candidate.name}: operations")
+            candidate.prepare(steady, change)  # the engine makes its processors outside inference mode
             with torch.inference_mode():
-                book.result = _count(side, source, work)
+                book.result = _count(candidate, source, work)
         except Exception as error:
-            book.result = SideResult(side.name, side.kind, side.host, problem=told(error))
+            book.result = CandidateResult(candidate.name, candidate.kind, candidate.host, problem=told(error))
     clock = Clock(device)
     with torch.inference_mode():
         for number in range(min(MOST_ROUNDS, HEADROOM)):
             due = [book for book in books if _is_due(book, effort, number)]
             if not due:
                 break
-            world.advance()
-            turn = world.turn()
+            steady.advance()
+            change = steady.change()
             shift = number % len(due)
             for book in [*due[shift:], *due[:shift]]:
-                news(f"{book.side.name}: round {number + 1}")
+                news(f"{book.candidate.name}: round {number + 1}")
                 try:
-                    _round(book, number, world, turn, source, work, clock)
+                    _round(book, number, steady, change, source, work, clock)
                 except Exception as error:
                     assert book.result is not None
                     book.result = replace(book.result, problem=told(error))
-    return Point(world.size, world.vocab, source.nbytes, tuple(_summary(books)))
+    return Point(steady.size, steady.vocab, source.nbytes, tuple(_summary(books)))
 
 
 def _is_due(book: _Book, effort: Effort, number: int) -> bool:
@@ -150,21 +150,21 @@ def _is_due(book: _Book, effort: Effort, number: int) -> bool:
     return len(book.apply) == number and (number < effort.rounds or book.spent < effort.seconds)
 
 
-def _count(side: Side, source: torch.Tensor, work: torch.Tensor) -> SideResult:
+def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> CandidateResult:
     """A first step: it warms up, and its operations are counted."""
     with MeasureOperations() as books:
-        side.follow()
+        candidate.follow()
     work.copy_(source)
     with MeasureOperations() as counter:
-        result = side.apply(work)
+        result = candidate.apply(work)
     work.copy_(source)
     with MeasureOperations() as warm:  # what a first call sets up is paid once
-        side.apply(work)
+        candidate.apply(work)
     on_device = source.device.type != "cpu"
-    return SideResult(
-        side.name,
-        side.kind,
-        side.host,
+    return CandidateResult(
+        candidate.name,
+        candidate.kind,
+        candidate.host,
         operations=counter.launches,
         views=counter.views,
         syncs=counter.syncs,
@@ -175,32 +175,32 @@ def _count(side: Side, source: torch.Tensor, work: torch.Tensor) -> SideResult:
     )
 
 
-def traffic(side: Side, world: World, device: torch.device) -> tuple[int, int] | None:
+def traffic(candidate: Candidate, steady: SteadyBatch, device: torch.device) -> tuple[int, int] | None:
     """Bytes that a later step copies to and from ``device``, one without memory; None if that cannot be told."""
     try:
         for _ in range(2):
-            turn = world.turn()
-            side.prepare(world, turn)
-            logits = torch.empty(world.size, world.vocab, device=device)
+            change = steady.change()
+            candidate.prepare(steady, change)
+            logits = torch.empty(steady.size, steady.vocab, device=device)
             with torch.inference_mode(), MeasureOperations() as counter:
-                side.follow()
-                side.apply(logits)
-            world.advance()
+                candidate.follow()
+                candidate.apply(logits)
+            steady.advance()
     except Exception:  # whoever reads a value on the host finds none
         return None
     return counter.to_device, counter.to_host
 
 
 def _round(
-    book: _Book, number: int, world: World, turn: Any, source: torch.Tensor, work: torch.Tensor, clock: Clock
+    book: _Book, number: int, steady: SteadyBatch, change: Any, source: torch.Tensor, work: torch.Tensor, clock: Clock
 ) -> None:
-    side = book.side
-    side.prepare(world, turn)
-    if side.keeps_books:
-        book.churn.append(clock.time(side.follow)[0])
-        book.idle.append(clock.time(lambda: _repeat(side.rest))[0] / IDLE_CALLS)
+    candidate = book.candidate
+    candidate.prepare(steady, change)
+    if candidate.keeps_books:
+        book.churn.append(clock.time(candidate.follow)[0])
+        book.idle.append(clock.time(lambda: _repeat(candidate.rest))[0] / IDLE_CALLS)
     work.copy_(source)
-    whole, launch = clock.time(lambda: side.apply(work))
+    whole, launch = clock.time(lambda: candidate.apply(work))
     book.apply[number], book.launch[number] = whole, launch
 
 
@@ -209,9 +209,9 @@ def _repeat(call: Callable[[], None]) -> None:
         call()
 
 
-def _summary(books: Sequence[_Book]) -> Iterator[SideResult]:
-    targets = [book for book in books if book.side.kind == "target" and book.apply]
-    floors = [book for book in books if book.side.kind == "floor" and book.apply]
+def _summary(books: Sequence[_Book]) -> Iterator[CandidateResult]:
+    targets = [book for book in books if book.candidate.kind == "target" and book.apply]
+    floors = [book for book in books if book.candidate.kind == "floor" and book.apply]
     for book in books:
         assert book.result is not None
         yield replace(

@@ -18,7 +18,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class SideResult:
+class CandidateResult:
     """One thing that was measured at one size.
 
     Attributes:
@@ -63,7 +63,7 @@ class Point:
     batch: int
     vocab: int
     logits_bytes: int
-    sides: tuple[SideResult, ...] = ()
+    sides: tuple[CandidateResult, ...] = ()
     problem: str = ""
 
 
@@ -81,7 +81,7 @@ class TargetBench:
 
     @property
     def measured(self) -> bool:
-        return any(side.kind == "target" and side.apply for point in self.points for side in point.sides)
+        return any(candidate.kind == "target" and candidate.apply for point in self.points for candidate in point.sides)
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class Bench:
 
 def point_from_json(value: dict[str, Any]) -> Point:
     """Inverse of ``asdict``."""
-    return Point(**{**value, "sides": tuple(_side(side) for side in value["sides"])})
+    return Point(**{**value, "sides": tuple(_candidate(candidate) for candidate in value["sides"])})
 
 
-def _side(value: dict[str, Any]) -> SideResult:
+def _candidate(value: dict[str, Any]) -> CandidateResult:
     times = {key: Times(**value[key]) if value[key] else None for key in ("apply", "launch", "churn", "idle")}
-    return SideResult(**{**value, **times})
+    return CandidateResult(**{**value, **times})

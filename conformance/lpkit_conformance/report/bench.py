@@ -7,7 +7,7 @@ from typing import IO
 from rich.console import Console
 from rich.table import Table
 
-from lpkit_conformance.bench.results import Bench, Point, SideResult, TargetBench, Times
+from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times
 
 WIDTH = 150
 """In a pipe, where there is no terminal to ask."""
@@ -67,7 +67,7 @@ def _table(point: Point, narrow: bool) -> Table:
     return table
 
 
-def _cells(side: SideResult, point: Point) -> tuple[str, ...]:
+def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
     if side.apply is None:
         return ("-", *[""] * (len(COLUMNS) - 1))
     return (

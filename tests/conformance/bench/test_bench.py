@@ -12,9 +12,9 @@ import pytest
 import torch
 from lpkit.runtime import make_config
 from lpkit_conformance.bench import measure, run
-from lpkit_conformance.bench.results import Bench, Point, SideResult, TargetBench, Times, point_from_json
-from lpkit_conformance.bench.sides import Function, Parameters, V1Side, V2Side, floors
-from lpkit_conformance.bench.world import LIFETIME, World, update_with
+from lpkit_conformance.bench.candidates import Function, Parameters, V1Candidate, V2Candidate, floors
+from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times, point_from_json
+from lpkit_conformance.bench.steady_batch import LIFETIME, SteadyBatch, update_with
 from lpkit_conformance.instruments.operations import MeasureOperations
 from lpkit_conformance.report.bench import data, duration, ratio, show
 
@@ -74,41 +74,41 @@ def test_copies_to_a_device_are_counted_by_their_bytes() -> None:
     assert (counter.to_device, counter.to_host) == (80, 0)
 
 
-# -- the world ----------------------------------------------------------------------------------------------------
+# -- the steady batch -------------------------------------------------------------------------------------------
 
 
 def test_a_world_keeps_its_size_and_replaces_a_few_requests_each_turn() -> None:
-    world = World(2 * LIFETIME, 1000, 32, 0.25, CPU)
-    turn = world.turn()
-    assert len(turn.update.added) == len(turn.entered) == len(world.rows) == 2 * LIFETIME
-    assert sum(uses for _, uses in turn.entered) == 0.25 * 2 * LIFETIME
-    before = {request.request_id for request in world.rows}
-    world.advance()
-    turn = world.turn()
-    assert len(before - {request.request_id for request in world.rows}) == len(turn.entered) == 2
-    assert len(world.rows) == turn.update.batch_size == 2 * LIFETIME
+    steady = SteadyBatch(2 * LIFETIME, 1000, 32, 0.25, CPU)
+    change = steady.change()
+    assert len(change.update.added) == len(change.entered) == len(steady.rows) == 2 * LIFETIME
+    assert sum(uses for _, uses in change.entered) == 0.25 * 2 * LIFETIME
+    before = {request.request_id for request in steady.rows}
+    steady.advance()
+    change = steady.change()
+    assert len(before - {request.request_id for request in steady.rows}) == len(change.entered) == 2
+    assert len(steady.rows) == change.update.batch_size == 2 * LIFETIME
 
 
 def test_both_hosts_are_shown_the_same_batch() -> None:
-    world = World(6, 200, 16, 0.5, CPU)
-    sides = [V1Side("one", Floor, PARAMETERS, CPU), V2Side("two", Floor, PARAMETERS, CPU)]
+    steady = SteadyBatch(6, 200, 16, 0.5, CPU)
+    candidates = [V1Candidate("one", Floor, PARAMETERS, CPU), V2Candidate("two", Floor, PARAMETERS, CPU)]
     logits = torch.randn(6, 200)
     for _ in range(5):
-        turn = world.turn()
+        change = steady.change()
         results = []
-        for side in sides:
-            side.prepare(world, turn)
-            side.follow()
-            results.append(side.apply(logits.clone()))
+        for candidate in candidates:
+            candidate.prepare(steady, change)
+            candidate.follow()
+            results.append(candidate.apply(logits.clone()))
         assert torch.equal(*results)
-        uses = torch.tensor([bool(request.params) for request in world.rows])
+        uses = torch.tensor([bool(request.params) for request in steady.rows])
         assert torch.equal((results[0] != logits).any(1), uses)
-        world.advance()
+        steady.advance()
 
 
 def test_an_update_gets_the_parameters_of_its_side() -> None:
-    turn = World(3, 50, 8, 1.0, CPU).turn()
-    update = update_with(turn.update, PARAMETERS)
+    change = SteadyBatch(3, 50, 8, 1.0, CPU).change()
+    update = update_with(change.update, PARAMETERS)
     params = [added[1] for added in update.added]
     assert [item.extra_args for item in params] == [{"floor": 0.5}] * 3
     assert len({id(item) for item in params}) == 3
@@ -117,14 +117,14 @@ def test_an_update_gets_the_parameters_of_its_side() -> None:
 # -- measuring ----------------------------------------------------------------------------------------------------
 
 
-def point(*sides: Any, batch: int = 3, vocab: int = 128) -> Point:
-    world = World(batch, vocab, 8, 1.0, CPU)
+def point(*candidates: Any, batch: int = 3, vocab: int = 128) -> Point:
+    steady = SteadyBatch(batch, vocab, 8, 1.0, CPU)
     source = torch.randn(batch, vocab)
-    return measure.measure(world, sides, source, torch.empty_like(source), FAST)
+    return measure.measure(steady, candidates, source, torch.empty_like(source), FAST)
 
 
 def test_every_side_is_timed_and_related_to_the_target_and_the_floor() -> None:
-    found = point(V1Side("it", Floor, PARAMETERS, CPU), *floors())
+    found = point(V1Candidate("it", Floor, PARAMETERS, CPU), *floors())
     target, _, write = found.sides
     assert target.apply is not None and target.apply.rounds == 2
     assert target.churn is not None and target.idle is not None and write.churn is None
@@ -137,7 +137,7 @@ def test_every_side_is_timed_and_related_to_the_target_and_the_floor() -> None:
 def test_each_side_gets_the_logits_as_they_were() -> None:
     seen = []
 
-    def spoil(_: World) -> Any:
+    def spoil(_: SteadyBatch) -> Any:
         def apply(logits: torch.Tensor) -> torch.Tensor:
             seen.append(logits.clone())
             return logits.fill_(7.0)
@@ -153,26 +153,28 @@ def test_a_side_that_fails_has_a_problem_and_the_others_have_numbers() -> None:
         def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
             raise RuntimeError("boom")
 
-    broken, whole = point(V1Side("broken", Broken, PARAMETERS, CPU), V1Side("whole", Floor, PARAMETERS, CPU)).sides
+    broken, whole = point(
+        V1Candidate("broken", Broken, PARAMETERS, CPU), V1Candidate("whole", Floor, PARAMETERS, CPU)
+    ).sides
     assert broken.apply is None and "apply: raised RuntimeError: boom" in broken.problem
     assert Path(__file__).name in broken.problem
     assert whole.apply is not None
 
 
 def test_a_case_that_never_acts_is_noticed() -> None:
-    (side,) = point(V1Side("it", Floor, Parameters({}), CPU)).sides
-    assert not side.acted
+    (candidate,) = point(V1Candidate("it", Floor, Parameters({}), CPU)).sides
+    assert not candidate.acted
 
 
 def test_what_does_not_fit_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "free_memory", lambda _: 1000)
-    (side,) = point(V1Side("it", Floor, PARAMETERS, CPU)).sides
-    assert side.apply is None and side.problem.startswith("needs 0.0 GiB of memory")
+    (candidate,) = point(V1Candidate("it", Floor, PARAMETERS, CPU)).sides
+    assert candidate.apply is None and candidate.problem.startswith("needs 0.0 GiB of memory")
 
 
 def test_what_a_device_would_be_sent_is_counted_without_one() -> None:
     meta = torch.device("meta")
-    moved = measure.traffic(V1Side("it", Floor, PARAMETERS, meta), World(3, 128, 8, 1.0, meta), meta)
+    moved = measure.traffic(V1Candidate("it", Floor, PARAMETERS, meta), SteadyBatch(3, 128, 8, 1.0, meta), meta)
     # Two columns of four slots, and rows with their slots: one copy each.
     assert moved == (2 * 4 * 4 + 2 * 3 * 8, 0)
 
@@ -193,10 +195,10 @@ def test_times_ratios_and_sizes_are_short() -> None:
 
 
 ALTERNATIVES = """
-from lpkit_conformance.bench.sides import Function
+from lpkit_conformance.bench.candidates import Function
 
 def alternatives(identity, extra_args, device):
-    yield Function(f"{identity} {extra_args} {device}", lambda world: lambda logits: logits.add_(1.5), 0.0)
+    yield Function(f"{identity} {extra_args} {device}", lambda steady: lambda logits: logits.add_(1.5), 0.0)
     yield "one is not installed here"
 """
 
@@ -215,14 +217,14 @@ def test_a_script_brings_alternatives_that_are_no_processors(tmp_path: Path) -> 
     (target,) = run.run((f"{plugin}:Good",), options, tmp_path).targets
     assert target.notes == ("alternatives left out: one is not installed here",)
     (point,) = target.points
-    (other,) = [side for side in point.sides if side.kind == "alternative"]
+    (other,) = [candidate for candidate in point.sides if candidate.kind == "alternative"]
     assert other.name == "bias:Good {'bias': 1.5} cpu" and other.apply is not None and not other.problem
 
 
 def test_a_run_without_a_number_of_the_target_fails() -> None:
     times = Times(1.0, 1.0, 1)
-    good = TargetBench("a", points=(Point(1, 1, 4, (SideResult("a", "target", apply=times),)),))
-    bad = TargetBench("b", points=(Point(1, 1, 4, (SideResult("b", "floor", apply=times),)),))
+    good = TargetBench("a", points=(Point(1, 1, 4, (CandidateResult("a", "target", apply=times),)),))
+    bad = TargetBench("b", points=(Point(1, 1, 4, (CandidateResult("b", "floor", apply=times),)),))
     assert Bench((good,), {}, {}).exit_code == 0
     assert Bench((good, bad), {}, {}).exit_code == Bench((), {}, {}).exit_code == 2
 
@@ -247,13 +249,13 @@ def test_no_number_is_cut_off_on_any_terminal(columns: int, monkeypatch: pytest.
     monkeypatch.setenv("COLUMNS", str(columns))
     times = Times(1.234e-3, 1.2e-3, 5)
     names = ["lpkit-min-p on V1", "request by request (lpkit's adapter)"]
-    sides = [
-        SideResult(
+    candidates = [
+        CandidateResult(
             name, "target", "v1", apply=times, churn=times, idle=times, operations=9, allocated=4, to_device=2048
         )
         for name in names
     ]
     screen = Terminal()
-    show(Bench((TargetBench("it", points=(Point(1, 1, 4, tuple(sides)),)),), {}, {}), screen)
+    show(Bench((TargetBench("it", points=(Point(1, 1, 4, tuple(candidates)),)),), {}, {}), screen)
     assert "\u2026" not in screen.getvalue() and screen.getvalue().count("1.23 ms") >= 2
     assert ("to device" in screen.getvalue()) == (columns == 200)

@@ -18,21 +18,21 @@ PROMPT_SHARE = 0.75
 """Of a new request's context; the rest counts as output, as after a resume."""
 
 HEADROOM = 512
-"""Tokens that a request may gain before the world stops."""
+"""Tokens that a request may gain before the batch stops."""
 
 User = bool
 """Whether a request uses the processor."""
 
 
 @dataclass
-class Turn:
+class BatchChange:
     """What one step changes: V1's update, with users in the place of parameters, and V2's entries."""
 
     update: BatchUpdate
     entered: list[tuple[int, User]] = field(default_factory=list)
 
 
-class World:
+class SteadyBatch:
     """The requests, their rows and their slots; the same for all that is measured.
 
     Args:
@@ -67,8 +67,8 @@ class World:
         any_params: Any = uses
         return Request(f"r{self._count}", any_params, tokens[:prompt_len], 10**6, output_token_ids=tokens[prompt_len:])
 
-    def turn(self) -> Turn:
-        """Change the batch as a step would; the first turn fills it."""
+    def change(self) -> BatchChange:
+        """Change the batch as a step would; the first change fills it."""
         wanted = self.size if not self._live else max(1, self.size // LIFETIME)
         for request in self._random.sample(self._live, wanted if self._live else 0):
             self._batch.remove(request.request_id)
@@ -85,7 +85,7 @@ class World:
         assert update is not None
         self._live = list(self._batch.requests)
         self.slots.flush()
-        return Turn(update, entered)
+        return BatchChange(update, entered)
 
     def context(self, device: torch.device) -> Any:
         """V2's ``LogitsContext`` of this step, rows as V1 has them."""

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from lpkit.runtime import make_config
 
-from lpkit_conformance.bench.world import Turn, User, World, update_with
+from lpkit_conformance.bench.steady_batch import BatchChange, SteadyBatch, User, update_with
 from lpkit_conformance.hosts.calls import calling, checked
 from lpkit_conformance.settings.cases import Case
 
 MEMORY = 3.0
-"""Tensors of the logits' size that a side may need beside its input, if it does not say otherwise."""
+"""Tensors of the logits' size that a candidate may need beside its input, if it does not say otherwise."""
 
 
-class Side(ABC):
+class Candidate(ABC):
     """Something that edits a batch of logits, once per step.
 
     Attributes:
@@ -34,7 +34,7 @@ class Side(ABC):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def prepare(self, world: World, turn: Turn) -> None:  # noqa: B027 - most sides need nothing
+    def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:  # noqa: B027 - most candidates need nothing
         """What the engine would have ready at this step; not timed."""
 
     def follow(self) -> None:  # noqa: B027
@@ -53,13 +53,13 @@ class Side(ABC):
         """One step's work on the logits."""
 
 
-class Function(Side):
+class Function(Candidate):
     """A function of the logits; ``ready`` makes it anew for each step's requests, not timed."""
 
     def __init__(
         self,
         name: str,
-        ready: Callable[[World], Callable[[torch.Tensor], Any]],
+        ready: Callable[[SteadyBatch], Callable[[torch.Tensor], Any]],
         memory: float = MEMORY,
         kind: str = "alternative",
     ) -> None:
@@ -67,8 +67,8 @@ class Function(Side):
         self.kind, self.memory = kind, memory
         self._ready = ready
 
-    def prepare(self, world: World, turn: Turn) -> None:
-        self._apply = self._ready(world)
+    def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:
+        self._apply = self._ready(steady)
 
     def apply(self, logits: torch.Tensor) -> Any:
         return self._apply(logits)
@@ -90,7 +90,7 @@ class Parameters:
         return copy.deepcopy(self._case.fields)
 
 
-class _Processor(Side):
+class _Processor(Candidate):
     """A class with one of vLLM's interfaces."""
 
     def __init__(self, name: str, cls: Any, parameters: Parameters, device: torch.device, kind: str = "target") -> None:
@@ -103,22 +103,22 @@ class _Processor(Side):
     def keeps_books(self) -> bool:
         return True
 
-    def _config(self, world: World) -> Any:
+    def _config(self, steady: SteadyBatch) -> Any:
         return make_config(
-            max_num_seqs=world.size, vocab_size=world.vocab, max_model_len=world.max_model_len, device=self._device
+            max_num_seqs=steady.size, vocab_size=steady.vocab, max_model_len=steady.max_model_len, device=self._device
         )
 
 
-class V1Side(_Processor):
+class V1Candidate(_Processor):
     """On V1: ``update_state`` and ``apply``."""
 
     host = "v1"
 
-    def prepare(self, world: World, turn: Turn) -> None:
+    def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:
         if self._processor is None:
             with calling("__init__"):
-                self._processor = self._cls(self._config(world), self._device, self._device.type == "cuda")
-        self._update = update_with(turn.update, self._parameters)
+                self._processor = self._cls(self._config(steady), self._device, self._device.type == "cuda")
+        self._update = update_with(change.update, self._parameters)
 
     def follow(self) -> None:
         with calling("update_state"):
@@ -133,17 +133,17 @@ class V1Side(_Processor):
         return checked(result, logits)
 
 
-class V2Side(_Processor):
+class V2Candidate(_Processor):
     """On V2: ``add_request`` for each new request, ``apply_staged_writes`` and ``apply``."""
 
     host = "v2"
 
-    def prepare(self, world: World, turn: Turn) -> None:
+    def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:
         if self._processor is None:
             with calling("__init__"):
-                self._processor = self._cls(self._config(world), world.slots.state)
-        self._entered = [(slot, self._parameters(uses)) for slot, uses in turn.entered]
-        self._ctx = world.context(self._device)
+                self._processor = self._cls(self._config(steady), steady.slots.state)
+        self._entered = [(slot, self._parameters(uses)) for slot, uses in change.entered]
+        self._ctx = steady.context(self._device)
 
     def follow(self) -> None:
         with calling("add_request"):
@@ -161,9 +161,9 @@ class V2Side(_Processor):
         return checked(result, logits)
 
 
-def floors() -> list[Side]:
+def floors() -> list[Candidate]:
     """What this device needs at least: one pass that reads the logits, and one that reads and writes them."""
     # Both are vectorized on every device, and neither needs memory worth mentioning.
-    read = Function("one read (amax)", lambda world: lambda logits: logits.amax(-1), 0.0, "floor")
-    write = Function("one read and write (mul_)", lambda world: lambda logits: logits.mul_(1.0), 0.0, "floor")
+    read = Function("one read (amax)", lambda steady: lambda logits: logits.amax(-1), 0.0, "floor")
+    write = Function("one read and write (mul_)", lambda steady: lambda logits: logits.mul_(1.0), 0.0, "floor")
     return [read, write]
