@@ -26,14 +26,10 @@ DRAFTS_REFUSED_SINCE: Final[Release] = (0, 11, 1)
 """With speculative decoding, V1 refuses passed processors and leaves installed ones out; before, drafts bypass them."""
 VALIDATED_SINCE: Final[Release] = (0, 11, 1)
 """Plugins are asked to validate a request's parameters, by the API server; since 0.17 by ``vllm.LLM``, too."""
-REPAIR_SINCE: Final[Release] = (0, 11, 1)
-"""V1 replaces placeholders in output lists by real tokens if a processor is passed."""
 SWITCH_SINCE: Final[Release] = (0, 12, 0)
 """``VLLM_USE_V2_MODEL_RUNNER`` exists; its V2 runner knows nothing of custom processors yet."""
 ASYNC_SINCE: Final[Release] = (0, 14, 0)
 """Asynchronous scheduling is on by default, but for CPUs."""
-PASSED_REFUSED_SINCE: Final[Release] = (0, 20, 0)
-"""The V2 runner refuses processors that are passed, until it runs them."""
 V2_FOR_SOME_SINCE: Final[Release] = (0, 22, 0)
 """V2 is the default for some models; a passed or installed processor puts the engine back on V1."""
 V2_DEFAULT_SINCE: Final[Release] = (0, 29, 0)

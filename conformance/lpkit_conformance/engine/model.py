@@ -13,7 +13,7 @@ HEAD_DIM = 64
 LOGITS_STD = 3.0
 
 
-def write(folder: Path, vocab_size: int, max_model_len: int, seed: int = 0) -> None:
+def write(folder: Path, vocab_size: int, max_model_len: int) -> None:
     """Write ``config.json`` and ``model.safetensors`` of the tiny model into ``folder``.
 
     The weights are written rather than left to vLLM's dummy loader: that one draws them from +-0.001, norms
@@ -47,13 +47,13 @@ def write(folder: Path, vocab_size: int, max_model_len: int, seed: int = 0) -> N
         "torch_dtype": "float32",
     }
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-    save_file(_weights(vocab_size, seed), str(folder / "model.safetensors"), metadata={"format": "pt"})
+    save_file(_weights(vocab_size), str(folder / "model.safetensors"), metadata={"format": "pt"})
 
 
-def _weights(vocab_size: int, seed: int) -> dict[str, Any]:
+def _weights(vocab_size: int) -> dict[str, Any]:
     import torch
 
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
 
     def normal(rows: int, columns: int, std: float) -> torch.Tensor:
         return torch.randn(rows, columns, generator=generator) * std

@@ -96,14 +96,10 @@ def common(first: list[int], second: list[int]) -> int:
     return equal
 
 
-def difference(got: Any, wanted: Any, expected: Expected, start: int = 0) -> Difference | None:
-    """Where ``got`` departs from ``wanted`` (both ``[n, vocab]``) beyond what the model's rounding explains.
-
-    ``expected`` tells what that is, for the positions from ``start`` on.
-    """
+def difference(got: Any, wanted: Any, expected: Expected) -> Difference | None:
+    """Where ``got`` departs from ``wanted`` (both ``[n, vocab]``) beyond what the model's rounding explains."""
     n = len(got)
-    part = slice(start, start + n)
-    plain, stable, spread = expected.plain[part], expected.stable[part], expected.spread[part]
+    plain, stable, spread = expected.plain[:n], expected.stable[:n], expected.spread[:n]
     scale = np.maximum(np.where(np.isfinite(plain), np.abs(plain), 0).max(1, keepdims=True, initial=0), 1.0)
     allowed = 4 * spread + 2 * NOISE * scale
     with np.errstate(invalid="ignore"):
@@ -118,7 +114,7 @@ def difference(got: Any, wanted: Any, expected: Expected, start: int = 0) -> Dif
     gap = np.where(wrong[row], distance, -1.0)
     token = int(gap.argmax())
     return Difference(
-        start + row, token, float(wanted[row, token]), float(got[row, token]), _kind(got, wanted, plain, allowed, row)
+        row, token, float(wanted[row, token]), float(got[row, token]), _kind(got, wanted, plain, allowed, row)
     )
 
 

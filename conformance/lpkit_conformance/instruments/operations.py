@@ -52,14 +52,12 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
     Attributes:
         views: operations that only make another tensor of the same memory; they launch nothing.
         allocated: bytes of new tensors, of which nothing is ever given back.
-        full_size: new tensors with at least ``full`` elements.
         to_device, to_host: bytes copied between the host's memory and a device's.
     """
 
-    def __init__(self, full: int = 2**63) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._full = full
-        self.views = self.allocated = self.full_size = self.to_device = self.to_host = 0
+        self.views = self.allocated = self.to_device = self.to_host = 0
 
     @property
     def launches(self) -> int:
@@ -83,7 +81,6 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
         fresh = [tensor for tensor in made if tensor.untyped_storage()._cdata not in known]
         self.views += bool(made) and not fresh and not func._schema.is_mutable
         self.allocated += sum(tensor.nbytes for tensor in fresh)
-        self.full_size += sum(tensor.numel() >= self._full for tensor in fresh)
         name = func.overloadpacket.__name__
         if name in COPIES and made and given:
             source = given[1] if name == "copy_" else given[0]

@@ -15,12 +15,13 @@ MAX_NUM_SEQS = 10
 MAX_MODEL_LEN = 128
 VOCAB_SIZE = 512
 STEPS = 160
+SEED = 9
 
 
 class _Driver:
     """A worker's bookkeeping around an InputBatch, with a random program instead of a scheduler."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self) -> None:
         batch_module = importlib.import_module("vllm.v1.worker.gpu_input_batch")
         processors = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessors
         torch = importlib.import_module("torch")
@@ -41,7 +42,7 @@ class _Driver:
         self.states: dict[str, Any] = {}
         self.left: dict[str, int] = {}  # tokens still to come
         self.waiting: list[str] = []  # preempted
-        self.rng = random.Random(seed)
+        self.rng = random.Random(SEED)
         self.tap = V1Tap(
             recorder, self.batch, lambda: {name: state.output_token_ids for name, state in self.states.items()}
         )
@@ -103,9 +104,9 @@ class _Driver:
         self.tap.end([False] * batch.num_reqs)
 
 
-def record_swaps(seed: int = 9) -> V1Tap:
+def record_swaps() -> V1Tap:
     """Run the program and return what was heard: arrivals in bursts, with pauses in which nothing changes."""
-    driver = _Driver(seed)
+    driver = _Driver()
     for step in range(STEPS):
         driver.step(arrivals=driver.rng.choice((0, 0, 1, 3)) if step < STEPS - 45 else 0)
     while driver.batch.num_reqs or driver.waiting:

@@ -40,11 +40,9 @@ def test_every_fact_has_a_history_in_order() -> None:
     [
         (releases.DRAFTS_REFUSED_SINCE, "v1-drafts", "passed: refused; installed: left out"),
         (releases.VALIDATED_SINCE, "validated", "online"),
-        (releases.REPAIR_SINCE, "repair", "a processor is passed"),
         (releases.SWITCH_SINCE, "switch", "a number; 0 unless set"),
         (releases.ASYNC_SINCE, "async-default", "on"),
         (releases.ASYNC_SINCE, "async-cpu", "off"),
-        (releases.PASSED_REFUSED_SINCE, "v2-processors", "refuses passed, forgets installed"),
         (releases.V2_FOR_SOME_SINCE, "default-runner", "V2 for some models"),
         (releases.V2_FOR_SOME_SINCE, "v2-processors", "none, passed or installed"),
         (releases.V2_DEFAULT_SINCE, "default-runner", "V2"),
