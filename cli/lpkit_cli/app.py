@@ -1,4 +1,4 @@
-"""``lpkit``: the command's entry point, and what happens to errors that nobody expected.
+"""``lpkit``: the command's entry point, and what happens to errors: users' mistakes, and what nobody expected.
 
 Exit codes: 0 conformant, 1 a check failed, 2 could not run or nothing ran, 3 internal error, 130 interrupted.
 """
@@ -11,9 +11,11 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from lpkit_conformance.errors import UserError
+from typer.core import TyperGroup
 
 from lpkit_cli import bench, check, doctor, explain, list_, new, record, replay
 from lpkit_cli.console import COULD_NOT_RUN
@@ -24,9 +26,23 @@ INTERRUPTED = 130
 EXTRAS = {"torch": "check", "numpy": "check", "pytest": "check", "cookiecutter": "new"}
 """Packages that only some commands need, and the extra that brings each."""
 
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a mistake of its user is one line and exit code 2."""
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            typer.echo(f"lpkit {ctx.invoked_subcommand}: {error}", err=True)
+            if error.details and _debugging():
+                typer.echo(error.details, err=True)
+            raise typer.Exit(COULD_NOT_RUN) from None
+
+
 # rich_markup_mode=None: plain help needs no rich, whose import would double the time `lpkit --help` takes.
 app = typer.Typer(
     name="lpkit",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -85,12 +101,16 @@ def main() -> None:
 def _report(error: Exception) -> None:
     summary = traceback.format_exception_only(type(error), error)[-1].strip()
     print(f"lpkit: internal error: {summary}", file=sys.stderr)
-    if os.environ.get("LPKIT_DEBUG", "") not in ("", "0"):
+    if _debugging():
         traceback.print_exception(error)
         return
     saved = _save(error)
     where = f"The traceback is in {saved}; " if saved else ""
     print(f"{where}LPKIT_DEBUG=1 shows it here. This is a fault of lpkit: please report it.", file=sys.stderr)
+
+
+def _debugging() -> bool:
+    return os.environ.get("LPKIT_DEBUG", "") not in ("", "0")
 
 
 def _save(error: Exception) -> Path | None:

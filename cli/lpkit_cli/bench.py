@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lpkit_cli.check import Device, Host, Targets
-from lpkit_cli.console import COULD_NOT_RUN, rewrite_line, write
+from lpkit_cli.console import rewrite_line, write
 
 if TYPE_CHECKING:
     from lpkit_conformance.bench.results import Bench
@@ -76,9 +75,6 @@ def bench(
     sizes = [_numbers("--batch", batch, {}), _numbers("--vocab", vocab, _vocabularies())]
     lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
     from lpkit_conformance.bench import run as benches
-    from lpkit_conformance.run import UsageError
-    from lpkit_conformance.settings.cases import CaseError
-    from lpkit_conformance.settings.project import ProjectError
 
     options = benches.Options(
         case=case,
@@ -95,11 +91,7 @@ def bench(
         against_cases=tuple(against_case or ()),
         limit=limit,
     )
-    try:
-        found = benches.run(targets or (), options, progress_for=_progress)
-    except (UsageError, ProjectError, CaseError) as error:
-        typer.echo(f"lpkit bench: {error}", err=True)
-        raise typer.Exit(COULD_NOT_RUN) from None
+    found = benches.run(targets or (), options, progress_for=_progress)
     _show(found, json_file)
     for target in found.targets:
         if target.error:
@@ -114,16 +106,17 @@ def _vocabularies() -> dict[str, int]:
 
 
 def _numbers(option: str, given: list[str] | None, names: dict[str, int]) -> tuple[int, ...]:
+    from lpkit._nearest import suggest
+    from lpkit_conformance.errors import UsageError
+
     found = []
     for word in (word.strip() for text in given or () for word in text.split(",")):
         number = names.get(word.lower())
         if number is None and word.isdecimal() and 1 <= int(word) <= 2**24:
             number = int(word)
         if number is None:
-            near = difflib.get_close_matches(word.lower(), names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; or one of {', '.join(names)}" if names else ""
-            typer.echo(f"lpkit bench: {option} takes whole numbers of at least 1, not {word!r}{hint}", err=True)
-            raise typer.Exit(COULD_NOT_RUN)
+            problem = f"{option} takes whole numbers of at least 1, not {word!r}"
+            raise UsageError(problem, suggest(word, names) if names else "")
         found.append(number)
     return tuple(dict.fromkeys(found))
 
@@ -147,4 +140,4 @@ def _show(found: Bench, json_file: Path | None) -> None:
 
         show(found, sys.stdout)
     if json_file is not None:
-        write(json_file, json.dumps(found.to_json(), indent=2) + "\n", "bench")
+        write(json_file, json.dumps(found.to_json(), indent=2) + "\n")

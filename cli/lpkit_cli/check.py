@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lpkit_cli.console import COULD_NOT_RUN, rewrite_line, write
+from lpkit_cli.console import rewrite_line, write
 
 if TYPE_CHECKING:
     from lpkit_conformance.results import Report
@@ -99,12 +99,10 @@ def check(
     from lpkit.interfaces import lookup
 
     lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
-    from lpkit_conformance import run as suite
-    from lpkit_conformance.settings.cases import CaseError
-    from lpkit_conformance.settings.project import ProjectError
+    from lpkit_conformance import run
 
     hosts = None if host is None else ("v1", "v2") if host is Host.all else (host.value,)
-    options = suite.Options(
+    options = run.Options(
         cases=tuple(case or ()),
         hosts=hosts,
         select=tuple(select or ()),
@@ -114,12 +112,7 @@ def check(
         limit=limit,
         engine=engine.value,
     )
-    try:
-        report = suite.run(targets or (), options, progress_for=lambda target: _progress(target))
-    except (suite.UsageError, ProjectError, CaseError) as error:
-        typer.echo(f"lpkit check: {error}", err=True)
-        raise typer.Exit(COULD_NOT_RUN) from None
-    report = _save(report, save)
+    report = _save(run.run(targets or (), options, progress_for=_progress), save)
     _show(report, style, verbose, quiet=json_file is not None and str(json_file) == "-")
     _write(report, json_file, junit_file)
     raise typer.Exit(report.exit_code)
@@ -128,14 +121,14 @@ def check(
 def _save(report: Report, folder: Path | None) -> Report:
     """Save failures; a folder that nobody asked for may be read-only."""
     from lpkit_conformance import failures
+    from lpkit_conformance.errors import OutputError
 
     try:
         return failures.save(report, folder or failures.FOLDER)
     except OSError as error:
         if folder is None:
             return report
-        typer.echo(f"lpkit check: cannot write to {folder}: {error.strerror}", err=True)
-        raise typer.Exit(COULD_NOT_RUN) from None
+        raise OutputError(f"cannot write to {folder}: {error.strerror}") from None
 
 
 def _progress(target: str) -> Progress:
@@ -197,6 +190,6 @@ def _write(report: Report, json_file: Path | None, junit_file: Path | None) -> N
     from lpkit_conformance.report import to_junit
 
     if json_file is not None:
-        write(json_file, json.dumps(report.to_json(), indent=2) + "\n", "check")
+        write(json_file, json.dumps(report.to_json(), indent=2) + "\n")
     if junit_file is not None:
-        write(junit_file, to_junit(report), "check")
+        write(junit_file, to_junit(report))

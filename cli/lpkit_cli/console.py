@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import typer
+from lpkit_conformance.errors import OutputError
 
 COULD_NOT_RUN = 2
 """The exit code of a command that did nothing."""
@@ -13,16 +14,19 @@ COULD_NOT_RUN = 2
 LONGEST_LINE = 200
 
 
-def write(path: Path, text: str, command: str) -> None:
-    """Write a report; ``-`` is standard output. Ends the command with one line if that cannot be done."""
+def write(path: Path, text: str) -> None:
+    """Write a report; ``-`` is standard output.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
     if str(path) == "-":
         typer.echo(text, nl=False)
         return
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        typer.echo(f"lpkit {command}: cannot write {path}: {error.strerror}", err=True)
-        raise typer.Exit(COULD_NOT_RUN) from None
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def rewrite_line(text: str = "") -> None:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
-from lpkit_cli.console import COULD_NOT_RUN
+from lpkit_conformance.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,8 +51,7 @@ def doctor(
     imported unless --load is given.
     """
     if release is not None and not re.fullmatch(r"v?\d+\.\d+(\.\d+)?([.+a-z]\S*)?", release):
-        typer.echo(f"lpkit doctor: --vllm wants a release such as 0.33.0, not {release!r}", err=True)
-        raise typer.Exit(COULD_NOT_RUN)
+        raise UsageError(f"--vllm wants a release such as 0.33.0, not {release!r}")
 
     from lpkit_conformance.doctor.strangers import strangers
 

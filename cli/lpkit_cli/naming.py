@@ -8,6 +8,8 @@ import re
 import sys
 from dataclasses import dataclass
 
+from lpkit_conformance.errors import UsageError
+
 MAX_LENGTH = 40
 """Longer names would break the line lengths, and on Windows the path lengths, of what is generated."""
 
@@ -26,10 +28,6 @@ _WINDOWS_DEVICES = frozenset(
 )
 
 
-class NameRefusedError(ValueError):
-    """A project name that cannot become a distribution and a package; the message ends with a suggestion."""
-
-
 @dataclass(frozen=True)
 class Names:
     """``my-proc`` as distribution, ``my_proc`` as package, ``MyProc`` as class."""
@@ -43,11 +41,11 @@ def names_for(project: str) -> Names:
     """The names of a project called ``project``.
 
     Raises:
-        NameRefusedError: if it is no valid distribution or package name, or one that is taken.
+        UsageError: if it is no valid distribution or package name, or one that is taken.
     """
     problem = _problem(project)
     if problem:
-        raise NameRefusedError(f"{project!r} {problem}; try {_suggest(project)}")
+        raise UsageError(f"{project!r} {problem}", f"try {_suggest(project)}")
     package = _package(project)
     return Names(project, package, _class_name(package))
 

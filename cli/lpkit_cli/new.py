@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from lpkit_conformance.errors import UsageError, UserError
 
-from lpkit_cli.console import COULD_NOT_RUN
-from lpkit_cli.naming import NameRefusedError, Names, names_for
+from lpkit_cli.naming import Names, names_for
 
 if TYPE_CHECKING:
     from lpkit_conformance.discovery.bridgeable import Bridgeable
@@ -56,51 +56,41 @@ def new(
     output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to put the project into.")] = Path(),
 ) -> None:
     """Scaffold a vLLM logits-processor plugin."""
-    try:
-        names = names_for(name)
-    except NameRefusedError as error:
-        raise _refusal(f"{error}. Nothing was written.") from None
-    problem = _destination_problem(output, name) or _options_problem(style, wrap, case)
-    if problem:
-        raise _refusal(f"{problem}. Nothing was written.")
     more: dict[str, Any] = {}
     notes: list[str] = []
-    if wrap is not None:
-        more, notes = _wrapped(wrap, case or [], names)
-
-    from lpkit_cli.scaffold import ScaffoldError, bake
-
     try:
-        bake(names, "wrap" if wrap is not None else (style or Style.processor).value, output, more)
-    except ScaffoldError as error:
-        raise _refusal(str(error)) from error
+        names = names_for(name)
+        _check_destination(output, name)
+        _check_options(style, wrap, case)
+        if wrap is not None:
+            more, notes = _wrapped(wrap, case or [], names)
+    except UserError as error:
+        raise UsageError(f"{str(error).rstrip('.')}. Nothing was written.") from None
+
+    from lpkit_cli.scaffold import bake
+
+    bake(names, "wrap" if wrap is not None else (style or Style.processor).value, output, more)
     typer.echo(_farewell(names, output / name, notes))
 
 
-def _options_problem(style: Style | None, wrap: str | None, case: list[str] | None) -> str | None:
+def _check_options(style: Style | None, wrap: str | None, case: list[str] | None) -> None:
     if wrap is not None and style is not None:
-        return "--wrap and --style exclude each other: what is wrapped decides"
+        raise UsageError("--wrap and --style exclude each other: what is wrapped decides")
     if case and wrap is None:
-        return "--case is for --wrap; a scaffolded processor brings its own cases"
-    return None
+        raise UsageError("--case is for --wrap; a scaffolded processor brings its own cases")
 
 
 def _wrapped(target: str, case: list[str], names: Names) -> tuple[dict[str, Any], list[str]]:
     """The template's variables for ``--wrap``, and what to tell besides."""
-    from lpkit_conformance.discovery.bridgeable import NotBridgeableError, find
+    from lpkit_conformance.discovery.bridgeable import find
 
     from lpkit_cli import wrapping
 
-    try:
-        found = find(target)
-        if found.module.partition(".")[0] == names.package:
-            raise NotBridgeableError(
-                f"the project's package would be {names.package!r}, which hides the one of {target}; "
-                f"choose another name, e.g. {names.project}-bridge"
-            )
-        more = wrapping.context(found, names, _cases(case))
-    except (NotBridgeableError, ValueError) as error:
-        raise _refusal(f"{str(error).rstrip('.')}. Nothing was written.") from None
+    found = find(target)
+    if found.module.partition(".")[0] == names.package:
+        problem = f"the project's package would be {names.package!r}, which hides the one of {target}"
+        raise UsageError(problem, f"choose another name, e.g. {names.project}-bridge")
+    more = wrapping.context(found, names, _cases(case))
     return more, _notes(found, guessed=bool(more["_cases_are_guessed"]))
 
 
@@ -135,21 +125,16 @@ def _notes(found: Bridgeable, guessed: bool) -> list[str]:
     return notes
 
 
-def _refusal(message: str) -> typer.Exit:
-    typer.echo(f"lpkit new: {message}", err=True)
-    return typer.Exit(COULD_NOT_RUN)
-
-
-def _destination_problem(output: Path, name: str) -> str | None:
+def _check_destination(output: Path, name: str) -> None:
+    target = output / name
     try:
-        if output.exists() and not output.is_dir():
-            return f"{output} is not a folder"
-        target = output / name
-        if target.exists() or target.is_symlink():
-            return f"{target} already exists; choose another name, or another folder with -o"
+        blocked, taken = output.exists() and not output.is_dir(), target.exists() or target.is_symlink()
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-        return f"{output}: {error}"
-    return None
+        raise UsageError(f"{output}: {error}") from None
+    if blocked:
+        raise UsageError(f"{output} is not a folder")
+    if taken:
+        raise UsageError(f"{target} already exists", "choose another name, or another folder with -o")
 
 
 def _farewell(names: Names, project: Path, notes: list[str]) -> str:

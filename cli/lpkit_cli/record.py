@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import enum
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
-from lpkit_cli.console import COULD_NOT_RUN
+from lpkit_conformance.errors import EngineUnavailable, OutputError, UsageError
 
 if TYPE_CHECKING:
     from lpkit_conformance.recording.workloads import Workload
@@ -54,12 +52,12 @@ def record(
             typer.echo(f"{workload.trace_name:12}  {workload.summary}")
         return
     if not workloads and not every:
-        raise _refusal("name a workload, or say --all; --list shows them")
+        raise UsageError("name a workload, or say --all", "--list shows them")
     chosen = known if every else _choose(workloads or [], known)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        raise _refusal(f"{output}: {error}") from None
+        raise OutputError(f"{output}: {error}") from None
     _run(chosen, output, token_ids)
 
 
@@ -68,7 +66,7 @@ def _choose(wanted: Iterable[str], known: list[Workload]) -> list[Workload]:
     for name in wanted:
         found = [w for w in known if name in (w.name, w.trace_name)]
         if not found:
-            raise _refusal(f"unknown workload {name!r}; there are {', '.join(w.trace_name for w in known)}")
+            raise UsageError(f"unknown workload {name!r}", f"there are {', '.join(w.trace_name for w in known)}")
         chosen += [w for w in found if w not in chosen]
     return chosen
 
@@ -90,18 +88,11 @@ def _run(chosen: list[Workload], output: Path, token_ids: bool) -> None:
                     typer.echo(f"{path}: {done['steps']} steps, {done['requests']} requests, {done['runner_class']}")
     except EngineError as error:
         _progress("")
-        if os.environ.get("LPKIT_DEBUG", "") not in ("", "0"):
-            typer.echo(getattr(error, "details", ""), err=True)
         first = str(error).strip().splitlines() or [type(error).__name__]
-        raise _refusal(first[0]) from None
+        raise EngineUnavailable(first[0], details=getattr(error, "details", "")) from None
 
 
 def _progress(text: str) -> None:
     """One line that is overwritten, on a terminal only."""
     if sys.stderr.isatty():
         typer.echo(f"\r\x1b[K{text}", err=True, nl=False)
-
-
-def _refusal(message: str) -> typer.Exit:
-    typer.echo(f"lpkit record: {message}", err=True)
-    return typer.Exit(COULD_NOT_RUN)

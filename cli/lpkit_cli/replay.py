@@ -27,14 +27,9 @@ def replay(
     lookup.do_without()  # as in lpkit check
     from lpkit_conformance import failures
     from lpkit_conformance.report.text import check_lines, headline, one_line
-    from lpkit_conformance.settings.project import ProjectError
 
-    try:
-        failure = failures.load(file)
-        result = failures.rerun(failure, limit)
-    except (failures.ReplayError, ProjectError) as error:
-        typer.echo(f"lpkit replay: {error}", err=True)
-        raise typer.Exit(EXIT_CODES["unknown"]) from None
+    failure = failures.load(file)
+    result = failures.rerun(failure, limit)
     outcome = failures.outcome(failure, result)
     typer.echo(headline(result))
     label = f"{failure.code}[{failure.host}]"

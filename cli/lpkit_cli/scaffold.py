@@ -9,39 +9,37 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance.errors import OutputError, UsageError
+
 from lpkit_cli.naming import Names
-
-
-class ScaffoldError(Exception):
-    """The project could not be written; the message says why."""
 
 
 def template_directory() -> Path:
     """The template bundled in an installed wheel, or the checkout's own.
 
     Raises:
-        ScaffoldError: if this installation has neither.
+        OutputError: if this installation has neither.
     """
     here = Path(__file__).resolve().parent
     for candidate in (here / "_template", here.parents[1] / "template"):
         if (candidate / "cookiecutter.json").is_file():
             return candidate
-    raise ScaffoldError(f"the project template is missing from this installation ({here / '_template'})")
+    raise OutputError(f"the project template is missing from this installation ({here / '_template'})")
 
 
 def bake(names: Names, style: str, output: Path, more: Mapping[str, Any] | None = None) -> Path:
     """Write the project into ``output / names.project`` and return that folder; ``more`` are the style's own variables.
 
     Raises:
-        ScaffoldError: if cookiecutter is not installed, or the folder cannot be written.
+        UsageError: cookiecutter is not installed.
+        OutputError: the folder cannot be written.
     """
     try:
         from cookiecutter.exceptions import CookiecutterException
         from cookiecutter.main import cookiecutter
     except ImportError as error:
-        raise ScaffoldError(
-            f"it needs cookiecutter ({error}): install cookiecutter, or vllm-lpkit with its extra 'new'"
-        ) from None
+        remedy = "install cookiecutter, or vllm-lpkit with its extra 'new'"
+        raise UsageError(f"it needs cookiecutter ({error})", remedy) from None
     with tempfile.TemporaryDirectory(prefix="lpkit-new-") as scratch_name:
         scratch = Path(scratch_name)
         # pip byte-compiles an installed template, and cookiecutter would copy __pycache__ into the project.
@@ -63,9 +61,9 @@ def bake(names: Names, style: str, output: Path, more: Mapping[str, Any] | None 
                 config_file=str(_config(scratch)),
             )
         except CookiecutterException as error:
-            raise ScaffoldError(f"the template could not be baked: {error}") from error
+            raise OutputError(f"the template could not be baked: {error}") from error
         except OSError as error:
-            raise ScaffoldError(f"cannot write {output / names.project}: {error.strerror or error}") from error
+            raise OutputError(f"cannot write {output / names.project}: {error.strerror or error}") from error
     return Path(made)
 
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lpkit_conformance.errors import CaseError
+
 if TYPE_CHECKING:
     from lpkit_conformance.discovery.bridgeable import Bridgeable
 
@@ -22,7 +24,7 @@ def context(target: Bridgeable, names: Names, cases: list[dict[str, Any]]) -> di
     """The template's variables for ``target``; without ``cases`` one is guessed.
 
     Raises:
-        ValueError: a case cannot be written as TOML.
+        CaseError: a case cannot be written as TOML.
     """
     root, dot, rest = target.name.partition(".")
     alias = f"Wrapped{root}" if root == names.class_name else root
@@ -75,10 +77,10 @@ def toml(value: Any) -> str:
     """A JSON value as inline TOML.
 
     Raises:
-        ValueError: TOML has no null.
+        CaseError: TOML has no null.
     """
     if value is None:
-        raise ValueError("a case in pyproject.toml cannot hold null")
+        raise CaseError("a case in pyproject.toml cannot hold null")
     if isinstance(value, Mapping):
         parts = (
             f"{key if _BARE_KEY.fullmatch(key) else json.dumps(key)} = {toml(item)}" for key, item in value.items()

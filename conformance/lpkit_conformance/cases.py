@@ -1,5 +1,6 @@
 """The path that generated projects import; see :mod:`lpkit_conformance.settings.cases`."""
 
-from lpkit_conformance.settings.cases import Case, CaseError, make_params
+from lpkit_conformance.errors import CaseError
+from lpkit_conformance.settings.cases import Case, make_params
 
 __all__ = ["Case", "CaseError", "make_params"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -11,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from lpkit import __version__
+from lpkit._nearest import did_you_mean
 
-from lpkit_conformance import run as suite
 from lpkit_conformance import traces
 from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.errors import FailureFileError, UserError
 from lpkit_conformance.programs.as_json import program_from_json
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, check_target
 from lpkit_conformance.traces.patterns import PATTERNS
@@ -49,10 +49,6 @@ KEYS: dict[str, type] = {
 }
 OPTIONAL = frozenset({"lpkit", "manner", "program", "trace", "pattern", "found"})
 WORDS = {str: "a string", int: "a whole number", dict: "an object"}
-
-
-class ReplayError(ValueError):
-    """A file that holds no failure that can be run; says what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -128,59 +124,59 @@ def load(path: Path) -> Failure:
     """The failure in a file.
 
     Raises:
-        ReplayError: naming the file and what does not fit, with the nearest right name.
+        FailureFileError: naming the file and what does not fit, with the nearest right name.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         near = _files_like(path) if isinstance(error, FileNotFoundError) else ""
-        raise ReplayError(f"cannot read {path}: {error.strerror}{near}") from None
+        raise FailureFileError(f"cannot read {path}: {error.strerror}", near) from None
     except UnicodeDecodeError:
-        raise ReplayError(f"{path} is no text") from None
+        raise FailureFileError(f"{path} is not a text file") from None
     except ValueError as error:
-        raise ReplayError(f"{path} is not JSON: {error}") from None
+        raise FailureFileError(f"{path} is not JSON: {error}") from None
     try:
         return from_json(data)
-    except ValueError as error:
-        raise ReplayError(f"{path}: {error}") from None
+    except UserError as error:
+        raise FailureFileError(f"{path}: {error}") from None
 
 
 def from_json(data: object) -> Failure:
     """The failure in the parsed file.
 
     Raises:
-        ValueError: what does not fit.
+        FailureFileError, CaseError: what does not fit.
     """
     if not isinstance(data, Mapping):
-        raise ReplayError(f"a failure is a JSON object, not {type(data).__name__}")
+        raise FailureFileError(f"a failure is a JSON object, not {type(data).__name__}")
     schema = data.get("schema")
     if schema != SCHEMA:
         what = f"has the schema {schema!r}" if schema else "has no schema"
-        raise ReplayError(f"this {what}; `lpkit replay` reads {SCHEMA}, which `lpkit check` writes for failures")
+        raise FailureFileError(f"this {what}; `lpkit replay` reads {SCHEMA}, which `lpkit check` writes for failures")
     for key, value in data.items():
         if key not in KEYS:
-            raise ReplayError(f"unknown key {key!r}{_nearest(key, KEYS)}")
+            raise FailureFileError(f"unknown key {key!r}", did_you_mean(key, KEYS))
         if type(value) is not KEYS[key]:
-            raise ReplayError(f"{key} must be {WORDS[KEYS[key]]}, not {value!r}")
+            raise FailureFileError(f"{key} must be {WORDS[KEYS[key]]}, not {value!r}")
     source = ("trace", "pattern") if "trace" in data or "pattern" in data else ("program",)
     missing = [key for key in KEYS if key not in data and (key not in OPTIONAL or key in source)]
     if missing:
-        raise ReplayError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+        raise FailureFileError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     code, host = data["check"], data["host"]
     known = {check.code: check for check in all_checks()}
     if code not in known:
-        raise ReplayError(f"there is no check {code!r}{_nearest(code, known)}")
+        raise FailureFileError(f"there is no check {code!r}", did_you_mean(code, known))
     if host not in known[code].hosts:
         runs = " and ".join(known[code].hosts) or "no host"
-        raise ReplayError(f"{code} runs on {runs}, not on {host!r}")
+        raise FailureFileError(f"{code} runs on {runs}, not on {host!r}")
     if "trace" in source:
         _check_trace(data, code, host)
     if data["vocab_size"] < 128 or data["vocab_size"] % 128:
-        raise ReplayError(f"vocab_size must be a multiple of 128, not {data['vocab_size']}")
+        raise FailureFileError(f"vocab_size must be a multiple of 128, not {data['vocab_size']}")
     if data["max_num_seqs"] < 1:
-        raise ReplayError(f"max_num_seqs must be at least 1, not {data['max_num_seqs']}")
+        raise FailureFileError(f"max_num_seqs must be at least 1, not {data['max_num_seqs']}")
     plan = Plan(
-        cases=(Case.parse(data["case"], complete=suite.knows_cases()),),
+        cases=(Case.parse(data["case"], complete=knows_cases()),),
         hosts=(host,),
         select=(code,),
         vocab_size=data["vocab_size"],
@@ -195,28 +191,19 @@ def from_json(data: object) -> Failure:
 def _check_trace(data: Mapping[str, Any], code: str, host: str) -> None:
     known = traces.names(host)
     if "program" in data:
-        raise ReplayError("a failure has a program or a trace, not both")
+        raise FailureFileError("a failure has a program or a trace, not both")
     if code != TRACES:
-        raise ReplayError(f"{code} replays no recorded trace; {TRACES} does")
+        raise FailureFileError(f"{code} replays no recorded trace; {TRACES} does")
     if data["trace"] not in known:
-        near = _nearest(data["trace"], dict.fromkeys(known))
-        raise ReplayError(f"there is no trace {data['trace']!r} for {host}{near}")
+        raise FailureFileError(f"there is no trace {data['trace']!r} for {host}", did_you_mean(data["trace"], known))
     if data["pattern"] not in PATTERNS:
-        raise ReplayError(f"there is no pattern {data['pattern']!r}{_nearest(data['pattern'], PATTERNS)}")
-
-
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    match = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {match[0]!r}?" if match else ""
+        raise FailureFileError(f"there is no pattern {data['pattern']!r}", did_you_mean(data["pattern"], PATTERNS))
 
 
 def _files_like(path: Path) -> str:
     folder = path.parent if path.parent.is_dir() else FOLDER
     files = sorted(file.as_posix() for file in folder.glob("*.json")) if folder.is_dir() else []
-    match = difflib.get_close_matches(path.as_posix(), files, n=1)
-    if match:
-        return f"; did you mean {match[0]}?"
-    return f"; there are {', '.join(files[:5])}" if files else ""
+    return did_you_mean(path.as_posix(), files) or (f"there are {', '.join(files[:5])}" if files else "")
 
 
 # -- running -----------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The path that generated projects import; see :mod:`lpkit_conformance.settings.project`."""
 
-from lpkit_conformance.settings.project import Project, ProjectError, find
+from lpkit_conformance.errors import ProjectError
+from lpkit_conformance.settings.project import Project, find
 
 __all__ = ["Project", "ProjectError", "find"]

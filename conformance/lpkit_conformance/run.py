@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lpkit.interfaces import lookup
+from lpkit._nearest import did_you_mean
 
 from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.checks.base import Engine
+from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.settings.project import Expected, Project, ProjectError
+from lpkit_conformance.settings.project import Expected, Project
 from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, Progress, check_target
 
 DEVICES = ("auto", "cpu", "cuda")
-
-
-class UsageError(ValueError):
-    """The run cannot start: an unknown code, no target, a case that is none."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +46,7 @@ def known_code(code: str, engine: Engine | None = None) -> str:
         if not any(check.code.startswith(code.upper()) for check in all_checks(engine)):
             raise UsageError(f"{code} does not run with --engine {engine}")
         return code.upper()
-    match = difflib.get_close_matches(code.upper(), codes, n=1, cutoff=0.4)
-    hint = f"did you mean {match[0]}?" if match else "see `lpkit explain`"
-    raise UsageError(f"there is no check {code}; {hint}")
+    raise UsageError(f"there is no check {code}", did_you_mean(code, codes) or "see `lpkit explain`")
 
 
 def run(
@@ -64,7 +58,7 @@ def run(
     """Check every target; without any, the entry points of the project in ``folder``.
 
     Raises:
-        UsageError, ProjectError, CaseError: before anything runs.
+        UsageError, ProjectError, CaseError, EngineUnavailable: before anything runs.
     """
     project = projects.find(folder or Path.cwd())
     names = list(targets) or entry_points_of(project, "check")
@@ -108,32 +102,22 @@ def check_expected(project: Project) -> None:
     codes = [check.code for check in all_checks(None)] if project.expected else []  # knowing them takes torch
     for expected in project.expected:
         if expected.code not in codes:
-            match = difflib.get_close_matches(expected.code, codes, n=1, cutoff=0.4)
-            hint = f"; did you mean {match[0]}?" if match else ""
             raise ProjectError(
-                f"{project.root / 'pyproject.toml'}: [tool.lpkit.expected_failures] there is no check "
-                f"{expected.code}{hint}"
+                f"{project.root / 'pyproject.toml'}: [tool.lpkit.expected_failures] there is no check {expected.code}",
+                did_you_mean(expected.code, codes),
             )
 
 
 def _require_engine(options: Options) -> None:
-    from lpkit_conformance.suite.on_engine import EngineUnavailable, require_vllm
+    from lpkit_conformance.suite.on_engine import require_vllm
 
     if options.device == "cuda":
         raise UsageError("--engine vllm runs on the CPU: leave --device out")
-    try:
-        require_vllm()
-    except EngineUnavailable as error:
-        raise UsageError(str(error)) from None
+    require_vllm()
 
 
 def _owner(name: str, project: Project | None) -> Project | None:
     return project if project and project.owns(name) else None
-
-
-def knows_cases() -> bool:
-    """Whether this process can judge a case's fields: not if vLLM, whose they are, is left to another one."""
-    return not lookup.left_out()
 
 
 def plan_for(options: Options, project: Project | None) -> Plan:
@@ -143,7 +127,7 @@ def plan_for(options: Options, project: Project | None) -> Plan:
     if not cases and project:
         try:
             cases = [Case.parse(value, complete) for value in project.cases]
-        except ValueError as error:
+        except CaseError as error:
             raise ProjectError(f"{project.root / 'pyproject.toml'}: [tool.lpkit] {error}") from None
     plan = Plan(
         cases=tuple(cases) or (Case(),),
@@ -181,10 +165,7 @@ def _one(name: str, own: Project | None, plan: Plan, options: Options, progress:
     if options.engine == "vllm":
         from lpkit_conformance.suite import on_engine as engines
 
-        try:
-            result = engines.check_target(spec, plan, path, progress, options.limit)
-        except engines.EngineUnavailable as error:
-            raise UsageError(str(error)) from None
+        result = engines.check_target(spec, plan, path, progress, options.limit)
     else:
         result = check_target(spec, plan, path, progress, options.limit)
     result = replace(result, target=name)

@@ -74,7 +74,7 @@ def test_standard_output_can_be_the_json(lpkit, project: Path) -> None:
     ("arguments", "said"),
     [
         (("--batch", "1x"), "--batch takes whole numbers of at least 1, not '1x'"),
-        (("--vocab", "128kk"), "--vocab takes whole numbers of at least 1, not '128kk'; did you mean 128k?"),
+        (("--vocab", "128kk"), "--vocab takes whole numbers of at least 1, not '128kk'; did you mean '128k'?"),
         (("--batch", "0"), "--batch takes whole numbers of at least 1, not '0'"),
         (("nope",), "nope: no installed logits processor is named 'nope'"),
         (("--case", "{"), "case is not JSON"),

@@ -39,4 +39,4 @@ def test_a_family_is_explained_check_by_check() -> None:
 def test_an_unknown_code_is_answered_with_the_nearest() -> None:
     done = explain("LP2O1")
     assert done.exit_code == 2
-    assert "there is no check LP2O1; did you mean LP2" in done.stderr
+    assert "there is no check LP2O1; did you mean 'LP2" in done.stderr

@@ -6,7 +6,8 @@ import keyword
 import sys
 
 import pytest
-from lpkit_cli.naming import MAX_LENGTH, NameRefusedError, Names, names_for
+from lpkit_cli.naming import MAX_LENGTH, Names, names_for
+from lpkit_conformance.errors import UsageError
 
 GOOD = {
     "my-proc": Names("my-proc", "my_proc", "MyProc"),
@@ -54,7 +55,7 @@ def test_class_names_shadow_no_builtin_and_are_no_test_class(project: str) -> No
     ],
 )
 def test_bad_names_are_refused_and_a_better_one_named(project: str, because: str, instead: str) -> None:
-    with pytest.raises(NameRefusedError) as refused:
+    with pytest.raises(UsageError) as refused:
         names_for(project)
     assert because in str(refused.value)
     assert str(refused.value).endswith(f"; try {instead}")
@@ -63,5 +64,5 @@ def test_bad_names_are_refused_and_a_better_one_named(project: str, because: str
 
 def test_no_keyword_and_no_standard_module_is_a_package() -> None:
     for project in {*keyword.kwlist, *sys.stdlib_module_names}:
-        with pytest.raises(NameRefusedError):
+        with pytest.raises(UsageError):
             names_for(project)

@@ -6,16 +6,13 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-import typer
-from lpkit_cli import record
+from lpkit_cli.app import app
 from lpkit_conformance import traces
 from typer.testing import CliRunner, Result
 
 
 def _record(*arguments: str) -> Result:
-    app = typer.Typer()
-    record.register(app)
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, ["record", *arguments])
 
 
 def test_list_shows_every_workload_of_the_runner() -> None:

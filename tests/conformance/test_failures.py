@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from lpkit.loading import resolve_target
 from lpkit_conformance import failures
-from lpkit_conformance.failures import ReplayError
+from lpkit_conformance.errors import FailureFileError
 from lpkit_conformance.programs.as_json import (
     KINDS,
-    ScenarioError,
     op_from_json,
     op_to_json,
     program_from_json,
@@ -114,7 +113,7 @@ def test_a_program_comes_back_as_it_was(drafts: bool) -> None:
     ],
 )
 def test_an_operation_that_does_not_fit_says_what_would(value: object, message: str) -> None:
-    with pytest.raises(ScenarioError) as error:
+    with pytest.raises(FailureFileError) as error:
         op_from_json(value)
     assert message in str(error.value)
 
@@ -186,7 +185,7 @@ def test_the_default_folder_keeps_itself_out_of_git(failed, tmp_path, monkeypatc
 )
 def test_a_file_that_does_not_fit_is_refused_by_name(saved: Path, change: dict, message: str) -> None:
     saved.write_text(json.dumps({**json.loads(saved.read_text(encoding="utf-8")), **change}), encoding="utf-8")
-    with pytest.raises(ReplayError) as error:
+    with pytest.raises(FailureFileError) as error:
         failures.load(saved)
     assert message in str(error.value)
     assert str(saved) in str(error.value)
@@ -209,7 +208,7 @@ TRACE = {"check": "LP220", "trace": "v1_churn", "pattern": "all"}
 def test_a_trace_that_does_not_fit_is_refused_by_name(saved: Path, change: dict, message: str) -> None:
     data = json.loads(saved.read_text(encoding="utf-8"))
     del data["program"]
-    with pytest.raises(ReplayError) as error:
+    with pytest.raises(FailureFileError) as error:
         failures.from_json({**data, **TRACE, **change})
     assert message in str(error.value)
 
@@ -217,7 +216,7 @@ def test_a_trace_that_does_not_fit_is_refused_by_name(saved: Path, change: dict,
 def test_a_trace_without_its_pattern_is_refused(saved: Path) -> None:
     data = json.loads(saved.read_text(encoding="utf-8"))
     del data["program"]
-    with pytest.raises(ReplayError, match="pattern is missing"):
+    with pytest.raises(FailureFileError, match="pattern is missing"):
         failures.from_json({**data, "check": "LP220", "trace": "v1_churn"})
 
 
@@ -225,21 +224,21 @@ def test_a_trace_without_its_pattern_is_refused(saved: Path) -> None:
 def test_a_missing_key_is_named(saved: Path, key: str) -> None:
     data = json.loads(saved.read_text(encoding="utf-8"))
     del data[key]
-    with pytest.raises(ReplayError, match=f"{key} is missing"):
+    with pytest.raises(FailureFileError, match=f"{key} is missing"):
         failures.from_json(data)
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"{", "is not JSON"), (b"\xff\xff", "is no text"), (b"[]", "object")]
+    ("content", "message"), [(b"{", "is not JSON"), (b"\xff\xff", "is not a text file"), (b"[]", "object")]
 )
 def test_a_file_that_is_no_failure_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "x.json").write_bytes(content)
-    with pytest.raises(ReplayError, match=message):
+    with pytest.raises(FailureFileError, match=message):
         failures.load(tmp_path / "x.json")
 
 
 def test_a_mistyped_file_name_is_answered_with_the_nearest(saved: Path) -> None:
-    with pytest.raises(ReplayError, match=rf"did you mean .*{saved.name}\?"):
+    with pytest.raises(FailureFileError, match=rf"did you mean .*{saved.name}'\?"):
         failures.load(saved.with_name(saved.name.replace("LP202", "LP203")))
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from lpkit.interfaces import lookup
 from lpkit_conformance import run as suite
+from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.results import CheckResult, Report, TargetResult
-from lpkit_conformance.run import Options, UsageError, expect, known_code, plan_for
+from lpkit_conformance.run import Options, expect, known_code, plan_for
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import CaseError
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.settings.project import Expected, Project, ProjectError
+from lpkit_conformance.settings.project import Expected, Project
 from lpkit_conformance.suite.in_process import chosen
 
 PAST = datetime.date(2020, 1, 1)
@@ -100,7 +100,7 @@ def test_a_code_or_the_beginning_of_codes_is_known(code: str, known: str) -> Non
 
 @pytest.mark.parametrize(
     ("code", "hint"),
-    [("LP2O2", "did you mean LP2"), ("202", "did you mean LP202?"), ("", "see `lpkit explain`"), ("L", "see")],
+    [("LP2O2", "did you mean 'LP2"), ("202", "did you mean 'LP202'?"), ("", "see `lpkit explain`"), ("L", "see")],
 )
 def test_an_unknown_code_is_answered_with_the_nearest(code: str, hint: str) -> None:
     with pytest.raises(UsageError) as error:
@@ -122,7 +122,7 @@ def test_a_project_without_entry_points_needs_a_target(tmp_path) -> None:
 def test_unknown_codes_among_announced_failures_are_refused(tmp_path) -> None:
     text = "[tool.lpkit.expected_failures]\nLP222 = 'x'\n"
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(ProjectError, match=r"pyproject.toml.*there is no check LP222; did you mean LP22"):
+    with pytest.raises(ProjectError, match=r"pyproject.toml.*there is no check LP222; did you mean 'LP22"):
         suite.run(["x:Y"], Options(), tmp_path)
 
 

@@ -47,7 +47,8 @@ def work(job: dict[str, Any], events: Events) -> None:
     from lpkit.loading import LoadError, resolve_target
 
     from lpkit_conformance.bench.measure import Effort
-    from lpkit_conformance.settings.cases import Case, CaseError
+    from lpkit_conformance.errors import CaseError
+    from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
     device = torch.device(job["device"])

@@ -14,11 +14,11 @@ from typing import Any
 
 from lpkit_conformance import run as suite
 from lpkit_conformance.bench.results import Bench, Point, TargetBench, point_from_json
+from lpkit_conformance.errors import UsageError
 from lpkit_conformance.instruments.author_lines import place_in
 from lpkit_conformance.processes import children
-from lpkit_conformance.run import UsageError
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.project import Project
 from lpkit_conformance.suite.supervisor import START_SECONDS, exit_text
 
@@ -117,7 +117,7 @@ def run(
 
 
 def _job(name: str, own: Project | None, options: Options) -> dict[str, Any]:
-    complete = suite.knows_cases()
+    complete = knows_cases()
     case: Any = options.case or (own.cases[0] if own and own.cases else {})
     against = [
         {"name": spec, "spec": spec, "case": options.against_cases[i] if i < len(options.against_cases) else case}

@@ -21,6 +21,7 @@ from lpkit.loading.imports import LoadError, split_fqcn
 
 from lpkit_conformance.discovery.interfaces import BOTH, V1, V2, Deducer
 from lpkit_conformance.discovery.module_finder import SourceError, Sources
+from lpkit_conformance.errors import NotBridgeableError
 
 TIME_LIMIT: Final = 120.0
 """Seconds that importing the target may take."""
@@ -29,10 +30,6 @@ Kind = Literal["class", "callable", "factory"]
 
 _ARITY: Final[dict[int, Kind]] = {1: "factory", 2: "callable", 3: "callable"}
 _FORMS = "(output_ids, logits), (prompt_ids, output_ids, logits), or a factory (sampling_params) of one of these"
-
-
-class NotBridgeableError(ValueError):
-    """The target cannot be bridged; the message says what it is, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -261,10 +258,7 @@ def _judge(target: str) -> Kind:
     from lpkit.portable.adapter import positional_arguments
 
     module, name = split_fqcn(target)
-    try:
-        obj = imports.attribute(imports.import_module(module), module, name)
-    except LoadError as error:
-        raise NotBridgeableError(str(error)) from None
+    obj = imports.attribute(imports.import_module(module), module, name)
     if isinstance(obj, type):
         interfaces = loading.interfaces_of(obj)
         if interfaces:
@@ -281,7 +275,7 @@ def _judge(target: str) -> Kind:
 def _child(target: str) -> None:
     try:
         answer: dict[str, str] = {"kind": _judge(target)}
-    except NotBridgeableError as error:
+    except (NotBridgeableError, LoadError) as error:
         answer = {"problem": str(error)}
     print(json.dumps({"lpkit": answer}))
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 import sys
 from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from lpkit._nearest import did_you_mean
 
 from lpkit_conformance.discovery.bindings import Binding, Either, FromImport, Opaque, Scope, read_scope
 from lpkit_conformance.discovery.module_finder import ModuleFile, SourceError, Sources
@@ -209,9 +210,8 @@ class Deducer:
             return _Known(NONE)
         if "__getattr__" in scope.names:
             return Opaque(f"{scope.module}.__getattr__ makes it")
-        near = difflib.get_close_matches(name, scope.names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        return _Missing(f"{scope.module} has no {name!r}{hint}")
+        hint = did_you_mean(name, scope.names)
+        return _Missing(f"{scope.module} has no {name!r}{f'; {hint}' if hint else ''}")
 
     def _bound(self, scope: Scope, name: str, binding: Binding) -> _Entity:
         self._depth += 1

@@ -14,6 +14,7 @@ from lpkit import __version__
 
 from lpkit_conformance.discovery.installed import Inventory, field, text_of
 from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.errors import ProjectError
 from lpkit_conformance.settings import project as projects
 
 RECORD = ".lpkit-template.json"
@@ -44,7 +45,7 @@ def _installation(source: Path, inventory: Inventory, along: list[str]) -> Itera
     """Entry points are copied at installation, editable ones too: later edits of pyproject.toml change nothing."""
     try:
         own = projects.find(source)
-    except projects.ProjectError:
+    except ProjectError:
         return  # lpkit check says what is wrong with it
     if own is None or not own.entry_points or not own.name:
         return

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
+from lpkit._nearest import suggest
+
+from lpkit_conformance.errors import FailureFileError
 from lpkit_conformance.programs.generate import (
     Arrive,
     Finish,
@@ -41,10 +43,6 @@ MOST = 10_000
 """Of whole numbers: enough for anything, and no typing error runs for a day."""
 
 
-class ScenarioError(ValueError):
-    """Something in a saved program that does not fit; says where and what would."""
-
-
 def op_to_json(op: Op) -> dict[str, Any]:
     """``{"op": "arrive", "request": "a", "variant": 0, ...}``; other fields with their default are left out."""
     found: dict[str, Any] = {"op": NAMES[type(op)]}
@@ -59,30 +57,30 @@ def op_from_json(value: object) -> Op:
     """Inverse of :func:`op_to_json`.
 
     Raises:
-        ScenarioError: naming the unknown operation or field with its nearest match, or the value that does not fit.
+        FailureFileError: naming the unknown operation or field with its nearest match, or the value that does not fit.
     """
     if not isinstance(value, Mapping):
-        raise ScenarioError(f'an operation is an object like {{"op": "step"}}, not {value!r}')
+        raise FailureFileError(f'an operation is an object like {{"op": "step"}}, not {value!r}')
     name = value.get("op")
     if not isinstance(name, str) or name not in KINDS:
-        raise ScenarioError(f"unknown operation {name!r}{_nearest(str(name), KINDS)}")
+        raise FailureFileError(f"unknown operation {name!r}", suggest(str(name), KINDS))
     kind = KINDS[name]
     hints = _hints(name)
     given = {key: item for key, item in value.items() if key != "op"}
     for key, item in given.items():
         if key not in hints:
-            raise ScenarioError(f"{name} has no field {key!r}{_nearest(key, hints)}")
+            raise FailureFileError(f"{name} has no field {key!r}", suggest(key, hints))
         if type(item) not in hints[key]:
             wanted = " or ".join(WORDS[hint] for hint in hints[key])
-            raise ScenarioError(f"{name}: {key} must be {wanted}, not {item!r}")
+            raise FailureFileError(f"{name}: {key} must be {wanted}, not {item!r}")
         if type(item) is int and not LEAST.get(key, 0) <= item <= MOST:
-            raise ScenarioError(f"{name}: {key} must be between {LEAST.get(key, 0)} and {MOST}, not {item}")
+            raise FailureFileError(f"{name}: {key} must be between {LEAST.get(key, 0)} and {MOST}, not {item}")
     for item in fields(kind):  # type: ignore[arg-type]
         if item.default is MISSING and item.name not in given:
-            raise ScenarioError(f"{name} needs a field {item.name!r}")
+            raise FailureFileError(f"{name} needs a field {item.name!r}")
     op = kind(**given)
     if isinstance(op, Speculate) and op.accepted > op.drafts:
-        raise ScenarioError(f"speculate: accepted ({op.accepted}) cannot exceed drafts ({op.drafts})")
+        raise FailureFileError(f"speculate: accepted ({op.accepted}) cannot exceed drafts ({op.drafts})")
     return op
 
 
@@ -99,19 +97,19 @@ def program_from_json(value: Mapping[str, Any]) -> Program:
     """Inverse of :func:`program_to_json`.
 
     Raises:
-        ScenarioError: naming the operation by its number, from 1.
+        FailureFileError: naming the operation by its number, from 1.
     """
     operations, size = value.get("operations"), value.get("max_num_seqs")
     if not isinstance(operations, list) or not operations:
-        raise ScenarioError("operations must be a list with at least one operation")
+        raise FailureFileError("operations must be a list with at least one operation")
     if type(size) is not int or not 1 <= size <= MOST:
-        raise ScenarioError(f"the program's max_num_seqs must be between 1 and {MOST}, not {size!r}")
+        raise FailureFileError(f"the program's max_num_seqs must be between 1 and {MOST}, not {size!r}")
     ops = []
     for number, item in enumerate(operations, 1):
         try:
             ops.append(op_from_json(item))
-        except ScenarioError as error:
-            raise ScenarioError(f"operation {number}: {error}") from None
+        except FailureFileError as error:
+            raise FailureFileError(f"operation {number}: {error}") from None
     return Program(str(value.get("name", "")), tuple(ops), size)
 
 
@@ -121,8 +119,3 @@ WORDS = {str: "a string", int: "a whole number", bool: "true or false", NoneType
 @cache
 def _hints(name: str) -> dict[str, tuple[type, ...]]:
     return {field: get_args(hint) or (hint,) for field, hint in get_type_hints(KINDS[name]).items()}
-
-
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    match = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {match[0]!r}?" if match else f"; known: {', '.join(known)}"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from lpkit._nearest import did_you_mean
+from lpkit.interfaces import lookup
 from lpkit.sampling_params import SamplingParams
+
+from lpkit_conformance.errors import CaseError
 
 OWN_KEYS = ("prompt_token_ids", "output_token_ids")
 
@@ -18,8 +21,9 @@ VARIANTS = 4
 """How many requests with different arguments a case gives; alike requests would hide a swap."""
 
 
-class CaseError(ValueError):
-    """A case that cannot be used; says which and why."""
+def knows_cases() -> bool:
+    """Whether this process can judge a case's fields: not if vLLM, whose they are, is left to another one."""
+    return not lookup.left_out()
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,8 @@ class Case:
         known = {*_field_names(), *OWN_KEYS}
         for key in value:
             if complete and key not in known:
-                match = difflib.get_close_matches(str(key), known, n=1)
-                hint = f"; did you mean {match[0]!r}?" if match else "."
-                raise CaseError(f'case has an unknown key {key!r}{hint} Arguments of plugins go under "extra_args"')
+                remedy = f'{did_you_mean(str(key), known)} Arguments of plugins go under "extra_args"'
+                raise CaseError(f"case has an unknown key {key!r}", remedy.strip())
         fields = {key: item for key, item in value.items() if key not in OWN_KEYS}
         extra = fields.get("extra_args")
         if extra is not None and not isinstance(extra, Mapping):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +13,13 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from lpkit._nearest import suggest
+
+from lpkit_conformance.errors import ProjectError
+
 GROUP = "vllm.logits_processors"
 
 KEYS = ("cases", "hosts", "vocab_size", "max_num_seqs", "expected_failures", "against")
-
-
-class ProjectError(ValueError):
-    """The project's pyproject.toml cannot be used; says where and why."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,7 @@ def find(folder: Path) -> Project | None:
     settings = _table(path, data, "tool", "lpkit")
     for key in settings:
         if key not in KEYS:
-            match = difflib.get_close_matches(key, KEYS, n=1)
-            hint = f"did you mean {match[0]!r}?" if match else f"known keys: {', '.join(KEYS)}"
-            raise ProjectError(f"{path}: [tool.lpkit] has an unknown key {key!r}; {hint}")
+            raise ProjectError(f"{path}: [tool.lpkit] has an unknown key {key!r}", suggest(key, KEYS))
     return Project(
         folder,
         {str(name): str(value).split("[")[0].strip() for name, value in entry_points.items()},

@@ -74,8 +74,8 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
     against = prepare(job["lost"])
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
+    from lpkit_conformance.errors import CaseError
     from lpkit_conformance.oracle.fingerprint_child import second_process
-    from lpkit_conformance.settings.cases import CaseError
     from lpkit_conformance.suite.in_process import hosts_for, inactivity_hint, labels, run
     from lpkit_conformance.vllm_api.stub import lend_buffers
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import time
 import traceback
@@ -12,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lpkit._nearest import did_you_mean
 from lpkit.loading import interfaces_of
 
 from lpkit_conformance.catalogue import all_checks, by_code
 from lpkit_conformance.checks.base import Check
+from lpkit_conformance.errors import CaseError
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.author_lines import place_of
@@ -23,7 +24,7 @@ from lpkit_conformance.oracle.findings import raised
 from lpkit_conformance.processes import children
 from lpkit_conformance.processes.peer import SecondProcess
 from lpkit_conformance.results import CheckResult, Failed, Finding, Skipped, Status
-from lpkit_conformance.settings.cases import Case, CaseError, WatchedArgs
+from lpkit_conformance.settings.cases import Case, WatchedArgs
 from lpkit_conformance.settings.plan import Plan
 
 HOSTS = ("v1", "v2")
@@ -213,8 +214,8 @@ def inactivity_hint(plan: Plan, cls: Any) -> str:
     if given:
         text += f", the cases give {', '.join(map(repr, given))}"
     for key in given:
-        near = difflib.get_close_matches(key, looked, n=1) if looked and key not in looked else []
-        text += f" ({key!r}: did you mean {near[0]!r}?)" if near else ""
+        near = did_you_mean(key, looked) if key not in looked else ""
+        text += f" ({key!r}: {near})" if near else ""
     missing = [key for key in looked if key not in given]
     if looked and not missing:
         return f"{text}. Other values may switch it on."

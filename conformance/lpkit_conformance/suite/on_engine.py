@@ -18,6 +18,7 @@ from lpkit_conformance.engine.tiny import EngineError, Runner
 from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.workload import roomy, settings
+from lpkit_conformance.errors import EngineUnavailable
 from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.results import CheckResult, Failed, Finding, Skipped, Status, TargetResult
 from lpkit_conformance.settings.plan import Plan
@@ -35,10 +36,6 @@ STEPS = {
     "LP903": "an engine without the plugin",
     "LP904": "the reference runtime",
 }
-
-
-class EngineUnavailable(Exception):
-    """There is no vLLM here, or one that does not work; the message is one line."""
 
 
 def require_vllm() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
+from lpkit_conformance.errors import TraceError
 from lpkit_conformance.traces.reader import loads
 from lpkit_conformance.traces.schema import (
     SCHEMA,
@@ -17,7 +18,6 @@ from lpkit_conformance.traces.schema import (
     Move,
     Placement,
     Trace,
-    TraceError,
     TraceRequest,
     Update,
     V1Step,

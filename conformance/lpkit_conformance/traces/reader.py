@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from lpkit_conformance.errors import TraceError
 from lpkit_conformance.traces.schema import (
     SCHEMA,
     Added,
@@ -14,7 +15,6 @@ from lpkit_conformance.traces.schema import (
     Move,
     Placement,
     Trace,
-    TraceError,
     TraceRequest,
     Update,
     V1Step,

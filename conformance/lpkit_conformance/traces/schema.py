@@ -12,15 +12,6 @@ RunnerName = Literal["v1", "v2"]
 MoveKind = Literal["->", "<->"]
 
 
-class TraceError(ValueError):
-    """A trace is missing or malformed; the message names the file, the line, what is wrong and what was expected."""
-
-    def __init__(self, message: str, *, path: str | None = None, line: int | None = None) -> None:
-        self.path, self.line, self.reason = path, line, message
-        place = path or "trace"
-        super().__init__(f"{place}:{line}: {message}" if line is not None else f"{place}: {message}")
-
-
 @dataclass(frozen=True)
 class TraceRequest:
     """A request by its id in the trace. ``prompt``: its ``prompt_len`` token ids, None for embedded prompts."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lpkit_conformance.traces.schema import Apply, Placement, Trace, TraceError, Update, V1Step, V2Step
+from lpkit_conformance.errors import TraceError
+from lpkit_conformance.traces.schema import Apply, Placement, Trace, Update, V1Step, V2Step
 
 
 def validate(trace: Trace) -> None:

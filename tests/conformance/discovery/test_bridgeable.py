@@ -10,7 +10,8 @@ from textwrap import dedent
 
 import pytest
 from lpkit_conformance.discovery import bridgeable
-from lpkit_conformance.discovery.bridgeable import NotBridgeableError, find, keys_read
+from lpkit_conformance.discovery.bridgeable import find, keys_read
+from lpkit_conformance.errors import NotBridgeableError
 
 OLD = """
     raise RuntimeError("imported")  # source tells: nothing of this is run

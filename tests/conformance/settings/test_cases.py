@@ -8,7 +8,8 @@ import pickle
 from typing import Any
 
 import pytest
-from lpkit_conformance.settings.cases import VARIANTS, Case, CaseError, WatchedArgs, variants
+from lpkit_conformance.errors import CaseError
+from lpkit_conformance.settings.cases import VARIANTS, Case, WatchedArgs, variants
 
 VOCAB = 512
 

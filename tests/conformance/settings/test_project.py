@@ -6,8 +6,9 @@ import datetime
 from pathlib import Path
 
 import pytest
+from lpkit_conformance.errors import ProjectError
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.project import Expected, Project, ProjectError
+from lpkit_conformance.settings.project import Expected, Project
 
 HEAD = """
 [project.entry-points."vllm.logits_processors"]
@@ -67,7 +68,7 @@ lp203 = {reason = "later", until = 2031-02-03}
         ("[tool]\nlpkit = 3", "tool.lpkit must be a table"),
         ('[project.entry-points]\n"vllm.logits_processors" = 1', "must be a table"),
         ("[tool.lpkit]\ncase = []", "unknown key 'case'; did you mean 'cases'?"),
-        ("[tool.lpkit]\nzzz = []", "unknown key 'zzz'; known keys: cases, hosts"),
+        ("[tool.lpkit]\nzzz = []", "unknown key 'zzz'; known: cases, hosts"),
         ("[tool.lpkit]\ncases = {extra_args = {}}", "cases must be a list, not dict"),
         ('[tool.lpkit]\nhosts = "v1"', "hosts must be a list, not str"),
         ('[tool.lpkit]\nhosts = ["v3"]', 'hosts must be of "v1" and "v2"'),

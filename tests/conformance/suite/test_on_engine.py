@@ -19,6 +19,7 @@ from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import Evidence, Expected, common, difference
 from lpkit_conformance.engine_checks.lp9_engine import LP902, LP903, LP904, LP905
 from lpkit_conformance.engine_checks.workload import BLOCK, MAX_MODEL_LEN, Workload
+from lpkit_conformance.errors import UsageError
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
@@ -72,13 +73,13 @@ def test_a_broken_vllm_is_one_line_too(source: str, message: str, tmp_path: Path
 
 
 def test_a_gpu_is_refused() -> None:
-    with pytest.raises(suite.UsageError, match="runs on the CPU"):
+    with pytest.raises(UsageError, match="runs on the CPU"):
         suite.run(["m:C"], suite.Options(engine="vllm", device="cuda"))
 
 
 @pytest.mark.parametrize(("engine", "code"), [("reference", "LP9"), ("reference", "LP902"), ("vllm", "LP2")])
 def test_checks_of_the_other_engine_cannot_be_selected(engine: Any, code: str) -> None:
-    with pytest.raises(suite.UsageError, match=f"{code} does not run with --engine {engine}"):
+    with pytest.raises(UsageError, match=f"{code} does not run with --engine {engine}"):
         suite.run(["m:C"], suite.Options(engine=engine, select=(code,)))
 
 
