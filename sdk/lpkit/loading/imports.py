@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -14,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
+
+from lpkit._nearest import did_you_mean
 
 
 class LoadError(Exception):
@@ -100,13 +101,8 @@ def colon_form(dotted: str) -> str | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``Did you mean 'x'?`` or an empty string."""
-    options = list(known)
-    match = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    if not match:  # difflib is case-sensitive: MINP and MinP share two letters
-        folded = {option.lower(): option for option in options}
-        match = [folded[hit] for hit in difflib.get_close_matches(name.lower(), folded, n=1)]
-    return f"Did you mean {match[0]!r}?" if match else ""
+    """``Did you mean 'x'?``, a sentence of its own, or an empty string."""
+    return did_you_mean(name, known).replace("did", "Did", 1)
 
 
 def import_module(name: str) -> ModuleType:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from lpkit import v1, v2
+from lpkit._nearest import did_you_mean
 from lpkit.columns.column import column
 from lpkit.portable.admission import Admission
 from lpkit.portable.on_v1 import V1Binding
@@ -141,6 +141,6 @@ def one_of(cls: type, name: str, allowed: tuple[str, ...]) -> None:
     value = getattr(cls, name)
     if value in allowed:
         return
-    match = difflib.get_close_matches(str(value), allowed, n=1)
-    hint = f"; did you mean {match[0]!r}?" if match else ""
-    raise TypeError(f"{cls.__qualname__}.{name} must be one of {', '.join(allowed)}, not {value!r}{hint}")
+    hint = did_you_mean(str(value), allowed)
+    wrong = f"{cls.__qualname__}.{name} must be one of {', '.join(allowed)}, not {value!r}"
+    raise TypeError(f"{wrong}; {hint}" if hint else wrong)

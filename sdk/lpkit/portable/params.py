@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import typing
 from collections.abc import Mapping
 from functools import cache
@@ -12,6 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
+
+from lpkit._nearest import suggest
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -79,7 +80,7 @@ class Params(BaseModel):
         if prefix and len(given) < len(extra_args):
             for key in extra_args:
                 if key not in table.inputs and isinstance(key, str) and key.startswith(prefix):
-                    raise ValueError(f"unknown parameter {key!r}{_nearest(key, table.inputs)}")
+                    raise ValueError(f"unknown parameter {key!r}; {suggest(key, table.inputs)}")
         if not table.required <= given.keys():
             if not given:
                 return None
@@ -203,11 +204,6 @@ def _refuse_wide_ints(key: str, value: Any) -> None:
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
             _refuse_wide_ints(key, item)
-
-
-def _nearest(key: str, keys: Mapping[str, Any]) -> str:
-    match = difflib.get_close_matches(key, list(keys), n=1)
-    return f"; did you mean {match[0]!r}?" if match else f"; known: {', '.join(keys)}"
 
 
 def _explain(error: pydantic.ValidationError, cls: type[Params]) -> str:
