@@ -28,9 +28,11 @@ def verdicts(identity: str) -> dict[str, str]:
 
 
 @pytest.mark.deep
-def test_every_verdict_is_the_same() -> None:
-    ids = sorted(item.id for item in (*zoo.CORRECT, *zoo.DEFECTS, *zoo.MISSED))
+@pytest.mark.parametrize("style", ["adapter", "packaging", "portable", "v1", "v2"])
+def test_every_verdict_is_the_same(style: str) -> None:
+    everything = sorted(item.id for item in (*zoo.CORRECT, *zoo.DEFECTS, *zoo.MISSED))
+    ids = [identity for identity in everything if identity.startswith((f"{style}-", f"{style}+"))]
     # Processes of their own: a defect may spoil what is shared.
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1), get_context("forkserver")) as pool:
         found = dict(zip(ids, pool.map(verdicts, ids), strict=True))
-    hold("verdicts", found)
+    hold(f"verdicts-{style}", found)
