@@ -66,11 +66,10 @@ def all_checks(engine: Engine | None = "reference") -> list[type[Check]]:
 def inactive(results: Iterable[CheckResult]) -> bool:
     """Whether every check that needs an active plugin was skipped for want of action."""
     results = list(results)
-    if not any("never active" in result.message for result in results):
+    if not any(result.never_active for result in results):
         return False  # without loading the checks
-    needing = [result for result in results if by_code()[result.code].needs_action]
-    silent = all(result.status in ("skipped", "blocked") for result in needing)
-    return silent and any("never active" in result.message for result in needing)
+    needing = (result for result in results if by_code()[result.code].needs_action)
+    return all(result.status in ("skipped", "blocked") for result in needing)
 
 
 def dependents(code: str) -> list[str]:

@@ -220,7 +220,7 @@ def rerun(failure: Failure, limit: float = LIMIT_SECONDS) -> TargetResult:
     spec = own.entry_points.get(failure.target, failure.target) if own else failure.target
     result = check_target(spec, failure.plan, own.import_path if own else [], limit=limit)
     # Only a defect on the way may be gone: a plugin that acts in none of these operations is no longer at fault.
-    silent = bool(result.checks) and all("never active" in check.message for check in result.checks)
+    silent = bool(result.checks) and all(check.never_active for check in result.checks)
     return replace(result, target=failure.target, error="" if silent else result.error)
 
 

@@ -44,9 +44,25 @@ class Finding:
 
 
 class Failed(Exception):
-    """The rule is broken; carries the evidence."""
+    """The rule is broken; carries the evidence.
 
-    def __init__(self, finding: Finding) -> None:
+    Args:
+        finding: the evidence, or its summary; the other arguments are then the rest of a :class:`Finding`.
+    """
+
+    def __init__(
+        self,
+        finding: Finding | str,
+        where: dict[str, str] | None = None,
+        expected: str = "",
+        got: str = "",
+        *,
+        cause: str = "",
+        fix: str = "",
+        place: str = "",
+    ) -> None:
+        if isinstance(finding, str):
+            finding = Finding(finding, where or {}, expected, got, cause=cause, fix=fix, place=place)
         super().__init__(finding.summary)
         self.finding = finding
 
@@ -55,9 +71,20 @@ class Skipped(Exception):
     """The check cannot say anything about this plugin; the reason is shown."""
 
 
+class NeverActive(Skipped):
+    """The plugin changed no logit in the whole check."""
+
+    def __init__(self) -> None:
+        super().__init__("never active: the plugin changed no logit of any request")
+
+
 @dataclass(frozen=True)
 class CheckResult:
-    """Outcome of one check on one host."""
+    """Outcome of one check on one host.
+
+    Attributes:
+        never_active: skipped, because the plugin changed no logit; the report says so in words.
+    """
 
     code: str
     name: str
@@ -66,11 +93,16 @@ class CheckResult:
     message: str = ""
     finding: Finding | None = None
     seconds: float = 0.0
+    never_active: bool = False
 
     @property
     def label(self) -> str:
         """``LP203[v1]``; checks that need no host have none."""
         return f"{self.code}[{self.host}]" if self.host else self.code
+
+    def to_json(self) -> dict[str, Any]:
+        """Its part of ``lpkit.check/1``."""
+        return {key: value for key, value in asdict(self).items() if key != "never_active"}
 
 
 @dataclass(frozen=True)
@@ -131,7 +163,7 @@ class Report:
                     "against": target.against,
                     "error": target.error,
                     "notes": list(target.notes),
-                    "checks": [asdict(check) for check in target.checks],
+                    "checks": [check.to_json() for check in target.checks],
                 }
                 for target in self.targets
             ],

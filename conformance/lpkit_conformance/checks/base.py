@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
+
+from lpkit_conformance.results import CheckResult, Failed, NeverActive, Skipped
 
 if TYPE_CHECKING:
     from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 
 Tier = Literal["core", "advice"]
 Engine = Literal["reference", "vllm"]
+
+STATE = {"v1": "update_state", "v2": "add_request"}
+"""The method that hears of requests, by host."""
+
+EVERY_METHOD = ("__init__", "is_argmax_invariant", *STATE.values(), "apply_staged_writes", "apply")
 
 
 class Check(ABC):
@@ -29,6 +39,9 @@ class Check(ABC):
         needs_action: whether a run in which the plugin never changed a logit proves nothing.
         once: whether the first case says it all.
         compares_processes: whether it needs a second process.
+        method: where an author should look when the rule is broken; may depend on the host.
+        own_exceptions: methods whose exceptions break this very rule, so that its fix helps; an exception of another
+            method gets general advice.
     """
 
     code: ClassVar[str]
@@ -40,10 +53,16 @@ class Check(ABC):
     needs_action: ClassVar[bool] = False
     once: ClassVar[bool] = False
     compares_processes: ClassVar[bool] = False
+    method: ClassVar[str | Mapping[str, str]] = "apply"
+    own_exceptions: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def run(self, subject: PluginUnderTest) -> str | None:
-        """Raise ``Failed`` or ``Skipped`` (of ``results``); return a note for the report, or None."""
+        """Raise ``Failed`` or ``Skipped`` (of ``results``); return a note for the report, or None.
+
+        A finding without a fix or a place gets the docstring's fix and the place of ``method``, and an exception of
+        the plugin becomes a finding.
+        """
 
     @classmethod
     def sections(cls) -> dict[str, str]:
@@ -56,3 +75,22 @@ class Check(ABC):
             key = label.lower() if label in ("Why", "Fix") else "rule"
             found[key] = f"{found[key]} {text if key != 'rule' else paragraph}".strip()
         return found
+
+
+def judge(
+    check: type[Check], host: str, run: Callable[[], str | None], place: Callable[[], str] = lambda: ""
+) -> CheckResult:
+    """The result of a check that is done by ``run``.
+
+    Args:
+        place: ``file:line`` for a finding without one.
+    """
+    result = partial(CheckResult, check.code, check.name, host)
+    try:
+        return result("passed", run() or "")
+    except Skipped as reason:
+        return result("skipped", str(reason), never_active=isinstance(reason, NeverActive))
+    except Failed as failure:
+        finding = failure.finding
+        finding = replace(finding, fix=finding.fix or check.sections()["fix"], place=finding.place or place())
+        return result("advice" if check.tier == "advice" else "failed", finding.summary, finding)

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.verify import default_host, verify
-from lpkit_conformance.programs.generate import Arrive, Program
+from lpkit_conformance.oracle.verify import Host, default_host, verify
+from lpkit_conformance.programs.generate import Arrive, Op, Program
 
 
 class LadderCheck(Check):
@@ -17,13 +17,26 @@ class LadderCheck(Check):
 
     needs_action: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201")
+    method = STATE
 
     @abstractmethod
     def programs(self, subject: PluginUnderTest) -> Iterable[Program]:
         """What to run."""
 
+    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> Host:
+        """Who runs it."""
+        return default_host(subject, max_num_seqs)
+
     def run(self, subject: PluginUnderTest) -> str | None:
-        return verify(subject, self.programs(subject), self.sections()["fix"], default_host)
+        return verify(subject, self.programs(subject), self.host)
+
+
+def host_after(subject: PluginUnderTest, ops: Iterable[Op]) -> Host:
+    """A host that has run these operations; nothing is compared."""
+    host = default_host(subject, subject.max_num_seqs)
+    for _ in host.run(ops):
+        pass
+    return host
 
 
 CHARACTERS = 12

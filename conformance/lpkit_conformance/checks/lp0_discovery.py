@@ -11,8 +11,7 @@ from lpkit.loading import installed
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.findings import method_place
-from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.results import Failed, Skipped
 
 BASES = {
     "v1": "vllm.v1.sample.logits_processor.LogitsProcessor",
@@ -30,40 +29,30 @@ class LP001(Check):
     Fix: point the entry point at the class itself and derive it from ``lpkit.LogitsProcessor``, or from vLLM's base.
     """
 
-    code, name, hosts, requires = "LP001", "is-a-processor", (), ()
+    code, name, hosts, requires, method = "LP001", "is-a-processor", (), (), "__init__"
 
     def run(self, subject: PluginUnderTest) -> str | None:
         cls = subject.cls
         if not isinstance(cls, type):
             raise Failed(
-                Finding(
-                    f"{subject.target} is a {type(cls).__name__}, not a class",
-                    expected="a class",
-                    got=repr(cls)[:200],
-                    cause="the entry point names an instance, a function or a module",
-                    fix=self.sections()["fix"],
-                )
+                f"{subject.target} is a {type(cls).__name__}, not a class",
+                expected="a class",
+                got=repr(cls)[:200],
+                cause="the entry point names an instance, a function or a module",
             )
         if not subject.interfaces:
             raise Failed(
-                Finding(
-                    f"{cls.__qualname__} implements neither of vLLM's interfaces",
-                    expected=f"a subclass of {' or '.join(BASES.values())}",
-                    got=f"bases: {', '.join(base.__qualname__ for base in cls.__mro__[1:-1]) or 'none'}",
-                    fix=self.sections()["fix"],
-                    place=method_place(cls, "__init__"),
-                )
+                f"{cls.__qualname__} implements neither of vLLM's interfaces",
+                expected=f"a subclass of {' or '.join(BASES.values())}",
+                got=f"bases: {', '.join(base.__qualname__ for base in cls.__mro__[1:-1]) or 'none'}",
             )
-        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         if missing:
             raise Failed(
-                Finding(
-                    f"{cls.__qualname__} does not implement {', '.join(missing)}",
-                    expected="a class that can be instantiated",
-                    got=f"abstract methods: {', '.join(missing)}",
-                    fix=f"define {', '.join(missing)}",
-                    place=method_place(cls, "__init__"),
-                )
+                f"{cls.__qualname__} does not implement {missing}",
+                expected="a class that can be instantiated",
+                got=f"abstract methods: {missing}",
+                fix=f"define {missing}",
             )
         return f"implements {' and '.join(sorted(subject.interfaces))}"
 
@@ -78,19 +67,15 @@ class LP002(Check):
     Fix: create device tensors in ``__init__``, on the device that is passed in.
     """
 
-    code, name, hosts, requires = "LP002", "import-hygiene", (), ()
+    code, name, hosts, requires, method = "LP002", "import-hygiene", (), (), "__init__"
 
     def run(self, subject: PluginUnderTest) -> str | None:
         touched = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
         if touched and subject.device.type == "cpu":
             raise Failed(
-                Finding(
-                    "CUDA was initialised by importing the plugin",
-                    expected="no CUDA context after the import",
-                    got="torch.cuda.is_initialized() is True",
-                    fix=self.sections()["fix"],
-                    place=method_place(subject.cls, "__init__"),
-                )
+                "CUDA was initialised by importing the plugin",
+                expected="no CUDA context after the import",
+                got="torch.cuda.is_initialized() is True",
             )
         return None
 
@@ -105,8 +90,7 @@ class LP003(Check):
     Fix: define the class at module level, under its own name.
     """
 
-    code, name, hosts = "LP003", "picklable", ()
-    requires = ("LP001",)
+    code, name, hosts, requires, method = "LP003", "picklable", (), ("LP001",), "__init__"
 
     def run(self, subject: PluginUnderTest) -> str | None:
         try:
@@ -116,15 +100,8 @@ class LP003(Check):
         else:
             got = f"unpickles to {found!r}"
         if found is not subject.cls:
-            raise Failed(
-                Finding(
-                    f"{subject.cls.__qualname__} cannot be sent to another process",
-                    expected="pickle finds the same class again",
-                    got=got,
-                    fix=self.sections()["fix"],
-                    place=method_place(subject.cls, "__init__"),
-                )
-            )
+            summary = f"{subject.cls.__qualname__} cannot be sent to another process"
+            raise Failed(summary, expected="pickle finds the same class again", got=got)
         return None
 
 
@@ -141,19 +118,15 @@ class LP004(Check):
     """
 
     code, name, hosts, tier = "LP004", "default-engine-starts", (), "advice"
-    requires = ("LP001",)
+    requires, method = ("LP001",), "__init__"
 
     def run(self, subject: PluginUnderTest) -> str | None:
         if "v2" in subject.interfaces:
             return None
         raise Failed(
-            Finding(
-                "while this class is an installed entry point, a default vLLM >= 0.31 does not start",
-                expected="a subclass of vLLM's V2 base too",
-                got="V1 interface only",
-                fix=self.sections()["fix"],
-                place=method_place(subject.cls, "__init__"),
-            )
+            "while this class is an installed entry point, a default vLLM >= 0.31 does not start",
+            expected="a subclass of vLLM's V2 base too",
+            got="V1 interface only",
         )
 
 
@@ -167,20 +140,13 @@ class LP005(Check):
     Fix: keep the class in a module of your package.
     """
 
-    code, name, hosts = "LP005", "importable-module", ()
-    requires = ("LP001",)
+    code, name, hosts, requires, method = "LP005", "importable-module", (), ("LP001",), ""
 
     def run(self, subject: PluginUnderTest) -> str | None:
         module = subject.cls.__module__
         if module == "__main__" or module not in sys.modules or inspect.getmodule(subject.cls) is None:
-            raise Failed(
-                Finding(
-                    f"{subject.cls.__qualname__} lives in {module!r}, which another process cannot import",
-                    expected="a module that can be imported by name",
-                    got=module,
-                    fix=self.sections()["fix"],
-                )
-            )
+            summary = f"{subject.cls.__qualname__} lives in {module!r}, which another process cannot import"
+            raise Failed(summary, expected="a module that can be imported by name", got=module)
         if subject.cls.__qualname__ != subject.cls.__name__:
             raise Skipped("the class is nested; LP003 judges whether it can be found again")
         return None
@@ -196,19 +162,12 @@ class LP006(Check):
     Fix: keep one entry point per class; do not pass an installed plugin with ``--logits-processors`` as well.
     """
 
-    code, name, hosts = "LP006", "registered-once", ()
-    requires = ("LP001",)
+    code, name, hosts, requires, method = "LP006", "registered-once", (), ("LP001",), ""
 
     def run(self, subject: PluginUnderTest) -> str | None:
         own = f"{subject.cls.__module__}:{subject.cls.__qualname__}"
         names = [entry.name for entry in installed() if entry.value.split("[")[0].strip() == own]
         if len(names) > 1:
-            raise Failed(
-                Finding(
-                    f"{own} is installed under {len(names)} entry points",
-                    expected="one entry point",
-                    got=", ".join(names),
-                    fix=self.sections()["fix"],
-                )
-            )
+            summary = f"{own} is installed under {len(names)} entry points"
+            raise Failed(summary, expected="one entry point", got=", ".join(names))
         return None

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.hosts.calls import PluginError, place_of
+from lpkit_conformance.hosts.calls import Observation, PluginError, place_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.findings import departure, method_place, raised
 from lpkit_conformance.oracle.verify import default_host, solo_runs
-from lpkit_conformance.programs.generate import Arrive, Program, Step, program
-from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.programs.generate import Arrive, Op, Step
+from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.settings.cases import make_params
 
 ODD_VALUES: tuple[Any, ...] = (
@@ -52,24 +52,21 @@ ODD_VALUES: tuple[Any, ...] = (
 """What clients send by mistake."""
 
 
-def validate(subject: PluginUnderTest, params: SamplingParams) -> None:
-    """``validate_params`` where the class has one."""
-    method = getattr(subject.cls, "validate_params", None)
-    if method is not None:
-        method(params)
-
-
-def own_keys(subject: PluginUnderTest) -> list[str]:
-    return list(subject.case.fields.get("extra_args") or {})
-
-
 def odd_requests(subject: PluginUnderTest) -> Iterator[tuple[str, Any, SamplingParams]]:
     """The case with one argument replaced by each odd value."""
-    for key in own_keys(subject):
+    for key in subject.case.fields.get("extra_args") or {}:
         for value in ODD_VALUES:
             fields = copy.deepcopy(subject.case.fields)
             fields["extra_args"][key] = value
             yield key, value, make_params(fields)
+
+
+def serve(subject: PluginUnderTest, params: SamplingParams, steps: int, variant: int | None = 0) -> list[Observation]:
+    """What a lone request with these very parameters gets."""
+    host = default_host(subject, 4)
+    host.pool.do(Arrive("a", variant))
+    host.pool.running["a"].request.params = params
+    return list(host.run((Step(steps),)))
 
 
 class LP101(Check):
@@ -83,14 +80,11 @@ class LP101(Check):
     Fix: take these arguments, load nothing heavy, need no tokenizer until a request asks for one.
     """
 
-    code, name, requires = "LP101", "constructs", ("LP001",)
+    code, name, requires, own_exceptions = "LP101", "constructs", ("LP001",), EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        try:
-            default_host(subject, subject.max_num_seqs)
-            default_host(subject, 1)
-        except PluginError as error:
-            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        for max_num_seqs in (subject.max_num_seqs, 1):
+            default_host(subject, max_num_seqs)
         return None
 
 
@@ -105,24 +99,20 @@ class LP102(Check):
     Fix: begin with ``args = params.extra_args or {}`` and return when none of your own keys is in it.
     """
 
-    code, name, hosts, requires = "LP102", "accepts-others", (), ("LP001",)
+    code, name, hosts, requires, method = "LP102", "accepts-others", (), ("LP001",), "validate_params"
 
     def run(self, subject: PluginUnderTest) -> str | None:
         for salt in range(4):
             params = subject.params(None, salt=salt)
-            try:
-                validate(subject, params)
-            except BaseException as error:
+            error = subject.refusal(params)
+            if error is not None:
                 raise Failed(
-                    Finding(
-                        "validate_params refuses a request that does not use the plugin",
-                        where={"extra_args": repr(params.extra_args)},
-                        expected="no exception",
-                        got=f"{type(error).__name__}: {error}"[:300],
-                        fix=self.sections()["fix"],
-                        place=place_of(error) or method_place(subject.cls, "validate_params"),
-                    )
-                ) from None
+                    "validate_params refuses a request that does not use the plugin",
+                    {"extra_args": repr(params.extra_args)},
+                    "no exception",
+                    f"{type(error).__name__}: {error}"[:300],
+                    place=place_of(error),
+                )
         return None
 
 
@@ -137,27 +127,21 @@ class LP103(Check):
     Fix: check types before values, or declare the arguments as ``lpkit.Params``.
     """
 
-    code, name, hosts, requires = "LP103", "raises-value-error", (), ("LP001",)
+    code, name, hosts, requires, method = "LP103", "raises-value-error", (), ("LP001",), "validate_params"
 
     def run(self, subject: PluginUnderTest) -> str | None:
         tried = 0
         for key, value, params in odd_requests(subject):
             tried += 1
-            try:
-                validate(subject, params)
-            except ValueError:
-                continue
-            except BaseException as error:
+            error = subject.refusal(params)
+            if error is not None and not isinstance(error, ValueError):
                 raise Failed(
-                    Finding(
-                        f"validate_params raises {type(error).__name__} for {key}={value!r}",
-                        where={"extra_args": repr(params.extra_args)},
-                        expected="ValueError, or acceptance",
-                        got=f"{type(error).__name__}: {error}"[:300],
-                        fix=self.sections()["fix"],
-                        place=place_of(error) or method_place(subject.cls, "validate_params"),
-                    )
-                ) from None
+                    f"validate_params raises {type(error).__name__} for {key}={value!r}",
+                    {"extra_args": repr(params.extra_args)},
+                    "ValueError, or acceptance",
+                    f"{type(error).__name__}: {error}"[:300],
+                    place=place_of(error),
+                )
         if not tried:
             raise Skipped("the case has no extra_args to spoil")
         return f"{tried} odd values"
@@ -185,25 +169,16 @@ class LP104(Check):
                 continue
             tried += 1
             try:
-                host = default_host(subject, 4)
-                host.pool.do(Arrive("a", 0))
-                host.pool.running["a"].request.params = params
-                for _ in host.run((Step(2),)):
-                    pass
+                serve(subject, params, 2)
             except PluginError as error:
-                finding = raised(error, fix=self.sections()["fix"])
+                finding = raised(subject.cls, error)
                 argument = f"{key}={reprlib.repr(value)}"
-                where = {**finding.where, "argument": argument}
                 raise Failed(
-                    Finding(
-                        f"{argument} is accepted by validate_params, then {error.method} {error.summary}",
-                        where,
-                        finding.expected,
-                        finding.got,
-                        (),
-                        "the argument is used without a check of its type or range",
-                        finding.fix,
-                        finding.place,
+                    replace(
+                        finding,
+                        summary=f"{argument} is accepted by validate_params, then {error.method} {error.summary}",
+                        where={**finding.where, "argument": argument},
+                        cause="the argument is used without a check of its type or range",
                     )
                 ) from error
         if not tried:
@@ -222,37 +197,25 @@ class LP105(Check):
     Fix: read; copy what you want to change.
     """
 
-    code, name, requires = "LP105", "leaves-params", ("LP101", "LP301")
+    code, name, requires, method = "LP105", "leaves-params", ("LP101", "LP301"), STATE
 
     def run(self, subject: PluginUnderTest) -> str | None:
         requests: list[tuple[int | None, SamplingParams]] = [
-            (variant, subject.params(variant)) for variant in range(len(subject.cases))
+            *((variant, subject.params(variant)) for variant in range(len(subject.cases))),
+            *((None, subject.params(None, salt=salt)) for salt in range(4)),
         ]
-        requests += [(None, subject.params(None, salt=salt)) for salt in range(4)]
         for variant, params in requests:
             before = repr(params), copy.deepcopy(dict(params.extra_args or {}))
-            try:
-                validate(subject, params)
-                host = default_host(subject, 4)
-                host.pool.do(Arrive("a", variant))
-                host.pool.running["a"].request.params = params
-                for _ in host.run((Step(3),)):
-                    pass
-            except ValueError:
+            if not subject.accepts(params):
                 if variant is None:
                     continue  # LP102 judges that
-                raise Skipped("validate_params refuses the case") from None
-            except PluginError as error:
-                raise Failed(raised(error)) from error
+                raise Skipped("validate_params refuses the case")
+            serve(subject, params, 3, variant)
             if (repr(params), dict(params.extra_args or {})) != before:
                 raise Failed(
-                    Finding(
-                        "the plugin changed the request's SamplingParams",
-                        expected=f"extra_args {before[1]!r}",
-                        got=f"extra_args {dict(params.extra_args or {})!r}",
-                        fix=self.sections()["fix"],
-                        place=method_place(subject.cls, "update_state" if subject.host == "v1" else "add_request"),
-                    )
+                    "the plugin changed the request's SamplingParams",
+                    expected=f"extra_args {before[1]!r}",
+                    got=f"extra_args {dict(params.extra_args or {})!r}",
                 )
         return None
 
@@ -267,58 +230,43 @@ class LP106(Check):
     Fix: accept 0 and 1 for bools, and lists for tuples and sets; or correct the case, if it was never a valid one.
     """
 
-    code, name, hosts, requires = "LP106", "accepts-the-case", (), ("LP001",)
+    code, name, hosts, requires, method = "LP106", "accepts-the-case", (), ("LP001",), "validate_params"
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        plain = copy.deepcopy(subject.case.fields)
+        plain = subject.case.fields
         spoken = copy.deepcopy(plain)
         if spoken.get("extra_args"):
             spoken["extra_args"] = _as_msgpack(spoken["extra_args"])
         for how, fields in (("as written", plain), ("after JSON and msgpack", spoken)):
-            try:
-                validate(subject, make_params(fields))
-            except BaseException as error:
+            error = subject.refusal(make_params(copy.deepcopy(fields)))
+            if error is not None:
                 raise Failed(
-                    Finding(
-                        f"validate_params refuses the case {how}",
-                        where={"case": subject.case.text},
-                        expected="no exception",
-                        got=f"{type(error).__name__}: {error}"[:300],
-                        cause="the case is wrong, or the plugin compares types too strictly",
-                        fix=self.sections()["fix"],
-                        place=place_of(error) or method_place(subject.cls, "validate_params"),
-                    )
-                ) from None
+                    f"validate_params refuses the case {how}",
+                    {"case": subject.case.text},
+                    "no exception",
+                    f"{type(error).__name__}: {error}"[:300],
+                    cause="the case is wrong, or the plugin compares types too strictly",
+                    place=place_of(error),
+                )
         if repr(plain) != repr(spoken):
             for host in sorted(subject.interfaces):
-                self._same_effect(subject, host, plain, spoken)
+                self._same_effect(replace(subject, host=host), plain, spoken)
         return None
 
-    def _same_effect(self, subject: PluginUnderTest, host: str, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
+    def _same_effect(self, subject: PluginUnderTest, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
         try:
-            runs = [_alone(replace(subject, host=host), fields) for fields in (plain, spoken)]
+            runs = [serve(subject, make_params(copy.deepcopy(fields)), 3) for fields in (plain, spoken)]
         except PluginError:
             return  # other checks judge that
-        if not all(torch.equal(one, other) for one, other in zip(*runs, strict=True)):
+        if not all(torch.equal(one.after, other.after) for one, other in zip(*runs, strict=True)):
             raise Failed(
-                Finding(
-                    f"the case has another effect on {host.upper()} after JSON and msgpack",
-                    {"case": subject.case.text},
-                    f"as for extra_args {plain['extra_args']!r}",
-                    f"other logits for extra_args {spoken['extra_args']!r}",
-                    cause="the plugin compares types too strictly, for example with `is True`",
-                    fix=self.sections()["fix"],
-                    place=method_place(subject.cls, "update_state" if host == "v1" else "add_request"),
-                )
+                f"the case has another effect on {subject.host.upper()} after JSON and msgpack",
+                {"case": subject.case.text},
+                f"as for extra_args {plain['extra_args']!r}",
+                f"other logits for extra_args {spoken['extra_args']!r}",
+                cause="the plugin compares types too strictly, for example with `is True`",
+                place=method_place(subject.cls, STATE[subject.host]),
             )
-
-
-def _alone(subject: PluginUnderTest, fields: dict[str, Any]) -> list[torch.Tensor]:
-    """What a lone request with these parameters gets."""
-    host = default_host(subject, 4)
-    host.pool.do(Arrive("a", 0))
-    host.pool.running["a"].request.params = make_params(copy.deepcopy(fields))
-    return [seen.after for seen in host.run((Step(3),))]
 
 
 def _as_msgpack(value: Any) -> Any:
@@ -342,32 +290,24 @@ class LP108(Check):
     """
 
     code, name, requires, needs_action = "LP108", "instances-are-separate", ("LP101", "LP201"), True
+    method, own_exceptions = STATE, EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
         solo = solo_runs(subject)
-        programs = (
-            program("first", mixed_arrivals(4), Step(2)),
-            program("second", [Arrive("x", 3), Arrive("y", None), Arrive("z", 1)], Step(2)),
+        parties: tuple[list[Op], ...] = (
+            [*mixed_arrivals(4)],
+            [Arrive("x", 3), Arrive("y", None), Arrive("z", 1)],
         )
-        try:
-            hosts = [default_host(subject, 8) for _ in programs]
-            runs = [iter(list(host.run(_without_steps(item)))) for host, item in zip(hosts, programs, strict=True)]
-            assert not [seen for run in runs for seen in run]
-            acted = False
-            for _ in range(3):
-                for number, host in enumerate(hosts):
-                    for seen in host.run((Step(),)):
-                        acted |= solo.prepare(host.pool.requests)
-                        mismatch = compare(seen, solo)
-                        if mismatch is not None:
-                            where = {"instance": str(number + 1)}
-                            raise Failed(departure(subject, mismatch, where, (), self.sections()["fix"]))
-        except PluginError as error:
-            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        hosts = [default_host(subject, 8) for _ in parties]
+        for host, arrivals in zip(hosts, parties, strict=True):
+            assert not list(host.run(arrivals))
+        acted = False
+        for number, host in enumerate(hosts * 3):
+            for seen in host.run((Step(),)):
+                acted |= solo.prepare(host.pool.requests)
+                mismatch = compare(seen, solo)
+                if mismatch is not None:
+                    raise Failed(departure(mismatch, {"instance": str(number % 2 + 1)}))
         if not acted:
-            raise Skipped("never active: the plugin changed no logit of any request")
+            raise NeverActive
         return None
-
-
-def _without_steps(item: Program) -> list[Any]:
-    return [op for op in item.ops if not isinstance(op, Step)]

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lpkit_conformance import traces
-from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost, reached
 from lpkit_conformance.oracle.compare import compare
-from lpkit_conformance.oracle.findings import raised, scenario_of_trace, trace_finding
+from lpkit_conformance.oracle.findings import departure, raised, scenario_of_trace
 from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
-from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.results import Failed, NeverActive
 from lpkit_conformance.traces.patterns import PATTERNS
 
 
@@ -56,7 +56,7 @@ class LP220(Check):
     Fix: the trace and step shown name the update; docs/traces.md explains the format.
     """
 
-    code, name = "LP220", "recorded-traces"
+    code, name, method = "LP220", "recorded-traces", STATE
     requires = tuple(f"LP{code}" for code in range(201, 215))
     needs_action = True
 
@@ -71,18 +71,18 @@ class LP220(Check):
         lengths = reached(recorded, patterns)
         for trace in recorded:
             for pattern in patterns:
+                where = {"trace": trace.name, "pattern": pattern}
+                scenario = scenario_of_trace(subject, trace.name, pattern)
                 try:
                     host = TraceHost(subject, trace, pattern)
                     seen = list(host.run())
                     acted |= solo.prepare(host.requests, lengths)
                 except PluginError as error:
-                    where = {"trace": trace.name, "pattern": pattern}
-                    again = scenario_of_trace(subject, trace.name, pattern)
-                    raise Failed(replace(raised(error), where=where, scenario=again)) from error
+                    raise Failed(replace(raised(subject.cls, error), where=where, scenario=scenario)) from error
                 for observation in seen:
                     mismatch = compare(observation, solo)
                     if mismatch is not None:
-                        raise Failed(trace_finding(subject, trace.name, pattern, mismatch, self.sections()["fix"]))
+                        raise Failed(replace(departure(mismatch, where), scenario=scenario))
         if not acted:
-            raise Skipped("never active: the plugin changed no logit of any request")
+            raise NeverActive
         return f"{len(names)} traces x {len(patterns)} patterns"

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
 
-from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import mixed_arrivals
+from lpkit_conformance.checks.base import EVERY_METHOD, Check
+from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
 from lpkit_conformance.hosts import V1Host
-from lpkit_conformance.hosts.calls import PluginError, calling, checked
+from lpkit_conformance.hosts.calls import calling, checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.findings import method_place, raised
-from lpkit_conformance.oracle.verify import Host, default_host, solo_runs
+from lpkit_conformance.oracle.compare import first_row
+from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
-from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.results import Failed, NeverActive, Skipped
 
 Apply = Callable[[torch.Tensor], Any]
 
 
-def standing(subject: PluginUnderTest, ops: list[Op], steps: int = 3) -> tuple[Host, torch.Tensor, Apply]:
-    """A host some steps into its run: its logits ``[rows, vocab]`` and a function that applies the plugin to any.
+def standing(subject: PluginUnderTest, ops: list[Op], steps: int = 3) -> tuple[torch.Tensor, Apply]:
+    """Some steps into a run: the logits ``[rows, vocab]`` and a function that applies the plugin to any.
 
     The function may be called as often as one likes; the engine's side does not move on.
     """
@@ -50,17 +51,18 @@ def standing(subject: PluginUnderTest, ops: list[Op], steps: int = 3) -> tuple[H
         with torch.inference_mode(), calling("apply"):
             return original(other, *rest)
 
-    return host, logits, again
+    return logits, again
 
 
 class ContractCheck(Check):
     """Applies the plugin to chosen logits in the middle of a run."""
 
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301")
+    own_exceptions = EVERY_METHOD
 
+    @abstractmethod
     def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
-        """Raise ``Failed`` if the rule is broken."""
-        raise NotImplementedError
+        """As ``run``."""
 
     def batches(self, subject: PluginUnderTest) -> Iterator[list[Op]]:
         """Who is there in the run; each batch is judged."""
@@ -68,25 +70,9 @@ class ContractCheck(Check):
 
     def run(self, subject: PluginUnderTest) -> str | None:
         note = None
-        try:
-            for ops in self.batches(subject):
-                _, logits, again = standing(subject, ops)
-                note = self.judge(subject, logits, again)
-        except PluginError as error:
-            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        for ops in self.batches(subject):
+            note = self.judge(subject, *standing(subject, ops))
         return note
-
-    def finding(self, subject: PluginUnderTest, summary: str, expected: str, got: str, **where: str) -> Failed:
-        return Failed(
-            Finding(
-                summary,
-                where,
-                expected,
-                got,
-                fix=self.sections()["fix"],
-                place=method_place(subject.cls, "apply"),
-            )
-        )
 
 
 class LP301(Check):
@@ -99,19 +85,13 @@ class LP301(Check):
     Fix: end ``apply`` with ``return logits``.
     """
 
-    code, name, requires = "LP301", "returns-logits", ("LP101",)
+    code, name, requires, own_exceptions = "LP301", "returns-logits", ("LP101",), ("apply",)
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        try:
-            host = default_host(subject, subject.max_num_seqs)
-            # All, some and none of a batch use the plugin: early returns are easily forgotten.
-            users = [Arrive(f"u{i}", i) for i in range(3)]
-            for _ in host.run([*users, Step(), *mixed_arrivals(4), Step(2), *[Finish(f"r{i}") for i in (0, 1, 3)]]):
-                pass
-            for _ in host.run([Step(), *[Finish(user.request) for user in users], Step(2)]):
-                pass
-        except PluginError as error:
-            raise Failed(raised(error, fix=self.sections()["fix"] if error.method == "apply" else "")) from error
+        # All, some and none of a batch use the plugin: early returns are easily forgotten.
+        users = [Arrive(f"u{i}", i) for i in range(3)]
+        some = [*mixed_arrivals(4), Step(2), *(Finish(f"r{i}") for i in (0, 1, 3))]
+        host_after(subject, [*users, Step(), *some, Step(), *(Finish(user.request) for user in users), Step(2)])
         return None
 
 
@@ -129,15 +109,12 @@ class LP302(Check):
     requires = ("LP101", "LP301")
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        ops: list[Op] = [Arrive("a", 0), Arrive("b", None), Arrive("c", None), Arrive("d", 1), Arrive("e", None)]
+        ops = [Arrive("a", 0), Arrive("b", None), Arrive("c", None), Arrive("d", 1), Arrive("e", None), Step(4)]
         solo = solo_runs(subject)
-        try:
-            host = default_host(subject, subject.max_num_seqs)
-            seen = list(host.run([*ops, Step(4)]))
-            if not solo.prepare(host.pool.requests):
-                raise Skipped("never active: the plugin changed no logit of any request")
-        except PluginError as error:
-            raise Failed(raised(error)) from error
+        host = default_host(subject, subject.max_num_seqs)
+        seen = list(host.run(ops))
+        if not solo.prepare(host.pool.requests):
+            raise NeverActive
         judged = 0
         for observation in seen:
             for row, item in enumerate(observation.rows):
@@ -152,14 +129,10 @@ class LP302(Check):
                 if not torch.equal(before, after):
                     token = int((before != after).to(torch.int8).argmax())
                     raise Failed(
-                        Finding(
-                            f"the row of {item.request}, which does not use the plugin, was changed",
-                            {"request": item.request, "row": str(row), "token id": str(token)},
-                            f"{float(before[token])!r}",
-                            f"{float(after[token])!r}",
-                            fix=self.sections()["fix"],
-                            place=method_place(subject.cls, "apply"),
-                        )
+                        f"the row of {item.request}, which does not use the plugin, was changed",
+                        {"request": item.request, "row": str(row), "token id": str(token)},
+                        f"{float(before[token])!r}",
+                        f"{float(after[token])!r}",
                     )
         if not judged:
             raise Skipped("the plugin acts on every request")
@@ -185,10 +158,8 @@ class LP303(ContractCheck):
             again(logits.flip(0).flip(1))  # other logits in between: they must not be remembered
             other = again(logits.clone())
             if not torch.equal(first, other):
-                row = int((first != other).any(1).to(torch.int8).argmax())
-                raise self.finding(
-                    subject, f"call {n} of apply gives another result", "the first call's", "another", row=str(row)
-                )
+                where = {"row": str(first_row(first != other))}
+                raise Failed(f"call {n} of apply gives another result", where, "the first call's", "another")
         return None
 
 
@@ -212,12 +183,10 @@ class LP304(ContractCheck):
         expected = again(logits.clone()).clone()
         got = checked(again(view), logits)
         if not torch.equal(expected, got):
-            row = int((expected != got).any(1).to(torch.int8).argmax())
-            raise self.finding(
-                subject, "a view of wider logits gives another result", "as for contiguous", "other", row=str(row)
-            )
+            where = {"row": str(first_row(expected != got))}
+            raise Failed("a view of wider logits gives another result", where, "as for contiguous", "other")
         if not bool((wide[:, logits.shape[1] :] == 3.0).all()):
-            raise self.finding(subject, "the padding behind the vocabulary was written to", "untouched", "changed")
+            raise Failed("the padding behind the vocabulary was written to", {}, "untouched", "changed")
         return None
 
 
@@ -239,14 +208,8 @@ class LP305(ContractCheck):
             revived = masked & (result > -math.inf)
             if bool(revived.any()):
                 row, token = (int(i) for i in revived.nonzero()[0])
-                raise self.finding(
-                    subject,
-                    "a masked token was given a finite logit",
-                    "-inf",
-                    f"{float(result[row, token]):g}",
-                    row=str(row),
-                    token_id=str(token),
-                )
+                where = {"row": str(row), "token_id": str(token)}
+                raise Failed("a masked token was given a finite logit", where, "-inf", f"{float(result[row, token]):g}")
         return None
 
 
@@ -273,9 +236,7 @@ class LP306(ContractCheck):
             result = again(rows.clone())
             if bool(result.isnan().any()):
                 row, token = (int(i) for i in result.isnan().nonzero()[0])
-                raise self.finding(
-                    subject, f"NaN for {label} logits", "a number", "nan", row=str(row), token_id=str(token)
-                )
+                raise Failed(f"NaN for {label} logits", {"row": str(row), "token_id": str(token)}, "a number", "nan")
         return None
 
 
@@ -295,11 +256,10 @@ class LP307(ContractCheck):
         for label, rows in adversarial(logits).items():
             if not bool(rows.isfinite().all()):
                 continue  # the one token left may be one that the plugin forbids
-            empty = (again(rows.clone()) == -math.inf).all(1)
+            empty = (again(rows.clone()) == -math.inf).all(1, keepdim=True)
             if bool(empty.any()):
-                row = int(empty.to(torch.int8).argmax())
                 summary = f"every token of a row of {label} logits was masked"
-                raise self.finding(subject, summary, "a finite logit", "all -inf", row=str(row))
+                raise Failed(summary, {"row": str(first_row(empty))}, "a finite logit", "all -inf")
         return None
 
 

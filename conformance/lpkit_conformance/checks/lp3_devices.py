@@ -10,12 +10,12 @@ from lpkit.runtime import Request, V2Row, make_context
 from lpkit.v1 import BatchUpdate
 from torch.utils._pytree import tree_leaves
 
-from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.hosts.calls import PluginError, calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.dispatch import Watch
-from lpkit_conformance.oracle.findings import method_place, raised
-from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.oracle.findings import method_place
+from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.vllm_api.stub import buffers_on
 
 META = torch.device("meta")
@@ -65,14 +65,11 @@ class LP308(Check):
         except PluginError as error:
             if isinstance(error.__cause__, MixedDevices):
                 raise Failed(
-                    Finding(
-                        f"{error.method} mixes tensors of different devices",
-                        {"method": error.method},
-                        "all tensors on the device of the logits",
-                        error.summary,
-                        fix=self.sections()["fix"],
-                        place=error.place or method_place(subject.cls, error.method),
-                    )
+                    f"{error.method} mixes tensors of different devices",
+                    {"method": error.method},
+                    "all tensors on the device of the logits",
+                    error.summary,
+                    place=error.place or method_place(subject.cls, error.method),
                 ) from error
             # Reading a value is no mistake of place; LP703 counts what makes the host wait.
             raise Skipped(f"the plugin reads values on the host ({error.method})") from None
@@ -126,16 +123,13 @@ class LP309(Check):
     """
 
     code, name, tier, hosts = "LP309", "empty-logits", "advice", ("v1",)
-    requires = ("LP101", "LP301")
+    requires, own_exceptions = ("LP101", "LP301"), EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        try:
-            processor = subject.create()
-            with torch.inference_mode():
-                with calling("update_state"):
-                    processor.update_state(None)
-                with calling("apply"):
-                    processor.apply(torch.empty(0, subject.vocab_size, device=subject.device))
-        except PluginError as error:
-            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        processor = subject.create()
+        with torch.inference_mode():
+            with calling("update_state"):
+                processor.update_state(None)
+            with calling("apply"):
+                processor.apply(torch.empty(0, subject.vocab_size, device=subject.device))
         return None

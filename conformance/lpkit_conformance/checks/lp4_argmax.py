@@ -7,17 +7,16 @@ from dataclasses import replace
 import torch
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import mixed_arrivals
+from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
 from lpkit_conformance.checks.lp3_contract import Apply, ContractCheck, adversarial
 from lpkit_conformance.hosts import V1Host
-from lpkit_conformance.hosts.calls import PluginError, calling
+from lpkit_conformance.hosts.calls import calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import is_greedy
-from lpkit_conformance.oracle.compare import first_difference
-from lpkit_conformance.oracle.findings import method_place, raised
+from lpkit_conformance.oracle.compare import first_difference, first_row
 from lpkit_conformance.oracle.verify import default_host, solo_runs
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
-from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.programs.generate import Arrive, Finish, Step
+from lpkit_conformance.results import Failed, NeverActive, Skipped
 
 
 class LP401(ContractCheck):
@@ -44,17 +43,16 @@ class LP401(ContractCheck):
         tried = 0
         for label, rows in {**adversarial(logits), **contested(logits, again)}.items():
             result = again(rows.clone())
-            best = result.gather(1, rows.argmax(1, keepdim=True)).squeeze(1)
-            wrong = best != result.amax(1)
+            best = result.gather(1, rows.argmax(1, keepdim=True))
+            wrong = best != result.amax(1, keepdim=True)
             tried += rows.shape[0]
             if bool(wrong.any()):
-                row = int(wrong.to(torch.int8).argmax())
-                raise self.finding(
-                    subject,
+                row = first_row(wrong)
+                raise Failed(
                     f"is_argmax_invariant() is True, but the argmax of {label} logits changed",
+                    {"row": str(row)},
                     f"token {int(rows[row].argmax())} keeps the largest logit",
                     f"token {int(result[row].argmax())} has it",
-                    row=str(row),
                 )
         return f"{tried} rows"
 
@@ -94,25 +92,19 @@ class LP402(Check):
     """
 
     code, name, hosts, requires = "LP402", "stable-claim", ("v1",), ("LP101", "LP301")
+    method = "is_argmax_invariant"
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        try:
-            host = default_host(subject, 4)
-            with calling("is_argmax_invariant"):
-                answers = [subject.create().is_argmax_invariant(), host.processor.is_argmax_invariant()]
-                for _ in host.run([Arrive("a", 0), Arrive("b", None), Step(2)]):
-                    answers.append(host.processor.is_argmax_invariant())
-        except PluginError as error:
-            raise Failed(raised(error)) from error
+        host = default_host(subject, 4)
+        with calling("is_argmax_invariant"):
+            answers = [subject.create().is_argmax_invariant(), host.processor.is_argmax_invariant()]
+            for _ in host.run([Arrive("a", 0), Arrive("b", None), Step(2)]):
+                answers.append(host.processor.is_argmax_invariant())
         if len(set(answers)) > 1 or not isinstance(answers[0], bool):
             raise Failed(
-                Finding(
-                    "is_argmax_invariant() does not always return the same bool",
-                    expected="True or False, always the same",
-                    got=", ".join(map(repr, answers)),
-                    fix=self.sections()["fix"],
-                    place=method_place(subject.cls, "is_argmax_invariant"),
-                )
+                "is_argmax_invariant() does not always return the same bool",
+                expected="True or False, always the same",
+                got=", ".join(map(repr, answers)),
             )
         return f"claims {answers[0]}"
 
@@ -137,17 +129,10 @@ class LP403(Check):
         if subject.interfaces != {"v1", "v2"}:
             raise Skipped("the class has one interface only")
         first, second = replace(subject, host="v1"), replace(subject, host="v2")
-        ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r0"), Step(2)]
         hosts = []
-        try:
-            for side in (first, second):
-                host = default_host(side, side.max_num_seqs)
-                for _ in host.run(ops):
-                    pass
-                solo_runs(side).prepare(host.pool.requests)
-                hosts.append(host)
-        except PluginError as error:
-            raise Failed(raised(error)) from error
+        for side in (first, second):
+            hosts.append(host_after(side, [*mixed_arrivals(5), Step(4), Finish("r0"), Step(2)]))
+            solo_runs(side).prepare(hosts[-1].pool.requests)
         v1_side, actives = hosts[0], hosts[0].pool.requests
         assert isinstance(v1_side, V1Host)
         compared = 0
@@ -163,35 +148,25 @@ class LP403(Check):
                 before = subject.rows([(active.logits_key, position)]) / scale
                 found = first_difference(before, one[None], other[None] / scale, exact_rows=False)
                 if found is not None:
-                    raise self._failed(subject, active.id, position, scale, found)
+                    raise self._failed(active.id, position, scale, found)
         if not (first.acted and second.acted):
-            raise Skipped("never active: the plugin changed no logit of any request")
+            raise NeverActive
         return f"{compared} rows"
 
-    def _failed(
-        self,
-        subject: PluginUnderTest,
-        request: str,
-        position: int,
-        scale: float,
-        found: tuple[int, int, float, float, str],
-    ) -> Failed:
+    @staticmethod
+    def _failed(request: str, position: int, scale: float, found: tuple[int, int, float, float, str]) -> Failed:
         _, token, one, other, _ = found
         return Failed(
-            Finding(
-                f"request {request} gets other logits on V2 than on V1",
-                {
-                    "request": request,
-                    "tokens so far": str(position),
-                    "token id": str(token),
-                    "temperature": f"{scale:g}",
-                },
-                f"{one:g} (V1)",
-                f"{other:g} (V2, after temperature)",
-                cause="the rule depends on the temperature, and V1 has divided by it already"
-                if scale != 1.0
-                else "the two interfaces are implemented differently",
-                fix=self.sections()["fix"],
-                place=method_place(subject.cls, "apply"),
-            )
+            f"request {request} gets other logits on V2 than on V1",
+            {
+                "request": request,
+                "tokens so far": str(position),
+                "token id": str(token),
+                "temperature": f"{scale:g}",
+            },
+            f"{one:g} (V1)",
+            f"{other:g} (V2, after temperature)",
+            cause="the rule depends on the temperature, and V1 has divided by it already"
+            if scale != 1.0
+            else "the two interfaces are implemented differently",
         )

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from lpkit.runtime import Request
 from lpkit.v1 import BatchUpdate
 
-from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import mixed_arrivals
+from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
+from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts import v1 as v1_host
-from lpkit_conformance.hosts.calls import Observation, PluginError, calling
+from lpkit_conformance.hosts.calls import Observation, calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest
-from lpkit_conformance.oracle.findings import method_place, raised
-from lpkit_conformance.oracle.verify import default_host, verify
+from lpkit_conformance.oracle.compare import first_difference
+from lpkit_conformance.oracle.findings import method_place
+from lpkit_conformance.oracle.solo import fresh_batch
+from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
-from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.results import Failed, NeverActive
 
 PLACEHOLDER = -1
 
@@ -39,7 +41,7 @@ class LateTokens(V1Host):
             self.pool.requests[request].request.output_token_ids[-1] = token
 
 
-class LP501(Check):
+class LP501(LadderCheck):
     """The output list is live.
 
     The list that came with the Add grows in place. Under async scheduling its newest entry is -1 during
@@ -51,14 +53,12 @@ class LP501(Check):
     """
 
     code, name, hosts = "LP501", "live-outputs", ("v1",)
-    requires = ("LP101", "LP301", "LP201")
-    needs_action = True
 
-    def programs(self) -> Iterable[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("tokens arrive late", mixed_arrivals(4), Step(6), Finish("r0"), Step(3), Arrive("x", 2), Step(4))
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        return verify(subject, self.programs(), self.sections()["fix"], LateTokens)
+    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
+        return LateTokens(subject, max_num_seqs)
 
 
 class LP502(Check):
@@ -71,38 +71,24 @@ class LP502(Check):
     Fix: copy before you change.
     """
 
-    code, name, hosts, requires = "LP502", "leaves-lists", ("v1",), ("LP101", "LP301")
+    code, name, hosts, requires, method = "LP502", "leaves-lists", ("v1",), ("LP101", "LP301"), STATE
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        try:
-            host = default_host(subject, 8)
-            expected: dict[str, list[int]] = {}
-            for op in [*mixed_arrivals(4), *[Step()] * 12, Finish("r0"), *[Step()] * 6]:
-                for _ in host.run((op,)):
-                    self._judge(subject, host.pool.requests, expected)
-        except PluginError as error:
-            raise Failed(raised(error)) from error
+        host = default_host(subject, 8)
+        for _ in host.run([*mixed_arrivals(4), *[Step()] * 12, Finish("r0"), *[Step()] * 6]):
+            for active in host.pool.requests.values():
+                self._judge(subject, active)
         return None
 
-    def _judge(
-        self, subject: PluginUnderTest, actives: dict[str, ActiveRequest], expected: dict[str, list[int]]
-    ) -> None:
-        for active in actives.values():
-            outputs = active.request.output_token_ids
-            right = [subject.emit(active.logits_key, active.variant, n) for n in range(len(outputs))]
-            prompt = subject.prompt(active.logits_key, active.arrived.prompt_len, active.variant)
-            for label, got, want in (("output", outputs, right), ("prompt", active.request.prompt_token_ids, prompt)):
-                if got != want:
-                    raise Failed(
-                        Finding(
-                            f"the plugin changed the {label} token list of {active.id}",
-                            {"request": active.id},
-                            str(want)[:200],
-                            str(got)[:200],
-                            fix=self.sections()["fix"],
-                            place=method_place(subject.cls, "update_state"),
-                        )
-                    )
+    @staticmethod
+    def _judge(subject: PluginUnderTest, active: ActiveRequest) -> None:
+        outputs = active.request.output_token_ids
+        right = [subject.emit(active.logits_key, active.variant, n) for n in range(len(outputs))]
+        prompt = subject.prompt(active.logits_key, active.arrived.prompt_len, active.variant)
+        for label, got, want in (("output", outputs, right), ("prompt", active.request.prompt_token_ids, prompt)):
+            if got != want:
+                summary = f"the plugin changed the {label} token list of {active.id}"
+                raise Failed(summary, {"request": active.id}, str(want)[:200], str(got)[:200])
 
 
 class LP503(Check):
@@ -116,17 +102,10 @@ class LP503(Check):
     """
 
     code, name, hosts, requires, tier = "LP503", "prompt-none", ("v1",), ("LP101", "LP301"), "advice"
+    own_exceptions = EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        request = Request("a", subject.params(0), None, prompt_len=5)
-        try:
-            processor = subject.create()
-            invariant = bool(processor.is_argmax_invariant())
-            v1_host.update(processor, BatchUpdate(1, [], [(0, request.params, None, request.output_token_ids)], []))
-            before = v1_host.stage_input(subject.rows([("a", 5)]), [request.params], invariant)
-            v1_host.apply(processor, before, invariant, [request.params])
-        except PluginError as error:
-            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        lone_row(subject, Request("a", subject.params(0), None, prompt_len=5))
         return None
 
 
@@ -140,51 +119,25 @@ class LP504(Check):
     Fix: derive state from parameters and tokens; do not keep what the Add cannot restore.
     """
 
-    code, name, hosts = "LP504", "fresh-batch", ("v1",)
+    code, name, hosts, method = "LP504", "fresh-batch", ("v1",), STATE
     requires = ("LP101", "LP301", "LP211")
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        from lpkit_conformance.oracle.compare import first_difference
-        from lpkit_conformance.oracle.solo import fresh_batch
-
-        try:
-            host = default_host(subject, 8)
-            assert isinstance(host, V1Host)
-            ops = [
-                *mixed_arrivals(5),
-                Step(3),
-                Finish("r0"),
-                Step(2),
-                Arrive("x", 3),
-                Finish("r2"),
-                Arrive("y", None),
-                Step(3),
-            ]
-            for seen in host.run(ops):
-                actives = [host.pool.requests[row.request] for row in seen.rows]
-                self._judge(
-                    subject, seen, first_difference(seen.before, fresh_batch(subject, actives, seen), seen.after)
-                )
-        except PluginError as error:
-            raise Failed(raised(error)) from error
-        return None
-
-    def _judge(
-        self, subject: PluginUnderTest, seen: Observation, found: tuple[int, int, float, float, str] | None
-    ) -> None:
-        if found is None or seen.rows[found[0]].discarded:
-            return
-        row, token, expected, got, _ = found
-        raise Failed(
-            Finding(
+        host = default_host(subject, 8)
+        later = [Finish("r0"), Step(2), Arrive("x", 3), Finish("r2"), Arrive("y", None), Step(3)]
+        for seen in host.run([*mixed_arrivals(5), Step(3), *later]):
+            actives = [host.pool.requests[row.request] for row in seen.rows]
+            found = first_difference(seen.before, fresh_batch(subject, actives, seen), seen.after)
+            if found is None or seen.rows[found[0]].discarded:
+                continue
+            row, token, expected, got, _ = found
+            raise Failed(
                 f"request {seen.rows[row].request} gets other logits than in a new instance with the same batch",
                 {"row": str(row), "step": str(seen.step), "token id": str(token)},
                 f"{expected:g}",
                 f"{got:g}",
-                fix=self.sections()["fix"],
-                place=method_place(subject.cls, "update_state"),
             )
-        )
+        return None
 
 
 class NeverRepaired(V1Host):
@@ -206,7 +159,7 @@ class NeverRepaired(V1Host):
         return replace(seen, rows=tuple(rows))
 
 
-class LP505(Check):
+class LP505(LadderCheck):
     """A placeholder is not a token.
 
     An installed plugin never gets the placeholders of async scheduling repaired: its output lists hold -1 for
@@ -218,35 +171,33 @@ class LP505(Check):
     Fix: skip ids below 0; leave a request alone whose history you do not know.
     """
 
-    code, name, hosts = "LP505", "placeholders", ("v1",)
+    code, name, hosts, needs_action = "LP505", "placeholders", ("v1",), False
     requires = ("LP101", "LP301", "LP201", "LP204")
+    own_exceptions = EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
         last = subject.vocab_size - 1
-        try:
-            unknown, as_last, as_other = (
-                self._row(subject, token) for token in (PLACEHOLDER, last, subject.vocab_size // 2)
-            )
-        except PluginError as error:
-            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        unknown, as_last, as_other = (
+            lone_row(subject, Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=[token] * 3))
+            for token in (PLACEHOLDER, last, subject.vocab_size // 2)
+        )
         if torch.equal(unknown, as_last) and not torch.equal(as_last, as_other):
             raise Failed(
-                Finding(
-                    "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
-                    {"output list": "[-1, -1, -1]"},
-                    "other logits than for the list of the last token",
-                    f"the same as for [{last}, {last}, {last}]",
-                    fix=self.sections()["fix"],
-                    place=method_place(subject.cls, "apply"),
-                )
+                "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
+                {"output list": "[-1, -1, -1]"},
+                "other logits than for the list of the last token",
+                f"the same as for [{last}, {last}, {last}]",
+                place=method_place(subject.cls, "apply"),
             )
         try:
-            return verify(subject, self.programs(), self.sections()["fix"], NeverRepaired)
-        except Skipped:
+            return super().run(subject)
+        except NeverActive:
             return None  # what can be said without a request that acts has been said above
 
-    @staticmethod
-    def programs() -> Iterable[Program]:
+    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
+        return NeverRepaired(subject, max_num_seqs)
+
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
             "some lists are unknown",
             [Arrive("a", 0), Arrive("u0", 1), Arrive("b", 2), Arrive("u1", 3), Arrive("c", None)],
@@ -257,16 +208,16 @@ class LP505(Check):
             Step(3),
         )
 
-    @staticmethod
-    def _row(subject: PluginUnderTest, token: int) -> torch.Tensor:
-        with calling("__init__"):
-            processor = subject.create()
-        invariant = bool(processor.is_argmax_invariant())
-        request = Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=[token] * 3)
-        added = (0, request.params, request.prompt_token_ids, request.output_token_ids)
-        v1_host.update(processor, BatchUpdate(1, [], [added], []))
-        before = v1_host.stage_input(subject.rows([("a", 7)]), [request.params], invariant)
-        return v1_host.apply(processor, before, invariant, [request.params])
+
+def lone_row(subject: PluginUnderTest, request: Request) -> torch.Tensor:
+    """What a request gets in a new V1 instance that holds nothing else: ``[1, vocab]``."""
+    with calling("__init__"):
+        processor = subject.create()
+    invariant = bool(processor.is_argmax_invariant())
+    added = (0, request.params, request.prompt_token_ids, request.output_token_ids)
+    v1_host.update(processor, BatchUpdate(1, [], [added], []))
+    before = v1_host.stage_input(subject.rows([(request.request_id, request.total_len)]), [request.params], invariant)
+    return v1_host.apply(processor, before, invariant, [request.params])
 
 
 class Shrinking(V1Host):
@@ -280,7 +231,7 @@ class Shrinking(V1Host):
         super()._update()
 
 
-class LP506(Check):
+class LP506(LadderCheck):
     """Output lists may shrink.
 
     After a failed KV load the engine takes tokens back and generates them again, in the same list.
@@ -292,8 +243,9 @@ class LP506(Check):
 
     code, name, hosts, tier = "LP506", "shrinking-outputs", ("v1",), "advice"
     requires = ("LP101", "LP301", "LP201", "LP501")
-    needs_action = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        programs = [program("tokens are taken back", mixed_arrivals(3), Step(16), Finish("r1"), Step(6))]
-        return verify(subject, programs, self.sections()["fix"], Shrinking)
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+        yield program("tokens are taken back", mixed_arrivals(3), Step(16), Finish("r1"), Step(6))
+
+    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
+        return Shrinking(subject, max_num_seqs)

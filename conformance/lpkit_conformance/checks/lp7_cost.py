@@ -6,18 +6,16 @@ from collections import Counter
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.lp3_contract import standing
-from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.operations import SYNCS, CountOperations
-from lpkit_conformance.oracle.findings import method_place, raised
 from lpkit_conformance.programs.generate import Arrive, Op
-from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.results import Failed, Skipped
 
 
 def operations(subject: PluginUnderTest, requests: int, variant: int | None = 0) -> Counter[str]:
     """Operations of one ``apply`` with that many requests."""
     ops: list[Op] = [Arrive(f"r{i}", None if variant is None else i % 4) for i in range(requests)]
-    _, logits, again = standing(subject, ops)
+    logits, again = standing(subject, ops)
     with CountOperations() as counter:
         again(logits)
     found: Counter[str] = counter.counts
@@ -25,21 +23,10 @@ def operations(subject: PluginUnderTest, requests: int, variant: int | None = 0)
 
 
 class CostCheck(Check):
+    """Counts what ``apply`` does."""
+
     requires = ("LP101", "LP301")
     tier = "advice"
-
-    def measure(self, subject: PluginUnderTest) -> str | None:
-        raise NotImplementedError
-
-    def run(self, subject: PluginUnderTest) -> str | None:
-        try:
-            return self.measure(subject)
-        except PluginError as error:
-            raise Failed(raised(error)) from error
-
-    def advise(self, subject: PluginUnderTest, summary: str, expected: str, got: str) -> Failed:
-        place = method_place(subject.cls, "apply")
-        return Failed(Finding(summary, {}, expected, got, fix=self.sections()["fix"], place=place))
 
 
 class LP701(CostCheck):
@@ -54,16 +41,12 @@ class LP701(CostCheck):
 
     code, name = "LP701", "no-per-row-operations"
 
-    def measure(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         few, many = (operations(subject, n).total() for n in (2, 8))
         slope = (many - few) / 6
         if slope >= 1:
-            raise self.advise(
-                subject,
-                "apply launches operations for each row",
-                "the same number for 2 and for 8 rows",
-                f"{few} and {many}",
-            )
+            summary = "apply launches operations for each row"
+            raise Failed(summary, {}, "the same number for 2 and for 8 rows", f"{few} and {many}")
         return f"{many} operations"
 
 
@@ -79,15 +62,13 @@ class LP702(CostCheck):
 
     code, name = "LP702", "idle-is-free"
 
-    def measure(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         try:
             count = operations(subject, 4, None).total()
         except Skipped:
             return "apply is not even called"
         if count:
-            raise self.advise(
-                subject, "apply works for requests that do not use it", "0 operations", f"{count} operations"
-            )
+            raise Failed("apply works for requests that do not use it", {}, "0 operations", f"{count} operations")
         return None
 
 
@@ -103,12 +84,12 @@ class LP703(CostCheck):
 
     code, name = "LP703", "no-host-syncs"
 
-    def measure(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: PluginUnderTest) -> str | None:
         counts = operations(subject, 4)
         syncs: Counter[str] = Counter()
         for name, called in SYNCS.items():
             syncs[called] += counts[name]
         if syncs.total():
             got = ", ".join(f"{name} x{n}" for name, n in sorted(syncs.items()) if n)
-            raise self.advise(subject, "apply makes the host wait for the device", "no such operation", got)
+            raise Failed("apply makes the host wait for the device", {}, "no such operation", got)
         return None

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
 from lpkit.runtime import Request, V2Row, make_context
 
-from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import mixed_arrivals
+from lpkit_conformance.checks.base import EVERY_METHOD, Check
+from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts import v2
-from lpkit_conformance.hosts.calls import PluginError, calling
+from lpkit_conformance.hosts.calls import calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner, V2Host
-from lpkit_conformance.oracle.findings import raised
-from lpkit_conformance.oracle.verify import verify
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Speculate, Step, program, soak
-from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import make_params
 
 
-class HostileCheck(Check):
+class HostileCheck(LadderCheck):
     """A few programs on a host that is unpleasant in one way."""
 
     hosts = ("v2",)
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201", "LP202", "LP211", "LP212")
-    needs_action = True
     manner: ClassVar[Manner]
 
-    def programs(self, subject: PluginUnderTest) -> Iterable[Program]:
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
             "comings and goings",
             mixed_arrivals(5),
@@ -40,11 +36,8 @@ class HostileCheck(Check):
             Step(4),
         )
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        def host(subject: PluginUnderTest, max_num_seqs: int) -> V2Host:
-            return V2Host(subject, max_num_seqs, self.manner)
-
-        return verify(subject, self.programs(subject), self.sections()["fix"], host)
+    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V2Host:
+        return V2Host(subject, max_num_seqs, self.manner)
 
 
 class LP801(HostileCheck):
@@ -174,22 +167,20 @@ class LP807(Check):
     """
 
     code, name, hosts, requires = "LP807", "warm-up", ("v2",), ("LP101",)
+    own_exceptions = EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
         slots = subject.slots(4)
-        try:
-            with calling("__init__"):
-                processor = subject.create_v2(slots, 4)
-            for name in ("a", "b"):
-                slot = slots.add(Request(name, make_params({}), [0]))
-                slots.prompt_len.np[slot] = slots.prefill_len.np[slot] = 0
-                v2.enter(processor, slot, make_params({}), subject.vocab_size)
-            slots.flush()
-            v2.flush(processor)
-            rows = [V2Row(slots.slot(name), 0, 0) for name in ("a", "b")]
-            v2.apply(processor, torch.zeros(2, subject.vocab_size, device=subject.device), make_context(rows))
-        except PluginError as error:
-            raise Failed(raised(error, fix=self.sections()["fix"])) from error
+        with calling("__init__"):
+            processor = subject.create_v2(slots, 4)
+        for name in ("a", "b"):
+            slot = slots.add(Request(name, make_params({}), [0]))
+            slots.prompt_len.np[slot] = slots.prefill_len.np[slot] = 0
+            v2.enter(processor, slot, make_params({}), subject.vocab_size)
+        slots.flush()
+        v2.flush(processor)
+        rows = [V2Row(slots.slot(name), 0, 0) for name in ("a", "b")]
+        v2.apply(processor, torch.zeros(2, subject.vocab_size, device=subject.device), make_context(rows))
         return None
 
 

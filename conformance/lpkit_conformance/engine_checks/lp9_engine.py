@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 
 if TYPE_CHECKING:
     from lpkit_conformance.engine_checks.evidence import Difference, Evidence
     from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-
-NEVER_ACTIVE = "never active: the plugin changed no logit of any request"
 
 
 class EngineCheck(Check):
@@ -52,8 +50,6 @@ class EngineCheck(Check):
                 f"{found.got:g}",
                 told(evidence.workload),
                 CAUSES[found.kind],
-                self.sections()["fix"],
-                evidence.place,
             )
         )
 
@@ -95,14 +91,12 @@ class LP902(EngineCheck):
         for name, answer in (*evidence.alone.items(), *evidence.mixed.items()):
             if answer.error is not None:
                 raise Failed(
-                    Finding(
-                        f"the engine refuses request {name}: {answer.error}",
-                        {"extra_args": repr(evidence.workload.asks[name].params.get("extra_args"))},
-                        expected="no exception",
-                        got=answer.error,
-                        cause="the case is wrong, or validate_params refuses requests that it should not",
-                        fix="see LP102 and LP106 of lpkit check",
-                    )
+                    f"the engine refuses request {name}: {answer.error}",
+                    {"extra_args": repr(evidence.workload.asks[name].params.get("extra_args"))},
+                    "no exception",
+                    answer.error,
+                    cause="the case is wrong, or validate_params refuses requests that it should not",
+                    fix="see LP102 and LP106 of lpkit check",
                 )
         rows = 0
         for name, ids in judged(evidence):
@@ -113,7 +107,7 @@ class LP902(EngineCheck):
                 raise self.differs(evidence, name, found, "got other logits in the batch than alone")
             rows += n
         if not evidence.acted:
-            raise Skipped(NEVER_ACTIVE)
+            raise NeverActive
         return f"{rows} rows of {len(evidence.mixed)} requests"
 
 
@@ -143,7 +137,7 @@ class LP903(EngineCheck):
                     evidence, name, found, "does not use the plugin and got other logits than without it"
                 )
         if not evidence.acted:
-            raise Skipped(NEVER_ACTIVE)
+            raise NeverActive
         return f"{len(others)} requests"
 
 
@@ -173,7 +167,7 @@ class LP904(EngineCheck):
                 raise self.differs(evidence, name, found, "got other logits than in the reference runtime")
             rows += len(ids)
         if not evidence.acted:
-            raise Skipped(NEVER_ACTIVE)
+            raise NeverActive
         return f"{rows} rows"
 
 
@@ -195,14 +189,10 @@ class LP905(EngineCheck):
         for text, ask in evidence.workload.bad:
             if evidence.refused[ask.request_id].error is None:
                 raise Failed(
-                    Finding(
-                        f"the engine accepts {text}, which validate_params refuses",
-                        {"extra_args": repr(ask.params.get("extra_args"))},
-                        expected="ValueError",
-                        got=f"{len(evidence.refused[ask.request_id].token_ids)} tokens",
-                        fix=self.sections()["fix"],
-                        place=evidence.place,
-                    )
+                    f"the engine accepts {text}, which validate_params refuses",
+                    {"extra_args": repr(ask.params.get("extra_args"))},
+                    "ValueError",
+                    f"{len(evidence.refused[ask.request_id].token_ids)} tokens",
                 )
         for name, answer in evidence.company.items():
             if name in evidence.workload.unjudged or name not in evidence.expected:

@@ -99,16 +99,21 @@ class PluginUnderTest:
 
     # -- requests --------------------------------------------------------------------------------------------
 
+    def refusal(self, params: SamplingParams) -> BaseException | None:
+        """What the plugin's own validation raises for the request; None if it lets the request in."""
+        validate = getattr(self.cls, "validate_params", None)
+        try:
+            if validate is not None:
+                validate(params)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return error
+        return None
+
     def accepts(self, params: SamplingParams) -> bool:
         """Whether the plugin's own validation lets the request in."""
-        validate = getattr(self.cls, "validate_params", None)
-        if validate is None:
-            return True
-        try:
-            validate(params)
-        except (Exception, SystemExit):
-            return False
-        return True
+        return self.refusal(params) is None
 
     def params(self, variant: int | None, greedy: bool = False, salt: int = 0) -> SamplingParams:
         """Parameters of a request; ``variant`` None does not use the plugin.

@@ -27,6 +27,11 @@ class Mismatch:
     kind: str  # lost: the plugin did not act; stale: it acted where it should not; wrong: it acted differently
 
 
+def first_row(wrong: torch.Tensor) -> int:
+    """The first row of a bool ``[rows, ...]`` that holds a True."""
+    return int(wrong.flatten(1).any(1).to(torch.int8).argmax())
+
+
 def compare(seen: Observation, solo: SoloRuns) -> Mismatch | None:
     """The first row of ``seen`` that departs from its request's solo run."""
     judged = []
@@ -62,7 +67,7 @@ def first_difference(
     bad = torch.where(untouched, expected != got, ~same) if exact_rows else ~same
     if not bool(bad.any()):
         return None
-    row = int(bad.any(1).to(torch.int8).argmax())
+    row = first_row(bad)
     gap = torch.where(bad[row], (expected[row] - got[row]).abs().nan_to_num(posinf=1e30), -1.0)
     token = int(gap.argmax())
     if torch.equal(expected[row], before[row]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,9 @@ from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.oracle.compare import Mismatch
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Swap
 from lpkit_conformance.results import Finding
+
+GENERAL_FIX = "check what the method assumes about rows and arguments"
+"""For an exception that a check met by the way."""
 
 CAUSES = {
     "lost": (
@@ -37,11 +39,8 @@ CAUSES = {
 }
 
 
-def departure(
-    subject: PluginUnderTest, mismatch: Mismatch, source: dict[str, str], operations: tuple[str, ...], fix: str
-) -> Finding:
+def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str, ...] = ()) -> Finding:
     """A finding for a row that is not what its request gets alone."""
-    method = "update_state" if subject.host == "v1" else "add_request"
     return Finding(
         summary=f"request {mismatch.request} got other logits in the batch than alone",
         where={
@@ -56,8 +55,6 @@ def departure(
         got=f"{mismatch.got:g}",
         operations=operations,
         cause=CAUSES[mismatch.kind],
-        fix=fix,
-        place=method_place(subject.cls, method),
     )
 
 
@@ -69,18 +66,13 @@ def kind_of_stale(request: str, ops: Iterable[Op]) -> str:
     return "stale" if any(isinstance(op, Finish | Preempt | Swap) for op in ops) else "stray"
 
 
-def trace_finding(subject: PluginUnderTest, trace: str, pattern: str, mismatch: Mismatch, fix: str) -> Finding:
-    """A finding for a row of a recorded trace."""
-    finding = departure(subject, mismatch, {"trace": trace, "pattern": pattern}, (), fix)
-    return replace(finding, scenario=scenario_of_trace(subject, trace, pattern))
-
-
 def scenario_of_trace(subject: PluginUnderTest, trace: str, pattern: str) -> dict[str, Any]:
-    """The same for a recorded trace."""
+    """What `lpkit replay` needs to replay a recorded trace, but for target, check and host."""
     return {**settings_of(subject), "trace": trace, "pattern": pattern}
 
 
 def settings_of(subject: PluginUnderTest) -> dict[str, Any]:
+    """The part of a scenario that does not depend on what is run."""
     return {
         "case": json.loads(subject.case.text),
         "seed": subject.seed,
@@ -89,7 +81,7 @@ def settings_of(subject: PluginUnderTest) -> dict[str, Any]:
     }
 
 
-def raised(error: PluginError, operations: tuple[str, ...] = (), fix: str = "") -> Finding:
+def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Finding:
     """A finding for a plugin that raised or returned nonsense."""
     return Finding(
         summary=f"{error.method} {error.summary}",
@@ -98,13 +90,14 @@ def raised(error: PluginError, operations: tuple[str, ...] = (), fix: str = "") 
         got=error.summary,
         operations=operations,
         cause="an unexpected argument, a state that is missing, or a row that is gone",
-        fix=fix or "check what the method assumes about rows and arguments",
-        place=error.place,
+        place=error.place or method_place(cls, error.method),
     )
 
 
 def method_place(cls: Any, name: str) -> str:
     """``file:line`` of a method, as far as Python knows it."""
+    if not isinstance(cls, type):
+        return ""
     try:
         method = inspect.unwrap(getattr(cls, name))
         path = Path(inspect.getsourcefile(method) or "")

@@ -18,7 +18,7 @@ from lpkit_conformance.oracle.solo import SoloRuns
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Op, Program
-from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.results import Failed, Finding, NeverActive
 
 Host = V1Host | V2Host
 
@@ -29,14 +29,12 @@ def default_host(subject: PluginUnderTest, max_num_seqs: int) -> Host:
     return V1Host(subject, max_num_seqs) if subject.host == "v1" else V2Host(subject, max_num_seqs)
 
 
-def verify(
-    subject: PluginUnderTest, programs: Iterable[Program], fix: str = "", make_host: MakeHost = default_host
-) -> str | None:
+def verify(subject: PluginUnderTest, programs: Iterable[Program], make_host: MakeHost = default_host) -> str:
     """Hold every program against its requests' solo runs.
 
     Raises:
         Failed: with the shrunk program, on the first row that differs or when the plugin raises.
-        Skipped: if the plugin never changed a logit.
+        NeverActive: if the plugin never changed a logit.
     """
     solo = solo_runs(subject)
     acted = False
@@ -48,9 +46,9 @@ def verify(
         acted |= acted_alone
         rows += judged
         if mismatch is not None:
-            raise Failed(_finding(subject, program, mismatch, solo, make_host, fix))
+            raise Failed(_finding(subject, program, mismatch, solo, make_host))
     if not acted:
-        raise Skipped("never active: the plugin changed no logit of any request")
+        raise NeverActive
     return f"{rows} rows"
 
 
@@ -83,12 +81,7 @@ def _run(
 
 
 def _finding(
-    subject: PluginUnderTest,
-    program: Program,
-    mismatch: Mismatch | PluginError,
-    solo: SoloRuns,
-    make_host: MakeHost,
-    fix: str,
+    subject: PluginUnderTest, program: Program, mismatch: Mismatch | PluginError, solo: SoloRuns, make_host: MakeHost
 ) -> Finding:
     def fails(ops: Sequence[Op]) -> Mismatch | PluginError | None:
         smaller = Program(program.name, tuple(ops), program.max_num_seqs)
@@ -100,10 +93,10 @@ def _finding(
     small = Program(program.name, tuple(ops), program.max_num_seqs)
     operations = collapse(ops)
     if isinstance(mismatch, PluginError):
-        finding = raised(mismatch, operations, fix)
+        finding = raised(subject.cls, mismatch, operations)
         culprit = None
     else:
-        finding = departure(subject, mismatch, {"program": program.name}, operations, fix)
+        finding = departure(mismatch, {"program": program.name}, operations)
         if mismatch.kind == "stale":
             finding = replace(finding, cause=CAUSES[kind_of_stale(mismatch.request, ops)])
         culprit = (mismatch.step, mismatch.request)

@@ -112,7 +112,7 @@ def work(job: dict[str, Any], events: Events, watch: Watch) -> None:
         if any(check.compares_processes for label, check in planned.items() if label not in plan.done):
             second = stack.enter_context(second_process())
         for result in run(job["target"], target.cls, plan, started, second):
-            hint = inactivity_hint(plan, target.cls) if "never active" in result.message else ""
+            hint = inactivity_hint(plan, target.cls) if result.never_active else ""
             events.send("result", result=asdict(result), hint=hint)
     left = children.children()
     for process in left:  # one that leads a session of its own would outlive this one

@@ -7,6 +7,7 @@ import inspect
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,15 @@ from lpkit._nearest import did_you_mean
 from lpkit.loading import interfaces_of
 
 from lpkit_conformance.catalogue import all_checks, by_code
-from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.base import Check, judge
 from lpkit_conformance.errors import CaseError
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.author_lines import place_of
-from lpkit_conformance.oracle.findings import raised
+from lpkit_conformance.oracle.findings import GENERAL_FIX, method_place, raised
 from lpkit_conformance.processes import children
 from lpkit_conformance.processes.peer import SecondProcess
-from lpkit_conformance.results import CheckResult, Failed, Finding, Skipped, Status
+from lpkit_conformance.results import CheckResult, Failed, Skipped, Status
 from lpkit_conformance.settings.cases import Case, WatchedArgs
 from lpkit_conformance.settings.plan import Plan
 
@@ -146,47 +147,51 @@ def _status(code: str, host: str, statuses: dict[str, Status]) -> Status | None:
 def run_one(check: type[Check], subjects: Sequence[PluginUnderTest], host: str) -> CheckResult:
     """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
     begun = time.perf_counter()
-    outcomes = [_outcome(check, subject) for subject in (subjects[:1] if check.once else subjects)]
-    seconds = round(time.perf_counter() - begun, 4)
+    results = [_result(check, subject, host) for subject in (subjects[:1] if check.once else subjects)]
     order: tuple[Status, ...] = ("error", "failed", "advice", "passed", "skipped")
-    status, message, finding = min(outcomes, key=lambda outcome: order.index(outcome[0]))
-    return CheckResult(check.code, check.name, host, status, message, finding, seconds)
+    worst = min(results, key=lambda result: order.index(result.status))
+    return replace(worst, seconds=round(time.perf_counter() - begun, 4))
 
 
-def _outcome(check: type[Check], subject: PluginUnderTest) -> tuple[Status, str, Finding | None]:
+def _result(check: type[Check], subject: PluginUnderTest, host: str) -> CheckResult:
+    """What a check says about one case."""
+    method = check.method if isinstance(check.method, str) else check.method[host]
     try:
-        return "passed", check().run(subject) or "", None
-    except Skipped as reason:
-        return "skipped", str(reason), None
-    except Failed as failure:
-        status: Status = "advice" if check.tier == "advice" else "failed"
-        return status, failure.finding.summary, failure.finding
+        return judge(check, host, lambda: _run(check, subject), lambda: method_place(subject.cls, method))
     except CaseError as error:
-        return "error", str(error), None
-    except PluginError as error:
-        return "failed", error.summary, raised(error)
+        return CheckResult(check.code, check.name, host, "error", str(error))
     except (KeyboardInterrupt, GeneratorExit):
         raise
+    except BaseException as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error}"[:300]
+        message = f"the check itself failed, a fault of lpkit: {text} ({Path(where.filename).name}:{where.lineno})"
+        return CheckResult(check.code, check.name, host, "error", message)
+
+
+def _run(check: type[Check], subject: PluginUnderTest) -> str | None:
+    """Run the check; an exception of the plugin breaks the rule."""
+    try:
+        return check().run(subject)
+    except (Failed, Skipped, CaseError, KeyboardInterrupt, GeneratorExit):
+        raise
     except BaseException as error:  # a plugin may raise what it likes, SystemExit too
-        return _unforeseen(error, subject)
+        plugins = error if isinstance(error, PluginError) else _plugins(error, subject)
+        if plugins is None:
+            raise
+        finding = raised(subject.cls, plugins)
+        raise Failed(finding if plugins.method in check.own_exceptions else replace(finding, fix=GENERAL_FIX)) from None
 
 
-def _unforeseen(error: BaseException, subject: PluginUnderTest) -> tuple[Status, str, Finding | None]:
-    """An exception that the check did not expect: the plugin's if it came from its file, else a fault of ours."""
-    text = f"{type(error).__name__}: {error}"[:300]
+def _plugins(error: BaseException, subject: PluginUnderTest) -> PluginError | None:
+    """An exception that no check expected, as the plugin's if it came from its file."""
     place = place_of(error)
     home = ""
     with contextlib.suppress(OSError, TypeError):
         home = inspect.getsourcefile(subject.cls) or ""
     if home and place.rpartition(":")[0] == home:
-        failure = PluginError("the plugin", f"raised {text}", place)
-        return "failed", f"{failure.method} {failure.summary}", raised(failure)
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        "error",
-        f"the check itself failed, a fault of lpkit: {text} ({Path(where.filename).name}:{where.lineno})",
-        None,
-    )
+        return PluginError("the plugin", f"raised {type(error).__name__}: {error}"[:300], place)
+    return None
 
 
 def _refusal(cls: Any, case: Case) -> str:

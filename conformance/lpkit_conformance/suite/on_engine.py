@@ -9,10 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from lpkit_conformance.catalogue import all_checks, inactive
-from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.base import Check, judge
 from lpkit_conformance.engine.process import RemoteError, Worker
 from lpkit_conformance.engine.tiny import EngineError, Runner
 from lpkit_conformance.engine_checks.evidence import Evidence
@@ -20,7 +22,7 @@ from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.workload import roomy, settings
 from lpkit_conformance.errors import EngineUnavailable
 from lpkit_conformance.instruments.author_lines import is_authors
-from lpkit_conformance.results import CheckResult, Failed, Finding, Skipped, Status, TargetResult
+from lpkit_conformance.results import CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, START_SECONDS, Progress
 
@@ -215,8 +217,6 @@ class _HostRun:
 
     def _judge(self, check: type[Check], evidence: Evidence | None) -> CheckResult:
         assert issubclass(check, EngineCheck)
-        status: Status = "passed"
-        finding: Finding | None = None
         blockers = [code for code, other in self._results.items() if other.status in ("failed", "error")]
         if evidence is not None:
             blockers = [code for code in blockers if code in check.requires]
@@ -224,14 +224,9 @@ class _HostRun:
             return CheckResult(check.code, check.name, self.runner, "blocked", f"needs {', '.join(blockers)}")
         assert evidence is not None
         begun = time.perf_counter()
-        try:
-            message = check().judge(evidence) or ""
-        except Skipped as reason:
-            status, message = "skipped", str(reason)
-        except Failed as failure:
-            status, message, finding = "failed", failure.finding.summary, failure.finding
+        result = judge(check, self.runner, partial(check().judge, evidence), lambda: evidence.place)
         seconds = self._seconds.get(check.code, 0.0) + time.perf_counter() - begun
-        return self._told(CheckResult(check.code, check.name, self.runner, status, message, finding, round(seconds, 4)))
+        return self._told(replace(result, seconds=round(seconds, 4)))
 
     def _told(self, result: CheckResult) -> CheckResult:
         self.job.progress.finished(result)

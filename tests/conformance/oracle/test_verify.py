@@ -61,13 +61,11 @@ def test_equal_neighbours_are_counted_and_others_kept_apart() -> None:
 def test_a_failure_of_many_operations_is_shown_with_few() -> None:
     whole = soak(0)
     with pytest.raises(Failed) as caught:
-        verify(subject(StaleOnDecline), [whole], "the fix")
+        verify(subject(StaleOnDecline), [whole])
     finding = caught.value.finding
     assert len(whole.ops) > 100
     assert len(finding.operations) <= 6
-    assert finding.fix == "the fix"
     assert {"request", "row", "step", "token id", "program"} <= finding.where.keys()
-    assert finding.place.rpartition(":")[0].endswith("v1_defects.py") or "correct.py" in finding.place
     assert "occupant" in finding.cause
 
 

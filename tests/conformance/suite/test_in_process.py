@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from lpkit_conformance.catalogue import all_checks, by_code, inactive
 from lpkit_conformance.hosts import PluginError
+from lpkit_conformance.oracle.findings import GENERAL_FIX, method_place
 from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
 from lpkit_conformance.settings.cases import Case, WatchedArgs
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import chosen, inactivity_hint, labels, run
 from zoo.correct import Bias, PortableTokenBias, V2Loop
 from zoo.packaging_defects import Duck
-from zoo.v1_contract_defects import Promotes
+from zoo.v1_contract_defects import Centers, Promotes
+from zoo.v1_defects import NeedsPrompt, StaleOnDecline
 
 CASE = Case.parse(Bias.CASE)
 
@@ -83,8 +85,9 @@ def test_a_case_that_never_acts_is_skipped_and_never_a_pass() -> None:
     found = list(run("x", Bias, plan))
     needing = [result for result in found if by_code()[result.code].needs_action]
     assert needing
-    assert {result.status for result in needing} == {"skipped"}
+    assert {(result.status, result.never_active) for result in needing} == {("skipped", True)}
     assert all("never active" in result.message for result in needing)
+    assert not any("never_active" in result.to_json() for result in found)
     assert inactive(found)
     hint = inactivity_hint(plan, Bias)
     assert "'bias'" in hint
@@ -137,6 +140,38 @@ def test_an_unforeseen_exception_of_the_plugin_is_its_failure_and_one_of_ours_an
 
     monkeypatch.setattr(check, "run", of_plugin)
     assert results(Bias, select=("LP202",))["LP202[v1]"].status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("cls", "code", "method"), [(StaleOnDecline, "LP202", "update_state"), (Centers, "LP306", "apply")]
+)
+def test_a_finding_gets_the_fix_of_its_check_and_the_line_of_the_method(cls: Any, code: str, method: str) -> None:
+    finding = results(cls, select=(code,))[f"{code}[v1]"].finding
+    assert finding is not None
+    assert finding.fix == by_code()[code].sections()["fix"]
+    assert finding.place == method_place(cls, method) != ""
+
+
+def test_an_exception_by_the_way_gets_general_advice_and_one_that_is_the_rule_its_fix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fix_for(method: str) -> str:
+        def broken(self: Any, subject: Any) -> None:
+            raise PluginError(method, "raised something")
+
+        monkeypatch.setattr(by_code()["LP301"], "run", broken)
+        finding = results(Bias, select=("LP301",))["LP301[v1]"].finding
+        assert finding is not None
+        assert finding.place == method_place(Bias, method)
+        return finding.fix
+
+    assert fix_for("apply") == by_code()["LP301"].sections()["fix"]
+    assert fix_for("update_state") == GENERAL_FIX
+
+
+def test_an_exception_in_advice_is_advice() -> None:
+    found = results(NeedsPrompt, cases=(Case.parse(NeedsPrompt.CASE),), select=("LP503",))
+    assert found["LP503[v1]"].status == "advice"
 
 
 def test_a_run_makes_a_verdict_and_an_exit_code() -> None:
