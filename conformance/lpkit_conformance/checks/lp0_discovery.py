@@ -24,7 +24,7 @@ class LP001(Check):
 
     It is a class and subclasses vLLM's V1 base, V2 base, or both.
 
-    Why: V1 takes any object from an entry point and dies when it calls it; V2 refuses to start.
+    Why: V1 accepts any object from an entry point and crashes when it calls it; V2 refuses to start.
 
     Fix: point the entry point at the class itself and derive it from ``lpkit.LogitsProcessor``, or from vLLM's base.
     """
@@ -62,7 +62,7 @@ class LP002(Check):
 
     vLLM imports plugins with the GPUs hidden, before it starts its workers.
 
-    Why: a CUDA context made at import either fails there or breaks every worker process.
+    Why: a CUDA context created at import either fails there or breaks every worker process.
 
     Fix: create device tensors in ``__init__``, on the device that is passed in.
     """
@@ -110,11 +110,11 @@ class LP004(Check):
 
     Since 0.31 vLLM's default runner is V2; it refuses to start while a V1-only plugin is installed.
 
-    Why: installing the package breaks every engine in that environment, also those that do not use it.
+    Why: installing the package breaks every engine in that environment, including those that do not use the plugin.
 
-    Fix: let the entry point name a bridge, ``class P(lpkit.Bridged): wraps = TheClass``; or derive from
+    Fix: point the entry point at a bridge, ``class P(lpkit.Bridged): wraps = TheClass``; or derive from
     ``lpkit.LogitsProcessor`` or ``lpkit.AdapterLogitsProcessor``, which serve both runners; or register no entry point,
-    and pass the class to the engines that are to use it.
+    and pass the class to the engines that should use it.
     """
 
     code, name, hosts, tier = "LP004", "default-engine-starts", (), "advice"
@@ -131,11 +131,11 @@ class LP004(Check):
 
 
 class LP005(Check):
-    """The module that defines the class stays importable under its name.
+    """The module that defines the class can be imported by its name.
 
     vLLM's engine process imports it again by that name.
 
-    Why: a class whose ``__module__`` is ``__main__`` or a module that is gone fails only there.
+    Why: a class whose ``__module__`` is ``__main__``, or a module that no longer exists, fails only in that process.
 
     Fix: keep the class in a module of your package.
     """
@@ -155,7 +155,7 @@ class LP005(Check):
 class LP006(Check):
     """The class is registered once.
 
-    vLLM loads every installed entry point and deduplicates nothing.
+    vLLM loads every installed entry point and does not remove duplicates.
 
     Why: a class under two entry-point names is constructed twice and edits every row twice.
 

@@ -70,14 +70,14 @@ def serve(subject: PluginUnderTest, params: SamplingParams, steps: int, variant:
 
 
 class LP101(Check):
-    """Instances can be made with what the engine passes.
+    """The constructor accepts what the engine passes.
 
-    V1 calls ``cls(vllm_config, device, is_pin_memory)``, V2 ``cls(vllm_config, req_states)``; every engine that
-    has the plugin installed does so, and there may be no tokenizer.
+    V1 calls ``cls(vllm_config, device, is_pin_memory)``, V2 ``cls(vllm_config, req_states)``; every engine
+    with the plugin installed does so, even one without a tokenizer.
 
     Why: an exception in the constructor keeps every engine in that environment from starting.
 
-    Fix: take these arguments, load nothing heavy, need no tokenizer until a request asks for one.
+    Fix: accept these arguments, load nothing heavy, and do not require a tokenizer before a request needs it.
     """
 
     code, name, requires, own_exceptions = "LP101", "constructs", ("LP001",), EVERY_METHOD
@@ -94,9 +94,9 @@ class LP102(Check):
     ``validate_params`` sees every request of the server: without ``extra_args``, with an empty one, with other
     plugins' keys.
 
-    Why: a plugin that refuses what it does not know takes the server down for everybody else.
+    Why: a plugin that refuses unknown keys makes the server reject everyone else's requests.
 
-    Fix: begin with ``args = params.extra_args or {}`` and return when none of your own keys is in it.
+    Fix: begin with ``args = params.extra_args or {}`` and return if it contains none of your keys.
     """
 
     code, name, hosts, requires, method = "LP102", "accepts-others", (), ("LP001",), "validate_params"
@@ -121,7 +121,7 @@ class LP103(Check):
 
     vLLM turns ``ValueError`` into HTTP 400 for that request; any other exception is an internal server error.
 
-    Why: comparing a string with a number raises ``TypeError``: the client is told that the server failed, and not
+    Why: comparing a string with a number raises ``TypeError``: the client learns that the server failed, not
     what to change.
 
     Fix: check types before values, or declare the arguments as ``lpkit.Params``.
@@ -148,16 +148,16 @@ class LP103(Check):
 
 
 class LP104(Check):
-    """What was accepted does not explode later.
+    """An accepted request does not fail later.
 
-    A request that ``validate_params`` let in goes through the whole life cycle without an exception.
+    A request that ``validate_params`` accepted goes through its whole life cycle without an exception.
 
-    Why: an exception in ``update_state``, ``add_request`` or ``apply`` ends the engine for all requests: one
-    client's 2**63 or out-of-vocabulary token id is everybody's outage.
+    Why: an exception in ``update_state``, ``add_request`` or ``apply`` stops the engine for all requests: one
+    client's 2**63 or out-of-vocabulary token id is an outage for everyone.
 
-    Fix: refuse it in ``validate_params``. A token id beyond the vocabulary cannot be seen there: compare it when the
-    request is added (``vllm_config.model_config.get_vocab_size()``, ``req_states.vocab_size``) and leave such a
-    request alone.
+    Fix: refuse it in ``validate_params``. The vocabulary size is not known there: compare token ids when the request
+    is added (``vllm_config.model_config.get_vocab_size()``, ``req_states.vocab_size``), and leave the logits of a
+    request with an invalid id unchanged.
     """
 
     code, name, requires = "LP104", "accepted-then-works", ("LP101", "LP301")
@@ -187,14 +187,14 @@ class LP104(Check):
 
 
 class LP105(Check):
-    """The request's parameters are left as they are.
+    """The plugin does not modify the request's parameters.
 
-    ``SamplingParams`` and its ``extra_args`` belong to the engine and may be shared by several requests. That goes
-    for requests which do not use the plugin, too.
+    ``SamplingParams`` and its ``extra_args`` belong to the engine and may be shared by several requests. This
+    also applies to requests that do not use the plugin.
 
-    Why: a popped key is missing when the request resumes after preemption, and for its twins.
+    Why: a popped key is missing when the request resumes after preemption, and for requests that share the object.
 
-    Fix: read; copy what you want to change.
+    Fix: only read the parameters; copy what you want to change.
     """
 
     code, name, requires, method = "LP105", "leaves-params", ("LP101", "LP301"), STATE
@@ -221,13 +221,13 @@ class LP105(Check):
 
 
 class LP106(Check):
-    """The case itself is accepted, and does the same after its way through JSON.
+    """The case is accepted, and has the same effect after a round trip through JSON.
 
-    ``vllm_xargs`` travel through JSON and msgpack: ``True`` may arrive as 1, a tuple as a list.
+    ``vllm_xargs`` pass through JSON and msgpack: ``True`` may arrive as 1, a tuple as a list.
 
-    Why: arguments that work offline, and online are refused or have no effect, are found by users, not by tests.
+    Why: arguments that work offline, but are refused or have no effect online, are found by users, not by tests.
 
-    Fix: accept 0 and 1 for bools, and lists for tuples and sets; or correct the case, if it was never a valid one.
+    Fix: accept 0 and 1 for bools, and lists for tuples and sets; or correct the case, if it is invalid.
     """
 
     code, name, hosts, requires, method = "LP106", "accepts-the-case", (), ("LP001",), "validate_params"
@@ -282,9 +282,9 @@ def _as_msgpack(value: Any) -> Any:
 class LP108(Check):
     """Two instances in one process do not share state.
 
-    Data-parallel engines, tests and notebooks make several instances of one class.
+    Data-parallel engines, tests and notebooks create several instances of one class.
 
-    Why: a dictionary written as a class attribute is one dictionary for all instances.
+    Why: a dictionary defined as a class attribute is shared by all instances.
 
     Fix: create state in ``__init__``.
     """

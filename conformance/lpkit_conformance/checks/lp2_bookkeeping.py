@@ -10,12 +10,12 @@ from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, P
 
 
 class LP201(LadderCheck):
-    """Requests do not influence their neighbours.
+    """Requests do not influence each other.
 
-    A request gets the same logits in a batch as alone, whoever sits beside it.
+    A request gets the same logits in any batch as it gets alone.
 
-    Why: a reduction over the whole batch, or arguments looked up by the wrong row, shows in one customer's text
-    what another one asked for.
+    Why: with a reduction over the whole batch, or arguments looked up by the wrong row, one user's request changes
+    another user's output.
 
     Fix: compute per row; look a row's arguments up by its own row (V1) or slot (V2).
     """
@@ -30,15 +30,15 @@ class LP201(LadderCheck):
 
 
 class LP202(LadderCheck):
-    """An Add at an occupied row replaces its request.
+    """An Add at an occupied row replaces the request there.
 
-    When a request finishes and another arrives in the same step, the newcomer takes the row. V1's update then
-    lists it in ``added`` only, not in ``removed``; V2 gives the slot away without a word.
+    When a request finishes and another arrives in the same step, the new request takes the row. V1's update then
+    lists it in ``added`` only, not in ``removed``; V2 reuses the slot without announcing it.
 
-    Why: state of the old request that survives is applied to the new one. It is the most common defect of all.
+    Why: leftover state of the old request is applied to the new one. This is the most common defect.
 
-    Fix: treat every entry of ``added`` as "forget this row first", also when the new request does not use the
-    plugin. On V2 overwrite the slot's whole state in ``add_request``, also when you return False.
+    Fix: treat every entry of ``added`` as "forget this row first", even when the new request does not use the
+    plugin. On V2 overwrite the slot's whole state in ``add_request``, even when you return False.
     """
 
     code, name = "LP202", "replace-on-add"
@@ -65,15 +65,15 @@ class LP202(LadderCheck):
 
 
 class LP203(LadderCheck):
-    """A removed request is forgotten.
+    """A removed request leaves no state behind.
 
-    When the last row's request leaves, the batch gets shorter and nothing takes its place.
+    When the request in the last row leaves, the batch shrinks and no other request moves to that row.
 
-    Why: state kept for a row that is gone is applied to whoever gets that row later, or indexes past the end of
-    the logits.
+    Why: state kept for a row that no longer exists is applied to the next request in that row, or indexes past the
+    end of the logits.
 
-    Fix: drop the state of every row in ``removed``. On V2, where nobody says that a request left, look at the slots of
-    this call's rows and at no others.
+    Fix: drop the state of every row in ``removed``. On V2, which does not announce that a request left, read only
+    the slots of this call's rows.
     """
 
     code, name = "LP203", "remove"
@@ -102,8 +102,8 @@ class LP204(LadderCheck):
     When a request leaves the middle of the batch, V1 moves the last request into the gap: ``(source,
     destination, UNIDIRECTIONAL)``. The destination's old state is overwritten, the source becomes empty.
 
-    Why: a state left at the source reappears under the next request added there; a state lost in the move stops
-    working in mid-sentence.
+    Why: a state left at the source reappears under the next request added there; if the state is lost in the move,
+    the plugin stops working in the middle of the output.
 
     Fix: pop the source's state; store it at the destination; if the source had none, delete the destination's. On V2
     rows come in a new order in every step: look a row's slot up in ``ctx.expanded_idx_mapping``.
@@ -146,10 +146,10 @@ class LP205(LadderCheck):
 
     ``(a, b, SWAP)``: either row may belong to a request that does not use the plugin.
 
-    Why: attention backends reorder the batch on the fly; a half-done swap gives two customers each other's
+    Why: attention backends reorder the batch on the fly; a half-done swap gives two requests each other's
     arguments (vLLM #51890).
 
-    Fix: take both states out, then store each under the other row; delete where there was none.
+    Fix: take both states out, then store each under the other row; if a row had none, delete the other row's.
     """
 
     code, name, hosts = "LP205", "swap", ("v1",)
@@ -163,13 +163,13 @@ class LP205(LadderCheck):
 
 
 class LP206(LadderCheck):
-    """Moves are carried out in order.
+    """Moves are applied in order.
 
     An update may hold one-way moves followed by a chain of swaps that share rows.
 
-    Why: moves carried out all at once, or from a snapshot, lose track after the first shared row.
+    Why: moves applied all at once, or from a snapshot, give wrong rows after the first shared row.
 
-    Fix: loop over ``moved`` in the given order, each move on the result of the one before.
+    Fix: loop over ``moved`` in the given order, each move on the result of the previous one.
     """
 
     code, name, hosts = "LP206", "swap-chain", ("v1",)
@@ -193,7 +193,7 @@ class LP206(LadderCheck):
 class LP207(LadderCheck):
     """A full batch works.
 
-    Exactly ``max_num_seqs`` requests, and newcomers in all their places.
+    Exactly ``max_num_seqs`` requests run; then new requests replace all of them.
 
     Why: a buffer that is one row short fails only in production, under load.
 
@@ -221,7 +221,7 @@ class LP208(LadderCheck):
 
     Batches grow past 64 and past 256 requests and shrink again.
 
-    Why: fixed-size buffers, bytes used as row numbers and blocks of 64 rows look right in small tests.
+    Why: fixed-size buffers, row numbers stored in a byte, and blocks of 64 rows look right in small tests.
 
     Fix: size by the configuration; never assume how many rows there are.
     """
@@ -245,13 +245,13 @@ class LP208(LadderCheck):
 
 
 class LP209(LadderCheck):
-    """The batch may run empty.
+    """The batch may become empty.
 
     All requests leave (``batch_size`` 0), then one arrives.
 
     Why: an update for an empty batch is easily mistaken for no update.
 
-    Fix: test ``batch_update is None``, not its truth or its ``batch_size``.
+    Fix: test ``batch_update is None``, not its truth value or its ``batch_size``.
     """
 
     code, name = "LP209", "empty-then-one"
@@ -266,9 +266,9 @@ class LP209(LadderCheck):
 class LP210(LadderCheck):
     """Two requests may share one ``SamplingParams`` object.
 
-    With ``n > 1`` and in offline batches several requests come with the very same object and prompt.
+    With ``n > 1`` and in offline batches several requests carry the same object and prompt.
 
-    Why: state keyed by the object, or stored in it, is shared by requests that should not know each other.
+    Why: state keyed by the object, or stored in it, is shared by independent requests.
 
     Fix: key state by row (V1) or slot (V2), never by ``id(params)``; store nothing in the parameters.
     """
@@ -283,12 +283,12 @@ class LP210(LadderCheck):
 
 
 class LP211(LadderCheck):
-    """A preempted request resumes where it was.
+    """A preempted request resumes where it left off.
 
-    It leaves and comes back later, at another row or slot, with its outputs; under async scheduling with a new
-    list object. It may do so at any length.
+    It leaves the batch and returns later, in another row or slot, with its output tokens; under async scheduling
+    they are in a new list object. This can happen at any output length.
 
-    Why: state that started from zero at the Add, or that belonged to the old list, forgets what was generated.
+    Why: state that starts from zero at the Add, or is tied to the old list, loses what was generated.
 
     Fix: derive state from the token lists that come with the Add (V1) or from the engine's token buffer (V2).
     """
@@ -312,12 +312,12 @@ class LP211(LadderCheck):
 
 
 class LP212(LadderCheck):
-    """Partial prefills leave no trace.
+    """Partial prefills do not advance state.
 
-    With chunked prefill ``apply`` sees a row per chunk, whose token the engine throws away. On V1 nothing marks it; on
-    V2 its ``pos + 1`` is below ``prefill_len``.
+    With chunked prefill ``apply`` gets a row per chunk, and the engine discards the token sampled from it. V1 does not
+    mark such a row; on V2 its ``pos + 1`` is below ``prefill_len``.
 
-    Why: state advanced per call of ``apply`` is ahead before the first token was generated.
+    Why: state advanced per call of ``apply`` is ahead before the first token is generated.
 
     Fix: make state a function of the output tokens; do not count calls.
     """
@@ -337,14 +337,14 @@ class LP212(LadderCheck):
 
 
 class LP213(LadderCheck):
-    """Steps without a change, and steps without tokens, change nothing.
+    """Steps without changes or without tokens do not advance state.
 
-    ``update_state(None)`` (V1) and ``apply_staged_writes`` without additions (V2) are called all the time; on
-    some steps no ``apply`` follows.
+    ``update_state(None)`` (V1) and ``apply_staged_writes`` without additions (V2) are called often; some steps
+    do not call ``apply``.
 
     Why: state advanced per ``update_state`` drifts from the tokens.
 
-    Fix: on None do nothing that depends on how often it is called.
+    Fix: on None, do nothing that depends on the number of calls.
     """
 
     code, name = "LP213", "idle-steps"
@@ -363,9 +363,9 @@ class LP213(LadderCheck):
 class LP214(LadderCheck):
     """Long outputs and long prompts work.
 
-    Forty tokens and more, with departures on the way; prompts of a hundred.
+    More than forty output tokens, with departures in between; prompts of a hundred tokens.
 
-    Why: a window, a cache or a counter of fixed size fails only late.
+    Why: a window, cache or counter of fixed size fails only late in a request.
 
     Fix: size buffers by ``max_model_len``, or grow them.
     """
@@ -378,5 +378,5 @@ class LP214(LadderCheck):
         yield program(
             "long prompts", [Arrive("a", 0, 100), Arrive("b", 1, 70), Arrive("c", None, 90), Arrive("d", 2, 3)], Step(3)
         )
-        # 64 tokens fill a buffer of the usual size: alone nothing is padded then, beside a longer neighbour it is.
+        # 64 tokens fill a buffer of the usual size: alone it needs no padding, next to a longer request it does.
         yield program("just as long as a buffer", [Arrive("a", 0, 62), Arrive("b", 1, 100)], Step(5))

@@ -20,13 +20,13 @@ from lpkit_conformance.traces.patterns import PATTERNS
 
 
 class LP219(LadderCheck):
-    """Everything at once.
+    """Random mixtures of batch changes work.
 
     Long random mixtures of arrivals, departures, preemptions, moves, swaps, partial prefills and idle steps.
 
-    Why: some defects need two hazards in a row.
+    Why: some defects appear only after a combination of changes.
 
-    Fix: the operations shown are the smallest mixture that still fails; replay them by hand.
+    Fix: the operations shown are the smallest failing sequence that was found; step through them by hand.
     """
 
     code, name = "LP219", "soak"
@@ -46,14 +46,14 @@ class LP219(LadderCheck):
 
 
 class LP220(Check):
-    """Recorded engine traces replay cleanly.
+    """Recorded engine traces give correct results.
 
-    The batch updates and rows of real vLLM runs, each with all, no, alternating and mixed requests using the
-    plugin.
+    The batch updates and rows of real vLLM runs are replayed, each with the plugin used by all, by none, by every
+    other and by a mixture of requests.
 
-    Why: the generated programs are our idea of vLLM; the traces are vLLM.
+    Why: the generated programs model vLLM; the traces were recorded from it.
 
-    Fix: the trace and step shown name the update; docs/traces.md explains the format.
+    Fix: look up the update by the trace and step shown; docs/traces.md explains the format.
     """
 
     code, name, method = "LP220", "recorded-traces", STATE

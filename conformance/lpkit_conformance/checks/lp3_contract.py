@@ -65,7 +65,7 @@ class ContractCheck(Check):
         """As ``run``."""
 
     def batches(self, subject: PluginUnderTest) -> Iterator[list[Op]]:
-        """Who is there in the run; each batch is judged."""
+        """The requests of each run; every batch is judged."""
         yield list(mixed_arrivals(6))
 
     def run(self, subject: PluginUnderTest) -> str | None:
@@ -78,9 +78,9 @@ class ContractCheck(Check):
 class LP301(Check):
     """``apply`` returns the batch's logits.
 
-    A tensor of the shape, dtype and device it was given: the same one, or a new one.
+    It returns a tensor with the shape, dtype and device of its input: the same tensor, or a new one.
 
-    Why: None, half precision or fewer rows fail the step, and with it the engine, for everybody.
+    Why: None, half precision or fewer rows fail the step and stop the engine for everyone.
 
     Fix: end ``apply`` with ``return logits``.
     """
@@ -96,13 +96,13 @@ class LP301(Check):
 
 
 class LP302(Check):
-    """Rows of requests that did not ask come back bit for bit.
+    """Rows of requests that do not use the plugin do not change by a bit.
 
-    Also when other rows of the batch are edited.
+    This also holds when other rows of the batch are edited.
 
-    Why: a multiplication by 1, an added 0 or a round trip through softmax changes other customers' results.
+    Why: a multiplication by 1, an added 0 or a round trip through softmax changes other users' results.
 
-    Fix: index the rows concerned; do not compute over the whole batch with neutral values.
+    Fix: index the rows of your own requests; do not compute over the whole batch with neutral values.
     """
 
     code, name, needs_action = "LP302", "untouched-rows", True
@@ -145,9 +145,9 @@ class LP303(ContractCheck):
     Two calls for the same step give the same result.
 
     Why: the engine applies processors to partial prefills, warm-up batches and split verifications, whose tokens
-    never come to be.
+    are discarded.
 
-    Fix: count nothing and advance nothing in ``apply``; derive what changes from the tokens.
+    Fix: do not count or advance anything in ``apply``; derive what changes from the tokens.
     """
 
     code, name = "LP303", "pure-apply"
@@ -166,7 +166,7 @@ class LP303(ContractCheck):
 class LP304(ContractCheck):
     """Logits need not be contiguous.
 
-    With a padded vocabulary vLLM hands over a view ``[:, :vocab]`` of a wider buffer.
+    With a padded vocabulary vLLM passes a view ``[:, :vocab]`` of a wider buffer.
 
     Why: ``view(-1)`` raises, and flat indices computed from ``vocab_size`` hit the wrong tokens.
 
@@ -195,7 +195,8 @@ class LP305(ContractCheck):
 
     A token at ``-inf`` was forbidden by a grammar or another processor.
 
-    Why: a finite value written over it lets the model leave the grammar: what was to be valid JSON is none.
+    Why: a finite value written over it lets the model leave the grammar: output that had to be valid JSON is
+    not.
 
     Fix: add to the logit instead of setting it, or write only where ``logits > -inf``.
     """
@@ -214,14 +215,14 @@ class LP305(ContractCheck):
 
 
 class LP306(ContractCheck):
-    """No NaN comes out.
+    """The result contains no NaN.
 
-    Rows that are mostly masked, very large, very small or flat hold no NaN, and neither does the result, whichever of
-    the plugin's arguments are given.
+    This also holds for rows that are mostly masked, very large, very small or flat, and for any combination of the
+    plugin's arguments.
 
     Why: one NaN makes the sampler's choice undefined for the row.
 
-    Fix: mind ``inf - inf`` and ``0 * inf``; use ``torch.where`` on the masked elements.
+    Fix: watch for ``inf - inf`` and ``0 * inf``; use ``torch.where`` on the masked elements.
     """
 
     code, name = "LP306", "no-nan"
@@ -241,9 +242,9 @@ class LP306(ContractCheck):
 
 
 class LP307(ContractCheck):
-    """Something is left to sample.
+    """At least one token can still be sampled.
 
-    A row without masked tokens does not come back all ``-inf``, be it tied, flat, huge or tiny.
+    A row without masked tokens does not become all ``-inf``, even if its logits are tied, flat, huge or tiny.
 
     Why: the sampler then picks token 0, or nonsense, without an error.
 

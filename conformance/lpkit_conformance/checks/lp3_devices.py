@@ -1,4 +1,4 @@
-"""LP3: tensors live where the logits live. Found out without a GPU, on torch's meta device."""
+"""LP3: tensors are on the device of the logits; checked without a GPU, on torch's meta device."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class RefuseMixedDevices(Watch):  # type: ignore[no-untyped-call]
 class LP308(Check):
     """Tensors are on the device of the logits.
 
-    A processor given a device creates its tensors there. lpkit passes a device without memory: operations run,
-    and operands on different devices are refused, exactly as between the CPU and a GPU.
+    A processor creates its tensors on the device it is given. lpkit passes torch's meta device and refuses operations
+    that mix it with the CPU, as a GPU does.
 
-    Why: on a CPU every tensor is on the right device; on the first GPU the engine dies in its first step.
+    Why: on a CPU every tensor is on the right device; on a GPU the engine crashes in its first step.
 
-    Fix: pass `device=` wherever a tensor is made: the constructor's `device` on V1, `req_states.device` on V2.
+    Fix: pass `device=` wherever you create a tensor: the constructor's `device` on V1, `req_states.device` on V2.
     """
 
     code, name, requires = "LP308", "device-discipline", ("LP101", "LP301")
@@ -71,7 +71,7 @@ class LP308(Check):
                     error.summary,
                     place=error.place or method_place(subject.cls, error.method),
                 ) from error
-            # Reading a value is no mistake of place; LP703 counts what makes the host wait.
+            # Reading a value mixes no devices; LP703 counts what makes the host wait.
             raise Skipped(f"the plugin reads values on the host ({error.method})") from None
         return None
 
@@ -113,11 +113,11 @@ class LP308(Check):
 
 
 class LP309(Check):
-    """A batch without rows is no accident.
+    """An empty batch does not crash.
 
     `apply` may be given logits of shape ``[0, vocab]``, for example on a rank that owns none of the rows.
 
-    Why: `max()` of an empty tensor raises, and the engine dies.
+    Why: `max()` of an empty tensor raises an exception, which stops the engine.
 
     Fix: return at once when `logits.shape[0]` is 0; reduce along the vocabulary only.
     """

@@ -27,7 +27,7 @@ class LP401(ContractCheck):
     moves are just above or just below the rest.
 
     Why: V1 has chosen the tokens of greedy requests before such a processor runs, so a plugin that changes the
-    argmax does nothing for them, without a word (vLLM #28617).
+    argmax silently has no effect on them (vLLM #28617).
 
     Fix: return False from ``is_argmax_invariant``; with lpkit, ``stage = "logits"``.
     """
@@ -39,7 +39,7 @@ class LP401(ContractCheck):
         if not subject.invariant:
             raise Skipped("the plugin does not claim argmax invariance")
         if _declines_greedy(subject):
-            return "declines greedy requests, so the argmax is its own business"
+            return "declines greedy requests, so it may change the argmax"
         tried = 0
         for label, rows in {**adversarial(logits), **contested(logits, again)}.items():
             result = again(rows.clone())
@@ -81,11 +81,11 @@ def _declines_greedy(subject: PluginUnderTest) -> bool:
 
 
 class LP402(Check):
-    """The claim about the argmax is a constant.
+    """The claim of argmax invariance never changes.
 
-    ``is_argmax_invariant()`` returns the same bool from every instance, before and after requests came.
+    ``is_argmax_invariant()`` returns the same bool from every instance, before and after requests arrive.
 
-    Why: vLLM asks once, right after construction; a claim that depends on state is asked too early, and one that
+    Why: vLLM asks once, right after construction; a claim that depends on state is read too early, and one that
     differs between workers makes them disagree.
 
     Fix: return a literal True or False.
@@ -112,13 +112,13 @@ class LP402(Check):
 class LP403(Check):
     """Both runners give a request the same logits.
 
-    A class with both interfaces is one processor: V2's result, divided by the temperature where V1 runs the
-    processor after it, is V1's.
+    A class with both interfaces is one processor: its result on V2 equals that on V1, after division by the
+    temperature where V1 runs the processor after temperature.
 
     Why: V1 runs an argmax-invariant processor after temperature, V2 runs all before it. A threshold on
-    probabilities then means something else on each runner.
+    probabilities then means something different on each runner.
 
-    Fix: with lpkit, multiply by ``rows.temperature``, which is what the engine will still divide by.
+    Fix: with lpkit, multiply by ``rows.temperature``, the value by which the engine still divides.
     """
 
     code, name, hosts = "LP403", "runners-agree", ()

@@ -1,4 +1,4 @@
-"""LP5: what the engine shares with its processors is theirs to read only."""
+"""LP5: data that the engine shares with its processors is read-only."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ CONTEXT = (
 
 
 class LP507(Check):
-    """What the engine tells its processors is left as it is.
+    """The plugin does not modify the engine's data.
 
     All processors of an engine get the same `BatchUpdate` (V1), the same `LogitsContext` and the same buffers of
     request state (V2).
 
-    Why: an update whose `removed` was popped is incomplete for the next processor; a position that was counted
-    up in place moves every later processor, and the sampler, by one.
+    Why: an update whose `removed` was popped is incomplete for the next processor; a position that was incremented
+    in place shifts every later processor, and the sampler, by one.
 
     Fix: copy before you change: `pos = ctx.pos + 1`, not `ctx.pos += 1`.
     """

@@ -42,7 +42,7 @@ class LateTokens(V1Host):
 
 
 class LP501(LadderCheck):
-    """The output list is live.
+    """The plugin follows the live output list.
 
     The list that came with the Add grows in place. Under async scheduling its newest entry is -1 during
     ``update_state`` and real when ``apply`` runs.
@@ -62,11 +62,11 @@ class LP501(LadderCheck):
 
 
 class LP502(Check):
-    """The engine's token lists are left as they are.
+    """The plugin does not modify the engine's token lists.
 
     Prompt and output lists belong to the engine.
 
-    Why: an appended or popped token changes what the engine believes was generated.
+    Why: an appended or popped token changes the engine's record of what was generated.
 
     Fix: copy before you change.
     """
@@ -96,9 +96,9 @@ class LP503(Check):
 
     With prompt embeddings ``prompt_token_ids`` is None.
 
-    Why: ``len(None)`` in ``update_state`` ends the engine for everybody.
+    Why: ``len(None)`` in ``update_state`` stops the engine for everyone.
 
-    Fix: treat None as unknown; leave such a request alone if you need its prompt.
+    Fix: treat None as unknown; if you need the prompt, leave the logits of such a request unchanged.
     """
 
     code, name, hosts, requires, tier = "LP503", "prompt-none", ("v1",), ("LP101", "LP301"), "advice"
@@ -110,13 +110,13 @@ class LP503(Check):
 
 
 class LP504(Check):
-    """State is a function of the requests in the batch.
+    """State depends only on the requests in the batch.
 
-    The rows of a running batch, put into a new instance by additions only, give the same logits.
+    A new instance that gets the rows of a running batch as additions gives the same logits.
 
-    Why: what depends on the way a batch came about is lost when a request is preempted, and nothing brings it back.
+    Why: state that depends on how the batch came about is lost when a request is preempted, and cannot be restored.
 
-    Fix: derive state from parameters and tokens; do not keep what the Add cannot restore.
+    Fix: derive state from parameters and tokens; do not keep state that an Add cannot restore.
     """
 
     code, name, hosts, method = "LP504", "fresh-batch", ("v1",), STATE
@@ -143,7 +143,7 @@ class LP504(Check):
 class NeverRepaired(V1Host):
     """V1 under async scheduling with an installed plugin: requests named ``u...`` keep their placeholders.
 
-    What the plugin makes of those is its own affair, so their rows are judged only while they have no output.
+    The result for them is undefined, so their rows are judged only while they have no output.
     """
 
     def _apply(self) -> Observation:
@@ -160,15 +160,15 @@ class NeverRepaired(V1Host):
 
 
 class LP505(LadderCheck):
-    """A placeholder is not a token.
+    """A placeholder is not treated as a token.
 
-    An installed plugin never gets the placeholders of async scheduling repaired: its output lists hold -1 for
-    good. -1 must not be taken for a token, least of all for the last one of the vocabulary, and the other requests
-    of the batch must not suffer.
+    vLLM never replaces the placeholders of async scheduling for an installed plugin: its output lists keep -1. The
+    plugin must not use -1 as a token, in particular not as the last one of the vocabulary, and the other requests of
+    the batch are unaffected.
 
-    Why: ``logits[-1]`` is legal in Python, so the plugin quietly edits token ``vocab_size - 1`` (vLLM #52461).
+    Why: ``logits[-1]`` is legal in Python, so the plugin silently edits token ``vocab_size - 1`` (vLLM #52461).
 
-    Fix: skip ids below 0; leave a request alone whose history you do not know.
+    Fix: skip ids below 0; leave the logits of a request unchanged if its history is unknown.
     """
 
     code, name, hosts, needs_action = "LP505", "placeholders", ("v1",), False
@@ -192,7 +192,7 @@ class LP505(LadderCheck):
         try:
             return super().run(subject)
         except NeverActive:
-            return None  # what can be said without a request that acts has been said above
+            return None  # the part that needs no request to act was judged above
 
     def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
         return NeverRepaired(subject, max_num_seqs)
@@ -221,7 +221,7 @@ def lone_row(subject: PluginUnderTest, request: Request) -> torch.Tensor:
 
 
 class Shrinking(V1Host):
-    """V1 after failed KV loads: now and then a list loses its newest tokens, which are then generated again."""
+    """V1 after failed KV loads: sometimes a list loses its newest tokens, which are then generated again."""
 
     def _update(self) -> None:
         if self.step % 4 == 3:
@@ -236,7 +236,7 @@ class LP506(LadderCheck):
 
     After a failed KV load the engine takes tokens back and generates them again, in the same list.
 
-    Why: a state that only ever counts up is ahead from then on. Advice, because vLLM's own min-tokens has it too.
+    Why: state that only counts up is ahead from then on. Advice, because vLLM's own min-tokens has the same defect.
 
     Fix: compute from ``len(output_ids)`` and the ids themselves in every step.
     """

@@ -22,7 +22,7 @@ from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
 
 CHURN = 160
-"""Requests that come and go before the first and again before the second look at the state."""
+"""Requests that come and go before each look at the state."""
 
 
 def _observe(subject: PluginUnderTest, ops: list[Op]) -> list[Observation]:
@@ -30,12 +30,12 @@ def _observe(subject: PluginUnderTest, ops: list[Op]) -> list[Observation]:
 
 
 class LP601(Check):
-    """Two instances agree.
+    """Two instances give the same logits.
 
-    Each tensor-parallel rank samples with an instance of its own.
+    Each tensor-parallel rank samples with its own instance.
 
     Why: an unseeded random number, a clock, or the order of a set makes ranks choose different tokens, and the
-    engine hangs or talks nonsense.
+    engine hangs or generates garbage.
 
     Fix: seed from the request; derive randomness from (seed, position); sort sets before using their order.
     """
@@ -59,12 +59,12 @@ class LP601(Check):
 
 
 class LP602(Check):
-    """The global random state is left alone.
+    """The plugin does not advance the global random state.
 
-    Neither torch's, nor numpy's, nor Python's generator advances.
+    The global generators of torch, numpy and Python stay unchanged.
 
-    Why: the engine draws from it for every request without a seed of its own; a run with a fixed engine seed no
-    longer repeats, and workers that were in step are not.
+    Why: the engine draws from it for every request without a seed. A run with a fixed engine seed is no longer
+    reproducible, and workers diverge.
 
     Fix: use a ``torch.Generator`` of your own, seeded from the request.
     """
@@ -100,9 +100,9 @@ class LP603(Check):
 
     After hundreds of requests have come and gone, an instance holds as much as after the first hundred.
 
-    Why: a server runs for weeks.
+    Why: a server runs for weeks, so even a small leak per request exhausts its memory.
 
-    Fix: forget a request when its row is removed or replaced (V1), or its slot is given away (V2).
+    Fix: forget a request when its row is removed or replaced (V1), or its slot is reused (V2).
     """
 
     code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301"), STATE

@@ -28,7 +28,7 @@ GRACE_SECONDS = 1.0
 class LP604(Check):
     """Another process gives the same logits.
 
-    Tensor-parallel workers are processes of their own, each with its own hash seed.
+    Tensor-parallel workers are separate processes, each with its own hash seed.
 
     Why: ``hash(str)`` and the order of a set of strings differ between processes, so ranks disagree about the
     next token and the engine hangs.
@@ -87,7 +87,7 @@ def origin(subject: PluginUnderTest) -> str | None:
 
 
 class LP605(Check):
-    """The clock has no say.
+    """Results do not depend on the clock.
 
     With a clock that jumps by hours between calls the logits stay the same.
 
@@ -110,14 +110,14 @@ class LP605(Check):
 
 
 class LP606(Check):
-    """No process is left running.
+    """The plugin leaves no process running.
 
-    What the import, the constructor and a few requests have started is gone when the last instance is.
+    Processes started by the import, the constructor or a request have ended when the last instance is gone.
 
-    Why: every worker and the front end load the plugin, and vLLM ends none of its processes: they pile up with each
-    restart, hold its ports and its GPU memory, and keep a container from stopping.
+    Why: every worker and the front end load the plugin, and vLLM does not end its processes: they accumulate
+    with each restart, hold ports and GPU memory, and keep a container from stopping.
 
-    Fix: start no process; if you must, end it when the instance goes (``weakref.finalize``) and at exit.
+    Fix: do not start processes; if you must, end them when the instance goes (``weakref.finalize``) and at exit.
     """
 
     code, name, hosts, once = "LP606", "leaves-no-process", (), True

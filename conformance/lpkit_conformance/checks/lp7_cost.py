@@ -1,4 +1,4 @@
-"""LP7: what a step costs. Advice: the suite counts operations, it does not time them."""
+"""LP7: per-step cost. Advice: the suite counts operations, it does not time them."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class LP701(CostCheck):
 
 
 class LP702(CostCheck):
-    """A batch that does not use the plugin costs nothing.
+    """``apply`` does no work for a batch that does not use the plugin.
 
-    ``apply`` returns the tensor it was given, after no tensor operation.
+    It returns the tensor it was given, without a tensor operation.
 
     Why: every installed plugin is in the path of every request of the server.
 
-    Fix: return ``logits`` at once when no row is yours; on V2 return False from ``add_request``.
+    Fix: return ``logits`` at once when no row uses the plugin; on V2 return False from ``add_request``.
     """
 
     code, name = "LP702", "idle-is-free"

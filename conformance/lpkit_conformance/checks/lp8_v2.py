@@ -1,4 +1,4 @@
-"""LP8: what is special about V2's rows and slots."""
+"""LP8: rules specific to V2's rows and slots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lpkit_conformance.settings.cases import make_params
 
 
 class HostileCheck(LadderCheck):
-    """A few programs on a host that is unpleasant in one way."""
+    """A few programs on a host that uses one unusual but legal engine behaviour."""
 
     hosts = ("v2",)
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201", "LP202", "LP211", "LP212")
@@ -41,11 +41,11 @@ class HostileCheck(LadderCheck):
 
 
 class LP801(HostileCheck):
-    """Slots are reused, with any combination of arguments.
+    """A reused slot keeps nothing of its previous request.
 
-    A slot is given away again as soon as it is free, and nobody says that it was freed.
+    A slot is reused as soon as it is free, with any combination of arguments, and no call announces that it was freed.
 
-    Why: what ``add_request`` does not overwrite belongs to the last occupant, also when it returns False.
+    Why: what ``add_request`` does not overwrite belongs to the previous request, even when it returns False.
 
     Fix: write every per-slot value in ``add_request``, before any early return.
     """
@@ -68,11 +68,11 @@ class LP801(HostileCheck):
 
 
 class LP802(HostileCheck):
-    """``prompt_len.gpu`` and ``prefill_len.gpu`` are read when used.
+    """``prompt_len.gpu`` and ``prefill_len.gpu`` are read at each use.
 
     The engine rebinds them at every flush; the tensor of an earlier step is overwritten.
 
-    Why: a reference kept from the constructor shows other requests' lengths, now and then.
+    Why: a reference kept from the constructor sometimes shows other requests' lengths.
 
     Fix: write ``self.req_states.prompt_len.gpu[...]`` in ``apply``; keep ``req_states``, not its tensors.
     """
@@ -82,13 +82,13 @@ class LP802(HostileCheck):
 
 
 class LP803(HostileCheck):
-    """A step may come in several calls.
+    """A step may be split into several calls.
 
     Large verifications are split; each ``apply`` then has a part of the batch.
 
-    Why: rows counted on from the last call, or state advanced once per call, belong to the wrong request.
+    Why: row numbers continued from the last call, or state advanced once per call, refer to the wrong request.
 
-    Fix: use ``ctx.expanded_idx_mapping`` of this call and nothing else.
+    Fix: use only this call's ``ctx.expanded_idx_mapping``.
     """
 
     code, name = "LP803", "split-applies"
@@ -96,12 +96,12 @@ class LP803(HostileCheck):
 
 
 class LP804(HostileCheck):
-    """Draft tokens have rows of their own.
+    """Each draft token has its own row.
 
     Under speculative decoding a request has one row per draft; a row sees the drafts before it, in
-    ``ctx.input_ids``. Rejected drafts, and placeholders of -1, are thrown away.
+    ``ctx.input_ids``. Rejected drafts, and placeholders of -1, are discarded.
 
-    Why: one row per request is an assumption; so is that ``total_len`` is what a row sees.
+    Why: code that assumes one row per request, or ``total_len`` tokens per row, uses the wrong row or history.
 
     Fix: a row's history is ``ctx.pos + 1`` tokens: committed ones, then the inputs of the request's rows above it.
     """
@@ -132,8 +132,8 @@ class LP805(HostileCheck):
 
     vLLM's runner sends int64, its own tests int32.
 
-    Why: ``take``, ``index_copy_`` and, in older versions of torch, ``gather`` and ``scatter_`` want int64, and a kernel
-    of your own reads one width.
+    Why: ``take``, ``index_copy_`` and, in older versions of torch, ``gather`` and ``scatter_`` require int64, and a
+    custom kernel reads one width only.
 
     Fix: ``mapping = ctx.expanded_idx_mapping.long()``.
     """
@@ -147,7 +147,7 @@ class LP806(HostileCheck):
 
     Under full CUDA graphs ``seq_lens_upper_bound_np`` has zeros behind the batch's requests.
 
-    Why: whoever takes its length for the number of requests counts some that are not there.
+    Why: code that takes its length for the number of requests counts requests that do not exist.
 
     Fix: cut it to ``len(ctx.idx_mapping_np)``.
     """
@@ -163,7 +163,7 @@ class LP807(Check):
 
     Why: an exception here keeps the engine from starting.
 
-    Fix: decline requests without your arguments, and let lengths be 0.
+    Fix: decline requests without your arguments, and accept lengths of 0.
     """
 
     code, name, hosts, requires = "LP807", "warm-up", ("v2",), ("LP101",)
@@ -185,13 +185,13 @@ class LP807(Check):
 
 
 class LP808(HostileCheck):
-    """Everything at once, on V2.
+    """Random mixtures of batch changes work on V2.
 
     Long random mixtures with drafts, split calls, rebound buffers and padded bounds.
 
-    Why: some defects need two hazards in a row.
+    Why: some defects appear only after a combination of changes.
 
-    Fix: the operations shown are the smallest mixture that still fails; replay them by hand.
+    Fix: the operations shown are the smallest failing sequence that was found; step through them by hand.
     """
 
     code, name = "LP808", "hostile-soak"

@@ -1,4 +1,4 @@
-"""LP9: in a real vLLM engine; only with ``lpkit check --engine vllm``."""
+"""LP9: rules checked on a real vLLM engine, only with ``lpkit check --engine vllm``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EngineCheck(Check):
 
     @abstractmethod
     def judge(self, evidence: Evidence) -> str | None:
-        """As ``run``, on the answers of one runner."""
+        """Like ``run``, on the answers of one runner."""
 
     def differs(self, evidence: Evidence, name: str, found: Difference, summary: str) -> Failed:
         """The failure for a request whose logits are not what they should be."""
@@ -73,14 +73,14 @@ class LP901(EngineCheck):
 
 
 class LP902(EngineCheck):
-    """In a real engine a request gets the same logits in a crowd as alone.
+    """In a real engine a request gets the same logits in a batch as alone.
 
-    Mixed batches: arrivals in waves, prompts in pieces, preemption, an abort, greedy and sampled requests. Every
+    Mixed batches: arrivals in waves, chunked prompts, preemption, an abort, greedy and sampled requests. Every
     request is also served alone by the same engine, and compared for as long as both have the same tokens.
 
-    Why: this is what users of a server notice, or worse, do not notice.
+    Why: a difference changes the answers that users of a server get, often without anyone noticing.
 
-    Fix: run ``lpkit check`` without ``--engine``: it plays the same situations one at a time, and shortens them.
+    Fix: run ``lpkit check`` without ``--engine``: it runs the same situations one at a time, and shrinks them.
     """
 
     code, name, needs_action = "LP902", "engine-crowd", True
@@ -112,11 +112,11 @@ class LP902(EngineCheck):
 
 
 class LP903(EngineCheck):
-    """In a real engine requests that do not use the plugin are served as without it.
+    """In a real engine the plugin does not affect requests that do not use it.
 
-    Their processed logits, next to requests that use the plugin, are those of an engine that has no plugin.
+    Next to requests that use the plugin, their processed logits equal those of an engine without the plugin.
 
-    Why: installing a plugin must not change anybody's answers but those of the requests that ask for it.
+    Why: installing a plugin must change only the answers of the requests that use it.
 
     Fix: forget the state of a row or slot when it is given to another request; edit your own rows only.
     """
@@ -147,10 +147,10 @@ class LP904(EngineCheck):
     The model's own logits, taken from an engine without the plugin, go through the reference runtime with a new
     instance for each request; the result is what the real engine's mixed batch gave.
 
-    Why: it ties what ``lpkit check`` finds without vLLM to what vLLM does.
+    Why: this shows that what ``lpkit check`` finds without vLLM holds for vLLM.
 
     Fix: look for what only a real engine has: its configuration, the stages before and after the plugin, the type of
-    a buffer. If there is nothing, the reference is wrong: tell us.
+    a buffer. If you find none, the reference runtime may be wrong: please open an issue.
     """
 
     code, name, needs_action = "LP904", "engine-reference", True
@@ -176,7 +176,7 @@ class LP905(EngineCheck):
 
     Each argument that ``validate_params`` refuses is sent to the engine while it serves others.
 
-    Why: a request that gets in with such an argument, or is refused at the cost of the others, is an outage.
+    Why: a request that is accepted with such an argument, or whose refusal affects others, is an outage.
 
     Fix: raise ``ValueError`` from a classmethod ``validate_params`` that every instance's class inherits.
     """
