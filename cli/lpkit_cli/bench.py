@@ -72,8 +72,8 @@ def bench(
     """
     from lpkit.interfaces import lookup
 
-    sizes = [_numbers("--batch", batch, {}), _numbers("--vocab", vocab, _vocabularies())]
     lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
+    sizes = [_numbers("--batch", batch, {}), _numbers("--vocab", vocab, _vocabularies())]
     from lpkit_conformance.bench import run as benches
 
     options = benches.Options(

@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from lpkit_conformance.processes import children
+from lpkit_conformance.processes import tree
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.vllm_api import choose
 
@@ -186,7 +186,7 @@ def checks(
         seed=seed,
     )
     plan = plan_for(options, own if given is None else own and replace(own, cases=()))
-    strangers = frozenset(children.children())
+    strangers = frozenset(tree.children())
     run = _Run(target, replace(plan, standin=uses_standin, strangers=strangers), own)
     return [BoundCheck(run, *item) for item in run.items]
 

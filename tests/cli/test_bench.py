@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,11 @@ class Exits(Bias):
     def process(self, logits, rows):
         print("bye", flush=True)
         os._exit(3)
+
+class Prints(Bias):
+    def process(self, logits, rows):
+        print("x" * 9_000_000)
+        return super().process(logits, rows)
 """
 
 PROJECT = """
@@ -40,6 +46,8 @@ mine = "plugin:Bias"
 cases = [{ extra_args = { bias = 1.5 } }]
 """
 
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", "cli"))
 SMALL = ("--quick", "--batch", "2,3", "--vocab", "256")
 
 
@@ -65,6 +73,17 @@ def test_the_project_is_measured_on_both_runners(lpkit, project: Path) -> None:
     assert report["settings"]["threads"] == report["environment"]["threads"] == 1
 
 
+def test_a_vllm_that_ends_the_process_is_told_and_the_stand_in_used(lpkit, project: Path) -> None:
+    (project / "site" / "vllm").mkdir(parents=True)
+    (project / "site" / "vllm" / "__init__.py").write_text("import os\nos._exit(11)\n", encoding="utf-8")
+    path = os.pathsep.join([str(project / "site"), SOURCES])
+    done = lpkit("bench", "--quick", "--batch", "1", "--vocab", "128", cwd=project, env={"PYTHONPATH": path})
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = " ".join(done.stdout.split())
+    assert "the installed vLLM is broken: importing it, the process ended with exit code 11" in shown
+    assert "mine on V2" in shown
+
+
 def test_standard_output_can_be_the_json(lpkit, project: Path) -> None:
     done = lpkit("bench", "--quick", "--batch", "1", "--vocab", "128", "--host", "v2", "--json", "-", cwd=project)
     assert [side["host"] for side in json.loads(done.stdout)["targets"][0]["points"][0]["sides"]] == ["v2", "", ""]
@@ -84,6 +103,7 @@ def test_standard_output_can_be_the_json(lpkit, project: Path) -> None:
         (("--against", "plugin.py:Bais", *SMALL), "mine: "),
         (("plugin.py:Raises", *SMALL), "plugin.py:Raises on V1: apply: raised RuntimeError: boom"),
         (("plugin.py:Exits", *SMALL), "the process ended with exit code 3 while measuring 2 x 256"),
+        (("plugin.py:Prints", *SMALL), "the plugin printed more than 8 MiB while measuring 2 x 256"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(lpkit, project: Path, arguments: tuple[str, ...], said: str) -> None:

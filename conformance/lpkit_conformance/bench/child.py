@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
-import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lpkit_conformance.suite.child import Events, load_failure
+from lpkit_conformance.processes.child import Parent
+from lpkit_conformance.suite.child import load_failure
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 
 if TYPE_CHECKING:
@@ -25,25 +24,13 @@ if TYPE_CHECKING:
     from lpkit_conformance.bench.results import Point
 
 
-def start(arguments: Sequence[str]) -> None:
-    """Entry of the child process: run the job in the given folder."""
-    folder = Path(arguments[0])
-    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    with (
-        (folder / "events.jsonl").open("a", encoding="utf-8") as events,
-        (folder / "stacks.txt").open("w", encoding="utf-8") as stacks,
-    ):
-        faulthandler.enable(stacks)
-        work(job, Events(events))
-        faulthandler.disable()
-
-
-def work(job: dict[str, Any], events: Events) -> None:
+def work(parent: Parent) -> None:
     """Load the plugin and measure it at every size."""
+    job = parent.job()
     import torch
 
     torch.set_num_threads(job["threads"])
-    against = prepare()
+    against = prepare(job["lost"])
     from lpkit.loading import LoadError, resolve_target
 
     from lpkit_conformance.bench.measure import Effort
@@ -52,7 +39,7 @@ def work(job: dict[str, Any], events: Events) -> None:
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
     device = torch.device(job["device"])
-    events.send("ready", against=against, environment=environment(device, job["threads"]))
+    parent.tell("ready", against=against, environment=environment(device, job["threads"]))
     lend_buffers(device)
     sys.path[:0] = job["path"]
     loaded: list[Loaded] = []
@@ -61,28 +48,28 @@ def work(job: dict[str, Any], events: Events) -> None:
             loaded.append((who, resolve_target(who["spec"]).cls, Case.parse(who["case"])))
         except LoadError as error:
             failure = load_failure(who["spec"], error, against.startswith(STANDIN))
-            events.send("unusable", problem=". ".join(filter(None, (failure["problem"], failure["remedy"]))))
+            parent.tell("unusable", problem=". ".join(filter(None, (failure["problem"], failure["remedy"]))))
             return
         except CaseError as error:
-            events.send("unusable", problem=str(error))
+            parent.tell("unusable", problem=str(error))
             return
     plan = Plan(loaded, job, device)
     if not plan.hosts:
         wanted = " or ".join(job["hosts"])
-        events.send("unusable", problem=f"it implements {plan.interface}, and is to be measured on {wanted}")
+        parent.tell("unusable", problem=f"it implements {plan.interface}, and is to be measured on {wanted}")
         return
     for who, cls, case in loaded:
         refusal = refused(cls, case)
         if refusal:
-            events.send("unusable", problem=f"{who['name']} refuses the case {case.text}: {refusal}")
+            parent.tell("unusable", problem=f"{who['name']} refuses the case {case.text}: {refusal}")
             return
-    events.send("loaded", interface=plan.interface, case=loaded[0][2].text, notes=plan.notes, points=len(plan.sizes))
+    parent.tell("loaded", interface=plan.interface, case=loaded[0][2].text, notes=plan.notes, points=len(plan.sizes))
     effort = Effort(job["seconds"], job["rounds"])
-    for point in plan.points(effort, lambda label: events.send("progress", label=label)):
-        events.send("point", point=asdict(point))
+    for point in plan.points(effort, lambda label: parent.tell("progress", label=label)):
+        parent.tell("point", point=asdict(point))
         if any(candidate.kind == "target" and candidate.problem for candidate in point.sides):
             break  # it would say the same at every size
-    events.send("done", notes=plan.notes)
+    parent.tell("done", notes=plan.notes)
 
 
 def refused(cls: Any, case: Any) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,11 @@ from lpkit_conformance import run as suite
 from lpkit_conformance.bench.results import Bench, Point, TargetBench, point_from_json
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.instruments.author_lines import place_in
-from lpkit_conformance.processes import children
+from lpkit_conformance.processes.supervise import Event, Lost
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.project import Project
-from lpkit_conformance.suite.supervisor import START_SECONDS, exit_text
+from lpkit_conformance.vllm_api.attempts import run_child
 
 BATCHES = (1, 8, 64, 256, 1024)
 VOCABS = {"32k": 32_000, "128k": 128_256, "152k": 151_936}
@@ -29,7 +26,8 @@ VOCABS = {"32k": 32_000, "128k": 128_256, "152k": 151_936}
 QUICK_BATCHES = (8, 256)
 QUICK_VOCABS = (128_256,)
 LIMIT_SECONDS = 300.0
-POLL_SECONDS = 0.05
+
+CHILD = "lpkit_conformance.bench.child:work"
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,6 @@ class _State:
     bench: TargetBench
     environment: dict[str, Any] = field(default_factory=dict)
     current: str = ""
-    ready: bool = False
-    ended: bool = False
 
 
 def run(
@@ -138,49 +134,19 @@ def _job(name: str, own: Project | None, options: Options) -> dict[str, Any]:
 
 
 def _measure(job: dict[str, Any], state: _State, progress: Progress, limit: float) -> None:
-    with tempfile.TemporaryDirectory(prefix="lpkit-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        (folder / "events.jsonl").touch()
-        with (folder / "output.txt").open("wb") as sink:
-            child = children.spawn(["lpkit_conformance.bench.child", name], sink, children.environment(job["threads"]))
-        try:
-            loss = _follow(child, folder / "events.jsonl", state, progress, limit)
-        finally:
-            children.end(child)
-        if loss:
-            state.bench = replace(state.bench, error=_blame(loss, state, folder))
+    try:
+        run_child(CHILD, job, partial(_take, state, progress), limit, {"OMP_NUM_THREADS": str(job["threads"])})
+    except Lost as loss:
+        state.bench = replace(state.bench, error=_blame(loss, state))
 
 
-def _follow(child: subprocess.Popen[bytes], events: Path, state: _State, progress: Progress, limit: float) -> str:
-    """Take in events until the child is done; how it was lost, if it was."""
-    deadline = time.monotonic() + max(limit, START_SECONDS)
-    with events.open(encoding="utf-8") as lines:
-        pending = ""
-        while True:
-            over = child.poll() is not None
-            text = lines.read()
-            if text:
-                *whole, pending = (pending + text).split("\n")
-                for line in whole:
-                    _take(json.loads(line), state, progress)
-                deadline = time.monotonic() + limit
-            if state.ended:
-                return ""
-            if over:
-                return exit_text(child.returncode)
-            if time.monotonic() > deadline:
-                return f"it did not come back within {limit:g} s"
-            time.sleep(POLL_SECONDS)
-
-
-def _take(event: dict[str, Any], state: _State, progress: Progress) -> None:
+def _take(state: _State, progress: Progress, event: Event) -> None:
     kind, bench = event["event"], state.bench
     if kind == "ready":
-        state.ready, state.environment = True, event["environment"]
+        state.environment = event["environment"]
         state.bench = replace(bench, against=event["against"])
     elif kind == "unusable":
-        state.ended, state.bench = True, replace(bench, error=event["problem"])
+        state.bench = replace(bench, error=event["problem"])
     elif kind == "loaded":
         state.bench = replace(bench, interface=event["interface"], case=event["case"])
     elif kind == "progress":
@@ -191,7 +157,7 @@ def _take(event: dict[str, Any], state: _State, progress: Progress) -> None:
         state.bench = replace(bench, points=(*bench.points, point), error=_first_problem(point) or bench.error)
         progress.finished(point)
     elif kind == "done":
-        state.ended, state.bench = True, replace(bench, notes=tuple(event["notes"]))
+        state.bench = replace(bench, notes=tuple(event["notes"]))
 
 
 def _first_problem(point: Point) -> str:
@@ -199,12 +165,8 @@ def _first_problem(point: Point) -> str:
     return next((f"{s.name}: {s.problem}" for s in point.sides if s.kind == "target" and s.problem), "")
 
 
-def _blame(loss: str, state: _State, folder: Path) -> str:
+def _blame(loss: Lost, state: _State) -> str:
     where = f" while measuring {state.current}" if state.current else ""
-    text = f"{loss}{where}" if state.ready else f"the measuring process did not start: {loss}"
-    stacks = folder / "stacks.txt"
-    place = place_in(stacks.read_text(encoding="utf-8", errors="replace")) if stacks.exists() else ""
-    if place:
-        text += f" ({place})"
-    printed = (folder / "output.txt").read_bytes()[-2000:].decode("utf-8", "replace").strip().splitlines()
-    return f"{text}; the last it printed: {printed[-1][:200]}" if printed else text
+    text = f"{loss.what}{where}" if state.environment else f"the measuring process did not start: {loss.what}"
+    place = place_in(loss.stacks)
+    return f"{text}{f' ({place})' if place else ''}{loss.last_words}"

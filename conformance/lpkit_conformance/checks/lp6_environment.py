@@ -17,8 +17,8 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.fingerprint import digest, fingerprint
-from lpkit_conformance.oracle.fingerprint_child import second_process
-from lpkit_conformance.processes import children
+from lpkit_conformance.oracle.fingerprint_child import fingerprint_peer
+from lpkit_conformance.processes import tree
 from lpkit_conformance.results import Failed, Skipped
 
 GRACE_SECONDS = 1.0
@@ -44,8 +44,8 @@ class LP604(Check):
         place = origin(subject)
         if place is None:
             raise Skipped("the class cannot be loaded in another process")
-        with subject.second or second_process() as second:
-            second.send(
+        with subject.second or fingerprint_peer() as second:
+            second.ask(
                 {
                     "target": place,
                     "case": json.loads(subject.case.text),
@@ -147,9 +147,7 @@ class LP606(Check):
 
     @staticmethod
     def _left(subject: PluginUnderTest) -> dict[int, str]:
-        return {
-            process: command for process, command in children.children().items() if process not in subject.strangers
-        }
+        return {process: command for process, command in tree.children().items() if process not in subject.strangers}
 
 
 @contextmanager

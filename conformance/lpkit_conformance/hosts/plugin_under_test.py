@@ -11,7 +11,7 @@ import torch
 from lpkit.runtime import LogitsSource, V2Slots, make_config
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.processes.peer import SecondProcess
+from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case, make_params, variants
 
@@ -48,7 +48,7 @@ class PluginUnderTest:
     program: Program | None = None
     trace: tuple[str, str] | None = None
     strangers: frozenset[int] = frozenset()
-    second: SecondProcess | None = None
+    second: Peer | None = None
     acted: bool = False
     solo_runs: object = None
 

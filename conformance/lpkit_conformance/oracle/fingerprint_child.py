@@ -1,26 +1,24 @@
 """The second process that a fingerprint is compared with.
 
-It imports torch, and vLLM where it is, as soon as it is started, and then waits for its job on standard input, so that
-who starts it early need not wait for it later.
+It imports torch, and vLLM where it is, as soon as it is started, and then waits for its job: a caller that starts it
+early need not wait for it later.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from collections.abc import Sequence
 
-from lpkit_conformance.processes.peer import SecondProcess
+from lpkit_conformance.processes.child import Parent
+from lpkit_conformance.processes.peer import Peer
 
 
-def second_process() -> SecondProcess:
+def fingerprint_peer() -> Peer:
     """A process that gives the fingerprint of the class that its job names."""
-    return SecondProcess(__name__)
+    return Peer(f"{__name__}:work")
 
 
-def start(_: Sequence[str]) -> None:
-    """Entry of the process: print the fingerprint of the class that the JSON job names."""
+def work(parent: Parent) -> None:
+    """In that process: tell the fingerprint."""
     import torch
 
     torch.set_num_threads(1)
@@ -34,10 +32,10 @@ def start(_: Sequence[str]) -> None:
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
-    line = sys.stdin.readline()
-    if not line:  # nobody wants to know
+    parent.tell("ready")
+    job = parent.job()
+    if job is None:  # nobody wants to know
         return
-    job = json.loads(line)
     sys.path[:] = job["path"]
     device = torch.device(job["device"])
     lend_buffers(device)
@@ -53,5 +51,4 @@ def start(_: Sequence[str]) -> None:
         device,
         seed=job["seed"],
     )
-    print(fingerprint(subject), flush=True)
-    os._exit(0)  # all is said, and taking torch down takes half a second
+    parent.tell("answer", answer=fingerprint(subject))

@@ -1,1 +1,1 @@
-"""Child processes: starting them, and ending them with all that they started."""
+"""Child processes: one protocol for what they are to do, what they say, how they are lost and how they are ended."""

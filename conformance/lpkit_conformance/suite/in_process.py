@@ -22,8 +22,8 @@ from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.author_lines import place_of
 from lpkit_conformance.oracle.findings import GENERAL_FIX, method_place, raised
-from lpkit_conformance.processes import children
-from lpkit_conformance.processes.peer import SecondProcess
+from lpkit_conformance.processes import tree
+from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.results import CheckResult, Failed, Skipped, Status
 from lpkit_conformance.settings.cases import Case, WatchedArgs
 from lpkit_conformance.settings.plan import Plan
@@ -73,7 +73,7 @@ def run(
     cls: Any,
     plan: Plan,
     started: Callable[[str], None] = lambda _: None,
-    second: SecondProcess | None = None,
+    second: Peer | None = None,
 ) -> Iterator[CheckResult]:
     """The results, check by check.
 
@@ -86,7 +86,7 @@ def run(
     """
     statuses: dict[str, Status] = dict(plan.done)
     device = torch.device(plan.device)
-    strangers = frozenset(children.children()) if plan.strangers is None else plan.strangers
+    strangers = frozenset(tree.children()) if plan.strangers is None else plan.strangers
     if second is not None:
         strangers |= {second.pid}
     subjects: dict[str, list[PluginUnderTest]] = {}

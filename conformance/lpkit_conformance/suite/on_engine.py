@@ -22,9 +22,10 @@ from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.workload import roomy, settings
 from lpkit_conformance.errors import EngineUnavailable
 from lpkit_conformance.instruments.author_lines import is_authors
+from lpkit_conformance.processes.supervise import START_SECONDS
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, START_SECONDS, Progress
+from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, Progress
 
 CHILD = "lpkit_conformance.suite.engine_child"
 NEEDED = "--engine vllm needs a vLLM that works in this Python environment"

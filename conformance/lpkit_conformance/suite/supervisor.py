@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
-import signal
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from lpkit_conformance.catalogue import all_checks, inactive
 from lpkit_conformance.instruments.author_lines import place_in
-from lpkit_conformance.processes import children
+from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.results import CheckResult, Finding, TargetResult, result_from_json
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.vllm_api.attempts import run_child
+
+CHILD = "lpkit_conformance.suite.child:work"
 
 LIMIT_SECONDS = 120.0
 """For one check, and for loading the plugin."""
 
-START_SECONDS = 120.0
-"""Until the child has imported torch, and vLLM where it is installed; no plugin runs before."""
-
-POLL_SECONDS = 0.02
 LEAVES_PROCESSES = "LP606"
 """The check that says so itself."""
 
 MOST_LOSSES = 3
-MOST_OUTPUT = 8 * 2**20
-TAIL = 2_000
 
-CAUSE_OF_EXIT = "a call of os._exit, or a crash in native code"
-CAUSE_OF_HANG = "a loop without end, a deadlock, or a wait for something that does not come"
-CAUSE_OF_OUTPUT = "printing or logging per row or per token"
+_GOES_ON = "the process goes on: an engine that hangs or exits takes all requests with it"
+EXPECTED = {"exit": _GOES_ON, "hang": _GOES_ON, "output": "little output: an engine runs the plugin for every token"}
+FIXES = {
+    "exit": "run the method in a debugger",
+    "hang": "run the method in a debugger",
+    "output": "print nothing in methods that run for each step; log once, or at debug level",
+}
 
 
 @dataclass
@@ -52,7 +47,6 @@ class Progress:
 class _State:
     """What the events of a target's workers have said so far."""
 
-    lost: str = ""
     against: str = ""
     interface: str = ""
     hosts: tuple[str, ...] = ()
@@ -64,7 +58,12 @@ class _State:
     hint: str = ""
     error: str = ""
     notes: list[str] = field(default_factory=list)
-    ended: bool = False
+    given_up: bool = False
+
+    @property
+    def left(self) -> list[str]:
+        """Checks without a result."""
+        return [label for label in self.labels if label not in self.results]
 
 
 def check_target(
@@ -84,13 +83,18 @@ def check_target(
     """
     state = _State()
     progress = progress or Progress()
-    lost = 0
-    while not state.ended:
-        if lost == MOST_LOSSES:
-            state.error = f"gave up after the plugin ended or blocked the process {lost} times"
+    job: dict[str, Any] = {"target": target, "path": path, "plan": _plan_json(plan)}
+    for losses in range(1, MOST_LOSSES + 1):
+        job["done"] = {label: result.status for label, result in state.results.items()}
+        try:
+            run_child(CHILD, job, partial(_take, state, progress), limit, ONE_THREAD)
             break
-        lost += 1
-        _one_worker(target, plan, path, state, progress, limit)
+        except Lost as loss:
+            _blame(state, loss, progress)
+        if state.given_up or (state.labels and not state.left):
+            break
+        if losses == MOST_LOSSES:
+            state.error = f"gave up after the plugin ended or blocked the process {losses} times"
     _give_up(state)
     results = tuple(state.results[label] for label in state.labels if label in state.results) or tuple(
         state.results.values()
@@ -101,63 +105,7 @@ def check_target(
     return TargetResult(target, state.hosts, results, state.interface, state.against, error, tuple(state.notes))
 
 
-def _one_worker(target: str, plan: Plan, path: list[str], state: _State, progress: Progress, limit: float) -> None:
-    """Run a child until it is done, dies, prints without end or says nothing for too long."""
-    with tempfile.TemporaryDirectory(prefix="lpkit-", ignore_cleanup_errors=True) as name:
-        files = _Files(Path(name))
-        job = {"target": target, "path": path, "plan": _plan_json(plan, state), "limit": limit, "lost": state.lost}
-        files.job.write_text(json.dumps(job), encoding="utf-8")
-        files.events.touch()
-        with files.output.open("wb") as sink:
-            child = children.spawn(["lpkit_conformance.suite.child", name], sink, children.environment())
-        try:
-            loss = _follow(child, files, state, progress, limit)
-        finally:
-            children.end(child)
-        if loss is not None:
-            _blame(state, loss, files, progress)
-
-
-@dataclass(frozen=True)
-class _Files:
-    """What parent and child share: a folder."""
-
-    folder: Path
-
-    @property
-    def job(self) -> Path:
-        return self.folder / "job.json"
-
-    @property
-    def events(self) -> Path:
-        return self.folder / "events.jsonl"
-
-    @property
-    def output(self) -> Path:
-        """What the plugin prints."""
-        return self.folder / "output.txt"
-
-    @property
-    def stacks(self) -> Path:
-        """Where the interpreter says what it was doing when it crashed or hung."""
-        return self.folder / "stacks.txt"
-
-    def last_line(self) -> str:
-        with self.output.open("rb") as file:
-            file.seek(max(self.output.stat().st_size - TAIL, 0))
-            lines = file.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else ""
-
-
-@dataclass(frozen=True)
-class _Loss:
-    """How a child was lost, and what usually does that."""
-
-    what: str
-    cause: str
-
-
-def _plan_json(plan: Plan, state: _State) -> dict[str, Any]:
+def _plan_json(plan: Plan) -> dict[str, Any]:
     return {
         "cases": [json.loads(case.text) for case in plan.cases],
         "hosts": plan.hosts,
@@ -169,55 +117,16 @@ def _plan_json(plan: Plan, state: _State) -> dict[str, Any]:
         "device": plan.device,
         "program": program_to_json(plan.program) if plan.program else None,
         "trace": plan.trace,
-        "done": {label: result.status for label, result in state.results.items()},
     }
 
 
-def _follow(
-    child: subprocess.Popen[bytes], files: _Files, state: _State, progress: Progress, limit: float
-) -> _Loss | None:
-    """Take in events until the child is done; how it was lost, if it was."""
-    patience = max(limit, START_SECONDS)
-    deadline = time.monotonic() + patience
-    with files.events.open(encoding="utf-8") as lines:
-        pending = ""
-        while True:
-            over = child.poll() is not None
-            text = lines.read()
-            if text:
-                pending += text
-                *whole, pending = pending.split("\n")
-                for line in whole:
-                    _take(json.loads(line), state, progress)
-                    patience = limit  # the first event says that everything of our own is there
-                deadline = time.monotonic() + patience
-            if files.output.stat().st_size > MOST_OUTPUT:
-                return _Loss(f"the plugin printed more than {MOST_OUTPUT >> 20} MiB", CAUSE_OF_OUTPUT)
-            if state.ended:
-                return None
-            if over:
-                return _Loss(exit_text(child.returncode), CAUSE_OF_EXIT)
-            if time.monotonic() > deadline:
-                return _Loss(f"the plugin did not come back within {patience:g} s", CAUSE_OF_HANG)
-            time.sleep(POLL_SECONDS)
-
-
-def exit_text(code: int) -> str:
-    """How a process ended that did not say."""
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return f"the process was ended by {signal.Signals(-code).name}"
-    return f"the process ended with exit code {code}"
-
-
-def _take(event: dict[str, Any], state: _State, progress: Progress) -> None:
-    kind = event.pop("event")
+def _take(state: _State, progress: Progress, event: Event) -> None:
+    kind = event["event"]
     if kind == "ready":
         state.against = event["against"]
     elif kind == "unusable":
-        state.ended, state.error = True, event["problem"]
+        state.error = event["problem"]
     elif kind == "unloadable":
-        state.ended = True
         if event["broken"]:
             finding = Finding(event["problem"], fix=event["remedy"], place=event["place"])
             _add(CheckResult("LP001", "is-a-processor", "", "failed", event["problem"], finding), state, progress)
@@ -232,8 +141,8 @@ def _take(event: dict[str, Any], state: _State, progress: Progress) -> None:
         state.current, state.hint = None, event["hint"] or state.hint
         _add(result_from_json(event["result"]), state, progress)
     elif kind == "done":
-        state.ended = True
-        if event["children"] and not any(result.code == LEAVES_PROCESSES for result in state.results.values()):
+        told = any(result.code == LEAVES_PROCESSES for result in state.results.values())
+        if event["children"] and not told:
             state.notes.append("the plugin left a process running; it was ended with the run")
 
 
@@ -245,10 +154,8 @@ def _add(result: CheckResult, state: _State, progress: Progress) -> None:
 
 def _give_up(state: _State) -> None:
     """Checks that were planned and did not run are told as such."""
-    for label in state.labels:
-        if label not in state.results:
-            result = CheckResult(*_parts(label), "blocked", "the run was given up")
-            state.results[label] = result
+    for label in state.left:
+        state.results[label] = CheckResult(*_parts(label), "blocked", "the run was given up")
 
 
 def _parts(label: str) -> tuple[str, str, str]:
@@ -257,35 +164,28 @@ def _parts(label: str) -> tuple[str, str, str]:
     return code, next(check.name for check in all_checks() if check.code == code), host
 
 
-def _blame(state: _State, loss: _Loss, files: _Files, progress: Progress) -> None:
+def _blame(state: _State, loss: Lost, progress: Progress) -> None:
     """The child is gone without saying so: the check that was running failed, or loading did."""
-    last = files.last_line()
-    got = f"{loss.what}; the last it printed: {last[:200]}" if last else loss.what
+    got = f"{loss.what}{loss.last_words}"
+    state.given_up = not state.labels
     if not state.against:
-        if not state.lost and importlib.util.find_spec("vllm") is not None:
-            state.lost = f"importing it, {loss.what}"
-        else:
-            state.error, state.ended = f"the checking process did not start: {got}", True
+        state.error = f"the checking process did not start: {got}"
         return
     # Between two checks only the plugin's finalizers run: what the last check left behind.
     label = state.current or state.latest or "LP001"
     state.current = None
-    during = "while the plugin was loaded" if not state.labels else "during the check"
-    stacks = files.stacks.read_text(encoding="utf-8", errors="replace") if files.stacks.exists() else ""
-    place = place_in(stacks)
-    root = place or (loss.cause if loss.cause == CAUSE_OF_OUTPUT else "")
+    place = place_in(loss.stacks)
+    root = place or (loss.cause if loss.kind == "output" else "")
     if root and root in state.places:  # one root cause, one failure
         _add(CheckResult(*_parts(label), "blocked", f"needs {state.places[root]}"), state, progress)
         return
     state.places[root] = label
     finding = Finding(
-        f"{loss.what}, {during}",
-        expected="the process goes on: an engine that hangs or exits takes all requests with it",
+        f"{loss.what}, {'during the check' if state.labels else 'while the plugin was loaded'}",
+        expected=EXPECTED[loss.kind],
         got=got,
         cause=loss.cause,
-        fix="see the line below" if place else "run the method in a debugger",
+        fix="see the line below" if place and loss.kind != "output" else FIXES[loss.kind],
         place=place,
     )
     _add(CheckResult(*_parts(label), "failed", finding.summary, finding), state, progress)
-    if not state.labels:
-        state.ended = True

@@ -12,8 +12,8 @@ from lpkit.loading import interfaces_of, resolve_target
 from lpkit_conformance.checks.lp6_environment import LP604
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.fingerprint import fingerprint
-from lpkit_conformance.oracle.fingerprint_child import second_process
-from lpkit_conformance.processes.peer import SecondProcess
+from lpkit_conformance.oracle.fingerprint_child import fingerprint_peer
+from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite import in_process
@@ -38,39 +38,39 @@ def gone(pid: int) -> bool:
 def test_its_answer_is_the_fingerprint_that_this_process_computes() -> None:
     cls = resolve_target(f"{BIAS}:Good").cls
     here = fingerprint(PluginUnderTest("x", cls, "", CASE, interfaces_of(cls), 256, 8, seed=3))
-    with second_process() as second:
-        second.send(job())
+    with fingerprint_peer() as second:
+        second.ask(job())
         assert second.answer() == here
 
 
 def test_a_class_that_is_not_there_gives_no_answer() -> None:
-    with second_process() as second:
-        second.send(job(f"{BIAS}:Nobody"))
+    with fingerprint_peer() as second:
+        second.ask(job(f"{BIAS}:Nobody"))
         assert second.answer() is None
 
 
 def test_it_is_gone_when_nobody_asked_it() -> None:
-    with second_process() as second:
+    with fingerprint_peer() as second:
         pid = second.pid
         assert not gone(pid)
     assert gone(pid)
 
 
 def test_a_process_that_has_died_gives_no_answer() -> None:
-    with second_process() as second:
+    with fingerprint_peer() as second:
         os.kill(second.pid, signal.SIGKILL)
         os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)
-        second.send(job())
+        second.ask(job())
         assert second.answer() is None
 
 
 @pytest.mark.parametrize("early", [True, False])
 def test_the_check_takes_the_process_that_was_started_ahead(early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     cls = resolve_target(f"{BIAS}:Good").cls
-    started: list[SecondProcess] = []
-    init = SecondProcess.__init__
-    monkeypatch.setattr(SecondProcess, "__init__", lambda self, entry: (started.append(self), init(self, entry))[1])
-    ahead = second_process() if early else None
+    started: list[Peer] = []
+    init = Peer.__init__
+    monkeypatch.setattr(Peer, "__init__", lambda self, entry: (started.append(self), init(self, entry))[1])
+    ahead = fingerprint_peer() if early else None
     plan = Plan(cases=(CASE,), select=("LP604",))
     results = {result.code: result for result in in_process.run(f"{BIAS}:Good", cls, plan, second=ahead)}
     assert results["LP604"].status == "passed"
@@ -87,6 +87,6 @@ def test_modules_of_the_current_folder_do_not_replace_the_librarys(
 ) -> None:
     (tmp_path / "torch.py").write_text("raise RuntimeError('not torch')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    with second_process() as second:
-        second.send(job())
+    with fingerprint_peer() as second:
+        second.ask(job())
         assert second.answer()

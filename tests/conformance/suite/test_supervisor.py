@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from lpkit.loading import resolve_target
 from lpkit_conformance.instruments.author_lines import is_authors, place_in
-from lpkit_conformance.processes import children
+from lpkit_conformance.processes import supervise
 from lpkit_conformance.results import TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
@@ -117,14 +117,49 @@ def test_an_exit_in_a_finalizer_is_blamed_on_the_check_before(results) -> None:
 def test_megabytes_of_output_fail_a_check(results) -> None:
     found = failure(results["PrintsMegabytes"])
     assert found.message == "the plugin printed more than 8 MiB, during the check"
+    assert found.finding.fix.startswith("print nothing in methods that run for each step")
+    assert "debugger" not in found.finding.fix and "exits" not in found.finding.expected
 
 
 def test_output_without_end_is_stopped(monkeypatch) -> None:
-    monkeypatch.setattr(supervisor, "MOST_OUTPUT", 2**20)
+    monkeypatch.setattr(supervise, "MOST_OUTPUT", 2**20)
     result = check_target(f"{SUSPECTS / 'hostile.py'}:PrintsWithoutEnd", PLAN, [], limit=60.0)
     found = failure(result)
     assert found.message == "the plugin printed more than 1 MiB, during the check"
     assert len(found.finding.got) < 400
+
+
+def test_output_is_counted_for_each_check(monkeypatch, tmp_path) -> None:
+    """No check prints as much as all of them together, so none is to blame."""
+    printed: list[int] = []
+    counts = Progress(finished=lambda _: printed.append(sum(f.stat().st_size for f in tmp_path.glob("*/output.txt"))))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(supervise, "MOST_OUTPUT", 2**20)
+    plan = replace(PLAN, select=("LP3",))
+    result = check_target(f"{SUSPECTS / 'hostile.py'}:PrintsALot", plan, [], counts)
+    assert printed[-1] > 2**20
+    assert result.verdict == "pass"
+
+
+def test_only_what_the_plugin_has_lost_is_counted(tmp_path, monkeypatch) -> None:
+    """A vLLM that ends the process is another's fault."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("import os\nos._exit(11)\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    plan = Plan(cases=PLAN.cases, hosts=("v1",))
+    result = check_target(f"{SUSPECTS / 'hostile.py'}:ExitsInMoreThanOneWay", plan, [], limit=LIMIT)
+    assert result.error == "gave up after the plugin ended or blocked the process 3 times"
+    statuses = {check.label: check.status for check in result.checks}
+    assert [statuses[label] for label in ("LP101[v1]", "LP102", "LP103")] == ["failed", "failed", "blocked"]
+    assert next(check for check in result.checks if check.label == "LP103").message == "needs LP102"
+    assert result.against.endswith("importing it, the process ended with exit code 11)")
+
+
+def test_a_loss_in_the_last_check_leaves_nothing_to_give_up() -> None:
+    plan = Plan(cases=PLAN.cases, hosts=("v1",), select=("LP301",))
+    result = check_target(f"{SUSPECTS / 'hostile.py'}:Exits", plan, [], limit=LIMIT)
+    assert (failure(result).code, result.error) == ("LP301", "")
 
 
 def test_a_process_left_running_fails_a_check_and_is_ended(results, note) -> None:
@@ -225,14 +260,6 @@ def test_modules_of_the_current_folder_do_not_replace_the_librarys(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     result = check_target(f"{SUSPECTS / 'bias.py'}:Good", PLAN, [str(tmp_path)])
     assert result.verdict == "pass"
-
-
-def test_a_child_that_has_ended_can_be_ended(tmp_path) -> None:
-    with (tmp_path / "out").open("wb") as sink:
-        child = children.spawn(["no.such.module"], sink, dict(os.environ))
-    child.wait()
-    children.end(child)
-    assert child.returncode == 1
 
 
 DUMP = """\

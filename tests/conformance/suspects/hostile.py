@@ -21,6 +21,21 @@ class Exits(Good):
         os._exit(0)
 
 
+class ExitsInMoreThanOneWay(Good):
+    def is_argmax_invariant(self):
+        os._exit(1)
+
+    @classmethod
+    def validate_params(cls, params):
+        os._exit(2)
+
+    def apply(self, logits):
+        os._exit(3)
+
+    def update_state(self, batch_update):
+        os._exit(4)
+
+
 class ExitsPolitely(Good):
     def apply(self, logits):
         sys.exit("enough")
@@ -66,6 +81,14 @@ class PrintsWithoutEnd(Good):
     def apply(self, logits):
         while True:
             print("z" * 1_000_000)
+
+
+class PrintsALot(Good):
+    """More than the limit over some checks, and less in each."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        print("w" * 100_000)
 
 
 class LeavesAProcess(Good):

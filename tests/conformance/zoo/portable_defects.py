@@ -18,7 +18,7 @@ import lpkit
 import pydantic
 import torch
 from lpkit_conformance.checks import lp0_discovery
-from lpkit_conformance.processes import children
+from lpkit_conformance.processes import tree
 
 from zoo.arguments import INF
 from zoo.correct import PortableBias, PortableCopyBoost, PortableLength, PortableMinP, PortableRepetition
@@ -387,11 +387,11 @@ class WarmsUp(Dense):
 @contextmanager
 def ending_children() -> Iterator[None]:
     """Ends what a specimen has started."""
-    before = children.children()
+    before = tree.children()
     try:
         yield
     finally:
-        for process in children.children().keys() - before.keys():
+        for process in tree.children().keys() - before.keys():
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
 

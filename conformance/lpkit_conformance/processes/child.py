@@ -1,0 +1,100 @@
+"""The child's side of the protocol; :mod:`lpkit_conformance.processes.supervise` has the parent's.
+
+Jobs come as lines of JSON through standard input, which a plugin finds empty. Events go as lines of JSON to a file, so
+that whatever the plugin prints, breaks or ends, the parent knows how far it came.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+PATIENCE = 0.8
+"""Of the time limit, after which the stacks are written down."""
+
+END = "end"
+"""The event that says that the child has done everything."""
+
+
+class Parent:
+    """What an entry function sees of the process that started it.
+
+    Args:
+        jobs: what the parent sends.
+        events: what it reads.
+        stacks: where the interpreter says what it was doing when it crashed or hung.
+        output: descriptor of the file that takes what is printed.
+    """
+
+    def __init__(self, jobs: TextIO, events: TextIO, stacks: TextIO, output: int) -> None:
+        self._jobs, self._events, self._stacks, self._output = jobs, events, stacks, output
+        self._seconds = 0.0
+
+    def job(self) -> Any:
+        """Wait for the next job; None when there will be no more."""
+        line = self._jobs.readline()
+        if not line:
+            return None
+        message = json.loads(line)
+        self._seconds = message["seconds"] * PATIENCE
+        self._watch()
+        return message["job"]
+
+    def tell(self, event: str, **fields: Any) -> None:
+        """Send an event, at once; the time limit and the output limit begin anew."""
+        printed = os.fstat(self._output).st_size
+        self._events.write(json.dumps({"event": event, "printed": printed, **fields}) + "\n")
+        self._events.flush()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Note where the process is shortly before the parent loses patience."""
+        self._stacks.seek(0)
+        self._stacks.truncate()  # what took long before has come back
+        if self._seconds:
+            faulthandler.dump_traceback_later(self._seconds, file=self._stacks)
+
+
+def start(arguments: Sequence[str]) -> None:
+    """Entry of every child: call the function ``module:function`` with the parent whose folder is given."""
+    folder, entry = arguments
+    with (
+        os.fdopen(os.dup(0), encoding="utf-8") as jobs,
+        Path(folder, "events.jsonl").open("a", encoding="utf-8") as events,
+        Path(folder, "stacks.txt").open("w", encoding="utf-8") as stacks,
+    ):
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        faulthandler.enable(stacks)
+        trace_exits(stacks)
+        parent = Parent(jobs, events, stacks, os.dup(1))
+        try:
+            resolve(entry)(parent)
+            parent.tell(END)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            faulthandler.disable()
+
+
+def resolve(function: str) -> Any:
+    """What ``module:function`` names."""
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def trace_exits(stacks: TextIO) -> None:
+    """Let ``os._exit`` say where it was called: nothing else will."""
+    leave, pid = os._exit, os.getpid()
+
+    def traced(status: int) -> NoReturn:
+        if os.getpid() == pid:
+            faulthandler.dump_traceback(stacks)
+        leave(status)
+
+    os._exit = traced

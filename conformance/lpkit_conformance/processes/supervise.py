@@ -1,0 +1,227 @@
+"""The parent's side of the protocol: starting a child, following what it says, and telling how it was lost.
+
+    with Child("package.module:function") as child:
+        child.send({"what": "to do"}, seconds=10)
+        for event in child.events(seconds=10):
+            ...
+
+The function gets a :class:`lpkit_conformance.processes.child.Parent`. A child is always in one of three states: it
+works, it has ended all by itself after saying so, or it is lost. Whichever it is, leaving the ``with`` ends it and all
+processes that it has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from lpkit_conformance.processes import tree
+from lpkit_conformance.processes.child import END
+
+START_SECONDS: Final = 120.0
+"""Until the first event: the child has then imported torch, and vLLM where it is installed; no plugin runs before."""
+
+MOST_OUTPUT = 8 * 2**20
+"""Bytes that may be printed between two events."""
+
+POLL_SECONDS = 0.02
+TAIL = 2_000
+
+ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
+
+Event = dict[str, Any]
+"""What a child says: ``event`` is its kind."""
+
+LossKind = Literal["exit", "hang", "output"]
+
+CAUSES: Final[Mapping[LossKind, str]] = {
+    "exit": "a call of os._exit, or a crash in native code",
+    "hang": "a loop without end, a deadlock, or a wait for something that does not come",
+    "output": "printing or logging per row or per token",
+}
+"""What usually loses a child."""
+
+BOOT = (
+    "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+    "from lpkit_conformance.processes.child import start; start(sys.argv[1:])"
+)
+"""Nothing of the current folder is importable: a plugin's ``types.py`` would replace the library's."""
+
+
+class Lost(Exception):
+    """A child ended, hung or printed too much before it said that it was done.
+
+    Attributes:
+        kind: which of these.
+        what: the same in words.
+        ending: exit code or signal, in words; empty if the child did not end by itself.
+        stacks: what it was doing, in the form of :mod:`faulthandler`.
+        last_line: the last line that it printed.
+    """
+
+    def __init__(self, kind: LossKind, what: str, ending: str = "", stacks: str = "", last_line: str = "") -> None:
+        super().__init__(what)
+        self.kind, self.what, self.ending, self.stacks, self.last_line = kind, what, ending, stacks, last_line
+
+    @property
+    def cause(self) -> str:
+        """What usually does that."""
+        return CAUSES[self.kind]
+
+    @property
+    def last_words(self) -> str:
+        """The last printed line as the end of a sentence; empty if nothing was printed."""
+        return f"; the last it printed: {self.last_line[:200]}" if self.last_line else ""
+
+
+class Child:
+    """A Python process that runs one function of ours, which runs plugins; a context manager that ends it.
+
+    It leads a process group and imports what this process can, except from the current folder.
+
+    Args:
+        entry: the function, as ``module:function``.
+        env: variables to set there.
+        output: append to this file what is printed; it is thrown away at the end otherwise.
+    """
+
+    def __init__(self, entry: str, env: Mapping[str, str] | None = None, output: Path | None = None) -> None:
+        own = os.environ.get(tree.MARK, "")
+        within = own if own and Path(own).is_dir() else None
+        self._folder = tempfile.TemporaryDirectory(prefix="lpkit-", dir=within, ignore_cleanup_errors=True)
+        folder = Path(self._folder.name)
+        self._output = output or folder / "output.txt"
+        self._unread, self._lines = "", deque[str]()
+        self._started = False
+        (folder / "events.jsonl").touch()
+        with self._output.open("ab") as sink:
+            self._printed = sink.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", BOOT, self._folder.name, entry],
+                stdin=subprocess.PIPE,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env={**_environment(), **(env or {}), tree.MARK: self._folder.name},
+                start_new_session=within is None,  # a child's child ends with its group; ignored on Windows
+            )
+        self._events = (folder / "events.jsonl").open(encoding="utf-8")
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, job: Any, seconds: float) -> None:
+        """Tell it what to do.
+
+        Args:
+            job: what JSON can hold.
+            seconds: the time limit that it will be followed with.
+        """
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it is gone: `news` says how
+            self._process.stdin.write(json.dumps({"seconds": seconds, "job": job}).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def send_no_more(self) -> None:
+        """Tell it that there are no more jobs."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def events(self, seconds: float) -> Iterator[Event]:
+        """What it says until it is done. See :meth:`news`."""
+        while (event := self.news(seconds)) is not None:
+            yield event
+
+    def news(self, seconds: float) -> Event | None:
+        """The next event; None when it is done.
+
+        Args:
+            seconds: how long to wait; for the first event, ``START_SECONDS`` at least.
+
+        Raises:
+            Lost: it is gone, printed too much since the last event, or there was no event in time.
+        """
+        seconds = seconds if self._started else max(seconds, START_SECONDS)
+        deadline = time.monotonic() + seconds
+        while True:
+            code = self._process.poll()  # before reading: what it has said last counts
+            event = self._read()
+            self._limit_output(self._output.stat().st_size if event is None else event["printed"])
+            if event is not None:
+                self._started, self._printed = True, event.pop("printed")
+                return None if event["event"] == END else event
+            if code is not None:
+                raise self._lost("exit", _exit_text(code), _ending(code))
+            if time.monotonic() > deadline:
+                raise self._lost("hang", f"the plugin did not come back within {seconds:g} s")
+            time.sleep(POLL_SECONDS)
+
+    def end(self) -> None:
+        """End it and everything that it has started; a second call does nothing."""
+        if self._events.closed:
+            return
+        tree.end(self._process, self._folder.name)
+        self.send_no_more()
+        self._events.close()
+        self._folder.cleanup()
+
+    def _read(self) -> Event | None:
+        if not self._lines:
+            *whole, self._unread = (self._unread + self._events.read()).split("\n")
+            self._lines.extend(whole)
+        return json.loads(self._lines.popleft()) if self._lines else None
+
+    def _limit_output(self, printed: int) -> None:
+        if printed - self._printed > MOST_OUTPUT:
+            raise self._lost("output", f"the plugin printed more than {MOST_OUTPUT >> 20} MiB")
+
+    def _lost(self, kind: LossKind, what: str, ending: str = "") -> Lost:
+        stacks = Path(self._folder.name, "stacks.txt")
+        text = stacks.read_text(encoding="utf-8", errors="replace") if stacks.exists() else ""
+        with self._output.open("rb") as file:
+            file.seek(max(self._output.stat().st_size - TAIL, 0))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        return Lost(kind, what, ending, text, lines[-1].strip() if lines else "")
+
+
+def import_path() -> list[str]:
+    """What this process imports from, but for the current folder."""
+    return [entry for entry in sys.path if entry]
+
+
+def _environment() -> dict[str, str]:
+    inherited = os.environ.get("PYTHONPATH", "")
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*import_path(), *filter(None, [inherited])]),
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+    }
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+def _exit_text(code: int) -> str:
+    ending = _ending(code)
+    return f"the process ended with {ending}" if ending.startswith("exit") else f"the process was ended by {ending}"

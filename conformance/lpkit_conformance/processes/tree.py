@@ -1,0 +1,79 @@
+"""A process and everything that it has started: seeing them, and ending them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+MARK = "LPKIT_PROCESS"
+"""The environment variable that names the folder of the child that a process belongs to.
+
+Whatever a plugin starts inherits it, so it is found after its parent has ended and in a session of its own.
+"""
+
+ADOPT_ORPHANS = 36
+"""Linux's PR_SET_CHILD_SUBREAPER."""
+
+END_SECONDS = 1.0
+"""For killed processes to go."""
+
+
+def end(process: subprocess.Popen[bytes], folder: str) -> None:
+    """End ``process`` and what it has started, whether or not it still runs itself; wait for ``process``.
+
+    Where there is no ``/proc``, what has left the process group stays.
+
+    Args:
+        folder: the mark of ``process``.
+    """
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    elif process.poll() is None:
+        with contextlib.suppress(OSError):  # no taskkill: at least the process itself goes
+            subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    deadline = time.monotonic() + END_SECONDS
+    while (left := marked(folder)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def marked(folder: str) -> list[int]:
+    """Processes that belong to the child with that folder, or to a child of its own; empty where that is unknown."""
+    mark = os.fsencode(f"{MARK}={folder}")
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            entries = environment.read_bytes().split(b"\0")
+            if any(entry == mark or entry.startswith(mark + b"/") for entry in entries):
+                found.append(int(environment.parent.name))
+    return found
+
+
+def adopt_orphans() -> None:
+    """Let processes whose parent has ended become this process's own, where the system can do that (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
+
+
+def children() -> dict[int, str]:
+    """Processes that this one has started, directly, and that still run: id -> command; empty where that is unknown."""
+    own = str(os.getpid())
+    found = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            head, _, rest = status.read_text(errors="replace").rpartition(")")
+            state, parent = rest.split()[:2]
+            if parent == own and state != "Z":
+                found[int(status.parent.name)] = head.partition("(")[2]
+    return found

@@ -1,0 +1,94 @@
+"""What the children of ``test_supervise`` do."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
+
+
+def tells(parent):
+    job = parent.job()
+    for item in job["items"]:
+        parent.tell("item", value=item)
+
+
+def echoes(parent):
+    while (job := parent.job()) is not None:
+        parent.tell("echo", value=job)
+
+
+def imports(parent):
+    found = {}
+    for name in parent.job():
+        try:
+            found[name] = str(__import__(name))
+        except ImportError:
+            found[name] = ""
+    parent.tell("imported", found=found)
+
+
+def reads_input(parent):
+    parent.tell("read", found=sys.stdin.read(), job=parent.job())
+
+
+def exits(parent):
+    print("last words", flush=True)
+    os._exit(parent.job())
+
+
+def raises(parent):
+    raise ValueError("nobody catches this")
+
+
+def crashes(parent):
+    ctypes.string_at(0)
+
+
+def hangs(parent):
+    parent.job()
+    parent.tell("ready")
+    while True:
+        time.sleep(0.01)  # here
+
+
+def slow_then_exits(parent):
+    parent.job()
+    parent.tell("ready")
+    time.sleep(0.9)
+    parent.tell("slow part is over")
+    os.kill(os.getpid(), 9)
+
+
+def prints(parent):
+    """After each event as much as the job says."""
+    for count in parent.job():
+        parent.tell("printed", count=count)
+        print("x" * count, flush=True)
+
+
+def starts_others(parent):
+    """One in its group, one in a session of its own, one whose parent has ended; then as the job says."""
+    job = parent.job()
+    there = subprocess.Popen(SLEEP)
+    away = subprocess.Popen(SLEEP, start_new_session=True)
+    quiet = "stdout=s.DEVNULL, stderr=s.DEVNULL"
+    code = f"import subprocess as s; print(s.Popen({SLEEP!r}, start_new_session=True, {quiet}).pid)"
+    orphan = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    parent.tell("started", pids=[there.pid, away.pid, int(orphan)])
+    if job == "exit":
+        os._exit(3)
+    if job == "hang":
+        time.sleep(300)
+
+
+def starts_a_child(parent):
+    from lpkit_conformance.processes.supervise import Child
+
+    own = Child("entries:hangs")
+    own.send({}, 60)
+    own.news(60)
+    parent.tell("started", pids=[own.pid])
+    time.sleep(300)
