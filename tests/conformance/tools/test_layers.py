@@ -29,7 +29,7 @@ def also_imports(monkeypatch: pytest.MonkeyPatch):
     ("module", "other", "problem"),
     [
         ("lpkit_conformance.results", "lpkit_conformance.run", "it lies in a higher layer"),
-        ("lpkit_conformance.traces.reader", "lpkit_conformance.processes.peer", "it lies in the same layer"),
+        ("lpkit_conformance.traces.reader", "lpkit_conformance.instruments.author_lines", "it lies in the same layer"),
         ("lpkit.rng", "lpkit_conformance.results", "it lies in a higher layer"),
         ("lpkit.runtime.batch.request", "lpkit.rng", "runtime.batch may import only v1, v2, sampling_params"),
     ],
