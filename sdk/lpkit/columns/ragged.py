@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Set
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from lpkit.columns.column import Arena, Column, Scalar, column
 class RaggedColumn(Column):
     """A list of values per request slot.
 
-    ``column[request.slot] = [...]`` stages a list on the host; ``column[rows]`` is ``[n, W]`` on the device, each
-    row padded with the fill. ``W`` is a power of two, at least the longest list held.
+    ``column[request.slot] = [...]`` stages a list on the host, of a set a sorted one; ``column[rows]`` is ``[n, W]`` on
+    the device, each row padded with the fill. ``W`` is a power of two, at least the longest list held.
     """
 
     def __init__(self, declared: ragged, slots: int, device: torch.device, arena: Arena) -> None:
@@ -25,8 +25,10 @@ class RaggedColumn(Column):
         self._width = 1
         self._table = Table(slots + 1, 1, declared.dtype, declared.default, device)
 
-    def __setitem__(self, slot: int, value: Scalar | Sequence[Scalar]) -> None:
-        values = value if isinstance(value, Sequence) else [value]
+    def __setitem__(self, slot: int, value: Scalar | Iterable[Scalar]) -> None:
+        values = list(value) if isinstance(value, Iterable) else [value]
+        if isinstance(value, Set):
+            values.sort()  # equal sets are equal lists
         if len(values) > self._limit:
             raise ValueError(f"{len(values)} values; at most {self._limit} are kept per request")
         self._lengths[slot] = len(values)

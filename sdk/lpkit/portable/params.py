@@ -143,9 +143,14 @@ def _signature(arguments: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """What makes numbers equal in every respect; None if not all of the arguments are numbers."""
     if len(arguments) == 1:  # mostly
         ((key, value),) = arguments.items()
-        return (key, type(value), value) if type(value) in _SCALARS else None
+        return (key, type(value), value or repr(value)) if type(value) in _SCALARS else None
     types = tuple(map(type, arguments.values()))
-    return (*arguments, *types, *arguments.values()) if _SCALARS.issuperset(types) else None
+    if not _SCALARS.issuperset(types):
+        return None
+    values = tuple(arguments.values())
+    if not all(values):  # 0.0 equals -0.0
+        values = tuple(value or repr(value) for value in values)
+    return (*arguments, *types, *values)
 
 
 def _unwrap(annotation: Any) -> Any:

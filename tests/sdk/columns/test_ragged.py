@@ -152,3 +152,11 @@ def test_a_processor_declares_them_like_columns() -> None:
     change = host.apply(logits.clone()) - logits
     # The list of the last one is too long: it is declined, and nobody else suffers.
     assert [row.nonzero().flatten().tolist() for row in change] == [[4, 9], [], [9], []]
+
+
+@pytest.mark.parametrize("given", [[3, 5], (3, 5), {5, 3}, frozenset({5, 3}), range(3, 6, 2)], ids=repr)
+def test_any_collection_of_ids_fills_a_list_and_a_set(given: Any) -> None:
+    made = arena(listed=lpkit.ragged(torch.int64), among=lpkit.token_set())
+    made.columns["listed"][1] = made.columns["among"][1] = given
+    assert made.columns["listed"][rows(1)].tolist() == [[3, 5]]
+    assert made.columns["among"][rows(1)].nonzero()[:, 1].tolist() == [3, 5]

@@ -267,6 +267,19 @@ def test_equal_numbers_of_other_types_are_told_apart_however_often_they_come() -
                 Mixed.parse(wrong)
 
 
+@pytest.mark.parametrize("more", [{}, {"foreign": 1}, {"top": 2}], ids=["alone", "with another's", "with its own"])
+def test_zeros_of_either_sign_are_told_apart(more: dict[str, Any]) -> None:
+    class Signed(lpkit.Params, prefix="signed_"):
+        value: float
+        top: int = 1
+
+    given = {key if key == "foreign" else f"signed_{key}": value for key, value in more.items()}
+    for _ in range(2):
+        for zero in (0.0, -0.0, 0):
+            found = Signed.parse({"signed_value": zero, **given})
+            assert found is not None and math.copysign(1.0, found.value) == math.copysign(1.0, zero)
+
+
 def test_the_same_numbers_are_validated_once() -> None:
     checked = []
 
