@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -103,7 +103,7 @@ class DynamoLogitsProcessor(AdapterLogitsProcessor):
     What was masked stays masked, and a row is never left without a token.
     """
 
-    history: ClassVar[str] = "tokens"
+    history = "tokens"
 
     @abstractmethod
     def new_processors(self, params: Any) -> Sequence[BaseLogitsProcessor]:

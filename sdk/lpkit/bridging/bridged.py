@@ -11,7 +11,9 @@ import torch
 from lpkit import v1, v2
 from lpkit.bridging.row_updates import RowUpdates
 from lpkit.history.on_host import HostHistories, V1Row
-from lpkit.portable.base import HISTORIES, RESERVED, one_of
+from lpkit.history.rows import HISTORY_USES, HistoryUse
+from lpkit.portable.base import RESERVED
+from lpkit.portable.spelling import one_of, refuse_misspelt
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 logger = logging.getLogger("lpkit")
@@ -50,7 +52,7 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
 
     wraps: ClassVar[type[v1.LogitsProcessor]]
     keys: ClassVar[tuple[str, ...]] = ()
-    history: ClassVar[str] = "tokens"
+    history: ClassVar[HistoryUse] = "tokens"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -177,7 +179,10 @@ def _sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
 def _check(cls: type[Bridged]) -> None:
     """Refuse at definition what could not work later."""
     name = cls.__qualname__
-    one_of(cls, "history", HISTORIES)
+    refuse_misspelt(
+        cls, {"wraps": v1.LogitsProcessor, "keys": (), "history": "", "concerns": vars(Bridged)["concerns"]}
+    )
+    one_of(cls, "history", HISTORY_USES)
     if isinstance(cls.keys, str) or not all(isinstance(key, str) for key in cls.keys):
         raise TypeError(f"{name}.keys must be a tuple of extra_args keys, not {cls.keys!r}")
     taken = (_RUNNER_CODE | RESERVED) & vars(cls).keys()

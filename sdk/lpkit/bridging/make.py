@@ -12,15 +12,15 @@ from typing import Any
 import pydantic
 
 from lpkit.bridging.bridged import Bridged
+from lpkit.history.rows import HISTORY_USES, HistoryUse
 from lpkit.portable.adapter import AdapterLogitsProcessor, positional_arguments, three_arguments
-from lpkit.portable.base import HISTORIES
 from lpkit.portable.params import Field, Params
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import RequestLogitsProcessor
 
 
 def bridge(
-    target: Any, *, keys: str | Sequence[str] = (), history: str = "tokens", name: str | None = None
+    target: Any, *, keys: str | Sequence[str] = (), history: HistoryUse = "tokens", name: str | None = None
 ) -> type[Any]:
     """A class for both of vLLM's runners, made of ``target``; assign it at module level.
 
@@ -47,8 +47,8 @@ def bridge(
         ValueError: for an unknown ``history``, or a callable with several keys.
     """
     keys = (keys,) if isinstance(keys, str) else tuple(keys)
-    if history not in HISTORIES:
-        raise ValueError(f"history must be one of {', '.join(HISTORIES)}, not {history!r}")
+    if history not in HISTORY_USES:
+        raise ValueError(f"history must be one of {', '.join(HISTORY_USES)}, not {history!r}")
     caller = sys._getframe(1)
     own = getattr(target, "__name__", type(target).__name__)
     body: dict[str, Any] = {"__module__": caller.f_globals.get("__name__", __name__), "history": history}

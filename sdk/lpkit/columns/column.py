@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, overload
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -63,7 +63,45 @@ class Column:
         """Send what was staged; the arena does it for columns that live in it."""
 
 
-class column:  # noqa: N801 - used as a declaration, like dataclasses.field
+ColumnT = TypeVar("ColumnT", bound=Column, covariant=True)
+DeclarationT = TypeVar("DeclarationT", bound="Declaration[Any]")
+
+
+class Declaration(Generic[ColumnT]):
+    """Stands in a processor's class body for a column, which each instance has of its own.
+
+    Args:
+        dtype: bool, uint8, int32, int64, float32 or float64.
+        default: value of slots to which nothing was written.
+    """
+
+    width: int | None = None
+
+    def __init__(self, dtype: torch.dtype, default: Scalar) -> None:
+        if dtype not in NUMPY_TYPES:
+            raise TypeError(f"a column holds one of {', '.join(map(str, NUMPY_TYPES))}, not {dtype}")
+        self.dtype, self.default = dtype, default
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self: DeclarationT, instance: None, owner: type) -> DeclarationT: ...
+    @overload
+    def __get__(self, instance: Any, owner: type) -> ColumnT: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else instance._columns[self.name]
+
+    def __set__(self, instance: Any, value: object) -> None:
+        raise AttributeError(f"write {self.name}[request.slot] = value; the column itself stays")
+
+    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> Column | None:
+        """The column, if it has memory of its own; None if it lives in the arena."""
+        return None
+
+
+class column(Declaration[Column]):  # noqa: N801 - used as a declaration, like dataclasses.field
     """Declares a :class:`Column` in a processor's class body.
 
     Args:
@@ -73,32 +111,10 @@ class column:  # noqa: N801 - used as a declaration, like dataclasses.field
     """
 
     def __init__(self, dtype: torch.dtype, *, default: Scalar = 0, width: int | None = None) -> None:
-        if dtype not in NUMPY_TYPES:
-            raise TypeError(f"a column holds one of {', '.join(map(str, NUMPY_TYPES))}, not {dtype}")
+        super().__init__(dtype, default)
         if width is not None and width < 1:
             raise ValueError(f"width must be at least 1, got {width}")
-        self.dtype, self.default, self.width = dtype, default, width
-        self.name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> Column | None:
-        """The column, if it has memory of its own; None if it lives in the arena."""
-        return None
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> column: ...
-    @overload
-    def __get__(self, instance: Any, owner: type) -> Column: ...
-    def __get__(self, instance: Any, owner: type) -> column | Column:
-        if instance is None:
-            return self
-        found: Column = instance._columns[self.name]
-        return found
-
-    def __set__(self, instance: Any, value: object) -> None:
-        raise AttributeError(f"write {self.name}[request.slot] = value; the column itself stays")
+        self.width = width
 
 
 class Arena:
@@ -111,16 +127,18 @@ class Arena:
         vocab_size: of the engine, for columns that hold sets of tokens.
     """
 
-    def __init__(self, declared: dict[str, column], slots: int, device: torch.device, vocab_size: int = 0) -> None:
+    def __init__(
+        self, declared: Mapping[str, Declaration[Any]], slots: int, device: torch.device, vocab_size: int = 0
+    ) -> None:
         self.dirty = False
         self._device_type = device.type
         separate = {name: item.separate(slots, vocab_size, device, self) for name, item in declared.items()}
         self._separate = {name: bound for name, bound in separate.items() if bound is not None}
-        declared = {name: item for name, item in declared.items() if name not in self._separate}
-        layout: list[tuple[str, column, int, int]] = []
+        layout: list[tuple[str, Declaration[Any], int, int]] = []
         size = 0
         # Widest items first keeps every view aligned without padding.
-        for name, item in sorted(declared.items(), key=lambda entry: -entry[1].dtype.itemsize):
+        shared = [(name, item) for name, item in declared.items() if name not in self._separate]
+        for name, item in sorted(shared, key=lambda entry: -entry[1].dtype.itemsize):
             length = (slots + 1) * (item.width or 1) * item.dtype.itemsize
             layout.append((name, item, size, length))
             size += length

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lpkit.columns.buffer import Table
-from lpkit.columns.column import Arena, Column, Scalar, column
+from lpkit.columns.column import Arena, Column, Declaration, Scalar
 
 
 class RaggedColumn(Column):
@@ -51,7 +51,7 @@ class RaggedColumn(Column):
         self._table.flush()
 
 
-class ragged(column):  # noqa: N801 - used as a declaration, like dataclasses.field
+class ragged(Declaration[RaggedColumn]):  # noqa: N801 - used as a declaration, like dataclasses.field
     """Declares a :class:`RaggedColumn` in a processor's class body.
 
     Args:
@@ -61,10 +61,10 @@ class ragged(column):  # noqa: N801 - used as a declaration, like dataclasses.fi
     """
 
     def __init__(self, dtype: torch.dtype, *, fill: Scalar = -1, limit: int = 1024) -> None:
-        super().__init__(dtype, default=fill)
+        super().__init__(dtype, fill)
         if limit < 1:
             raise ValueError(f"limit must be at least 1, got {limit}")
         self.limit = limit
 
-    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> Column:
+    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> RaggedColumn:
         return RaggedColumn(self, slots, device, arena)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
 
 from lpkit import kernels
 from lpkit.columns.buffer import Table
-from lpkit.columns.column import Arena, Column, HasSlots, Scalar, column
+from lpkit.columns.column import Arena, Column, Declaration, HasSlots, Scalar
 
 SHORT = 256
 """Tokens of a set that is also kept as a list."""
@@ -125,20 +125,11 @@ class TokenSetColumn(Column):
         self._ids.flush()
 
 
-class token_set(column):  # noqa: N801
+class token_set(Declaration[TokenSetColumn]):  # noqa: N801
     """Declares a :class:`TokenSetColumn` in a processor's class body."""
 
     def __init__(self) -> None:
-        super().__init__(torch.uint8)
+        super().__init__(torch.uint8, 0)
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> token_set: ...
-    @overload
-    def __get__(self, instance: Any, owner: type) -> TokenSetColumn: ...
-    def __get__(self, instance: Any, owner: type) -> token_set | TokenSetColumn:
-        found: Any = super().__get__(instance, owner)
-        declared_or_bound: token_set | TokenSetColumn = found
-        return declared_or_bound
-
-    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> Column:
+    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> TokenSetColumn:
         return TokenSetColumn(slots, vocab_size, device, arena)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
+    from lpkit.history.rows import HistoryUse
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
 
 UNKNOWN = -1
@@ -73,7 +74,7 @@ class HostHistories:
         speculative: whether the engine is set up for drafts; then the host's bounds are not exact.
     """
 
-    def __init__(self, states: LogitsProcRequestState, history: str, speculative: bool = False) -> None:
+    def __init__(self, states: LogitsProcRequestState, history: HistoryUse, speculative: bool = False) -> None:
         self._states = states
         self._history = history
         self._speculative = speculative

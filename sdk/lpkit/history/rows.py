@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import torch
+
+HistoryUse = Literal["none", "length", "tokens"]
+"""How much of its requests' history a processor reads."""
+
+HISTORY_USES = get_args(HistoryUse)
 
 
 class History(Protocol):
@@ -40,7 +45,7 @@ class Rows:
         index: torch.Tensor,
         slots: torch.Tensor,
         history: History | None,
-        declared: str,
+        declared: HistoryUse,
         temperature: torch.Tensor | None,
         whole: bool = False,
     ) -> None:

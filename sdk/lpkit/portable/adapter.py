@@ -12,10 +12,11 @@ import torch
 from lpkit.history.on_host import HostHistories
 from lpkit.portable.base import PortableProcessor
 from lpkit.portable.params import Params as BaseParams
+from lpkit.portable.spelling import refuse_misspelt
 
 if TYPE_CHECKING:
     from lpkit import v2
-    from lpkit.history.rows import Rows
+    from lpkit.history.rows import HistoryUse, Rows
     from lpkit.sampling_params import SamplingParams
     from lpkit.v1 import RequestLogitsProcessor
 
@@ -36,7 +37,12 @@ class AdapterLogitsProcessor(PortableProcessor):
     scheduling do no harm.
     """
 
-    history: ClassVar[str] = "tokens"
+    history: ClassVar[HistoryUse] = "tokens"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        hook = AdapterLogitsProcessor.new_req_logits_processor
+        refuse_misspelt(cls, {hook.__name__: hook})
 
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         self._calls: dict[int, Call] = {}
@@ -56,7 +62,7 @@ class AdapterLogitsProcessor(PortableProcessor):
         """The request's validated ``Params``, or None if it uses none of them."""
         return cls.Params.parse(sampling_params.extra_args) if cls.Params is not None else None
 
-    def _take(
+    def _take_slot(
         self, slot: int, params: BaseParams | None, sampling_params: SamplingParams, prompt_ids: list[int] | None
     ) -> bool:
         found = self.new_req_logits_processor(sampling_params)
@@ -66,7 +72,7 @@ class AdapterLogitsProcessor(PortableProcessor):
         self._calls[slot] = three_arguments(found)
         return True
 
-    def _retire(self, slot: int) -> None:
+    def _retire_slot(self, slot: int) -> None:
         self._calls.pop(slot, None)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
@@ -87,7 +93,7 @@ class AdapterLogitsProcessor(PortableProcessor):
             _edit(logits, index, row.params, row.prompt_ids, row.output_ids)
         return logits
 
-    def _run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+    def _edit_rows(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
         if self._v1 is not None:  # the host knows the rows: nothing waits for the device
             for row, entry in self._v1.entries(rows):
                 _edit(logits, row, self._calls[entry.slot], entry.prompt_ids or [], entry.output_ids)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lpkit.columns.column import Arena, column
+from lpkit.columns.column import Arena, Declaration, column
 from lpkit.sampling_params import GREEDY_EPSILON
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Admission:
         self,
         owner: str,
         params: type[Params] | None,
-        declared: Mapping[str, column],
+        declared: Mapping[str, Declaration[Any]],
         sampling_only: bool,
         take: Take,
         *,

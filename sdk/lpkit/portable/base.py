@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import torch
 
 from lpkit import v1, v2
-from lpkit._nearest import did_you_mean
-from lpkit.columns.column import column
+from lpkit.columns.column import Declaration
+from lpkit.history.rows import HISTORY_USES, HistoryUse
 from lpkit.portable.admission import Admission
 from lpkit.portable.on_v1 import V1Binding
 from lpkit.portable.on_v2 import V2Binding
 from lpkit.portable.params import Params as BaseParams
+from lpkit.portable.spelling import one_of, refuse_misspelt
 from lpkit.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from lpkit.history.rows import Rows
 
-STAGES = ("logits", "sampling")
-HISTORIES = ("none", "length", "tokens")
+Stage = Literal["logits", "sampling"]
 
 # Hooks that vLLM has announced for its own bases; defining one today would change meaning tomorrow.
 RESERVED = frozenset({"needs_output_token_ids", "supports_spec_decode", "apply_with_spec_decode"})
+
+_DECLARATIONS = {"stage": "", "history": "", "Params": BaseParams}
 
 
 class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
@@ -37,15 +39,16 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         device, vocab_size, max_num_reqs, vllm_config: of the engine.
     """
 
-    stage: ClassVar[str] = "logits"
-    history: ClassVar[str] = "none"
+    stage: ClassVar[Stage] = "logits"
+    history: ClassVar[HistoryUse] = "none"
     Params: ClassVar[type[BaseParams] | None] = None
-    _declared_columns: ClassVar[dict[str, column]] = {}
+    _declared_columns: ClassVar[dict[str, Declaration[Any]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        one_of(cls, "stage", STAGES)
-        one_of(cls, "history", HISTORIES)
+        refuse_misspelt(cls, _DECLARATIONS)
+        one_of(cls, "stage", get_args(Stage))
+        one_of(cls, "history", HISTORY_USES)
         params = cls.Params
         if params is not None and not (isinstance(params, type) and issubclass(params, BaseParams)):
             raise TypeError(f"{cls.__qualname__}.Params must subclass lpkit.Params")
@@ -56,7 +59,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             name: item
             for base in reversed(cls.__mro__)
             for name, item in vars(base).items()
-            if isinstance(item, column)
+            if isinstance(item, Declaration)
         }
 
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
@@ -75,16 +78,19 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             self.Params,
             self._declared_columns,
             self.is_argmax_invariant(),
-            self._take,
+            self._take_slot,
             slots=self.max_num_reqs,
             device=self.device,
             vocab_size=self.vocab_size,
         )
         self._columns = self._admission.columns
-        self._v2 = V2Binding(self._admission, self._retire, self.history, device_or_states) if on_v2 else None
-        self._v1 = (
-            None if on_v2 else V1Binding(self._admission, self._retire, self.history, self.max_num_reqs, self.device)
-        )
+        self._v1: V1Binding | None = None
+        self._v2: V2Binding | None = None
+        if on_v2:
+            self._v2 = V2Binding(self._admission, self._retire_slot, self.history, device_or_states)
+        else:
+            slots, device = self.max_num_reqs, self.device
+            self._v1 = V1Binding(self._admission, self._retire_slot, self.history, slots, device)
 
     # -- vLLM calls these ------------------------------------------------------------------------------------
 
@@ -121,26 +127,17 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             rows = self._v2.rows(logits, ctx)
         if rows is None:
             return logits
-        return self._run(logits, rows)
+        return self._edit_rows(logits, rows)
 
     # -- subclasses implement these --------------------------------------------------------------------------
 
     @abstractmethod
-    def _take(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
+    def _take_slot(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
         """A request with valid parameters asks for admission; True to admit it."""
 
     @abstractmethod
-    def _run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+    def _edit_rows(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Edit ``rows`` of the batch's ``logits`` and return the batch's logits."""
 
-    def _retire(self, slot: int) -> None:
+    def _retire_slot(self, slot: int) -> None:
         """The request in ``slot`` left (V1), or its slot goes to another one (V2)."""
-
-
-def one_of(cls: type, name: str, allowed: tuple[str, ...]) -> None:
-    value = getattr(cls, name)
-    if value in allowed:
-        return
-    hint = did_you_mean(str(value), allowed)
-    wrong = f"{cls.__qualname__}.{name} must be one of {', '.join(allowed)}, not {value!r}"
-    raise TypeError(f"{wrong}; {hint}" if hint else wrong)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lpkit.history.rows import Rows
+from lpkit.history.rows import HistoryUse, Rows
 from lpkit.history.v1 import Entry, V1History
 from lpkit.portable.row_slots import Ledger
 
@@ -31,7 +31,7 @@ class V1Binding:
     """
 
     def __init__(
-        self, admission: Admission, retire: Callable[[int], None], history: str, slots: int, device: torch.device
+        self, admission: Admission, retire: Callable[[int], None], history: HistoryUse, slots: int, device: torch.device
     ) -> None:
         self._admission = admission
         self._retire = retire

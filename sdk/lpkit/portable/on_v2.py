@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lpkit.history.rows import Rows
+from lpkit.history.rows import HistoryUse, Rows
 from lpkit.history.v2 import V2History
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class V2Binding:
     """
 
     def __init__(
-        self, admission: Admission, retire: Callable[[int], None], history: str, states: LogitsProcRequestState
+        self, admission: Admission, retire: Callable[[int], None], history: HistoryUse, states: LogitsProcRequestState
     ) -> None:
         self._admission = admission
         self._retire = retire

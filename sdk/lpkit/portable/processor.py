@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import typing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import torch
 
 from lpkit import kernels
 from lpkit.history.rows import Rows, SparseLogits
 from lpkit.portable.base import PortableProcessor
+from lpkit.portable.spelling import refuse_misspelt
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers know it; nothing is imported
+
     from lpkit.sampling_params import SamplingParams
+
+    ParamsT = TypeVar("ParamsT", default=Any)  # so that ``lpkit.Request`` alone will do
+else:
+    ParamsT = typing.TypeVar("ParamsT")
 
 
 @dataclass(slots=True)
-class Request:
+class Request(Generic[ParamsT]):
     """A request that asks for admission; all of it is read-only.
 
     Attributes:
         slot: where its column values go, e.g. ``self.bias[request.slot] = 2.0``.
-        params: an instance of the processor's ``Params``; None if it declares none.
+        params: an instance of the processor's ``Params``, which ``Request[Params]`` tells type checkers; None if it
+            declares none.
         sampling_params: the engine's, read-only.
         prompt_token_ids: the prompt on V1; None on V2, and for prompt embeddings. Read-only.
     """
 
     slot: int
-    params: Any
+    params: ParamsT
     sampling_params: SamplingParams
     prompt_token_ids: list[int] | None
 
@@ -46,10 +55,13 @@ class LogitsProcessor(PortableProcessor):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        refuse_misspelt(cls, {"admit": LogitsProcessor.admit})
         dense = cls.process is not LogitsProcessor.process
         sparse = cls.edit is not LogitsProcessor.edit
         if dense and sparse:
             raise TypeError(f"{cls.__qualname__} overrides both process and edit; the engine needs one of them")
+        if not dense and not sparse:
+            refuse_misspelt(cls, {"process": LogitsProcessor.process, "edit": LogitsProcessor.edit})
         cls._sparse = sparse
 
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
@@ -59,7 +71,7 @@ class LogitsProcessor(PortableProcessor):
         if not self._sparse:
             kernels.prepare(self.device)
 
-    def admit(self, request: Request) -> bool:
+    def admit(self, request: Request[Any]) -> bool:
         """A request enters: write its columns and return True, or return False if it does not use the processor.
 
         Runs on the host, once per request (again when it resumes after preemption). A request that is declined
@@ -75,10 +87,10 @@ class LogitsProcessor(PortableProcessor):
         """Edit a few elements per row: ``logits[ids] = f(logits[ids])`` with ids ``[rows.n, k]``."""
         raise NotImplementedError
 
-    def _take(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
+    def _take_slot(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
         return self.admit(Request(slot, params, sampling_params, prompt_ids))
 
-    def _run(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+    def _edit_rows(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
         if self._sparse:
             self.edit(SparseLogits(logits, rows), rows)
             return logits
