@@ -44,7 +44,7 @@ class Scale(lpkit.LogitsProcessor):
 
     by = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         self.by[request.slot] = request.params.by
         return True
 

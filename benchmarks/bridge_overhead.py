@@ -107,7 +107,7 @@ class Amount(lpkit.LogitsProcessor):
 
     amount = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         self.amount[request.slot] = request.params.amount
         return True
 

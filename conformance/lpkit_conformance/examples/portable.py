@@ -18,7 +18,7 @@ class Floor(lpkit.LogitsProcessor):
 
     log_floor = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         self.log_floor[request.slot] = math.log(request.params.floor)
         return True
 

@@ -29,7 +29,7 @@ class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
     after = lpkit.column(torch.int64)
     step = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         """Called once, when a request enters. False: it is not concerned, and costs nothing."""
         self.token[request.slot] = request.params.token
         self.after[request.slot] = request.params.after

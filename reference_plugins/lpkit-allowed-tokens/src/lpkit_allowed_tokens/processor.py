@@ -20,7 +20,7 @@ class AllowedTokens(lpkit.LogitsProcessor):
 
     allowed = lpkit.token_set()  # requests with equal lists share one mask on the device
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         self.allowed[request.slot] = request.params.ids
         return True
 

@@ -27,7 +27,7 @@ class CiteFromPrompt(lpkit.LogitsProcessor):
     next_boost = lpkit.column(torch.float32)
     also = lpkit.ragged(torch.int64, limit=64)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         self.boost[request.slot] = request.params.boost
         self.next_boost[request.slot] = request.params.next_boost
         self.also[request.slot] = request.params.also

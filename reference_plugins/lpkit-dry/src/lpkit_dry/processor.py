@@ -35,7 +35,7 @@ class Dry(lpkit.LogitsProcessor):
     range = lpkit.column(torch.int64)
     breakers = lpkit.token_set()
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         slot, wanted = request.slot, request.params
         self.multiplier[slot] = wanted.multiplier
         self.base[slot] = wanted.base

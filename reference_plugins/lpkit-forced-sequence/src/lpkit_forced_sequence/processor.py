@@ -46,7 +46,7 @@ class ForcedSequence(lpkit.LogitsProcessor):
     due = lpkit.ragged(torch.int64, limit=LIMIT + 1)  # the tokens, then the end token or -1
     last = lpkit.column(torch.int64)  # the place of the end token
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         ids, end = request.params.ids, request.params.end
         for entry in request.params.dynamo:
             ids, end = entry.token_ids, entry.eos_token_id

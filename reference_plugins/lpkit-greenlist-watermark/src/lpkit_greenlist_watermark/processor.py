@@ -46,7 +46,7 @@ class GreenlistWatermark(lpkit.LogitsProcessor):
     bias = lpkit.column(torch.float32)
     context = lpkit.column(torch.int64, default=1)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         slot, wanted = request.slot, request.params
         self.key[slot] = wanted.key
         self.limit[slot] = green_limit(wanted.share)

@@ -33,7 +33,7 @@ class LogitBias(lpkit.LogitsProcessor):
     ids = lpkit.ragged(torch.int64, limit=LIMIT)
     values = lpkit.ragged(torch.float32, fill=0.0, limit=LIMIT)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         self.ids[request.slot] = request.params.ids
         self.values[request.slot] = request.params.values
         return True

@@ -26,7 +26,7 @@ class MinP(lpkit.LogitsProcessor):
 
     log_threshold = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         threshold: float = request.params.threshold
         if threshold == 0.0:
             return False  # everything stays

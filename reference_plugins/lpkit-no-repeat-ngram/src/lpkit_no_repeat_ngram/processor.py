@@ -25,7 +25,7 @@ class NoRepeatNgram(lpkit.LogitsProcessor):
     size = lpkit.column(torch.int64)
     window = lpkit.column(torch.int64)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         self.size[request.slot] = request.params.size
         self.window[request.slot] = request.params.window
         return True

@@ -27,7 +27,7 @@ class Penalties(lpkit.LogitsProcessor):
     presence = lpkit.column(torch.float32)
     frequency = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         wanted = request.params
         if (wanted.repetition, wanted.presence, wanted.frequency) == (1.0, 0.0, 0.0):
             return False

@@ -24,7 +24,7 @@ class TargetToken(lpkit.LogitsProcessor):
 
     target = lpkit.column(torch.int64)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         self.target[request.slot] = request.params.token
         return True
 

@@ -29,7 +29,7 @@ class ThinkingBudget(lpkit.LogitsProcessor):
     start = lpkit.ragged(torch.int64, limit=LIMIT)
     end = lpkit.ragged(torch.int64, limit=LIMIT)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         self.budget[request.slot] = request.params.budget
         self.start[request.slot] = request.params.start
         self.end[request.slot] = request.params.end

@@ -25,7 +25,7 @@ class TopNSigma(lpkit.LogitsProcessor):
 
     n = lpkit.column(torch.float64)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         self.n[request.slot] = request.params.n
         return True
 

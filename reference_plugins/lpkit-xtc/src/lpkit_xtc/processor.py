@@ -33,7 +33,7 @@ class Xtc(lpkit.LogitsProcessor):
     seed = lpkit.column(torch.int64)
     keep = lpkit.ragged(torch.int64, limit=64)
 
-    def admit(self, request: lpkit.Request) -> bool:
+    def admit(self, request: lpkit.Request[Params]) -> bool:
         slot, wanted = request.slot, request.params
         if wanted.probability == 0.0 or wanted.threshold > 0.5:
             return False  # no two tokens can be above a half
