@@ -1,33 +1,48 @@
-"""Wheel and sdist, built once per session and installed outside the checkout, without downloading anything."""
+"""Wheel and sdist, built once in a run and installed outside the checkout, without downloading anything."""
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+WINDOWS = os.name == "nt"
 
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment of its own that shares this one's dependencies, but not its checkout of lpkit."""
+    """An environment of its own in ``folder`` that has lpkit, but not from its checkout."""
 
-    python: Path
-    scripts: Path
-    site: Path
-    home: Path
+    folder: Path
+
+    @property
+    def scripts(self) -> Path:
+        return self.folder / ("Scripts" if WINDOWS else "bin")
+
+    @property
+    def python(self) -> Path:
+        return self.scripts / ("python.exe" if WINDOWS else "python")
+
+    @property
+    def site(self) -> Path:
+        variables = {"base": str(self.folder), "platbase": str(self.folder)}
+        return Path(sysconfig.get_path("purelib", "nt" if WINDOWS else "posix_prefix", variables))
+
+    @property
+    def home(self) -> Path:
+        """What HOME says there; it does not exist."""
+        return self.folder / "no-such-home"
 
     def run(self, *command: str | Path, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run ``python *command`` there; HOME does not exist."""
+        """Run ``python *command`` there."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "MYPY"))}
         done = subprocess.run(
             [str(self.python), *map(str, command)],
@@ -48,7 +63,7 @@ class Installed:
         """Run ``lpkit *arguments`` there, through the module behind the script."""
         return self.run("-m", "lpkit_cli.app", *arguments, cwd=cwd, check=check)
 
-    def install(self, *what: str | Path) -> None:
+    def install(self, *what: Path) -> None:
         """pip install, without dependencies, from what is at hand."""
         pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "-q", "--no-deps"]
         done = subprocess.run(
@@ -60,87 +75,53 @@ class Installed:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def build(project: Path, output: Path) -> tuple[Path, Path]:
-    """``python -m build`` without isolation: (wheel, sdist). The wheel is made from the sdist."""
-    done = subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "-o", str(output), str(project)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,), (sdist,) = output.glob("*.whl"), output.glob("*.tar.gz")
-    return wheel, sdist
+Install = Callable[..., Installed]
 
 
 @pytest.fixture(scope="session")
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """lpkit's own (wheel, sdist)."""
-    return build(ROOT, tmp_path_factory.mktemp("dist"))
+def build() -> Callable[[Path, Path], None]:
+    """``build(project, output)``: ``python -m build`` without isolation. The wheel is made from the sdist."""
 
-
-def environment(folder: Path, requirements: Sequence[str | Path], *, bare: bool = False) -> Installed:
-    """A venv in ``folder`` with ``requirements``, and, unless ``bare``, this environment's other packages visible."""
-    venv.create(folder, with_pip=False)
-    scripts = folder / ("Scripts" if os.name == "nt" else "bin")
-    variables = {"base": str(folder), "platbase": str(folder)}
-    scheme = "nt" if os.name == "nt" else "posix_prefix"
-    site = Path(sysconfig.get_path("purelib", scheme, variables))
-    if not bare:
-        # .pth files inside the folders named here are not followed: an editable lpkit stays invisible.
-        parents = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-        (site / "parent.pth").write_text("\n".join(sorted(parents)), encoding="utf-8")
-    python = scripts / ("python.exe" if os.name == "nt" else "python")
-    made = Installed(python, scripts, site, folder / "no-such-home")
-    made.install(*requirements)
-    return made
-
-
-@pytest.fixture(scope="session")
-def bare_environment() -> Callable[..., Installed]:
-    """``bare_environment(folder, requirements)``: a venv that sees nothing of this environment."""
-    return functools.partial(environment, bare=True)
-
-
-@pytest.fixture(scope="session")
-def installed(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """lpkit's wheel, installed."""
-    return environment(tmp_path_factory.mktemp("wheel") / "env", distributions[:1])
-
-
-@pytest.fixture(scope="session")
-def installed_from_sdist(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """lpkit's sdist, installed."""
-    return environment(tmp_path_factory.mktemp("sdist") / "env", distributions[1:])
-
-
-@pytest.fixture
-def lpkit_from_checkout():
-    """``lpkit *arguments`` as an editable install runs it."""
-    sources = os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", "cli"))
-
-    def run(*arguments: str) -> None:
-        command = [sys.executable, "-m", "lpkit_cli.app", *arguments]
-        subprocess.run(command, env={**os.environ, "PYTHONPATH": sources}, check=True, capture_output=True)
+    def run(project: Path, output: Path) -> None:
+        command = [sys.executable, "-m", "build", "--no-isolation", "-o", str(output), str(project)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     return run
 
 
-@pytest.fixture(scope="session", params=["processor", "request"])
-def baked(
-    request: pytest.FixtureRequest,
-    distributions: tuple[Path, Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Path, Installed]:
-    """(project, environment): a scaffolded plugin of either style, installed next to lpkit's wheel."""
-    folder = tmp_path_factory.mktemp(request.param)
-    made = environment(folder / "env", distributions[:1])
-    made.lpkit("new", "my-proc", "--style", request.param, cwd=folder)
-    made.install(folder / "my-proc")
-    return folder / "my-proc", made
+@pytest.fixture(scope="session")
+def distributions(once, build) -> tuple[Path, Path]:
+    """lpkit's own (wheel, sdist)."""
+    folder = once("dist", lambda folder: build(ROOT, folder))
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, sdist
 
 
-@pytest.fixture
-def built(baked: tuple[Path, Installed], tmp_path: Path) -> tuple[Path, Path]:
-    """The scaffolded plugin's own (wheel, sdist)."""
-    return build(baked[0], tmp_path)
+@pytest.fixture(scope="session")
+def environment() -> Install:
+    """``environment(folder, *what)``: a venv with ``what``, and, unless ``bare``, this one's other packages visible."""
+
+    def make(folder: Path, *what: Path, bare: bool = False) -> Installed:
+        venv.create(folder, with_pip=False)
+        made = Installed(folder)
+        if not bare:
+            # .pth files inside the folders named here are not followed: an editable lpkit stays invisible.
+            parents = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+            (made.site / "parent.pth").write_text("\n".join(sorted(parents)), encoding="utf-8")
+        made.install(*what)
+        return made
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def installed(once, distributions: tuple[Path, Path], environment: Install) -> Installed:
+    """lpkit's wheel, installed."""
+    return Installed(once("wheel", lambda folder: environment(folder, distributions[0])))
+
+
+@pytest.fixture(scope="session")
+def installed_from_sdist(once, distributions: tuple[Path, Path], environment: Install) -> Installed:
+    """lpkit's sdist, installed."""
+    return Installed(once("sdist", lambda folder: environment(folder, distributions[1])))

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import Installed
+
 OLD = "from vllm.v1.sample.logits_processor import LogitsProcessor\nclass P(LogitsProcessor): ...\n"
 HEAVY = ("torch", "numpy", "pytest", "cookiecutter", "vllm")
 
@@ -29,10 +31,13 @@ def closure(*names: str) -> dict[str, Distribution]:
     return found
 
 
-@pytest.fixture(scope="module")
-def bare(distributions, bare_environment, tmp_path_factory: pytest.TempPathFactory):
+@pytest.fixture(scope="session")
+def bare(once, distributions, environment) -> Installed:
     """lpkit's wheel, and copies of its required dependencies."""
-    made = bare_environment(tmp_path_factory.mktemp("bare") / "env", distributions[:1])
+    return Installed(once("bare", lambda folder: bring_dependencies(environment(folder, distributions[0], bare=True))))
+
+
+def bring_dependencies(made: Installed) -> None:
     parent = Path(sysconfig.get_path("purelib"))
     for needed in closure("pydantic", "typer", "rich", "importlib-metadata", "tomli").values():
         tops = {file.parts[0] for file in needed.files or ()}
@@ -42,7 +47,6 @@ def bare(distributions, bare_environment, tmp_path_factory: pytest.TempPathFacto
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
             elif source.is_file():
                 shutil.copy(source, target)
-    return made
 
 
 @pytest.fixture

@@ -1,0 +1,74 @@
+"""What tests of several folders share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+ROOT = Path(__file__).resolve().parents[1]
+# One check of each family that a processor can fail alone or in a batch, none of those that take a second or more.
+FEW_CHECKS = ("LP104", "LP201", "LP202", "LP204", "LP211", "LP212", "LP303", "LP305", "LP501", "LP505", "LP804")
+
+Lpkit = Callable[..., subprocess.CompletedProcess[str]]
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """``once(name, fill)``: a folder, filled by ``fill(folder)`` once in a run, by whichever worker needs it first."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def made(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with FileLock(shared / f"{name}.lock"):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                done.touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def sources() -> str:
+    """The PYTHONPATH of a process that runs this checkout."""
+    return os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", "cli"))
+
+
+@pytest.fixture(scope="session")
+def few_checks() -> list[str]:
+    """Options of ``lpkit check`` for tests that are not about the suite: one of each style runs all of it."""
+    return [argument for code in FEW_CHECKS for argument in ("--select", code)]
+
+
+@pytest.fixture
+def lpkit(tmp_path: Path, sources: str) -> Lpkit:
+    """``lpkit("new", "my-proc", cwd=..., env=...)`` in a process of its own; ``cwd`` is ``tmp_path`` if not given."""
+
+    def run(
+        *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "lpkit_cli.app", *arguments],
+            cwd=cwd or tmp_path,
+            env={**os.environ, "PYTHONPATH": sources, "PYTHONIOENCODING": "utf-8", **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+        )
+
+    return run
