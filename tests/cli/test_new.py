@@ -44,9 +44,8 @@ def style(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def project(lpkit, tmp_path: Path, style: str) -> Path:
-    done = lpkit("new", "my-proc", "--style", style)
-    assert done.returncode == 0, done.stderr
+def project(new, tmp_path: Path, style: str) -> Path:
+    new("my-proc", "--style", style)
     return tmp_path / "my-proc"
 
 
@@ -110,8 +109,8 @@ def test_the_workflow_covers_three_systems(project: Path) -> None:
         assert needed in text
 
 
-def test_three_commands_come_next(lpkit, tmp_path: Path) -> None:
-    shown = [line.strip() for line in lpkit("new", "my-proc").stdout.splitlines()]
+def test_three_commands_come_next(new) -> None:
+    shown = [line.strip() for line in new("my-proc").stdout.splitlines()]
     assert shown[-3:] == [
         "cd my-proc",
         "pip install -e .",
@@ -119,14 +118,14 @@ def test_three_commands_come_next(lpkit, tmp_path: Path) -> None:
     ]
 
 
-def test_output_goes_where_asked(lpkit, tmp_path: Path) -> None:
-    assert lpkit("new", "my-proc", "-o", str(tmp_path / "some where" / "else")).returncode == 0
+def test_output_goes_where_asked(new, tmp_path: Path) -> None:
+    new("my-proc", "-o", str(tmp_path / "some where" / "else"))
     assert files(tmp_path / "some where" / "else" / "my-proc") == FILES
 
 
 @pytest.mark.parametrize("longest", ["x", "my-" + "long-" * 7 + "p"])
-def test_names_of_any_length_stay_formatted(lpkit, tmp_path: Path, style: str, longest: str) -> None:
-    assert lpkit("new", longest, "--style", style).returncode == 0
+def test_names_of_any_length_stay_formatted(new, tmp_path: Path, style: str, longest: str) -> None:
+    new(longest, "--style", style)
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--no-cache", "."],
@@ -139,28 +138,21 @@ def test_names_of_any_length_stay_formatted(lpkit, tmp_path: Path, style: str, l
 
 
 @pytest.mark.parametrize("name", ["class", "json", "my proc", "vllm", "../up", ""])
-def test_a_refused_name_writes_nothing(lpkit, tmp_path: Path, name: str) -> None:
-    done = lpkit("new", name)
-    assert done.returncode == 2
-    assert "; try " in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_refused_name_writes_nothing(new, tmp_path: Path, name: str) -> None:
+    assert "; try " in new(name, code=2).stderr
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch], ids=["folder", "file"])
-def test_an_existing_target_is_left_alone(lpkit, tmp_path: Path, make) -> None:
+def test_an_existing_target_is_left_alone(new, tmp_path: Path, make) -> None:
     make(tmp_path / "my-proc")
-    done = lpkit("new", "my-proc")
-    assert done.returncode == 2
-    assert "already exists" in done.stderr
+    assert "already exists" in new("my-proc", code=2).stderr
     assert not files(tmp_path) - {"my-proc"}
 
 
-def test_an_output_that_is_no_folder_is_refused(lpkit, tmp_path: Path) -> None:
+def test_an_output_that_is_no_folder_is_refused(new, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = lpkit("new", "my-proc", "-o", "file")
-    assert done.returncode == 2
-    assert "not a folder" in done.stderr
+    assert "not a folder" in new("my-proc", "-o", "file", code=2).stderr
 
 
 def test_home_is_neither_read_nor_written(lpkit, tmp_path: Path) -> None:
@@ -186,8 +178,8 @@ def test_missing_cookiecutter_is_told(lpkit, tmp_path: Path) -> None:
     assert not (tmp_path / "my-proc").exists()
 
 
-def test_plain_cookiecutter_bakes_the_same(lpkit, tmp_path: Path, style: str) -> None:
-    assert lpkit("new", "my-proc", "--style", style, "-o", "ours").returncode == 0
+def test_plain_cookiecutter_bakes_the_same(new, tmp_path: Path, style: str) -> None:
+    new("my-proc", "--style", style, "-o", "ours")
     plain = [sys.executable, "-m", "cookiecutter", str(template_directory()), "--no-input", "-o", "plain"]
     environment = {**os.environ, "HOME": str(tmp_path), "USERPROFILE": str(tmp_path)}
     answers = ["project_name=my-proc", f"style={style}"]

@@ -13,7 +13,7 @@ from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import run
 
-SLOW = ("LP219", "LP220", "LP308", "LP604", "LP808")
+SLOW = ("LP219", "LP220", "LP308", "LP604", "LP606", "LP808")
 OF_THE_STYLE = {"LP004", "LP701"}
 """Advice to a raw V1 class with a loop over rows, wrong or right: the examples are short, not fast."""
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.catalogue import all_checks
+from lpkit.loading import resolve_target
+from lpkit_conformance.catalogue import all_checks, inactive
 from lpkit_conformance.settings import project as projects
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import run
 from markdown_blocks import Block, blocks, matches
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,6 @@ RUN = [
     "doctor.md",
     "performance.md",
 ]
-SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", "cli"))
 PROCESSORS = [(name, block) for name in RUN for block in blocks(DOCS / name) if block.mark == "case"]
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 
@@ -59,22 +59,16 @@ def test_settings_on_the_pages_are_accepted(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "block"), PROCESSORS, ids=[f"{name}:{block.line}" for name, block in PROCESSORS])
-def test_processors_on_the_pages_are_conformant(name: str, block: Block, tmp_path: Path) -> None:
-    (tmp_path / "on_the_page.py").write_text(block.text, encoding="utf-8")
+def test_processors_on_the_pages_are_conformant(
+    name: str, block: Block, few_checks: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / f"line_{block.line}.py"
+    file.write_text(block.text, encoding="utf-8")
     classes = re.findall(r"^class (\w+)", block.text, re.M)
-    target = f"on_the_page.py:{classes[-1]}"  # the ones before it are what it is made of
-    codes = ("LP104", "LP202", "LP204", "LP211", "LP212", "LP303", "LP305", "LP501", "LP505", "LP804")
-    done = subprocess.run(
-        [sys.executable, "-m", "lpkit_cli.app", "check", target, "--case", block.value]
-        + [argument for code in codes for argument in ("--select", code)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": SOURCES, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    target = f"{file}:{classes[-1]}"  # the ones before it are what it is made of
+    results = list(run(target, resolve_target(target).cls, Plan(cases=(Case.parse(block.value),), select=few_checks)))
+    assert not [item for item in results if item.status not in ("passed", "skipped")]
+    assert not inactive(results)
 
 
 def test_links_lead_somewhere() -> None:

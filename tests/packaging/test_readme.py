@@ -8,12 +8,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_readmes_processor_is_conformant(installed, few_checks, tmp_path: Path) -> None:
+def test_the_readmes_processor_is_conformant(installed, selected, tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     (tmp_path / "min_p.py").write_text(code, encoding="utf-8")
     case = '{"extra_args": {"min_p": 0.3}}'
-    done = installed.lpkit("check", "min_p.py:MinP", "--case", case, *few_checks, cwd=tmp_path, check=False)
+    done = installed.lpkit("check", "min_p.py:MinP", "--case", case, *selected, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -16,6 +16,7 @@ class Block:
     Attributes:
         mark, value: ``edit`` and ``file.py`` from ``<!-- edit: file.py -->`` directly above it; empty without one.
         line: of the opening fence, for messages.
+        section: the heading above it.
     """
 
     language: str
@@ -23,6 +24,7 @@ class Block:
     mark: str
     value: str
     line: int
+    section: str = ""
 
 
 def blocks(page: Path) -> list[Block]:
@@ -32,7 +34,8 @@ def blocks(page: Path) -> list[Block]:
     for match in _BLOCK.finditer(source):
         mark, _, value = (match["mark"] or "").partition(": ")
         line = source.count("\n", 0, match.start("language")) + 1
-        found.append(Block(match["language"], match["text"], mark, value, line))
+        section = re.findall(r"^## (.+)$", source[: match.start()], re.M)[-1:]
+        found.append(Block(match["language"], match["text"], mark, value, line, "".join(section)))
     return found
 
 

@@ -21,14 +21,18 @@ MARKS = frozenset({"", "not run", "part of", "file", "edit", "undo", "exit code"
 
 
 class Walk:
-    """A reader who types the commands in: a folder, an environment of its own, and the folder they stand in."""
+    """A reader who types the commands in: a folder, an environment of its own, and the folder they stand in.
 
-    def __init__(self, folder: Path, page: Path) -> None:
+    Args:
+        check_options: are added to each ``lpkit check``.
+    """
+
+    def __init__(self, folder: Path, page: Path, check_options: Sequence[str] = ()) -> None:
         self.page = page.name
         self.folder = folder / "reader"
         self.folder.mkdir()
         self._before: dict[Path, str] = {}
-        self._environment = reader_environment(folder / "env")
+        self._environment = reader_environment(folder / "env", check_options)
 
     def through(self, page: Sequence[Block]) -> None:
         """Do what each block of a page says, and compare what it says is printed."""
@@ -42,7 +46,7 @@ class Walk:
                 # What belongs to a class is shown without its indentation.
                 assert block.text in text or indent(block.text, "    ") in text, f"{where}: not in {block.value}"
             elif block.mark == "file":
-                (self.folder / block.value).write_text(block.text, encoding="utf-8")
+                self.write(block)
             elif block.mark == "edit":
                 self.edit(block)
             elif block.language == "bash":
@@ -56,6 +60,10 @@ class Walk:
                 )
             else:
                 pytest.fail(f"{where}: nobody runs or compares this block")
+
+    def write(self, block: Block) -> None:
+        """Write a block to the file that its comment names."""
+        (self.folder / block.value).write_text(block.text, encoding="utf-8")
 
     def run(self, script: str) -> tuple[int, str]:
         """(exit code, output) of a bash block; a ``cd`` in it lasts."""
@@ -92,7 +100,7 @@ class Walk:
         self._before.clear()
 
 
-def reader_environment(folder: Path) -> Mapping[str, str]:
+def reader_environment(folder: Path, check_options: Sequence[str]) -> Mapping[str, str]:
     """Variables for a venv that sees this environment's packages, and has lpkit, pip and pytest as commands.
 
     pip installs into the venv without downloading: the plugin's dependencies are there already.
@@ -104,9 +112,14 @@ def reader_environment(folder: Path) -> Mapping[str, str]:
     (site / "parent.pth").write_text("\n".join(sorted(parents)), encoding="utf-8")
     scripts = folder / "bin"
     offline_pip = Path(__file__).with_name("offline_pip.py")
-    for command, runs in (("lpkit", "-m lpkit_cli.app"), ("pytest", "-m pytest"), ("pip", f'"{offline_pip}"')):
+    checks = f'[ "$1" = check ] && set -- "$@" {shlex.join(check_options)}\n'
+    for command, before, runs in (
+        ("lpkit", checks, "-m lpkit_cli.app"),
+        ("pytest", "", "-m pytest -p no:xdist"),
+        ("pip", "", f'"{offline_pip}"'),
+    ):
         script = scripts / command
-        script.write_text(f'#!/bin/sh\nexec "{scripts / "python"}" {runs} "$@"\n', encoding="utf-8")
+        script.write_text(f'#!/bin/sh\n{before}exec "{scripts / "python"}" {runs} "$@"\n', encoding="utf-8")
         script.chmod(0o755)
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PIP", "COV_"))}
     return {
