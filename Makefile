@@ -87,7 +87,7 @@ demo: ## scaffold a plugin, install it, check it, list it
 	@echo "Done. The plugin is yours to edit: demo/my-proc. Its README says how to serve it."
 
 test: $(VENV)/.installed ## run the suite without vLLM and without a GPU
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not deep and not gpu and not engine" $(PYTEST_OPTIONS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not deep and not gpu and not engine" $(PYTEST_OPTIONS)
 
 deep: $(VENV)/.installed ## run the long matrices
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m deep $(PYTEST_OPTIONS)
