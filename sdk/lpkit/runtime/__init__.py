@@ -19,7 +19,7 @@ from lpkit.runtime.engine.v2 import V2Engine
 from lpkit.runtime.sampler.results import Sampled
 from lpkit.runtime.sampler.thinking import ThinkingMarkers
 from lpkit.runtime.sampler.v1 import V1Sampler
-from lpkit.runtime.sampler.v2 import V2Sampler, needs_processing
+from lpkit.runtime.sampler.v2 import V2Gate, V2Sampler, needs_processing
 
 __all__ = [
     "Engine",
@@ -35,6 +35,7 @@ __all__ = [
     "V1Engine",
     "V1Sampler",
     "V2Engine",
+    "V2Gate",
     "V2Row",
     "V2Sampler",
     "V2Slots",

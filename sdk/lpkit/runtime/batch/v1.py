@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lpkit.v1 import BatchUpdate, BatchUpdateBuilder, MoveDirectionality
@@ -43,6 +44,22 @@ class V1Batch:
     def row(self, request_id: str) -> int:
         """The row of a request; ``KeyError`` if it is not in the batch."""
         return self._index[request_id]
+
+    def change(
+        self, leaving: Iterable[str], arriving: Iterable[Request], swaps: Iterable[tuple[int, int]] = ()
+    ) -> BatchUpdate | None:
+        """One whole step, in the engine's order; returns the step's update, or None if nothing changed.
+
+        ``swaps`` are of rows as they are after the condense moves.
+        """
+        for request_id in leaving:
+            self.remove(request_id)
+        for request in arriving:
+            self.add(request)
+        self.condense()
+        for first, second in swaps:
+            self.swap(first, second)
+        return self.take_update()
 
     def add(self, request: Request) -> int:
         """Put a new or resumed request into the lowest freed row, or behind the last row; return the row.

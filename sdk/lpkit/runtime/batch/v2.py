@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,6 +71,21 @@ class V2Slots:
     def slot(self, request_id: str) -> int:
         """The slot of a request; ``KeyError`` if it has none."""
         return self._slots[request_id]
+
+    def change(self, leaving: Iterable[str], arriving: Iterable[Request]) -> Iterator[tuple[Request, int]]:
+        """One whole step, in the engine's order: slots are freed, and each arrival is yielded with its slot.
+
+        Processors are to hear of an arrival before the next one comes; behind the last one all is flushed.
+        """
+        # Sorted, so that all ranks agree on the slots.
+        for request_id in sorted(leaving):
+            self.free(request_id)
+        arrived = False
+        for request in arriving:
+            arrived = True
+            yield request, self.add(request)
+        if arrived:
+            self.flush()
 
     def add(self, request: Request) -> int:
         """Give a new or resumed request the slot freed last, and stage its tokens; return the slot.

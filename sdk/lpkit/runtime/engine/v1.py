@@ -78,15 +78,10 @@ class V1Engine(Engine):
         # Whoever is not scheduled leaves the batch, running or not, and is added again later.
         leaving = [r.request_id for r in batch.requests if r.request_id not in plan or r.request_id in self._left]
         self._left.clear()
-        for request_id in leaving:
-            batch.remove(request_id)
-        for request in self._arrivals(plan, batch):
-            batch.add(self._member(request))
-        batch.condense()
         swaps, self._swaps = self._swaps, []
-        for first, second in swaps:
-            batch.swap(first, second)
-        update = batch.take_update()
+        staying = {r.request_id for r in batch.requests} - set(leaving)
+        arriving = [self._member(request) for request in self._arrivals(plan, staying)]
+        update = batch.change(leaving, arriving, swaps)
         self.sampler.update(update, batch.requests)
         if order.idle or not len(batch):
             return StepResult(update=update)

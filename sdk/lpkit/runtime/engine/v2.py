@@ -78,17 +78,14 @@ class V2Engine(Engine):
         if any(len(ids) > self.num_speculative_tokens for ids in drafts.values()):
             raise ValueError(f"more than num_speculative_tokens={self.num_speculative_tokens} drafts")
         slots = self.slots
-        # The engine frees in sorted order so that all ranks agree on the slots.
-        freed = tuple(request_id for request_id in sorted(self._left) if slots.free(request_id) is not None)
+        freed = tuple(request_id for request_id in sorted(self._left) if request_id in slots)
         self._left.clear()
+        staying = {name for name in self.requests if name in slots} - set(freed)
         added = []
-        for request in self._arrivals(plan, slots):
-            slot = slots.add(request)
+        for request, slot in slots.change(freed, self._arrivals(plan, staying)):
             added.append((request.request_id, slot))
             for sampler in self.samplers:
                 sampler.add_request(slot, request.params)
-        if added:
-            slots.flush()
         for sampler in self.samplers:
             sampler.apply_staged_writes()
         if order.idle or not plan:
@@ -147,7 +144,7 @@ class V2Engine(Engine):
         self, sampler: V2Sampler, places: list[V2Row], requests: list[Request], raw: torch.Tensor
     ) -> tuple[Sampled, bool]:
         ctx = make_context(places, self.device, padding=self.padding)
-        return sampler(raw, ctx, requests), sampler.needs_processing(ctx)
+        return sampler(raw, ctx, requests), sampler.gate.is_open(ctx.idx_mapping_np)
 
     def _by_row(self, name: str, drafts: Sequence[int]) -> list[Request]:
         """The request as each of its rows sees it: with the drafts before the row among its outputs."""

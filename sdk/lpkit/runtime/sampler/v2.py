@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from lpkit.runtime.batch.request import Request
@@ -26,6 +27,29 @@ def needs_processing(params: SamplingParams, vocab_size: int, thinking: Thinking
     )
     budget = thinking is not None and thinking.complete and params.thinking_token_budget is not None
     return bool(sampling or has_biases(params) or has_penalties(params) or params.bad_words_token_ids or budget)
+
+
+class V2Gate:
+    """Which slots need processed logits; if one of a batch does, all of its rows go through the processors.
+
+    Args:
+        max_num_reqs: number of slots.
+        vocab_size: columns of the logits.
+        thinking: the markers of thoughts, if the model has them.
+    """
+
+    def __init__(self, max_num_reqs: int, vocab_size: int, thinking: ThinkingMarkers | None = None) -> None:
+        self._vocab_size = vocab_size
+        self._thinking = thinking
+        self._needs = np.zeros(max_num_reqs, dtype=bool)
+
+    def enter(self, slot: int, params: SamplingParams, asked: bool) -> None:
+        """A new or resumed request; ``asked``: whether a processor's ``add_request`` returned True."""
+        self._needs[slot] = asked or needs_processing(params, self._vocab_size, self._thinking)
+
+    def is_open(self, slots: npt.ArrayLike) -> bool:
+        """Whether a batch of the requests in these slots is processed."""
+        return bool(self._needs[np.asarray(slots, dtype=np.int64)].any())
 
 
 class V2Sampler:
@@ -55,24 +79,18 @@ class V2Sampler:
         self.vocab_size = vocab_size
         self.device = torch.device(device)
         self.seed = seed
-        self._needs_processing = np.zeros(max_num_reqs, dtype=bool)
+        self.gate = V2Gate(max_num_reqs, vocab_size, thinking)
         self._options = RowOptions.of([], vocab_size, self.device)
 
     def add_request(self, slot: int, params: SamplingParams) -> None:
         """Tell every processor of a new or resumed request, and note whether it needs processing."""
-        needs = needs_processing(params, self.vocab_size, self.thinking)
-        for processor in self.processors:
-            needs |= bool(processor.add_request(slot, params))
-        self._needs_processing[slot] = needs
+        asked = [bool(processor.add_request(slot, params)) for processor in self.processors]
+        self.gate.enter(slot, params, any(asked))
 
     def apply_staged_writes(self) -> None:
         """Every step, after the slots have been flushed."""
         for processor in self.processors:
             processor.apply_staged_writes()
-
-    def needs_processing(self, ctx: LogitsContext) -> bool:
-        """The gate: whether a request of the batch needs processing; if so, all rows are processed."""
-        return bool(self._needs_processing[ctx.idx_mapping_np].any())
 
     def __call__(self, logits: torch.Tensor, ctx: LogitsContext, requests: Sequence[Request]) -> Sampled:
         """Choose a token for every row; ``logits`` themselves are left alone.
@@ -82,7 +100,7 @@ class V2Sampler:
         if self._options.requests != requests:
             self._options = RowOptions.of(requests, self.vocab_size, self.device)
         options = self._options
-        if self.needs_processing(ctx):
+        if self.gate.is_open(ctx.idx_mapping_np):
             logits = self.process(logits, ctx, options)
         greedy = logits.argmax(-1)
         if options.all_greedy:
