@@ -14,8 +14,9 @@ from typing import Any
 import rowwise
 import torch
 from lpkit.portable.adapter import AdapterLogitsProcessor
-from lpkit_conformance.bench.candidates import Candidate, Function, Parameters, V1Candidate
-from lpkit_conformance.bench.steady_batch import SteadyBatch
+from lpkit_conformance.bench.candidates import Function, Parameters
+from lpkit_conformance.hosts.steady import Candidate, SteadyBatch
+from lpkit_conformance.hosts.v1 import V1Candidate
 
 Arguments = Mapping[str, Any]
 Build = Callable[[Arguments, torch.device], Candidate]

@@ -24,9 +24,8 @@ from lpkit.loading import interfaces_of
 from lpkit_conformance import traces
 from lpkit_conformance.catalogue import by_code
 from lpkit_conformance.checks.lp2_mixtures import LP220
-from lpkit_conformance.hosts.calls import PluginError
+from lpkit_conformance.hosts import PluginError, parts_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.settings.plan import Plan
@@ -57,7 +56,7 @@ def catches(subject: PluginUnderTest, trace: traces.Trace, pattern: str) -> bool
     """Whether one trace in one pattern shows that something is wrong."""
     solo = solo_runs(subject)
     try:
-        host = TraceHost(subject, trace, pattern)
+        host = parts_of(subject.host).recorded(subject, trace, pattern)
         seen = list(host.run())
         solo.prepare(host.requests)
     except PluginError:

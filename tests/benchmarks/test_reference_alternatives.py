@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from lpkit_conformance.bench.steady_batch import SteadyBatch
+from lpkit_conformance.hosts.steady import SteadyBatch
 from reference_alternatives import TABLE, alternatives
 
 CPU = torch.device("cpu")

@@ -1,56 +1,15 @@
-"""What is measured: processors on either host, and plain functions of the logits."""
+"""What is measured besides processors on their hosts: plain functions of the logits."""
 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from lpkit.runtime import make_config
 
-from lpkit_conformance.bench.steady_batch import BatchChange, SteadyBatch, User, update_with
-from lpkit_conformance.hosts.calls import calling, checked
+from lpkit_conformance.hosts.steady import MEMORY, BatchChange, Candidate, SteadyBatch, User
 from lpkit_conformance.settings.cases import Case
-
-MEMORY = 3.0
-"""Tensors of the logits' size that a candidate may need beside its input, if it does not say otherwise."""
-
-
-class Candidate(ABC):
-    """Something that edits a batch of logits, once per step.
-
-    Attributes:
-        kind: ``target``, ``alternative`` or ``floor``.
-        host: ``v1``, ``v2`` or empty.
-        memory: tensors of the logits' size that it may need beside its input.
-    """
-
-    kind = "alternative"
-    host = ""
-    memory = MEMORY
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:  # noqa: B027 - most candidates need nothing
-        """What the engine would have ready at this step; not timed."""
-
-    def follow(self) -> None:  # noqa: B027
-        """The bookkeeping of the step that was prepared."""
-
-    def rest(self) -> None:  # noqa: B027
-        """The bookkeeping of a step that changes nothing."""
-
-    @property
-    def keeps_books(self) -> bool:
-        """Whether the two methods above do anything."""
-        return False
-
-    @abstractmethod
-    def apply(self, logits: torch.Tensor) -> Any:
-        """One step's work on the logits."""
 
 
 class Function(Candidate):
@@ -88,77 +47,6 @@ class Parameters:
     @property
     def fields(self) -> dict[str, Any]:
         return copy.deepcopy(self._case.fields)
-
-
-class _Processor(Candidate):
-    """A class with one of vLLM's interfaces."""
-
-    def __init__(self, name: str, cls: Any, parameters: Parameters, device: torch.device, kind: str = "target") -> None:
-        super().__init__(name)
-        self.kind, self._device = kind, device
-        self._cls, self._parameters = cls, parameters
-        self._processor: Any = None
-
-    @property
-    def keeps_books(self) -> bool:
-        return True
-
-    def _config(self, steady: SteadyBatch) -> Any:
-        return make_config(
-            max_num_seqs=steady.size, vocab_size=steady.vocab, max_model_len=steady.max_model_len, device=self._device
-        )
-
-
-class V1Candidate(_Processor):
-    """On V1: ``update_state`` and ``apply``."""
-
-    host = "v1"
-
-    def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:
-        if self._processor is None:
-            with calling("__init__"):
-                self._processor = self._cls(self._config(steady), self._device, self._device.type == "cuda")
-        self._update = update_with(change.update, self._parameters)
-
-    def follow(self) -> None:
-        with calling("update_state"):
-            self._processor.update_state(self._update)
-
-    def rest(self) -> None:
-        self._processor.update_state(None)
-
-    def apply(self, logits: torch.Tensor) -> Any:
-        with calling("apply"):
-            result = self._processor.apply(logits)
-        return checked(result, logits)
-
-
-class V2Candidate(_Processor):
-    """On V2: ``add_request`` for each new request, ``apply_staged_writes`` and ``apply``."""
-
-    host = "v2"
-
-    def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:
-        if self._processor is None:
-            with calling("__init__"):
-                self._processor = self._cls(self._config(steady), steady.slots.state)
-        self._entered = [(slot, self._parameters(uses)) for slot, uses in change.entered]
-        self._ctx = steady.context(self._device)
-
-    def follow(self) -> None:
-        with calling("add_request"):
-            for slot, params in self._entered:
-                self._processor.add_request(slot, params)
-        self.rest()
-
-    def rest(self) -> None:
-        with calling("apply_staged_writes"):
-            self._processor.apply_staged_writes()
-
-    def apply(self, logits: torch.Tensor) -> Any:
-        with calling("apply"):
-            result = self._processor.apply(logits, self._ctx)
-        return checked(result, logits)
 
 
 def floors() -> list[Candidate]:

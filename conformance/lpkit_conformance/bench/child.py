@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lpkit_conformance.processes.child import Parent
+from lpkit_conformance.settings.hosts import hosts_of
 from lpkit_conformance.suite.child import load_failure
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 
 if TYPE_CHECKING:
     import torch
 
-    from lpkit_conformance.bench.candidates import Candidate
     from lpkit_conformance.bench.measure import Effort
     from lpkit_conformance.bench.results import Point
+    from lpkit_conformance.hosts.steady import Candidate
 
 
 def work(parent: Parent) -> None:
@@ -110,8 +111,7 @@ class Plan:
         self._loaded, self._job, self._device = loaded, job, device
         implemented = interfaces_of(loaded[0][1])
         self.interface = " and ".join(sorted(implemented))
-        wanted = job["hosts"] or ["v1", "v2"]
-        self.hosts = [host for host in ("v1", "v2") if host in implemented and host in wanted]
+        self.hosts = [host for host in hosts_of(implemented) if not job["hosts"] or host in job["hosts"]]
         self.sizes = [(batch, vocab) for vocab in job["vocabs"] for batch in job["batches"]]
         self.notes: list[str] = []
         self._alternatives = alternatives_of(job["alternatives"])
@@ -120,14 +120,16 @@ class Plan:
         """Everything anew: the target on its hosts, its alternatives, the floors."""
         from lpkit.loading import interfaces_of
 
-        from lpkit_conformance.bench.candidates import Candidate, Parameters, V1Candidate, V2Candidate, floors
+        from lpkit_conformance.bench.candidates import Parameters, floors
+        from lpkit_conformance.hosts import parts_of
+        from lpkit_conformance.hosts.steady import Candidate
 
         found: list[Candidate] = []
         for number, (who, cls, case) in enumerate(self._loaded):
             kind = "alternative" if number else "target"
-            for host in [host for host in self.hosts if host in interfaces_of(cls)]:
-                made = V1Candidate if host == "v1" else V2Candidate
-                found.append(made(f"{who['name']} on {host.upper()}", cls, Parameters(case.fields), device, kind))
+            for host in [host for host in self.hosts if host in hosts_of(interfaces_of(cls))]:
+                name = f"{who['name']} on {host.upper()}"
+                found.append(parts_of(host).candidate(name, cls, Parameters(case.fields), device, kind))
         _, cls, case = self._loaded[0]
         identity = f"{cls.__module__}:{cls.__qualname__}"
         for other in self._alternatives(identity, case.fields.get("extra_args") or {}, device):
@@ -141,10 +143,9 @@ class Plan:
         """Every size, largest batch of a vocabulary first made room for."""
         import torch
 
-        from lpkit_conformance.bench.candidates import MEMORY
         from lpkit_conformance.bench.measure import make_logits, measure, shortage
         from lpkit_conformance.bench.results import Point
-        from lpkit_conformance.bench.steady_batch import SteadyBatch
+        from lpkit_conformance.hosts.steady import MEMORY, SteadyBatch
 
         job, device = self._job, self._device
         for vocab in job["vocabs"]:
@@ -174,7 +175,7 @@ class Plan:
         import torch
 
         from lpkit_conformance.bench.measure import traffic
-        from lpkit_conformance.bench.steady_batch import SteadyBatch
+        from lpkit_conformance.hosts.steady import SteadyBatch
         from lpkit_conformance.vllm_api.stub import buffers_on
 
         meta = torch.device("meta")

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 
-from lpkit_conformance.bench.candidates import Candidate
 from lpkit_conformance.bench.results import CandidateResult, Point, Times
-from lpkit_conformance.bench.steady_batch import HEADROOM, SteadyBatch
 from lpkit_conformance.hosts.calls import PluginError
+from lpkit_conformance.hosts.steady import HEADROOM, Candidate, SteadyBatch
 from lpkit_conformance.instruments.operations import MeasureOperations
 
 IDLE_CALLS = 10

@@ -36,7 +36,7 @@ class Options:
 
     ``alternatives`` is a Python file for comparisons with what is no processor. Its function ``alternatives`` is told
     the target's ``module:Class``, its ``extra_args`` and the device, and yields a
-    :class:`~lpkit_conformance.bench.candidates.Candidate` for each alternative, or a text that says why there is none.
+    :class:`~lpkit_conformance.hosts.steady.Candidate` for each alternative, or a text that says why there is none.
     """
 
     case: str = ""

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lpkit_conformance.results import CheckResult, Failed, NeverActive, Skipped
+from lpkit_conformance.settings.hosts import HOSTS
 
 if TYPE_CHECKING:
     from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Tier = Literal["core", "advice"]
 Engine = Literal["reference", "vllm"]
 
-STATE = {"v1": "update_state", "v2": "add_request"}
+STATE = {row.name: row.told_by for row in HOSTS.values()}
 """The method that hears of requests, by host."""
 
 EVERY_METHOD = ("__init__", "is_argmax_invariant", *STATE.values(), "apply_staged_writes", "apply")
@@ -32,7 +33,7 @@ class Check(ABC):
     Attributes:
         code: ``LPnnn``.
         name: short, kebab-case.
-        hosts: ``v1``, ``v2``, or empty for a check that needs no host.
+        hosts: names of the table; empty for a check that needs no host.
         requires: codes without whose pass (on the same host, or hostless) this one says nothing.
         tier: ``advice`` never fails a plugin.
         engine: on what it runs: the reference runtime, or a real vLLM (``lpkit check --engine vllm``).
@@ -46,7 +47,7 @@ class Check(ABC):
 
     code: ClassVar[str]
     name: ClassVar[str]
-    hosts: ClassVar[tuple[str, ...]] = ("v1", "v2")
+    hosts: ClassVar[tuple[str, ...]] = tuple(HOSTS)
     requires: ClassVar[tuple[str, ...]] = ("LP001", "LP101")
     tier: ClassVar[Tier] = "core"
     engine: ClassVar[Engine] = "reference"

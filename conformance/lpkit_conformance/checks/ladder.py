@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from lpkit_conformance.checks.base import STATE, Check
+from lpkit_conformance.hosts import Host
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.verify import Host, default_host, verify
+from lpkit_conformance.oracle.verify import default_host, verify
 from lpkit_conformance.programs.generate import Arrive, Op, Program
 
 

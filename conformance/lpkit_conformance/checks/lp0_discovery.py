@@ -11,12 +11,11 @@ from lpkit.loading import installed
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.v2 import V2
 from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.settings.hosts import HOSTS
 
-BASES = {
-    "v1": "vllm.v1.sample.logits_processor.LogitsProcessor",
-    "v2": "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor",
-}
+BASES = tuple(dict.fromkeys(row.base for row in HOSTS.values()))
 
 
 class LP001(Check):
@@ -43,7 +42,7 @@ class LP001(Check):
         if not subject.interfaces:
             raise Failed(
                 f"{cls.__qualname__} implements neither of vLLM's interfaces",
-                expected=f"a subclass of {' or '.join(BASES.values())}",
+                expected=f"a subclass of {' or '.join(BASES)}",
                 got=f"bases: {', '.join(base.__qualname__ for base in cls.__mro__[1:-1]) or 'none'}",
             )
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
@@ -121,7 +120,7 @@ class LP004(Check):
     requires, method = ("LP001",), "__init__"
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        if "v2" in subject.interfaces:
+        if V2 in subject.interfaces:
             return None
         raise Failed(
             "while this class is an installed entry point, a default vLLM >= 0.31 does not start",

@@ -22,6 +22,7 @@ from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.settings.cases import make_params
+from lpkit_conformance.settings.hosts import hosts_of
 
 ODD_VALUES: tuple[Any, ...] = (
     None,
@@ -249,7 +250,7 @@ class LP106(Check):
                     place=place_of(error),
                 )
         if repr(plain) != repr(spoken):
-            for host in sorted(subject.interfaces):
+            for host in hosts_of(subject.interfaces):
                 self._same_effect(replace(subject, host=host), plain, spoken)
         return None
 

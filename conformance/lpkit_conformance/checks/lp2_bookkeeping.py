@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.v1 import V1
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, Program, Resume, Step, Swap, program
 
 
@@ -152,7 +153,7 @@ class LP205(LadderCheck):
     Fix: take both states out, then store each under the other row; if a row had none, delete the other row's.
     """
 
-    code, name, hosts = "LP205", "swap", ("v1",)
+    code, name, hosts = "LP205", "swap", (V1,)
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         for first, second in ((0, 1), (0, None), (None, 1)):
@@ -172,7 +173,7 @@ class LP206(LadderCheck):
     Fix: loop over ``moved`` in the given order, each move on the result of the previous one.
     """
 
-    code, name, hosts = "LP206", "swap-chain", ("v1",)
+    code, name, hosts = "LP206", "swap-chain", (V1,)
     requires = ("LP201", "LP205")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:

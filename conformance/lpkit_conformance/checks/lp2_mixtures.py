@@ -8,9 +8,9 @@ from dataclasses import replace
 from lpkit_conformance import traces
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.hosts.calls import PluginError
+from lpkit_conformance.hosts import PluginError, parts_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.recorded import TraceHost, reached
+from lpkit_conformance.hosts.recorded import reached
 from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.findings import departure, raised, scenario_of_trace
 from lpkit_conformance.oracle.verify import solo_runs
@@ -74,7 +74,7 @@ class LP220(Check):
                 where = {"trace": trace.name, "pattern": pattern}
                 scenario = scenario_of_trace(subject, trace.name, pattern)
                 try:
-                    host = TraceHost(subject, trace, pattern)
+                    host = parts_of(subject.host).recorded(subject, trace, pattern)
                     seen = list(host.run())
                     acted |= solo.prepare(host.requests, lengths)
                 except PluginError as error:

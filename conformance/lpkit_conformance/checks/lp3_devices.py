@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from lpkit.runtime import Request, V2Row, make_context
-from lpkit.v1 import BatchUpdate
+from lpkit.runtime import Request
 from torch.utils._pytree import tree_leaves
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
-from lpkit_conformance.hosts.calls import PluginError, calling
+from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.v1 import V1
 from lpkit_conformance.instruments.dispatch import Watch
 from lpkit_conformance.oracle.findings import method_place
 from lpkit_conformance.results import Failed, Skipped
@@ -61,7 +61,7 @@ class LP308(Check):
         away.device = META
         try:
             with buffers_on(META), RefuseMixedDevices():  # type: ignore[no-untyped-call]
-                self._v1(away) if subject.host == "v1" else self._v2(away)
+                self._one_step(away)
         except PluginError as error:
             if isinstance(error.__cause__, MixedDevices):
                 raise Failed(
@@ -75,34 +75,11 @@ class LP308(Check):
             raise Skipped(f"the plugin reads values on the host ({error.method})") from None
         return None
 
-    def _v1(self, subject: PluginUnderTest) -> None:
-        with calling("__init__"):
-            processor = subject.create()
+    def _one_step(self, subject: PluginUnderTest) -> None:
+        driver = drive(subject)
         requests = self._requests(subject)
-        added = [(row, r.params, r.prompt_token_ids, r.output_token_ids) for row, r in enumerate(requests)]
-        logits = torch.empty(len(requests), subject.vocab_size, device=META)
-        with torch.inference_mode():
-            with calling("update_state"):
-                processor.update_state(BatchUpdate(len(requests), [], added, []))
-            with calling("apply"):
-                processor.apply(logits)
-
-    def _v2(self, subject: PluginUnderTest) -> None:
-        slots = subject.slots(4)
-        with calling("__init__"):
-            processor = subject.create_v2(slots, 4)
-        rows = []
-        with torch.inference_mode():
-            for request in self._requests(subject):
-                slot = slots.add(request)
-                rows.append(V2Row(slot, request.total_len - 1, request.last_token_id))
-                with calling("add_request"):
-                    processor.add_request(slot, request.params)
-            slots.flush()
-            with calling("apply_staged_writes"):
-                processor.apply_staged_writes()
-            with calling("apply"):
-                processor.apply(torch.empty(len(rows), subject.vocab_size, device=META), make_context(rows, META))
+        driver.begin(entering=requests)
+        driver.edit(torch.empty(len(requests), subject.vocab_size, device=META), *driver.context(requests))
 
     @staticmethod
     def _requests(subject: PluginUnderTest) -> list[Request]:
@@ -122,14 +99,11 @@ class LP309(Check):
     Fix: return at once when `logits.shape[0]` is 0; reduce along the vocabulary only.
     """
 
-    code, name, tier, hosts = "LP309", "empty-logits", "advice", ("v1",)
+    code, name, tier, hosts = "LP309", "empty-logits", "advice", (V1,)
     requires, own_exceptions = ("LP101", "LP301"), EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        processor = subject.create()
-        with torch.inference_mode():
-            with calling("update_state"):
-                processor.update_state(None)
-            with calling("apply"):
-                processor.apply(torch.empty(0, subject.vocab_size, device=subject.device))
+        driver = drive(subject)
+        driver.begin()
+        driver.edit(torch.empty(0, subject.vocab_size, device=subject.device))
         return None

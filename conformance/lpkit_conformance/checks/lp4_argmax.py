@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from lpkit.runtime.sampler.options import is_greedy
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
 from lpkit_conformance.checks.lp3_contract import Apply, ContractCheck, adversarial
-from lpkit_conformance.hosts import V1Host
+from lpkit_conformance.hosts import drive
 from lpkit_conformance.hosts.calls import calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.v1 import is_greedy
+from lpkit_conformance.hosts.v1 import V1
+from lpkit_conformance.hosts.v2 import V2
 from lpkit_conformance.oracle.compare import first_difference, first_row
 from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
@@ -32,11 +34,11 @@ class LP401(ContractCheck):
     Fix: return False from ``is_argmax_invariant``; with lpkit, ``stage = "logits"``.
     """
 
-    code, name, hosts = "LP401", "argmax-claim", ("v1",)
+    code, name, hosts = "LP401", "argmax-claim", (V1,)
     requires = ("LP101", "LP301", "LP402")
 
     def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
-        if not subject.invariant:
+        if not drive(subject).invariant:
             raise Skipped("the plugin does not claim argmax invariance")
         if _declines_greedy(subject):
             return "declines greedy requests, so it may change the argmax"
@@ -91,13 +93,13 @@ class LP402(Check):
     Fix: return a literal True or False.
     """
 
-    code, name, hosts, requires = "LP402", "stable-claim", ("v1",), ("LP101", "LP301")
+    code, name, hosts, requires = "LP402", "stable-claim", (V1,), ("LP101", "LP301")
     method = "is_argmax_invariant"
 
     def run(self, subject: PluginUnderTest) -> str | None:
         host = default_host(subject, 4)
         with calling("is_argmax_invariant"):
-            answers = [subject.create().is_argmax_invariant(), host.processor.is_argmax_invariant()]
+            answers = [drive(subject).processor.is_argmax_invariant(), host.processor.is_argmax_invariant()]
             for _ in host.run([Arrive("a", 0), Arrive("b", None), Step(2)]):
                 answers.append(host.processor.is_argmax_invariant())
         if len(set(answers)) > 1 or not isinstance(answers[0], bool):
@@ -126,20 +128,19 @@ class LP403(Check):
     needs_action = True
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        if subject.interfaces != {"v1", "v2"}:
+        if subject.interfaces != {V1, V2}:
             raise Skipped("the class has one interface only")
-        first, second = replace(subject, host="v1"), replace(subject, host="v2")
+        first, second = replace(subject, host=V1), replace(subject, host=V2)
         hosts = []
         for side in (first, second):
             hosts.append(host_after(side, [*mixed_arrivals(5), Step(4), Finish("r0"), Step(2)]))
             solo_runs(side).prepare(hosts[-1].pool.requests)
-        v1_side, actives = hosts[0], hosts[0].pool.requests
-        assert isinstance(v1_side, V1Host)
+        late, actives = hosts[0].driver.invariant, hosts[0].pool.requests
         compared = 0
         for active in actives.values():
-            if v1_side.invariant and is_greedy(active.request.params):
+            if late and is_greedy(active.request.params):
                 continue
-            scale = active.request.params.temperature if v1_side.invariant else 1.0
+            scale = active.request.params.temperature if late else 1.0
             for position in range(active.request.prompt_len, active.request.total_len):
                 one, other = (solo_runs(side).expected(active.id, position) for side in (first, second))
                 if one is None or other is None:

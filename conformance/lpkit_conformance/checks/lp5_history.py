@@ -7,15 +7,13 @@ from dataclasses import replace
 
 import torch
 from lpkit.runtime import Request
-from lpkit.v1 import BatchUpdate
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.hosts import V1Host
-from lpkit_conformance.hosts import v1 as v1_host
-from lpkit_conformance.hosts.calls import Observation, calling
+from lpkit_conformance.hosts import Observation, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest
+from lpkit_conformance.hosts.v1 import V1, V1Host
 from lpkit_conformance.oracle.compare import first_difference
 from lpkit_conformance.oracle.findings import method_place
 from lpkit_conformance.oracle.solo import fresh_batch
@@ -29,14 +27,14 @@ PLACEHOLDER = -1
 class LateTokens(V1Host):
     """V1 under async scheduling: at ``update_state`` the newest token is a placeholder, at ``apply`` it is real."""
 
-    def _update(self) -> None:
+    def _begin(self) -> None:
         held = {}
         for active in self.pool.running.values():
             outputs = active.request.output_token_ids
             if outputs:
                 held[active.id] = outputs[-1]
                 outputs[-1] = PLACEHOLDER
-        super()._update()
+        super()._begin()
         for request, token in held.items():
             self.pool.requests[request].request.output_token_ids[-1] = token
 
@@ -52,7 +50,7 @@ class LP501(LadderCheck):
     Fix: keep the list itself, and read values in ``apply``.
     """
 
-    code, name, hosts = "LP501", "live-outputs", ("v1",)
+    code, name, hosts = "LP501", "live-outputs", (V1,)
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("tokens arrive late", mixed_arrivals(4), Step(6), Finish("r0"), Step(3), Arrive("x", 2), Step(4))
@@ -71,7 +69,7 @@ class LP502(Check):
     Fix: copy before you change.
     """
 
-    code, name, hosts, requires, method = "LP502", "leaves-lists", ("v1",), ("LP101", "LP301"), STATE
+    code, name, hosts, requires, method = "LP502", "leaves-lists", (V1,), ("LP101", "LP301"), STATE
 
     def run(self, subject: PluginUnderTest) -> str | None:
         host = default_host(subject, 8)
@@ -101,7 +99,7 @@ class LP503(Check):
     Fix: treat None as unknown; if you need the prompt, leave the logits of such a request unchanged.
     """
 
-    code, name, hosts, requires, tier = "LP503", "prompt-none", ("v1",), ("LP101", "LP301"), "advice"
+    code, name, hosts, requires, tier = "LP503", "prompt-none", (V1,), ("LP101", "LP301"), "advice"
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
@@ -119,7 +117,7 @@ class LP504(Check):
     Fix: derive state from parameters and tokens; do not keep state that an Add cannot restore.
     """
 
-    code, name, hosts, method = "LP504", "fresh-batch", ("v1",), STATE
+    code, name, hosts, method = "LP504", "fresh-batch", (V1,), STATE
     requires = ("LP101", "LP301", "LP211")
 
     def run(self, subject: PluginUnderTest) -> str | None:
@@ -146,17 +144,18 @@ class NeverRepaired(V1Host):
     The result for them is undefined, so their rows are judged only while they have no output.
     """
 
-    def _apply(self) -> Observation:
-        seen = super()._apply()
-        rows = []
-        for row in seen.rows:
-            active = self.pool.requests[row.request]
-            unknown = active.id.startswith("u")
-            rows.append(replace(row, discarded=row.discarded or (unknown and row.position > active.request.prompt_len)))
-            if unknown:
+    def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
+        for seen in super()._sample(drafts, accepted):
+            rows = []
+            for row in seen.rows:
+                active = self.pool.requests[row.request]
                 outputs = active.request.output_token_ids
-                outputs[:] = [PLACEHOLDER] * len(outputs)
-        return replace(seen, rows=tuple(rows))
+                unknown = active.id.startswith("u")
+                late = unknown and row.position > active.request.prompt_len
+                rows.append(replace(row, discarded=row.discarded or late))
+                if unknown:
+                    outputs[:] = [PLACEHOLDER] * len(outputs)
+            yield replace(seen, rows=tuple(rows))
 
 
 class LP505(LadderCheck):
@@ -171,7 +170,7 @@ class LP505(LadderCheck):
     Fix: skip ids below 0; leave the logits of a request unchanged if its history is unknown.
     """
 
-    code, name, hosts, needs_action = "LP505", "placeholders", ("v1",), False
+    code, name, hosts, needs_action = "LP505", "placeholders", (V1,), False
     requires = ("LP101", "LP301", "LP201", "LP204")
     own_exceptions = EVERY_METHOD
 
@@ -211,24 +210,21 @@ class LP505(LadderCheck):
 
 def lone_row(subject: PluginUnderTest, request: Request) -> torch.Tensor:
     """What a request gets in a new V1 instance that holds nothing else: ``[1, vocab]``."""
-    with calling("__init__"):
-        processor = subject.create()
-    invariant = bool(processor.is_argmax_invariant())
-    added = (0, request.params, request.prompt_token_ids, request.output_token_ids)
-    v1_host.update(processor, BatchUpdate(1, [], [added], []))
-    before = v1_host.stage_input(subject.rows([(request.request_id, request.total_len)]), [request.params], invariant)
-    return v1_host.apply(processor, before, invariant, [request.params])
+    driver = drive(subject)
+    driver.begin(entering=[request])
+    before = driver.stage(subject.rows([(request.request_id, request.total_len)]), [request.params])
+    return driver.step(before, [request])
 
 
 class Shrinking(V1Host):
     """V1 after failed KV loads: sometimes a list loses its newest tokens, which are then generated again."""
 
-    def _update(self) -> None:
+    def _begin(self) -> None:
         if self.step % 4 == 3:
             for active in self.pool.running.values():
                 # One more than the token that no `apply` has seen yet.
                 del active.request.output_token_ids[-2:]
-        super()._update()
+        super()._begin()
 
 
 class LP506(LadderCheck):
@@ -241,7 +237,7 @@ class LP506(LadderCheck):
     Fix: compute from ``len(output_ids)`` and the ids themselves in every step.
     """
 
-    code, name, hosts, tier = "LP506", "shrinking-outputs", ("v1",), "advice"
+    code, name, hosts, tier = "LP506", "shrinking-outputs", (V1,), "advice"
     requires = ("LP101", "LP301", "LP201", "LP501")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
-from lpkit.runtime import Request, V2Row, make_context
+from lpkit.runtime import Request
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.hosts import v2
-from lpkit_conformance.hosts.calls import calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.v2 import Manner, V2Host
+from lpkit_conformance.hosts.v2 import V2, Manner, V2Driver, V2Host
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Speculate, Step, program, soak
 from lpkit_conformance.settings.cases import make_params
 
@@ -21,7 +19,7 @@ from lpkit_conformance.settings.cases import make_params
 class HostileCheck(LadderCheck):
     """A few programs on a host that uses one unusual but legal engine behaviour."""
 
-    hosts = ("v2",)
+    hosts = (V2,)
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201", "LP202", "LP211", "LP212")
     manner: ClassVar[Manner]
 
@@ -166,21 +164,20 @@ class LP807(Check):
     Fix: decline requests without your arguments, and accept lengths of 0.
     """
 
-    code, name, hosts, requires = "LP807", "warm-up", ("v2",), ("LP101",)
+    code, name, hosts, requires = "LP807", "warm-up", (V2,), ("LP101",)
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        slots = subject.slots(4)
-        with calling("__init__"):
-            processor = subject.create_v2(slots, 4)
-        for name in ("a", "b"):
-            slot = slots.add(Request(name, make_params({}), [0]))
-            slots.prompt_len.np[slot] = slots.prefill_len.np[slot] = 0
-            v2.enter(processor, slot, make_params({}), subject.vocab_size)
-        slots.flush()
-        v2.flush(processor)
-        rows = [V2Row(slots.slot(name), 0, 0) for name in ("a", "b")]
-        v2.apply(processor, torch.zeros(2, subject.vocab_size, device=subject.device), make_context(rows))
+        driver = V2Driver(subject.cls, subject.config(4), subject.device)
+        requests = [Request(name, make_params({}), [0]) for name in ("a", "b")]
+        for request in requests:
+            slot = driver.slots.add(request)
+            driver.slots.prompt_len.np[slot] = driver.slots.prefill_len.np[slot] = 0
+            driver.enter(slot, request.params)
+        driver.slots.flush()
+        driver.flush()
+        zeros = torch.zeros(len(requests), subject.vocab_size, device=subject.device)
+        driver.edit_copy(zeros, *driver.context(requests))
         return None
 
 

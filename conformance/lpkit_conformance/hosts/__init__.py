@@ -1,7 +1,7 @@
 """Hosts: drive a plugin through a program as one of vLLM's runners would, and watch every row."""
 
+from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow
-from lpkit_conformance.hosts.v1 import V1Host
-from lpkit_conformance.hosts.v2 import V2Host
+from lpkit_conformance.hosts.parts import drive, parts_of
 
-__all__ = ["Observation", "PluginError", "SeenRow", "V1Host", "V2Host"]
+__all__ = ["Driver", "Host", "Observation", "PluginError", "SeenRow", "drive", "parts_of"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,15 +45,26 @@ class PluginError(Exception):
         self.place = place
 
 
-@contextmanager
-def calling(method: str) -> Iterator[None]:
-    """Turns whatever the plugin raises into a :class:`PluginError` that knows the line."""
-    try:
-        yield
-    except (PluginError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise PluginError(method, f"raised {type(error).__name__}: {error}"[:500], place_of(error)) from error
+class calling:  # noqa: N801 - read as a word, like those of contextlib
+    """A call of the plugin: whatever it raises becomes a :class:`PluginError` that knows the line.
+
+    ``as_engine``: within inference mode, in which the engine calls everything but the constructor.
+    """
+
+    def __init__(self, method: str, as_engine: bool = False) -> None:
+        self._method = method
+        self._mode = torch.inference_mode() if as_engine and not torch.is_inference_mode_enabled() else None
+
+    def __enter__(self) -> None:
+        if self._mode is not None:
+            self._mode.__enter__()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self._mode is not None:
+            self._mode.__exit__(kind, error, trace)
+        if error is not None and not isinstance(error, PluginError | KeyboardInterrupt):
+            text = f"raised {type(error).__name__}: {error}"[:500]
+            raise PluginError(self._method, text, place_of(error)) from error
 
 
 def checked(result: Any, before: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from lpkit.runtime import LogitsSource, V2Slots, make_config
+from lpkit.runtime import LogitsSource, make_config
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.processes.peer import Peer
@@ -74,28 +74,14 @@ class PluginUnderTest:
     def _emitted(self) -> list[int]:
         return sorted({*self._likely, *range(3, 15)})
 
-    # -- instances -------------------------------------------------------------------------------------------
-
-    def create(self, max_num_seqs: int | None = None) -> Any:
-        """A fresh V1 instance."""
-        config = self.config(max_num_seqs)
-        return self.cls(config, self.device, self.device.type == "cuda")
-
-    def create_v2(self, slots: V2Slots, max_num_seqs: int | None = None) -> Any:
-        """A fresh V2 instance over ``slots``."""
-        return self.cls(self.config(max_num_seqs), slots.state)
-
     def config(self, max_num_seqs: int | None = None) -> Any:
+        """What the plugin's constructor gets as ``vllm_config``."""
         return make_config(
             max_num_seqs=max_num_seqs or self.max_num_seqs,
             vocab_size=self.vocab_size,
             max_model_len=MAX_MODEL_LEN,
             device=self.device,
         )
-
-    def slots(self, max_num_seqs: int, poison: bool = False) -> V2Slots:
-        """The engine's side of V2."""
-        return V2Slots(max_num_seqs, MAX_MODEL_LEN, self.device, vocab_size=self.vocab_size, poison=poison)
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -163,8 +149,3 @@ class PluginUnderTest:
             numbers = (int.from_bytes(drawn[i : i + 8], "little") for i in range(0, len(drawn), 8))
             found.extend(self._emitted[number % len(self._emitted)] for number in numbers)
         return found
-
-    @property
-    def invariant(self) -> bool:
-        """V1's claim, as the engine would ask for it."""
-        return bool(self.create().is_argmax_invariant())

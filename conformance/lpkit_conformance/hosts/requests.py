@@ -70,6 +70,10 @@ class RequestPool:
         elif isinstance(op, Swap):
             self.swaps.append((op.first, op.second))
 
+    def possible_swaps(self) -> list[tuple[int, int]]:
+        """The swaps whose rows exist once the other changes are carried out."""
+        return [(a, b) for a, b in self.swaps if a != b and max(a, b) < len(self.running)]
+
     def settle(self) -> None:
         """The host has taken the changes over."""
         self._in_batch = set(self.running)

@@ -2,109 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import torch
-from lpkit.runtime import V1Batch
-from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
-from lpkit.v1 import BatchUpdate
+from lpkit.runtime import Request, V1Batch, V1Engine
+from lpkit.runtime.sampler.options import is_greedy
+from lpkit.runtime.sampler.stages import apply_temperature
+from lpkit.sampling_params import SamplingParams
+from lpkit.v1 import BatchUpdate, MoveDirectionality
 
+from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.hosts.calls import Observation, SeenRow, calling, checked
+from lpkit_conformance.hosts.parts import HostParts
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.requests import ActiveRequest, RequestPool
-from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step
+from lpkit_conformance.hosts.recorded import TraceHost
+from lpkit_conformance.hosts.requests import ActiveRequest
+from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch, update_with
+from lpkit_conformance.traces.schema import Update, V1Step
+
+V1: Final = "v1"
 
 
-class V1Host:
-    """Runs programs on one V1 instance.
+class V1Driver(Driver):
+    """Rows that move; an argmax-invariant processor comes after temperature, and not for a batch of greedy requests.
 
-    Args:
-        subject: the plugin and its requests.
-        max_num_seqs: batch size of the engine.
+    Attributes:
+        batch: whose changes :meth:`begin` reports; empty if only :meth:`update` is used.
     """
 
-    def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None) -> None:
-        self.subject = subject
-        self.max_num_seqs = max_num_seqs or subject.max_num_seqs
+    asks_claim = True
+    shares = ("update_state",)
+
+    def __init__(self, cls: Any, config: Any, device: torch.device) -> None:
         with calling("__init__"):
-            self.processor = subject.create(self.max_num_seqs)
+            self.processor = cls(config, device, device.type == "cuda")
         with calling("is_argmax_invariant"):
             self.invariant = bool(self.processor.is_argmax_invariant())
-        self.pool = RequestPool(subject, self.max_num_seqs)
-        self.batch = V1Batch(self.max_num_seqs)
-        self.step = 0
+        self.batch = V1Batch(config.scheduler_config.max_num_seqs)
 
-    def run(self, ops: Iterable[Op]) -> Iterator[Observation]:
-        """Carry out ``ops``; yields every ``apply``."""
-        for op in ops:
-            if isinstance(op, Step | Speculate):
-                for _ in range(op.count if isinstance(op, Step) else 1):
-                    self._update()
-                    if self.batch.requests:
-                        yield self._apply()
-            elif isinstance(op, Idle):
-                self._update()
-            else:
-                self.pool.do(op)
+    def begin(
+        self,
+        leaving: Iterable[str] = (),
+        entering: Iterable[Request] = (),
+        swaps: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        self.update(self.batch.change(leaving, entering, swaps))
 
-    def _update(self) -> None:
-        self.step += 1
-        pool, batch = self.pool, self.batch
-        for request in pool.left:
-            batch.remove(request)
-        for active in pool.entered:
-            batch.add(active.request)
-        batch.condense()
-        for first, second in pool.swaps:
-            if max(first, second) < len(batch) and first != second:
-                batch.swap(first, second)
-        pool.settle()
-        update(self.processor, batch.take_update())
+    def update(self, update: BatchUpdate | None) -> None:
+        """One ``update_state``."""
+        with calling("update_state", as_engine=True):
+            self.processor.update_state(update)
 
-    def _apply(self) -> Observation:
-        actives = [self.pool.requests[request.request_id] for request in self.batch.requests]
+    def stage(self, raw: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+        if not self.invariant:
+            return raw
+        temperature = torch.tensor([item.temperature for item in params], dtype=torch.float32).to(raw.device)
+        return apply_temperature(raw.clone(), temperature)
+
+    def shared(self, method: str, args: tuple[Any, ...]) -> dict[str, Any]:
+        (update,) = args
+        if update is None:
+            return {}
+        return {f"BatchUpdate.{name}": list(getattr(update, name)) for name in ("removed", "added", "moved")}
+
+    def step(self, before: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+        if self.invariant and all(is_greedy(request.params) for request in requests):
+            return before
+        return self.edit_copy(before)
+
+
+class V1Host(Host):
+    """Programs on V1. Drafts are left out: V1 runs no custom processors with them."""
+
+    driver: V1Driver
+
+    def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None) -> None:
+        super().__init__(subject, max_num_seqs)
+        self.driver = V1Driver(subject.cls, subject.config(self.max_num_seqs), subject.device)
+
+    def position(self, row: int, request: str) -> int:
+        return row
+
+    def rewind(self) -> None:
+        # The plugin reads its own lists, which are a token longer by now.
+        for active in self.pool.running.values():
+            if not active.chunks and active.request.output_token_ids:
+                active.request.output_token_ids.pop()
+
+    def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
+        requests = self.driver.batch.requests
+        if not requests:
+            return
+        actives = [self.pool.requests[request.request_id] for request in requests]
         # The row of a partial prefill holds the logits of the chunk's last position.
         keys = [(active.logits_key, max(active.request.total_len - active.chunks, 1)) for active in actives]
-        before = stage_input(self.subject.rows(keys), [active.request.params for active in actives], self.invariant)
-        after = apply(self.processor, before, self.invariant, [active.request.params for active in actives])
-        rows = tuple(self._row(active) for active in actives)
+        before = self.driver.stage(self.subject.rows(keys), [request.params for request in requests])
+        after = self.driver.step(before, requests)
+        rows = tuple(seen_row(self.driver, active, bool(active.chunks)) for active in actives)
         for active in actives:
             if active.chunks:
                 active.chunks -= 1
             else:
-                active.request.output_token_ids.extend(self.pool.emit(active))
-        return Observation(self.step, rows, before, after)
-
-    def _row(self, active: ActiveRequest) -> SeenRow:
-        discarded = bool(active.chunks) or (self.invariant and is_greedy(active.request.params))
-        return SeenRow(active.id, active.request.total_len, discarded)
+                self.driver.commit(active.request, self.pool.emit(active))
+        yield Observation(self.step, rows, before, after)
 
 
-def is_greedy(params: SamplingParams) -> bool:
-    return params.temperature < GREEDY_EPSILON
+def seen_row(driver: V1Driver, active: ActiveRequest, discarded: bool) -> SeenRow:
+    """A row as it is judged: what an argmax-invariant processor does to a greedy request is thrown away."""
+    ignored = driver.invariant and is_greedy(active.request.params)
+    return SeenRow(active.id, active.request.total_len, discarded or ignored)
 
 
-def update(processor: Any, batch_update: BatchUpdate | None) -> None:
-    """One ``update_state``, as the engine calls it."""
-    with calling("update_state"), torch.inference_mode():
-        processor.update_state(batch_update)
+class V1TraceHost(TraceHost):
+    """Recorded ``BatchUpdate`` objects and rows."""
+
+    def run(self) -> Iterator[Observation]:
+        driver = V1Driver(self.subject.cls, self.subject.config(self.trace.max_num_seqs), self.subject.device)
+        for step in self.trace.v1_steps:
+            for request, length in step.lists.items():
+                del self.requests[request].request.output_token_ids[length:]
+            driver.update(self._batch_update(step.update) if step.update else None)
+            if step.applied:
+                yield self._apply(driver, step)
+            for request, tokens in step.tokens.items():
+                self._commit(driver, request, len(tokens))
+
+    def _apply(self, driver: V1Driver, step: V1Step) -> Observation:
+        actives = [self.requests[request] for request in step.rows]
+        requests = [active.request for active in actives]
+        # A discarded row, of a partial prefill for example, holds another position's logits.
+        keys = [
+            (active.logits_key, max(active.request.total_len - (active.id in step.discarded), 1)) for active in actives
+        ]
+        before = driver.stage(self.subject.rows(keys), [request.params for request in requests])
+        after = driver.step(before, requests)
+        rows = tuple(seen_row(driver, active, active.id in step.discarded) for active in actives)
+        return Observation(step.step, rows, before, after)
+
+    def _batch_update(self, update: Update) -> BatchUpdate:
+        added = []
+        for item in update.added:
+            request = self.requests[item.request].request
+            if item.fresh:
+                request.output_token_ids = list(request.output_token_ids)
+            added.append((item.row, request.params, request.prompt_token_ids, request.output_token_ids))
+        moved = [(move.source, move.target, _MOVES[move.kind]) for move in update.moved]
+        return BatchUpdate(update.batch_size, list(update.removed), added, moved)
 
 
-def stage_input(raw: torch.Tensor, params: list[SamplingParams], invariant: bool) -> torch.Tensor:
-    """What reaches the processor: an argmax-invariant one comes after temperature."""
-    if not invariant:
-        return raw
-    scale = torch.tensor([1.0 if is_greedy(item) else item.temperature for item in params], device=raw.device)
-    return raw / scale.unsqueeze(1)
+_MOVES = {"->": MoveDirectionality.UNIDIRECTIONAL, "<->": MoveDirectionality.SWAP}
 
 
-def apply(processor: Any, before: torch.Tensor, invariant: bool, params: list[SamplingParams]) -> torch.Tensor:
-    """One ``apply``; an argmax-invariant processor is not called for a batch of greedy requests."""
-    if invariant and all(is_greedy(item) for item in params):
-        return before
-    with torch.inference_mode():
-        logits = before.clone()
-        with calling("apply"):
-            result = processor.apply(logits)
-        return checked(result, before).clone()
+class V1Candidate(ProcessorCandidate):
+    """A class on V1: ``update_state`` and ``apply``."""
+
+    host = V1
+    driver: V1Driver
+
+    def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:
+        if not self.made:
+            self.driver, self.made = V1Driver(self.cls, self.config(steady), self.device), True
+        self._update = update_with(change.update, self.parameters)
+
+    def follow(self) -> None:
+        self.driver.update(self._update)
+
+    def rest(self) -> None:
+        self.driver.processor.update_state(None)  # bare: this is the least that there is to time
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return checked(self.driver.edit(logits), logits)
+
+
+PARTS = HostParts(V1Driver, V1Host, V1TraceHost, V1Candidate, V1Engine)

@@ -3,18 +3,120 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
-from lpkit.runtime import V2Row, V2Slots, make_context, needs_processing
+from lpkit.runtime import Request, V2Engine, V2Gate, V2Row, V2Slots, make_context
 from lpkit.sampling_params import SamplingParams
 
+from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow, calling, checked
+from lpkit_conformance.hosts.parts import HostParts
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.requests import ActiveRequest, RequestPool
-from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step, Swap
+from lpkit_conformance.hosts.recorded import TraceHost
+from lpkit_conformance.hosts.requests import ActiveRequest
+from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch
+from lpkit_conformance.traces.schema import Apply
+
+V2: Final = "v2"
+
+CONTEXT = (
+    "expanded_idx_mapping",
+    "idx_mapping",
+    "idx_mapping_np",
+    "expanded_local_pos",
+    "input_ids",
+    "pos",
+    "seq_lens_upper_bound_np",
+)
+"""The fields of ``LogitsContext``."""
+
+
+class V2Driver(Driver):
+    """Slots that stay, and a gate in front of ``apply``.
+
+    Args:
+        slots: of the engine; by default as many as ``config`` has requests.
+        poison: of slots that are not given: overwrite retired ``.gpu`` tensors.
+
+    Attributes:
+        slots: whose changes :meth:`begin` reports.
+    """
+
+    shares = ("add_request", "apply_staged_writes", "apply")
+
+    def __init__(
+        self, cls: Any, config: Any, device: torch.device, slots: V2Slots | None = None, *, poison: bool = False
+    ) -> None:
+        size, model = config.scheduler_config.max_num_seqs, config.model_config
+        if slots is None:
+            slots = V2Slots(size, model.max_model_len, device, vocab_size=model.vocab_size, poison=poison)
+        self.slots = slots
+        with calling("__init__"):
+            self.processor = cls(config, self.slots.state)
+        self._gate = V2Gate(size, model.vocab_size)
+        self._device = device
+
+    def begin(
+        self,
+        leaving: Iterable[str] = (),
+        entering: Iterable[Request] = (),
+        swaps: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        for request, slot in self.slots.change(leaving, entering):
+            self.enter(slot, request.params)
+        self.flush()
+
+    def enter(self, slot: int, params: SamplingParams) -> None:
+        """One ``add_request``."""
+        with calling("add_request", as_engine=True):
+            answer = self.processor.add_request(slot, params)
+            if not isinstance(answer, bool):
+                raise PluginError("add_request", f"returned {answer!r} instead of True or False")
+        self._gate.enter(slot, params, answer)
+
+    def flush(self) -> None:
+        """One ``apply_staged_writes``."""
+        with calling("apply_staged_writes", as_engine=True):
+            self.processor.apply_staged_writes()
+
+    def step(self, before: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+        return self.apply(before, self._rows(requests))
+
+    def context(self, requests: Sequence[Request]) -> tuple[Any, ...]:
+        return (make_context(self._rows(requests), self._device),)
+
+    def _rows(self, requests: Sequence[Request]) -> list[V2Row]:
+        return [
+            V2Row(self.slots.slot(request.request_id), request.total_len - 1, request.last_token_id)
+            for request in requests
+        ]
+
+    def shared(self, method: str, args: tuple[Any, ...]) -> dict[str, Any]:
+        state = self.slots.state
+        found: dict[str, Any] = {
+            "req_states.all_token_ids.gpu": state.all_token_ids.gpu.clone(),
+            "req_states.total_len.gpu": state.total_len.gpu.clone(),
+            "req_states.prompt_len.np": state.prompt_len.np.copy(),
+            "req_states.prefill_len.np": state.prefill_len.np.copy(),
+        }
+        if method == "apply":
+            for name in CONTEXT:
+                value = getattr(args[1], name)
+                found[f"ctx.{name}"] = value.clone() if isinstance(value, torch.Tensor) else value.copy()
+        return found
+
+    def apply(self, before: torch.Tensor, rows: Sequence[V2Row], **context: Any) -> torch.Tensor:
+        """One ``apply``, if the gate is open for these rows; ``context``: further arguments of ``make_context``."""
+        if not self._gate.is_open([row.slot for row in rows]):
+            return before
+        return self.edit_copy(before, make_context(rows, self._device, **context))
+
+    def commit(self, request: Request, tokens: Sequence[int]) -> None:
+        super().commit(request, tokens)
+        self.slots.commit(self.slots.slot(request.request_id), tokens)
 
 
 @dataclass(frozen=True)
@@ -36,8 +138,8 @@ class Manner:
     mapping: torch.dtype = torch.int64
 
 
-class V2Host:
-    """Runs programs on one V2 instance.
+class V2Host(Host):
+    """Programs on V2.
 
     Args:
         subject: the plugin and its requests.
@@ -45,44 +147,17 @@ class V2Host:
         manner: see :class:`Manner`.
     """
 
+    driver: V2Driver
+
     def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None, manner: Manner | None = None) -> None:
-        self.subject = subject
+        super().__init__(subject, max_num_seqs)
         self.manner = manner or Manner()
-        self.max_num_seqs = max_num_seqs or subject.max_num_seqs
-        self.slots: V2Slots = subject.slots(self.max_num_seqs, poison=self.manner.poison)
-        with calling("__init__"):
-            self.processor = subject.create_v2(self.slots, self.max_num_seqs)
-        self.pool = RequestPool(subject, self.max_num_seqs)
-        self.needs: dict[str, bool] = {}
-        self.step = 0
+        config = subject.config(self.max_num_seqs)
+        self.driver = V2Driver(subject.cls, config, subject.device, poison=self.manner.poison)
         self._rng = random.Random(f"rows {subject.seed}")
 
-    def run(self, ops: Iterable[Op]) -> Iterator[Observation]:
-        """Carry out ``ops``; yields every ``apply``."""
-        for op in ops:
-            if isinstance(op, Step):
-                for _ in range(op.count):
-                    self._begin()
-                    yield from self._sample(0, 0)
-            elif isinstance(op, Speculate):
-                self._begin()
-                yield from self._sample(op.drafts, op.accepted)
-            elif isinstance(op, Idle):
-                self._begin()
-            elif not isinstance(op, Swap):
-                self.pool.do(op)
-
-    def _begin(self) -> None:
-        self.step += 1
-        for request in sorted(self.pool.left):
-            self.slots.free(request)
-        for active in self.pool.entered:
-            slot = self.slots.add(active.request)
-            self.needs[active.id] = enter(self.processor, slot, active.request.params, self.subject.vocab_size)
-        if self.pool.entered:
-            self.slots.flush()
-        self.pool.settle()
-        flush(self.processor)
+    def position(self, row: int, request: str) -> int:
+        return self.driver.slots.slot(request)
 
     def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
         actives = list(self.pool.running.values())
@@ -97,9 +172,8 @@ class V2Host:
         for active in actives:
             if active.chunks:
                 active.chunks -= 1
-                continue
-            active.request.output_token_ids.extend(tokens[active.id])
-            self.slots.commit(self.slots.slot(active.id), tokens[active.id])
+            else:
+                self.driver.commit(active.request, tokens[active.id])
 
     def _apply(
         self, actives: list[ActiveRequest], drafts: int, accepted: int, tokens: dict[str, list[int]]
@@ -109,7 +183,7 @@ class V2Host:
         keys: list[tuple[str, int]] = []
         bounds: list[int] = []
         for active in actives:
-            request, slot = active.request, self.slots.slot(active.id)
+            request, slot = active.request, self.driver.slots.slot(active.id)
             total = request.total_len
             if active.chunks:
                 pos = max(total - active.chunks - 1, 0)
@@ -126,38 +200,90 @@ class V2Host:
                 keys.append((active.logits_key if right else f"{active.logits_key} rejected", total + local))
             bounds.append(total + drafts + (1 if drafts else 0))  # with drafts only an upper bound
         before = self.subject.rows(keys)
-        after = before
-        if any(self.needs[active.id] for active in actives):
-            ctx = make_context(
-                rows,
-                self.subject.device,
-                bounds=bounds,
-                padding=self.manner.padding,
-                mapping_dtype=self.manner.mapping,
-            )
-            after = apply(self.processor, before, ctx)
+        manner = self.manner
+        after = self.driver.apply(before, rows, bounds=bounds, padding=manner.padding, mapping_dtype=manner.mapping)
         return Observation(self.step, tuple(seen), before, after)
 
 
-def enter(processor: Any, slot: int, params: SamplingParams, vocab_size: int) -> bool:
-    """One ``add_request``, as the engine calls it; whether the request opens the gate in front of ``apply``."""
-    with calling("add_request"), torch.inference_mode():
-        answer = processor.add_request(slot, params)
-        if not isinstance(answer, bool):
-            raise PluginError("add_request", f"returned {answer!r} instead of True or False")
-    return answer or needs_processing(params, vocab_size)
+class V2TraceHost(TraceHost):
+    """Recorded slots, flushes and rows."""
+
+    def run(self) -> Iterator[Observation]:
+        config = self.subject.config(self.trace.max_num_seqs)
+        driver = V2Driver(self.subject.cls, config, self.subject.device, poison=True)
+        slots = driver.slots
+        for step in self.trace.v2_steps:
+            for name in step.freed:
+                slots.free(name)
+            for item in step.added:
+                request = self.requests[item.request].request
+                driver.enter(slots.add(request), request.params)
+            if step.added:
+                slots.flush()
+            if step.flush:
+                driver.flush()
+            for call in step.applies:
+                yield self._apply(driver, step.step, call)
+            for name, tokens in step.tokens.items():
+                self._commit(driver, name, len(tokens))
+
+    def _apply(self, driver: V2Driver, step: int, call: Apply) -> Observation:
+        actives = [self.requests[request] for request in call.rows]
+        seen = tuple(
+            self._seen(active, pos, active.id in call.discarded) for active, pos in zip(actives, call.pos, strict=True)
+        )
+        before = self.subject.rows(
+            [(active.logits_key, row.position) for active, row in zip(actives, seen, strict=True)]
+        )
+        rows = [
+            V2Row(driver.slots.slot(active.id), row.position - 1, self._input(active, row.position - 1), local)
+            for active, row, local in zip(actives, seen, call.local, strict=True)
+        ]
+        return Observation(step, seen, before, driver.apply(before, rows, bounds=self._bounds(call, seen)))
+
+    def _seen(self, active: ActiveRequest, recorded: int, discarded: bool) -> SeenRow:
+        """A row at the recorded position, moved by the difference between our prompt and the recorded one."""
+        moved = recorded + active.request.prompt_len - self.trace.requests[active.id].prompt_len
+        if discarded:  # a partial prefill: somewhere before the end of the prompt
+            moved = min(max(moved, 0), active.request.total_len - 2)
+        return SeenRow(active.id, moved + 1, discarded)
+
+    @staticmethod
+    def _input(active: ActiveRequest, position: int) -> int:
+        return active.request.token_at(position) if position < active.request.total_len else -1
+
+    def _bounds(self, call: Apply, seen: tuple[SeenRow, ...]) -> list[int]:
+        """Per request what is visible to its last row, and what the engine's bound was above it."""
+        last = {row.request: (row, pos) for row, pos in zip(seen, call.pos, strict=True)}
+        recorded = dict(zip(call.requests, call.bounds, strict=False))
+        return [row.position + recorded[request] - (pos + 1) for request, (row, pos) in last.items()]
 
 
-def flush(processor: Any) -> None:
-    """One ``apply_staged_writes``."""
-    with calling("apply_staged_writes"), torch.inference_mode():
-        processor.apply_staged_writes()
+class V2Candidate(ProcessorCandidate):
+    """A class on V2: ``add_request`` for each new request, ``apply_staged_writes`` and ``apply``."""
+
+    host = V2
+    driver: V2Driver
+
+    def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:
+        if not self.made:
+            self.driver = V2Driver(self.cls, self.config(steady), self.device, steady.slots)
+            self.made = True
+        self._entered = [(slot, self.parameters(uses)) for slot, uses in change.entered]
+        self._ctx = steady.context(self.device)
+
+    def follow(self) -> None:
+        # Without the engine's share of the work, which `enter` does as well.
+        with calling("add_request"):
+            for slot, params in self._entered:
+                self.driver.processor.add_request(slot, params)
+        self.rest()
+
+    def rest(self) -> None:
+        self.driver.flush()
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return checked(self.driver.edit(logits, self._ctx), logits)
 
 
-def apply(processor: Any, before: torch.Tensor, ctx: Any) -> torch.Tensor:
-    """One ``apply`` on a private copy."""
-    with torch.inference_mode():
-        logits = before.clone()
-        with calling("apply"):
-            result = processor.apply(logits, ctx)
-        return checked(result, before).clone()
+PARTS = HostParts(V2Driver, V2Host, V2TraceHost, V2Candidate, V2Engine)

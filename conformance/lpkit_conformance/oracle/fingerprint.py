@@ -8,6 +8,7 @@ from dataclasses import replace
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
+from lpkit_conformance.settings.hosts import hosts_of
 
 OPS: tuple[Op, ...] = (
     *(Arrive(f"r{i}", None if i == 2 else i, 5 + i) for i in range(5)),
@@ -29,4 +30,4 @@ def digest(subject: PluginUnderTest) -> str:
 
 def fingerprint(subject: PluginUnderTest) -> str:
     """The digests of a class on every host that it has an interface for."""
-    return "".join(digest(replace(subject, host=host)) for host in sorted(subject.interfaces))
+    return "".join(digest(replace(subject, host=host)) for host in hosts_of(subject.interfaces))

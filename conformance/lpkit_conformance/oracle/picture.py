@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lpkit_conformance.hosts import V1Host, V2Host
+from lpkit_conformance.hosts import Host
 from lpkit_conformance.programs.generate import Op
 
 MOST_STEPS = 12
@@ -18,7 +18,7 @@ MOST_PLACES = 10
 
 @dataclass(frozen=True)
 class Frame:
-    """One step: request by row (V1) or slot (V2), and those whose row belongs to a partial prefill."""
+    """One step: request by position in the batch, and those whose row belongs to a partial prefill."""
 
     step: int
     places: dict[int, str]
@@ -26,7 +26,9 @@ class Frame:
 
 
 class _Blank:
-    """A processor that does nothing, on either host."""
+    """A processor that does nothing, on any host."""
+
+    def __init__(self, *_: Any) -> None: ...
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -47,20 +49,17 @@ class _Blank:
 class _Spectator:
     """A subject whose instances do nothing: the batch moves as it did, without the plugin."""
 
+    cls = _Blank
+
     def __init__(self, subject: Any) -> None:
         self._subject = subject
-
-    def create(self, *_: Any) -> _Blank:
-        return _Blank()
-
-    create_v2 = create
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._subject, name)
 
 
 def record_frames(
-    subject: Any, ops: Sequence[Op], max_num_seqs: int, make_host: Callable[[Any, int], V1Host | V2Host]
+    subject: Any, ops: Sequence[Op], max_num_seqs: int, make_host: Callable[[Any, int], Host]
 ) -> tuple[list[Frame], frozenset[str]]:
     """Every step with an ``apply``, and the requests that do without the plugin."""
     host = make_host(_Spectator(subject), max_num_seqs)
@@ -69,7 +68,7 @@ def record_frames(
         places = dict(frames[seen.step].places) if seen.step in frames else {}
         prefills = set(frames[seen.step].prefills) if seen.step in frames else set[str]()
         for row, item in enumerate(seen.rows):
-            places[row if isinstance(host, V1Host) else host.slots.slot(item.request)] = item.request
+            places[host.position(row, item.request)] = item.request
         prefills |= {item.request for item in seen.rows if item.discarded}
         prefills -= {item.request for item in seen.rows if not item.discarded}  # a rejected draft is none
         frames[seen.step] = Frame(seen.step, places, frozenset(prefills))

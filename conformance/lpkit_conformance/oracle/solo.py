@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from lpkit.runtime import Request, V2Row, make_context
-from lpkit.v1 import BatchUpdate
+from lpkit.runtime import Request
 
-from lpkit_conformance.hosts import v1, v2
-from lpkit_conformance.hosts.calls import Observation, calling
+from lpkit_conformance.hosts import Observation, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest, known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
+
+SIZE = 2
+"""Requests that there is room for where one is alone."""
 
 
 class SoloRuns:
@@ -49,8 +50,7 @@ class SoloRuns:
                 count = max(count, reached.get(key[0], 0)) if reached else count
                 companion = make_active(self._subject, key[1]) if key[1] else None
                 alone = make_active(self._subject, key[0], {key[0].twin_of or "": companion}.get)
-                run = self._v1 if self._subject.host == "v1" else self._v2
-                self._rows[key] = run(alone, key, count)
+                self._rows[key] = self._alone(alone, key, count)
             acted = acted or key in self._changed
         self._subject.acted = self._subject.acted or acted
         return acted
@@ -59,49 +59,18 @@ class SoloRuns:
         """The row ``[vocab]`` of a request with ``position`` tokens; None if it never got that far."""
         return self._rows.get(self._current[request], {}).get(position) if request in self._current else None
 
-    def _v1(self, active: ActiveRequest, key: tuple[Arrive, Arrive | None], count: int) -> dict[int, torch.Tensor]:
+    def _alone(self, active: ActiveRequest, key: tuple[Arrive, Arrive | None], count: int) -> dict[int, torch.Tensor]:
+        """The processed row at each of the next ``count`` positions of a request that has an instance to itself."""
         subject = self._subject
-        with calling("__init__"):
-            processor = subject.create()
-        with calling("is_argmax_invariant"):
-            invariant = bool(processor.is_argmax_invariant())
+        driver = drive(subject, SIZE)
         request = private(active)
-        added = (0, request.params, request.prompt_token_ids, request.output_token_ids)
+        raw = subject.rows([(active.logits_key, request.total_len + n) for n in range(count)])
         found = {}
-        params = [request.params]
-        for n, before in enumerate(
-            v1.stage_input(self._raw(active, request, count), params * count, invariant).unsqueeze(1)
-        ):
-            v1.update(processor, BatchUpdate(1, [], [added], []) if n == 0 else None)
-            found[request.total_len] = self._note(key, before, v1.apply(processor, before, invariant, params))
-            request.output_token_ids.append(subject.emit(active.logits_key, active.variant, n))
+        for n, before in enumerate(driver.stage(raw, [request.params] * count).unsqueeze(1)):
+            driver.begin(entering=[request] if n == 0 else [])
+            found[request.total_len] = self._note(key, before, driver.step(before, [request]))
+            driver.commit(request, [subject.emit(active.logits_key, active.variant, n)])
         return found
-
-    def _v2(self, active: ActiveRequest, key: tuple[Arrive, Arrive | None], count: int) -> dict[int, torch.Tensor]:
-        subject = self._subject
-        slots = subject.slots(2)
-        with calling("__init__"):
-            processor = subject.create_v2(slots, 2)
-        request = private(active)
-        slot = slots.add(request)
-        wanted = v2.enter(processor, slot, request.params, subject.vocab_size)
-        slots.flush()
-        found = {}
-        for n, before in enumerate(self._raw(active, request, count).unsqueeze(1)):
-            v2.flush(processor)
-            after = before
-            if wanted:
-                rows = [V2Row(slot, request.total_len - 1, request.last_token_id)]
-                after = v2.apply(processor, before, make_context(rows, subject.device))
-            found[request.total_len] = self._note(key, before, after)
-            token = subject.emit(active.logits_key, active.variant, n)
-            request.output_token_ids.append(token)
-            slots.commit(slot, [token])
-        return found
-
-    def _raw(self, active: ActiveRequest, request: Request, count: int) -> torch.Tensor:
-        """What the model says at the next ``count`` positions of a request: ``[count, vocab]``."""
-        return self._subject.rows([(active.logits_key, request.total_len + n) for n in range(count)])
 
     def _note(self, key: tuple[Arrive, Arrive | None], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
         if key not in self._changed and not torch.equal(before, after):
@@ -117,17 +86,15 @@ def private(active: ActiveRequest) -> Request:
 
 
 def fresh_batch(subject: PluginUnderTest, actives: list[ActiveRequest], seen: Observation) -> torch.Tensor:
-    """The V1 rows of ``seen`` from a new instance that only ever saw these requests added.
+    """The rows of ``seen`` from a new instance that only ever saw these requests added.
 
     ``actives`` are the requests by row; their lists may have grown since.
     """
-    with calling("__init__"):
-        processor = subject.create()
-    with calling("is_argmax_invariant"):
-        invariant = bool(processor.is_argmax_invariant())
-    added = []
-    for row, (active, item) in enumerate(zip(actives, seen.rows, strict=True)):
-        outputs = active.request.output_token_ids[: item.position - active.request.prompt_len]
-        added.append((row, active.request.params, active.request.prompt_token_ids, outputs))
-    v1.update(processor, BatchUpdate(len(actives), [], added, []))
-    return v1.apply(processor, seen.before, invariant, [active.request.params for active in actives])
+    driver = drive(subject)
+    requests = []
+    for active, item in zip(actives, seen.rows, strict=True):
+        request = private(active)
+        request.output_token_ids += active.request.output_token_ids[: item.position - active.request.prompt_len]
+        requests.append(request)
+    driver.begin(entering=requests)
+    return driver.step(seen.before, requests)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from lpkit_conformance.hosts import Observation, PluginError, V1Host, V2Host
+from lpkit_conformance.hosts import Host, Observation, PluginError, parts_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import shrink
@@ -19,14 +19,14 @@ from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Op, Program
 from lpkit_conformance.results import Failed, Finding, NeverActive
-
-Host = V1Host | V2Host
+from lpkit_conformance.settings.hosts import HOSTS
 
 MakeHost = Callable[[PluginUnderTest, int], Host]
 
 
 def default_host(subject: PluginUnderTest, max_num_seqs: int) -> Host:
-    return V1Host(subject, max_num_seqs) if subject.host == "v1" else V2Host(subject, max_num_seqs)
+    """As the engine behaves when nothing unusual happens."""
+    return parts_of(subject.host).host(subject, max_num_seqs)
 
 
 def verify(subject: PluginUnderTest, programs: Iterable[Program], make_host: MakeHost = default_host) -> str:
@@ -101,7 +101,7 @@ def _finding(
             finding = replace(finding, cause=CAUSES[kind_of_stale(mismatch.request, ops)])
         culprit = (mismatch.step, mismatch.request)
     frames, plain = record_frames(subject, ops, program.max_num_seqs, make_host)
-    picture = draw(frames, plain, "row" if subject.host == "v1" else "slot", culprit)
+    picture = draw(frames, plain, HOSTS[subject.host].position, culprit)
     return replace(finding, picture=picture, scenario=scenario_of(subject, small, make_host))
 
 

@@ -54,6 +54,7 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
     from lpkit_conformance.oracle.findings import method_place
     from lpkit_conformance.settings.cases import Case
+    from lpkit_conformance.settings.hosts import HOSTS
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.suite.child import load_failure
     from lpkit_conformance.suite.in_process import hosts_for
@@ -72,12 +73,11 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
         PluginUnderTest(target, cls, runner, case, interfaces, vocab_size=_state.plan.vocab_size, seed=_state.plan.seed)
         for case in _state.plan.cases
     ]
-    places = {"v1": method_place(cls, "update_state"), "v2": method_place(cls, "add_request")}
     return {
         "interface": " and ".join(sorted(interfaces)),
         "hosts": hosts_for(cls, _state.plan),
         "second": _has("vllm.v1.worker.gpu.sample.logits_processor"),
-        "place": places[runner],
+        "place": method_place(cls, HOSTS[runner].told_by),
     }
 
 
@@ -116,8 +116,11 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
 
 def make_workload() -> Workload:
     """The requests for this plugin; asks its ``validate_params``."""
+    from lpkit_conformance.hosts import drive, parts_of
+
     cases = [case for row in _turns([subject.cases for subject in _state.subjects]) for case in row]
-    invariant = _state.runner == "v1" and _state.subjects[0].invariant
+    asked = parts_of(_state.runner).driver.asks_claim
+    invariant = asked and drive(_state.subjects[0]).invariant
     return workloads.make(_state.runner, cases, invariant, list(_refused()), _state.plan.vocab_size, _state.plan.seed)
 
 
@@ -198,8 +201,9 @@ def _blurred(raw: Any) -> dict[str, Any]:
 def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
     """Processed logits ``[tokens, vocab]`` of a request that is alone in the reference runtime."""
     import torch
-    from lpkit.runtime import LogitsSource, Request, V1Engine, V2Engine
+    from lpkit.runtime import LogitsSource, Request
 
+    from lpkit_conformance.hosts import parts_of
     from lpkit_conformance.settings.cases import make_params
 
     class Told(LogitsSource):
@@ -210,8 +214,7 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
 
     table = torch.tensor(raw)
     source = Told(raw.shape[1], device="cpu")
-    engine_class = V1Engine if _state.runner == "v1" else V2Engine
-    engine = engine_class(
+    engine = parts_of(_state.runner).engine(
         [_state.cls] if with_plugin else [],
         source,
         max_num_seqs=workloads.MAX_NUM_SEQS,

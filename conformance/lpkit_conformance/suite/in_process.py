@@ -26,15 +26,14 @@ from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.results import CheckResult, Failed, Skipped, Status
 from lpkit_conformance.settings.cases import Case, WatchedArgs
+from lpkit_conformance.settings.hosts import HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
-
-HOSTS = ("v1", "v2")
 
 
 def hosts_for(cls: Any, plan: Plan) -> tuple[str, ...]:
     """The hosts to judge ``cls`` on."""
-    implemented = interfaces_of(cls)
-    return tuple(host for host in HOSTS if host in (plan.hosts if plan.hosts is not None else implemented))
+    wanted = hosts_of(interfaces_of(cls)) if plan.hosts is None else plan.hosts
+    return tuple(host for host in HOSTS if host in wanted)
 
 
 def chosen(plan: Plan) -> list[type[Check]]:

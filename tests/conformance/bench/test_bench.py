@@ -12,9 +12,11 @@ import pytest
 import torch
 from lpkit.runtime import make_config
 from lpkit_conformance.bench import measure, run
-from lpkit_conformance.bench.candidates import Function, Parameters, V1Candidate, V2Candidate, floors
+from lpkit_conformance.bench.candidates import Function, Parameters, floors
 from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times, point_from_json
-from lpkit_conformance.bench.steady_batch import LIFETIME, SteadyBatch, update_with
+from lpkit_conformance.hosts.steady import LIFETIME, SteadyBatch, update_with
+from lpkit_conformance.hosts.v1 import V1Candidate
+from lpkit_conformance.hosts.v2 import V2Candidate
 from lpkit_conformance.instruments.operations import MeasureOperations
 from lpkit_conformance.report.bench import data, duration, ratio, show
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from lpkit import v1, v2
 from lpkit.v1 import BatchUpdate, MoveDirectionality
-from lpkit_conformance.hosts import PluginError, V1Host, V2Host
+from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.v2 import Manner
+from lpkit_conformance.hosts.v1 import V1Host
+from lpkit_conformance.hosts.v2 import Manner, V2Host
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap, soak
 from zoo.registry import Case
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.hosts import V2Host
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.v2 import Manner
+from lpkit_conformance.hosts.v2 import Manner, V2Host
 from lpkit_conformance.oracle.picture import MOST_PLACES, MOST_STEPS, draw, record_frames
 from lpkit_conformance.oracle.shrink import joined_steps, shrink, single_steps
 from lpkit_conformance.oracle.verify import default_host

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from lpkit.loading import interfaces_of
-from lpkit_conformance.hosts import V1Host
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.oracle.compare import RELATIVE_TOLERANCE, compare, first_difference
 from lpkit_conformance.oracle.solo import fresh_batch
 from lpkit_conformance.oracle.verify import default_host, solo_runs

@@ -7,8 +7,9 @@ import random
 import pytest
 import torch
 from lpkit.loading import interfaces_of
-from lpkit_conformance.hosts import V1Host, V2Host
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.v1 import V1Host
+from lpkit_conformance.hosts.v2 import V2Host
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Resume, Step, Swap, program, soak
 from zoo.correct import PortableTokenBias

@@ -1,14 +1,15 @@
-"""A batch in steady state, as the engine would describe it: in every step some requests leave and others come."""
+"""A batch in steady state, in which every step some requests leave and others come; and what is timed on it."""
 
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from lpkit.runtime import Request, V1Batch, V2Row, V2Slots, make_context
+from lpkit.runtime import Request, V1Batch, V2Row, V2Slots, make_config, make_context
 from lpkit.v1 import BatchUpdate
 
 LIFETIME = 64
@@ -70,22 +71,14 @@ class SteadyBatch:
     def change(self) -> BatchChange:
         """Change the batch as a step would; the first change fills it."""
         wanted = self.size if not self._live else max(1, self.size // LIFETIME)
-        for request in self._random.sample(self._live, wanted if self._live else 0):
-            self._batch.remove(request.request_id)
-            self.slots.free(request.request_id)
-        entered = []
-        for _ in range(wanted):
-            request = self._new()
-            self._batch.add(request)
-            entered.append((self.slots.add(request), bool(request.params)))
-        self._batch.condense()
-        if self.size > 1:
-            self._batch.swap(*self._random.sample(range(self.size), 2))  # as attention backends do
-        update = self._batch.take_update()
+        leaving = [request.request_id for request in self._random.sample(self._live, wanted if self._live else 0)]
+        arriving = [self._new() for _ in range(wanted)]
+        # As attention backends do.
+        first, second = self._random.sample(range(self.size), 2) if self.size > 1 else (0, 0)
+        update = self._batch.change(leaving, arriving, [(first, second)] if first != second else [])
         assert update is not None
         self._live = list(self._batch.requests)
-        self.slots.flush()
-        return BatchChange(update, entered)
+        return BatchChange(update, [(slot, bool(r.params)) for r, slot in self.slots.change(leaving, arriving)])
 
     def context(self, device: torch.device) -> Any:
         """V2's ``LogitsContext`` of this step, rows as V1 has them."""
@@ -113,3 +106,64 @@ def update_with(update: BatchUpdate, params: Callable[[User], Any]) -> BatchUpda
     """``update`` with somebody's parameters."""
     added = [(row, params(bool(uses)), prompt, output) for row, uses, prompt, output in update.added]
     return BatchUpdate(update.batch_size, update.removed, added, update.moved)
+
+
+MEMORY = 3.0
+"""Tensors of the logits' size that a candidate may need beside its input, if it does not say otherwise."""
+
+
+class Candidate(ABC):
+    """Something that edits a batch of logits, once per step.
+
+    Attributes:
+        kind: ``target``, ``alternative`` or ``floor``.
+        host: ``v1``, ``v2`` or empty.
+        memory: tensors of the logits' size that it may need beside its input.
+        keeps_books: whether :meth:`follow` and :meth:`rest` do anything.
+    """
+
+    kind = "alternative"
+    host = ""
+    memory = MEMORY
+    keeps_books = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:  # noqa: B027 - most candidates need nothing
+        """What the engine would have ready at this step; not timed."""
+
+    def follow(self) -> None:  # noqa: B027
+        """The bookkeeping of the step that was prepared."""
+
+    def rest(self) -> None:  # noqa: B027
+        """The bookkeeping of a step that changes nothing."""
+
+    @abstractmethod
+    def apply(self, logits: torch.Tensor) -> Any:
+        """One step's work on the logits."""
+
+
+class ProcessorCandidate(Candidate):
+    """A class with one of vLLM's interfaces; its instance is made when the batch is known.
+
+    Args:
+        parameters: ``SamplingParams`` of requests that use the processor, and of those that do not.
+        device: of the logits.
+    """
+
+    keeps_books = True
+    made = False
+
+    def __init__(
+        self, name: str, cls: Any, parameters: Callable[[User], Any], device: torch.device, kind: str = "target"
+    ) -> None:
+        super().__init__(name)
+        self.kind, self.device = kind, device
+        self.cls, self.parameters = cls, parameters
+
+    def config(self, steady: SteadyBatch) -> Any:
+        """What the constructor gets as ``vllm_config``."""
+        return make_config(
+            max_num_seqs=steady.size, vocab_size=steady.vocab, max_model_len=steady.max_model_len, device=self.device
+        )
