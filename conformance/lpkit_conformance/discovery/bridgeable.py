@@ -1,17 +1,13 @@
 """What ``lpkit new --wrap`` can bridge: a V1-only class, a request-level callable, or a factory of callables.
 
-Read from source where that tells; else the target is imported, in a child process (this module as a program), because
-importing may hang, exit or need a vLLM that is not there.
+Read from source where that tells; else the target is imported, in a child process, because importing may hang, exit or
+need a vLLM that is not there.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.metadata
-import importlib.util
-import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -20,8 +16,10 @@ from lpkit.loading import GROUP
 from lpkit.loading.imports import LoadError, split_fqcn
 
 from lpkit_conformance.discovery.interfaces import BOTH, V1, V2, Deducer
+from lpkit_conformance.discovery.load import import_problem
 from lpkit_conformance.discovery.module_finder import SourceError, Sources
 from lpkit_conformance.errors import NotBridgeableError
+from lpkit_conformance.processes.supervise import Child, Lost
 
 TIME_LIMIT: Final = 120.0
 """Seconds that importing the target may take."""
@@ -102,14 +100,14 @@ def _read(sources: Sources, tree: ast.Module | None, module: str, name: str) -> 
     if not found.importable:
         raise NotBridgeableError(found.problem)
     if found.interfaces:
-        return _kind_of_class(label, found.interfaces) if found.complete or found.interfaces == BOTH else None
+        return kind_of_class(label, found.interfaces) if found.complete or found.interfaces == BOTH else None
     function = next((node for node in tree.body if _is_plain_function(node, name)), None) if tree is not None else None
     if isinstance(function, ast.FunctionDef):
         arguments = function.args
         if not arguments.vararg and not any(default is None for default in arguments.kw_defaults):
-            return _kind_of_callable(label, len(arguments.posonlyargs) + len(arguments.args))
+            return kind_of_callable(label, len(arguments.posonlyargs) + len(arguments.args))
     if found.complete:
-        raise NotBridgeableError(_no_processor(label, found.problem))
+        raise NotBridgeableError(no_processor(label, found.problem))
     return None
 
 
@@ -121,7 +119,8 @@ def _is_plain_function(node: ast.stmt, name: str) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name == name and not node.decorator_list
 
 
-def _kind_of_class(label: str, interfaces: frozenset[str]) -> Kind:
+def kind_of_class(label: str, interfaces: frozenset[str]) -> Kind:
+    """The kind of a class with these interfaces. Raises NotBridgeableError when the bridge is not for it."""
     if interfaces == BOTH:
         raise NotBridgeableError(f"{label} runs on both of vLLM's runners already: there is nothing to wrap")
     if interfaces == V2:
@@ -133,13 +132,15 @@ def _kind_of_class(label: str, interfaces: frozenset[str]) -> Kind:
     return "class"
 
 
-def _kind_of_callable(label: str, positional: int) -> Kind:
+def kind_of_callable(label: str, positional: int) -> Kind:
+    """The kind of what takes so many positional arguments. Raises NotBridgeableError when there is none."""
     if positional not in _ARITY:
         raise NotBridgeableError(f"{label} takes {positional} positional arguments; what can be bridged takes {_FORMS}")
     return _ARITY[positional]
 
 
-def _no_processor(label: str, problem: str) -> str:
+def no_processor(label: str, problem: str) -> str:
+    """Why something cannot be bridged, and how it could be."""
     what = problem or f"{label} is no logits processor"
     return (
         f"{what}. A class whose instances are request-level callables is wrapped through a factory: "
@@ -217,68 +218,13 @@ def _lookup(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
 
 def _imported(target: str) -> Kind:
     """The kind, told by a child process that imports the target."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry or "." for entry in sys.path)}
-    environment.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    command = [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable]
-    try:
-        done = subprocess.run(
-            [*command, "-m", "lpkit_conformance.discovery.bridgeable", target],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=TIME_LIMIT,
-            env=environment,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise NotBridgeableError(f"importing {target} took longer than {TIME_LIMIT:g} s") from None
-    lines = done.stdout.splitlines()
-    try:
-        answer: dict[str, Any] = json.loads(lines[-1])["lpkit"]
-    except (IndexError, ValueError, KeyError, TypeError):
-        said = done.stderr.strip().splitlines()[-1:] or lines[-1:]
-        ending = f"ended the process with exit code {done.returncode}{': ' if said else ''}{''.join(said)}"
-        raise NotBridgeableError(f"importing {target} {ending}") from None
-    if "problem" in answer:
+    with Child("lpkit_conformance.discovery.child:judge") as child:
+        child.send({"path": sys.path, "target": target}, TIME_LIMIT)
+        try:
+            (answer,) = (event for event in child.events(TIME_LIMIT) if event["event"] == "judged")
+        except Lost as loss:
+            raise NotBridgeableError(f"importing {target} {import_problem(loss)}") from None
+    if answer["problem"]:
         raise NotBridgeableError(answer["problem"])
     kind: Kind = answer["kind"]
     return kind
-
-
-def _judge(target: str) -> Kind:
-    """In the child: import and look."""
-    from lpkit_conformance.vllm_api import stub
-
-    if importlib.util.find_spec("vllm") is None:
-        stub.install()
-    from lpkit import loading
-    from lpkit.loading import imports
-    from lpkit.portable.adapter import positional_arguments
-
-    module, name = split_fqcn(target)
-    obj = imports.attribute(imports.import_module(module), module, name)
-    if isinstance(obj, type):
-        interfaces = loading.interfaces_of(obj)
-        if interfaces:
-            return _kind_of_class(target, frozenset(interfaces))
-        raise NotBridgeableError(_no_processor(target, f"{target} derives from neither of vLLM's interfaces"))
-    if not callable(obj):
-        raise NotBridgeableError(f"{target} is {loading.describe(obj)}, not a class or a callable")
-    try:
-        return _kind_of_callable(target, positional_arguments(obj))
-    except TypeError as error:
-        raise NotBridgeableError(f"{target} cannot be bridged: {error}") from None
-
-
-def _child(target: str) -> None:
-    try:
-        answer: dict[str, str] = {"kind": _judge(target)}
-    except (NotBridgeableError, LoadError) as error:
-        answer = {"problem": str(error)}
-    print(json.dumps({"lpkit": answer}))
-
-
-if __name__ == "__main__":
-    _child(sys.argv[1])

@@ -64,14 +64,14 @@ class Lost(Exception):
     Attributes:
         kind: which of these.
         what: the same in words.
-        ending: exit code or signal, in words; empty if the child did not end by itself.
+        did: the same as what the plugin did, to follow its name.
         stacks: what it was doing, in the form of :mod:`faulthandler`.
         last_line: the last line that it printed.
     """
 
-    def __init__(self, kind: LossKind, what: str, ending: str = "", stacks: str = "", last_line: str = "") -> None:
+    def __init__(self, kind: LossKind, what: str, did: str, stacks: str = "", last_line: str = "") -> None:
         super().__init__(what)
-        self.kind, self.what, self.ending, self.stacks, self.last_line = kind, what, ending, stacks, last_line
+        self.kind, self.what, self.did, self.stacks, self.last_line = kind, what, did, stacks, last_line
 
     @property
     def cause(self) -> str:
@@ -168,9 +168,11 @@ class Child:
                 self._started, self._printed = True, event.pop("printed")
                 return None if event["event"] == END else event
             if code is not None:
-                raise self._lost("exit", _exit_text(code), _ending(code))
+                raise self._lost("exit", *_exit_text(code))
             if time.monotonic() > deadline:
-                raise self._lost("hang", f"the plugin did not come back within {seconds:g} s")
+                raise self._lost(
+                    "hang", f"the plugin did not come back within {seconds:g} s", f"took longer than {seconds:g} s"
+                )
             time.sleep(POLL_SECONDS)
 
     def end(self) -> None:
@@ -190,15 +192,16 @@ class Child:
 
     def _limit_output(self, printed: int) -> None:
         if printed - self._printed > MOST_OUTPUT:
-            raise self._lost("output", f"the plugin printed more than {MOST_OUTPUT >> 20} MiB")
+            did = f"printed more than {MOST_OUTPUT >> 20} MiB"
+            raise self._lost("output", f"the plugin {did}", did)
 
-    def _lost(self, kind: LossKind, what: str, ending: str = "") -> Lost:
+    def _lost(self, kind: LossKind, what: str, did: str) -> Lost:
         stacks = Path(self._folder.name, "stacks.txt")
         text = stacks.read_text(encoding="utf-8", errors="replace") if stacks.exists() else ""
         with self._output.open("rb") as file:
             file.seek(max(self._output.stat().st_size - TAIL, 0))
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
-        return Lost(kind, what, ending, text, lines[-1].strip() if lines else "")
+        return Lost(kind, what, did, text, lines[-1].strip() if lines else "")
 
 
 def import_path() -> list[str]:
@@ -215,13 +218,9 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _ending(code: int) -> str:
+def _exit_text(code: int) -> tuple[str, str]:
     if code < 0:
         with contextlib.suppress(ValueError):
-            return signal.Signals(-code).name
-    return f"exit code {code}"
-
-
-def _exit_text(code: int) -> str:
-    ending = _ending(code)
-    return f"the process ended with {ending}" if ending.startswith("exit") else f"the process was ended by {ending}"
+            name = signal.Signals(-code).name
+            return f"the process was ended by {name}", f"ended the process with {name}"
+    return f"the process ended with exit code {code}", f"ended the process with exit code {code}"

@@ -145,6 +145,17 @@ def test_what_an_import_shows_not_to_be_one_is_told(target: str, message: str) -
     assert message in str(caught.value)
 
 
+def test_modules_of_the_current_folder_do_not_replace_the_librarys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "json.py").write_text("raise SystemExit('not this one')\n")
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    assert find("old_package.dynamic:bound").kind == "callable"
+
+
 def test_an_import_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridgeable, "TIME_LIMIT", 0.5)
     with pytest.raises(NotBridgeableError, match=r"took longer than 0\.5 s"):

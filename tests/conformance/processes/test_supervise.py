@@ -81,7 +81,8 @@ def test_the_plugins_folders_are_importable_where_this_process_imports_from_them
 
 def test_an_exit_is_told_with_its_code_its_place_and_the_last_line_printed() -> None:
     found = loss("exits", 7)
-    assert (found.kind, found.what, found.ending) == ("exit", "the process ended with exit code 7", "exit code 7")
+    assert (found.kind, found.what) == ("exit", "the process ended with exit code 7")
+    assert found.did == "ended the process with exit code 7"
     assert found.last_words == "; the last it printed: last words"
     assert "in exits" in found.stacks
 
@@ -105,6 +106,7 @@ def test_a_hang_is_told_with_the_line() -> None:
         "        time.sleep(0.01)  # here"
     )
     assert (found.kind, found.what) == ("hang", "the plugin did not come back within 1 s")
+    assert found.did == "took longer than 1 s"
     assert f'entries.py", line {line} in hangs' in found.stacks
     assert time.monotonic() - begun < SECONDS
 

@@ -1,0 +1,92 @@
+"""The child processes that import plugins; :mod:`.load` and :mod:`.bridgeable` start them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from lpkit import loading
+from lpkit.loading import imports
+
+from lpkit_conformance.discovery.bridgeable import Kind, kind_of_callable, kind_of_class, no_processor
+from lpkit_conformance.errors import NotBridgeableError
+from lpkit_conformance.processes.child import Parent
+
+
+def load(parent: Parent) -> None:
+    """Load every entry point of the job as vLLM does; say before each which it is, and after it what it is."""
+    job = parent.job()
+    sys.path[:] = job["path"]  # exactly
+    for index, name, value in job["entries"]:
+        parent.tell("begun", index=index)
+        parent.tell("loaded", answer=_load(name, value))
+
+
+def _load(name: str, value: str) -> dict[str, Any]:
+    try:
+        obj: Any = loading.load_entry_point(EntryPoint(name, value, loading.GROUP))
+    except loading.LoadError as error:
+        if _lacks_vllm(error):
+            return {"skipped": "not imported: it needs vLLM, which is not installed here"}
+        # Its cause says the same without the plugin's name, which stands in the row.
+        return {"problem": str(error.__cause__ or error)}
+    problem = ""
+    if not isinstance(obj, type):
+        problem = f"{value} is {loading.describe(obj)}, not a class"
+    elif not loading.interfaces_of(obj):
+        problem = f"{value} derives from neither of vLLM's interfaces"
+    facts: dict[str, Any] = {"problem": problem, "interfaces": sorted(loading.interfaces_of(obj))}
+    if isinstance(obj, type):
+        facts |= {"defined": f"{obj.__module__}:{obj.__qualname__}", "reads": _declared(obj)}
+    return facts
+
+
+def _declared(cls: type[Any]) -> str | None:
+    base = getattr(sys.modules.get("lpkit.portable.base"), "PortableProcessor", None)
+    return str(getattr(cls, "history", "")) if base is not None and issubclass(cls, base) else None
+
+
+def _lacks_vllm(error: BaseException) -> bool:
+    """Whether the import failed because there is no vLLM here, which says nothing about a machine that has it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ModuleNotFoundError) and (cause.name or "").partition(".")[0] == "vllm":
+            return importlib.util.find_spec("vllm") is None
+        cause = cause.__cause__
+    return False
+
+
+def judge(parent: Parent) -> None:
+    """Tell what kind of thing the job's target is for a bridge."""
+    job = parent.job()
+    if importlib.util.find_spec("vllm") is None:
+        from lpkit_conformance.vllm_api import stub
+
+        stub.install()
+    sys.path[:] = job["path"]
+    parent.tell("begun")
+    try:
+        parent.tell("judged", kind=_judge(job["target"]), problem="")
+    except (NotBridgeableError, loading.LoadError) as error:
+        parent.tell("judged", problem=str(error))
+
+
+def _judge(target: str) -> Kind:
+    """Import and look."""
+    from lpkit.portable.adapter import positional_arguments  # only now: it takes vLLM's classes or the stand-in's
+
+    module, name = imports.split_fqcn(target)
+    obj = imports.attribute(imports.import_module(module), module, name)
+    if isinstance(obj, type):
+        interfaces = loading.interfaces_of(obj)
+        if interfaces:
+            return kind_of_class(target, frozenset(interfaces))
+        raise NotBridgeableError(no_processor(target, f"{target} derives from neither of vLLM's interfaces"))
+    if not callable(obj):
+        raise NotBridgeableError(f"{target} is {loading.describe(obj)}, not a class or a callable")
+    try:
+        return kind_of_callable(target, positional_arguments(obj))
+    except TypeError as error:
+        raise NotBridgeableError(f"{target} cannot be bridged: {error}") from None
