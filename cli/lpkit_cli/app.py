@@ -17,7 +17,7 @@ import typer
 from lpkit_conformance.errors import UserError
 from typer.core import TyperGroup
 
-from lpkit_cli import bench, check, doctor, explain, list_, new, record, replay
+from lpkit_cli.commands import bench, check, doctor, explain, list_, new, record, replay
 from lpkit_cli.console import COULD_NOT_RUN
 
 INTERNAL_ERROR = 3

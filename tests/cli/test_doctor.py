@@ -106,7 +106,7 @@ def test_the_same_words_about_several_plugins_are_said_once(site: Path) -> None:
 
 
 def test_a_terminal_gets_colours(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lpkit_cli import doctor
+    from lpkit_cli.commands import doctor
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert doctor._coloured("blocks", "blocks") == "\x1b[31mblocks\x1b[0m"

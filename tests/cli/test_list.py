@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from lpkit.loading import GROUP
-from lpkit_cli import list_
+from lpkit_cli.commands import list_
 from lpkit_conformance.discovery import installed
 from lpkit_conformance.discovery.installed import Engine, Inventory, Plugin
 

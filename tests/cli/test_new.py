@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lpkit_cli.scaffold import template_directory
+from lpkit_cli.scaffold.baking import template_directory
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -6,7 +6,7 @@ import keyword
 import sys
 
 import pytest
-from lpkit_cli.naming import MAX_LENGTH, Names, names_for
+from lpkit_cli.scaffold.naming import MAX_LENGTH, Names, names_for
 from lpkit_conformance.errors import UsageError
 
 GOOD = {

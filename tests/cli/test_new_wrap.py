@@ -11,9 +11,9 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from lpkit_cli.naming import names_for
-from lpkit_cli.scaffold import template_directory
-from lpkit_cli.wrapping import context, import_line, toml
+from lpkit_cli.scaffold.baking import template_directory
+from lpkit_cli.scaffold.naming import names_for
+from lpkit_cli.scaffold.wrapping import context, import_line, toml
 from lpkit_conformance.discovery.bridgeable import Bridgeable
 
 if sys.version_info >= (3, 11):

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lpkit_cli.naming import names_for
-from lpkit_cli.scaffold import bake
-from lpkit_cli.wrapping import context
+from lpkit_cli.scaffold.baking import bake
+from lpkit_cli.scaffold.naming import names_for
+from lpkit_cli.scaffold.wrapping import context
 from lpkit_conformance.discovery import bridgeable
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lpkit_cli.naming import names_for
-from lpkit_cli.scaffold import bake
+from lpkit_cli.scaffold.baking import bake
+from lpkit_cli.scaffold.naming import names_for
 from lpkit_conformance.discovery.installed import take_inventory
 from lpkit_conformance.engine.process import ClassRef, EngineProcess
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings

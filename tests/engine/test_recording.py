@@ -68,9 +68,8 @@ def test_recording_twice_gives_the_same_tokens_and_verbatim_ids_renumber_to_the_
 
 
 def test_the_command_records_into_a_folder(tmp_path: Path) -> None:
-    program = "import typer; from lpkit_cli import record; app = typer.Typer(); record.register(app); app()"
     done = subprocess.run(
-        [sys.executable, "-c", program, "v1_swaps", "-o", str(tmp_path / "new")],
+        [sys.executable, "-m", "lpkit_cli.app", "record", "v1_swaps", "-o", str(tmp_path / "new")],
         capture_output=True,
         text=True,
         timeout=200,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from lpkit.sampling_params import SamplingParams
-from lpkit_cli.naming import Names
-from lpkit_cli.scaffold import bake
+from lpkit_cli.scaffold.baking import bake
+from lpkit_cli.scaffold.naming import Names
 
 try:
     import tomllib

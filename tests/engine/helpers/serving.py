@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lpkit_cli.naming import names_for
-from lpkit_cli.scaffold import bake
+from lpkit_cli.scaffold.baking import bake
+from lpkit_cli.scaffold.naming import names_for
 from lpkit_conformance.engine import model
 from safetensors.torch import load_file, save_file
 

@@ -13,7 +13,7 @@ from lpkit_conformance.errors import CaseError
 if TYPE_CHECKING:
     from lpkit_conformance.discovery.bridgeable import Bridgeable
 
-    from lpkit_cli.naming import Names
+    from lpkit_cli.scaffold.naming import Names
 
 MAX_LINE = 120
 

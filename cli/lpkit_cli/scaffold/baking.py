@@ -11,7 +11,7 @@ from typing import Any
 
 from lpkit_conformance.errors import OutputError, UsageError
 
-from lpkit_cli.naming import Names
+from lpkit_cli.scaffold.naming import Names
 
 
 def template_directory() -> Path:
@@ -20,7 +20,7 @@ def template_directory() -> Path:
     Raises:
         OutputError: if this installation has neither.
     """
-    here = Path(__file__).resolve().parent
+    here = Path(__file__).resolve().parents[1]
     for candidate in (here / "_template", here.parents[1] / "template"):
         if (candidate / "cookiecutter.json").is_file():
             return candidate

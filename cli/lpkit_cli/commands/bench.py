@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lpkit_cli.check import Device, Host, Targets
+from lpkit_cli.commands.check import Device, Host, Targets
 from lpkit_cli.console import rewrite_line, write
 
 if TYPE_CHECKING:

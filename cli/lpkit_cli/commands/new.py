@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from lpkit_conformance.errors import UsageError, UserError
 
-from lpkit_cli.naming import Names, names_for
+from lpkit_cli.scaffold.naming import Names, names_for
 
 if TYPE_CHECKING:
     from lpkit_conformance.discovery.bridgeable import Bridgeable
@@ -67,7 +67,7 @@ def new(
     except UserError as error:
         raise UsageError(f"{str(error).rstrip('.')}. Nothing was written.") from None
 
-    from lpkit_cli.scaffold import bake
+    from lpkit_cli.scaffold.baking import bake
 
     bake(names, "wrap" if wrap is not None else (style or Style.processor).value, output, more)
     typer.echo(_farewell(names, output / name, notes))
@@ -84,7 +84,7 @@ def _wrapped(target: str, case: list[str], names: Names) -> tuple[dict[str, Any]
     """The template's variables for ``--wrap``, and what to tell besides."""
     from lpkit_conformance.discovery.bridgeable import find
 
-    from lpkit_cli import wrapping
+    from lpkit_cli.scaffold import wrapping
 
     found = find(target)
     if found.module.partition(".")[0] == names.package:

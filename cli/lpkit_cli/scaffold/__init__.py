@@ -1,0 +1,1 @@
+"""What ``lpkit new`` writes: names of a project, what the template is told of a wrapped class, baking."""
