@@ -18,8 +18,8 @@ from lpkit_conformance.errors import UserError
 from typer.core import TyperGroup
 
 from lpkit_cli.commands import bench, check, doctor, explain, list_, new, record, replay
-from lpkit_cli.console import COULD_NOT_RUN
 
+COULD_NOT_RUN = 2
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
 

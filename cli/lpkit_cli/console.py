@@ -1,35 +1,35 @@
-"""What the commands share towards their user: an exit code, reports in files, a line of progress on a terminal."""
+"""What the commands share towards their user: reports in files, a line of progress on a terminal."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
-import typer
 from lpkit_conformance.errors import OutputError
-
-COULD_NOT_RUN = 2
-"""The exit code of a command that did nothing."""
 
 LONGEST_LINE = 200
 
 
-def write(path: Path, text: str) -> None:
-    """Write a report; ``-`` is standard output.
+def write(path: Path, report: Callable[[IO[str]], None]) -> None:
+    """Write a report to a file; ``-`` is standard output.
 
     Raises:
         OutputError: the file cannot be written.
     """
     if str(path) == "-":
-        typer.echo(text, nl=False)
+        report(sys.stdout)
         return
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open("w", encoding="utf-8") as file:
+            report(file)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def rewrite_line(text: str = "") -> None:
-    """Replace the terminal's current line."""
-    sys.stderr.write(f"\r\x1b[2K{text}"[:LONGEST_LINE])
-    sys.stderr.flush()
+    """Replace the current line of a terminal; nothing in a pipe."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[2K{text}"[:LONGEST_LINE])
+        sys.stderr.flush()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lpkit import __version__
 from lpkit._nearest import did_you_mean
@@ -16,7 +16,7 @@ from lpkit_conformance import traces
 from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.errors import FailureFileError, UserError
 from lpkit_conformance.programs.as_json import program_from_json
-from lpkit_conformance.results import CheckResult, Report, TargetResult
+from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.plan import Plan
@@ -49,6 +49,9 @@ KEYS: dict[str, type] = {
 }
 OPTIONAL = frozenset({"lpkit", "manner", "program", "trace", "pattern", "found"})
 WORDS = {str: "a string", int: "a whole number", dict: "an object"}
+
+
+Outcome = Literal["fixed", "failing", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -224,11 +227,12 @@ def rerun(failure: Failure, limit: float = LIMIT_SECONDS) -> TargetResult:
     return replace(result, target=failure.target, error="" if silent else result.error)
 
 
-def outcome(failure: Failure, result: TargetResult) -> str:
-    """``fixed``, ``failing`` or ``unknown``."""
+OUTCOMES: dict[Status, Outcome] = {"passed": "fixed", "skipped": "fixed", "failed": "failing", "advice": "failing"}
+
+
+def outcome(failure: Failure, result: TargetResult) -> Outcome:
+    """What became of the failure."""
     for check in result.checks:
         if (check.code, check.host) == (failure.code, failure.host) and not result.error:
-            return {"passed": "fixed", "skipped": "fixed", "failed": "failing", "advice": "failing"}.get(
-                check.status, "unknown"
-            )
+            return OUTCOMES.get(check.status, "unknown")
     return "unknown"

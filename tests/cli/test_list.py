@@ -14,6 +14,7 @@ from lpkit.loading import GROUP
 from lpkit_cli.commands import list_
 from lpkit_conformance.discovery import installed
 from lpkit_conformance.discovery.installed import Engine, Inventory, Plugin
+from lpkit_conformance.report.list_ import plain_table, summary
 
 PORTABLE = Plugin("good", "plug:Good", "good-dist", "0.1", "both", True, True)
 ONLY_V1 = Plugin("old", "plug:Old", "old-dist", "2.0", "v1", False, True)
@@ -23,7 +24,7 @@ BROKEN = Plugin("bad", "gone:Bad", "bad-dist", "1.0", "unknown", False, False, p
 
 
 def listed(*plugins: Plugin, engine: Engine | None = None) -> str:
-    return "\n".join(list_.summary(Inventory(plugins, engine)))
+    return "\n".join(summary(Inventory(plugins, engine)))
 
 
 class TestSummary:
@@ -69,7 +70,7 @@ class TestSummary:
 
 class TestTable:
     def test_columns_are_aligned_and_remarks_follow_their_row(self) -> None:
-        lines = list_.plain_table((PORTABLE, BROKEN, ONLY_V1))
+        lines = plain_table((PORTABLE, BROKEN, ONLY_V1))
         column = lines[0].index("DISTRIBUTION")
         assert [line[column:].split()[0] for line in (lines[1], lines[2], lines[4])] == [
             "good-dist",
@@ -80,7 +81,7 @@ class TestTable:
 
     def test_terminal_escapes_in_metadata_are_not_printed(self) -> None:
         hostile = Plugin("a\x1b[2Jb\nc", "plug:P", "d\r", "1", problem="\x07 bell")
-        text = "\n".join(list_.plain_table((hostile,)))
+        text = "\n".join(plain_table((hostile,)))
         assert not {"\x1b", "\r", "\x07"} & set(text)
         assert len(text.splitlines()) == 3
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lpkit_cli.commands.check import Device, Host, Targets
+from lpkit_cli.commands.options import Device, Host, Targets
 from lpkit_cli.console import rewrite_line, write
 
 if TYPE_CHECKING:
@@ -122,16 +121,10 @@ def _numbers(option: str, given: list[str] | None, names: dict[str, int]) -> tup
 
 
 def _progress(target: str) -> Progress:
-    """A line that is overwritten, on a terminal; nothing in a pipe."""
+    """A line that is overwritten."""
     from lpkit_conformance.bench.run import Progress
 
-    if not sys.stderr.isatty():
-        return Progress()
-
-    def started(label: str) -> None:
-        rewrite_line(f"{target}: {label}")
-
-    return Progress(started, lambda _: rewrite_line())
+    return Progress(lambda label: rewrite_line(f"{target}: {label}"), lambda _: rewrite_line())
 
 
 def _show(found: Bench, json_file: Path | None) -> None:
@@ -140,4 +133,6 @@ def _show(found: Bench, json_file: Path | None) -> None:
 
         show(found, sys.stdout)
     if json_file is not None:
-        write(json_file, json.dumps(found.to_json(), indent=2) + "\n")
+        from lpkit_conformance.report import as_json
+
+        write(json_file, lambda file: as_json.write(found, file))

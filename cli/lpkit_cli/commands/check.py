@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
+import enum
 import sys
-from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from lpkit_conformance.errors import OutputError
+from lpkit_conformance.report import formats
 
+from lpkit_cli.commands.options import Device, Host, Targets, Wanted, takes_formats
 from lpkit_cli.console import rewrite_line, write
 
 if TYPE_CHECKING:
@@ -18,45 +20,18 @@ if TYPE_CHECKING:
     from lpkit_conformance.suite.supervisor import Progress
 
 
-class Host(str, Enum):
-    v1 = "v1"
-    v2 = "v2"
-    all = "all"
-
-
-class Engine(str, Enum):
+class Engine(str, enum.Enum):
     reference = "reference"
     vllm = "vllm"
 
 
-class Device(str, Enum):
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class Format(str, Enum):
-    rich = "rich"
-    plain = "plain"
-    github = "github"
-
-
-Targets = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[TARGET]...",
-        help="An entry point's name, module:Class or path/to/file.py:Class. None: the entry points of the "
-        "project in the current folder.",
-    ),
-]
-
-
 def register(app: typer.Typer) -> None:
-    app.command("check")(check)
+    app.command("check")(takes_formats(check))
 
 
 def check(
     targets: Targets = None,
+    *,
     case: Annotated[
         list[str] | None,
         typer.Option("--case", metavar="JSON", help='SamplingParams that switch the plugin on: {"extra_args": {...}}'),
@@ -75,15 +50,7 @@ def check(
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(metavar="CODE", help="Leave this check or family out.")] = None,
     seed: Annotated[int, typer.Option(help="Another seed is another model and other random programs.")] = 0,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON; - is standard output.")
-    ] = None,
-    junit_file: Annotated[
-        Path | None, typer.Option("--junit-xml", metavar="FILE", help="Write the report as JUnit XML.")
-    ] = None,
-    style: Annotated[
-        Format | None, typer.Option("--format", help="By default rich on a terminal, plain in a pipe.")
-    ] = None,
+    wanted: Wanted,
     save: Annotated[
         Path | None,
         typer.Option("--save", metavar="DIR", help="Where failures go for lpkit replay; by default .lpkit/failures."),
@@ -113,15 +80,13 @@ def check(
         engine=engine.value,
     )
     report = _save(run.run(targets or (), options, progress_for=_progress), save)
-    _show(report, style, verbose, quiet=json_file is not None and str(json_file) == "-")
-    _write(report, json_file, junit_file)
+    _show(report, wanted, verbose)
     raise typer.Exit(report.exit_code)
 
 
 def _save(report: Report, folder: Path | None) -> Report:
     """Save failures; a folder that nobody asked for may be read-only."""
     from lpkit_conformance import failures
-    from lpkit_conformance.errors import OutputError
 
     try:
         return failures.save(report, folder or failures.FOLDER)
@@ -132,64 +97,16 @@ def _save(report: Report, folder: Path | None) -> Report:
 
 
 def _progress(target: str) -> Progress:
-    """A line that is overwritten, on a terminal; nothing in a pipe."""
+    """A line that is overwritten."""
     from lpkit_conformance.suite.supervisor import Progress
 
-    if not sys.stderr.isatty():
-        return Progress()
-
-    def started(label: str, done: int, total: int) -> None:
-        rewrite_line(f"{target}: {done}/{total} {label}")
-
-    return Progress(started, lambda _: rewrite_line())
+    return Progress(
+        lambda label, done, total: rewrite_line(f"{target}: {done}/{total} {label}"), lambda _: rewrite_line()
+    )
 
 
-def _show(report: Report, style: Format | None, verbose: bool, quiet: bool) -> None:
-    from lpkit_conformance.report import to_github, to_text
-
-    if quiet:
-        return
-    text = to_text(report, verbose)
-    if style is Format.github:
-        from lpkit_conformance.report.github import job_summary
-
-        typer.echo(text)
-        typer.echo(to_github(report))
-        summary_file = os.environ.get("GITHUB_STEP_SUMMARY")
-        if summary_file:
-            with Path(summary_file).open("a", encoding="utf-8") as file:
-                file.write(job_summary(report))
-    elif style is Format.rich or (style is None and sys.stdout.isatty()):
-        _show_rich(text)
-    else:
-        typer.echo(text)
-
-
-def _show_rich(text: str) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    styles = {
-        "FAIL": "bold red",
-        "ERROR": "bold red",
-        "UNEXPECTED PASS": "bold red",
-        "PASS": "bold green",
-        "advice": "yellow",
-        "expected ": "cyan",
-    }
-    console = Console(highlight=False, soft_wrap=True)
-    for line in text.splitlines():
-        colour = next((colour for word, colour in styles.items() if line.startswith(word)), "")
-        if line.startswith("    ") and len(line) > 14:
-            console.print(Text(line[:14], style="dim") + Text(line[14:]))
-        else:
-            console.print(Text(line, style=colour))
-
-
-def _write(report: Report, json_file: Path | None, junit_file: Path | None) -> None:
-    from lpkit_conformance.report import to_junit
-
-    if json_file is not None:
-        write(json_file, json.dumps(report.to_json(), indent=2) + "\n")
-    if junit_file is not None:
-        write(junit_file, to_junit(report))
+def _show(report: Report, wanted: Wanted, verbose: bool) -> None:
+    if Path("-") not in wanted.files.values():
+        formats.write(wanted.style or ("rich" if sys.stdout.isatty() else "plain"), report, sys.stdout, verbose)
+    for name, path in wanted.files.items():
+        write(path, partial(formats.write, name, report))

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from lpkit_conformance.errors import UsageError, UserError
 
 from lpkit_cli.scaffold.naming import Names, names_for
-
-if TYPE_CHECKING:
-    from lpkit_conformance.discovery.bridgeable import Bridgeable
 
 
 class Style(str, enum.Enum):
@@ -67,10 +64,12 @@ def new(
     except UserError as error:
         raise UsageError(f"{str(error).rstrip('.')}. Nothing was written.") from None
 
+    from lpkit_conformance.report import new as report
+
     from lpkit_cli.scaffold.baking import bake
 
     bake(names, "wrap" if wrap is not None else (style or Style.processor).value, output, more)
-    typer.echo(_farewell(names, output / name, notes))
+    typer.echo("\n".join(report.lines(output / name, names.package, names.class_name, notes)))
 
 
 def _check_options(style: Style | None, wrap: str | None, case: list[str] | None) -> None:
@@ -83,6 +82,7 @@ def _check_options(style: Style | None, wrap: str | None, case: list[str] | None
 def _wrapped(target: str, case: list[str], names: Names) -> tuple[dict[str, Any], list[str]]:
     """The template's variables for ``--wrap``, and what to tell besides."""
     from lpkit_conformance.discovery.bridgeable import find
+    from lpkit_conformance.report.new import notes
 
     from lpkit_cli.scaffold import wrapping
 
@@ -91,7 +91,7 @@ def _wrapped(target: str, case: list[str], names: Names) -> tuple[dict[str, Any]
         problem = f"the project's package would be {names.package!r}, which hides the one of {target}"
         raise UsageError(problem, f"choose another name, e.g. {names.project}-bridge")
     more = wrapping.context(found, names, _cases(case))
-    return more, _notes(found, guessed=bool(more["_cases_are_guessed"]))
+    return more, list(notes(found, guessed=bool(more["_cases_are_guessed"])))
 
 
 def _cases(texts: list[str]) -> list[dict[str, Any]]:
@@ -107,24 +107,6 @@ def _cases(texts: list[str]) -> list[dict[str, Any]]:
     return [dict(json.loads(Case.parse(text, complete=False).text)) for text in texts]
 
 
-def _notes(found: Bridgeable, guessed: bool) -> list[str]:
-    notes = []
-    top = found.module.partition(".")[0]
-    if found.entry_points:
-        provider, names = " and ".join(found.distributions) or top, ", ".join(found.entry_points)
-        notes.append(
-            f"{provider} is itself an installed plugin ({names}): a default vLLM loads that entry point too, and does "
-            "not start if its class is V1-only. Install a version of it without the entry point, or copy the class "
-            "into this project and uninstall it."
-        )
-    if not found.distributions:
-        notes.append(f"No installed distribution provides {top!r}: add the one that does to dependencies.")
-    if guessed:
-        how = "was guessed from its source" if found.keys else "is not told by its source"
-        notes.append(f"How a request switches it on {how}: see cases under [tool.lpkit] in pyproject.toml.")
-    return notes
-
-
 def _check_destination(output: Path, name: str) -> None:
     target = output / name
     try:
@@ -135,19 +117,3 @@ def _check_destination(output: Path, name: str) -> None:
         raise UsageError(f"{output} is not a folder")
     if taken:
         raise UsageError(f"{target} already exists", "choose another name, or another folder with -o")
-
-
-def _farewell(names: Names, project: Path, notes: list[str]) -> str:
-    folder = f'"{project}"' if " " in str(project) else str(project)
-    remarks = "".join(f"\nNote: {note}\n" for note in notes)
-    return f"""Created {project}: {names.class_name}, a logits processor for both of vLLM's runners.
-
-  processor   {project / "src" / names.package / "processor.py"}
-  tests       {project / "tests"}
-  settings    {project / "pyproject.toml"}
-{remarks}
-Next:
-
-  cd {folder}
-  pip install -e .
-  lpkit check"""

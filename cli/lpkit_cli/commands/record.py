@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from lpkit_conformance.errors import EngineUnavailable, OutputError, UsageError
+
+from lpkit_cli.console import rewrite_line
 
 if TYPE_CHECKING:
     from lpkit_conformance.recording.workloads import Workload
@@ -45,11 +46,11 @@ def record(
     Needs vLLM in this environment; a CPU build will do. The engine is tiny and downloads nothing.
     """
     from lpkit_conformance.recording.workloads import WORKLOADS
+    from lpkit_conformance.report import record as report
 
     known = [w for w in WORKLOADS.values() if runner is RunnerChoice.all or w.runner == runner.value]
     if listing:
-        for workload in known:
-            typer.echo(f"{workload.trace_name:12}  {workload.summary}")
+        typer.echo("\n".join(report.index(known)))
         return
     if not workloads and not every:
         raise UsageError("name a workload, or say --all", "--list shows them")
@@ -75,24 +76,19 @@ def _run(chosen: list[Workload], output: Path, token_ids: bool) -> None:
     from lpkit_conformance.engine.process import Worker
     from lpkit_conformance.engine.tiny import EngineError
     from lpkit_conformance.recording.record import record_to
+    from lpkit_conformance.report import record as report
 
     try:
         for runner in dict.fromkeys(workload.runner for workload in chosen):
-            _progress(f"starting a vLLM engine for the {runner} runner ...")
+            rewrite_line(f"starting a vLLM engine for the {runner} runner ...")
             with Worker(runner) as worker:
                 for workload in (w for w in chosen if w.runner == runner):
-                    _progress(f"recording {workload.trace_name} ...")
+                    rewrite_line(f"recording {workload.trace_name} ...")
                     path = output / f"{workload.trace_name}.jsonl"
                     done = worker.call(record_to, workload.trace_name, str(path), token_ids)
-                    _progress("")
-                    typer.echo(f"{path}: {done['steps']} steps, {done['requests']} requests, {done['runner_class']}")
+                    rewrite_line()
+                    typer.echo(report.written(path, done))
     except EngineError as error:
-        _progress("")
+        rewrite_line()
         first = str(error).strip().splitlines() or [type(error).__name__]
         raise EngineUnavailable(first[0], details=getattr(error, "details", "")) from None
-
-
-def _progress(text: str) -> None:
-    """One line that is overwritten, on a terminal only."""
-    if sys.stderr.isatty():
-        typer.echo(f"\r\x1b[K{text}", err=True, nl=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -26,21 +27,11 @@ def replay(
 
     lookup.do_without()  # as in lpkit check
     from lpkit_conformance import failures
-    from lpkit_conformance.report.text import check_lines, headline, one_line
+    from lpkit_conformance.report import replay as report
+    from lpkit_conformance.report.terminal import show
 
     failure = failures.load(file)
     result = failures.rerun(failure, limit)
     outcome = failures.outcome(failure, result)
-    typer.echo(headline(result))
-    label = f"{failure.code}[{failure.host}]"
-    if outcome == "fixed":
-        typer.echo(f"FIXED  {label} passes these operations now; `lpkit check` runs all of them")
-    else:
-        for check in result.checks:
-            typer.echo("")
-            for line in check_lines(check):
-                typer.echo(line)
-        if result.error:
-            typer.echo(f"  could not judge: {one_line(result.error)}")
-        typer.echo(f"\n{'STILL FAILING' if outcome == 'failing' else 'ERROR'}  {label}")
+    show(report.lines(failure, result, outcome), sys.stdout)
     raise typer.Exit(EXIT_CODES[outcome])

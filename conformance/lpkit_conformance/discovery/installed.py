@@ -6,7 +6,6 @@ wrong interface keeps the engine from starting. This reads the distributions' me
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -103,16 +102,15 @@ class Inventory:
         targets = [plugin.defined or plugin.target for plugin in self.plugins]
         return tuple(sorted({target for target in targets if targets.count(target) > 1}))
 
-    def to_json(self) -> str:
+    def to_json(self) -> dict[str, Any]:
         """The document of schema ``lpkit.list/1``."""
-        document: dict[str, Any] = {
+        return {
             "schema": SCHEMA,
             "environment": sys.prefix,
             "vllm": None if self.engine is None else asdict(self.engine),
             "starts": {"v1": self.starts("v1"), "v2": self.starts("v2")},
             "plugins": [asdict(plugin) for plugin in self.plugins],
         }
-        return json.dumps(document, indent=2)
 
 
 def take_inventory(path: Sequence[str] | None = None, sources: Sources | None = None) -> Inventory:

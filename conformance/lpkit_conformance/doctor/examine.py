@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from lpkit.loading import GROUP
 
@@ -20,11 +19,9 @@ from lpkit_conformance.discovery.module_finder import Sources
 from lpkit_conformance.discovery.releases import Choice
 from lpkit_conformance.doctor import project
 from lpkit_conformance.doctor.facts import Versions, read_versions
-from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.doctor.finding import SCHEMA, Finding
 from lpkit_conformance.doctor.strangers import strangers
 from lpkit_conformance.doctor.verdicts import Situation, Verdict, judge, verdict
-
-SCHEMA: Final = "lpkit.doctor/1"
 
 
 @dataclass(frozen=True)
@@ -73,10 +70,10 @@ class Report:
         installed = [(plugin, False, verdict(plugin, situation)) for plugin in situation.installed]
         return installed + [(plugin, True, verdict(plugin, situation, passed=True)) for plugin in situation.passed]
 
-    def to_json(self) -> str:
+    def to_json(self) -> dict[str, Any]:
         """The document of schema ``lpkit.doctor/1``; docs/doctor.md describes it."""
         engine, situation = self.inventory.engine, self.situation
-        document: dict[str, Any] = {
+        return {
             "schema": SCHEMA,
             "environment": sys.prefix,
             "ok": self.ok,
@@ -94,7 +91,6 @@ class Report:
             ],
             "findings": [asdict(finding) for finding in self.findings],
         }
-        return json.dumps(document, indent=2)
 
 
 def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path | None = None) -> Report:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+SCHEMA: Final = "lpkit.doctor/1"
 
 Level: TypeAlias = Literal["error", "note"]
 

@@ -8,15 +8,35 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
-from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.doctor.finding import SCHEMA, Finding
 
 OURS = ("interfaces/lookup.py", "loading/__init__.py", "interfaces/v2.py")
 """Files by which our package is known; nothing of it is imported to tell."""
 
 _REINSTALL = "pip uninstall -y lpkit; pip install --force-reinstall --no-deps vllm-lpkit"
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """Why nothing that imports ``lpkit`` works here."""
+
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of schema ``lpkit.doctor/1``, as far as it can be told."""
+        findings = [asdict(finding) for finding in self.findings]
+        return {"schema": SCHEMA, "environment": sys.prefix, "ok": False, "findings": findings}
+
+
+def broken() -> Unusable | None:
+    """What keeps ``import lpkit`` from finding ours, if anything does."""
+    found = tuple(finding for finding in strangers() if finding.code in ("lpkit-shadowed", "lpkit-missing"))
+    return Unusable(found) if found else None
 
 
 def strangers(path: Sequence[str] | None = None, folder: Path | None = None) -> list[Finding]:

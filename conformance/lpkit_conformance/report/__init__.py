@@ -1,7 +1,1 @@
-"""Reports: one run, several ways to show it. Computing is elsewhere; these only render."""
-
-from lpkit_conformance.report.github import to_github
-from lpkit_conformance.report.junit import to_junit
-from lpkit_conformance.report.text import to_text
-
-__all__ = ["to_github", "to_junit", "to_text"]
+"""Everything that is printed for people, and the formats of a report; computing is elsewhere, these only render."""

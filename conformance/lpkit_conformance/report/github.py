@@ -1,20 +1,29 @@
-"""GitHub Actions: annotations on the lines at fault, and a job summary."""
+"""GitHub Actions: the plain text, annotations on the lines at fault, and a job summary."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
-from lpkit_conformance.report.text import one_line, rule_of, summary
+from lpkit_conformance.report import text
+from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.results import BAD, CheckResult, Report
 
 
-def to_github(report: Report) -> str:
+def write(report: Report, file: IO[str], verbose: bool = False) -> None:
+    """Print the report and its annotations; add the summary to the job's, if there is one."""
+    text.write(report, file, verbose)
+    file.writelines(f"{line}\n" for line in annotation_lines(report))
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        with Path(summary).open("a", encoding="utf-8") as job:
+            job.write(job_summary(report))
+
+
+def annotation_lines(report: Report) -> Iterator[str]:
     """Workflow commands, one line per check that needs attention."""
-    return "\n".join(_annotations(report))
-
-
-def _annotations(report: Report) -> Iterator[str]:
     for target in report.targets:
         for check in target.checks:
             if check.status in BAD or check.status in ("advice", "error"):
@@ -25,36 +34,42 @@ def _annotations(report: Report) -> Iterator[str]:
 
 def _annotation(target: str, check: CheckResult) -> str:
     kind = "notice" if check.status == "advice" else "error"
-    place = ""
+    location = ""
     if check.finding and check.finding.place:
         file, _, line = check.finding.place.rpartition(":")
         path = Path(file)
         relative = path.relative_to(Path.cwd()) if path.is_absolute() and Path.cwd() in path.parents else path
-        place = f"file={_property(relative.as_posix())},line={line},"
-    text = f"{target}: {check.message}"
+        location = f"file={_property(relative.as_posix())},line={line},"
+    message = f"{target}: {check.message}"
     if check.finding and check.finding.fix:
-        text += f"\nfix: {check.finding.fix}"
-    return f"::{kind} {place}title={_property(f'{check.label} {check.name}')}::{_data(text)}"
+        message += f"\nfix: {check.finding.fix}"
+    return f"::{kind} {location}title={_property(f'{check.label} {check.name}')}::{_data(message)}"
 
 
 def job_summary(report: Report) -> str:
     """Markdown for ``$GITHUB_STEP_SUMMARY``."""
     lines = ["## lpkit check", ""]
     for target in report.targets:
-        lines += [f"### {target.target}: {target.verdict}", "", *[f"- {line.strip()}" for line in summary(target)], ""]
+        lines += [
+            f"### {target.target}: {target.verdict}",
+            "",
+            *[f"- {line.strip()}" for line in text.summary(target)],
+            "",
+        ]
         rows = [check for check in target.checks if check.status in BAD or check.status in ("advice", "error")]
         if rows:
             lines += ["| check | rule | finding |", "|---|---|---|"]
             lines += [
-                f"| {row.label} | {rule_of(row.code)} | {one_line(row.message).replace('|', '/')} |" for row in rows
+                f"| {row.label} | {text.rule_of(row.code)} | {one_line(row.message).replace('|', '/')} |"
+                for row in rows
             ]
             lines.append("")
     return "\n".join(lines)
 
 
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+def _data(value: str) -> str:
+    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _property(value: str) -> str:
+    return _data(value).replace(":", "%3A").replace(",", "%2C")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import IO
 from xml.etree import ElementTree as ET
 
 from lpkit_conformance.report.text import finding_lines
@@ -16,8 +17,8 @@ def text(value: str) -> str:
     return NOT_XML.sub("?", value)
 
 
-def to_junit(report: Report) -> str:
-    """One test suite per target, one test case per check and host."""
+def write(report: Report, file: IO[str], verbose: bool = False) -> None:
+    """One test suite per target, one test case per check and host, whatever ``verbose`` says."""
     root = ET.Element("testsuites")
     for target in report.targets:
         suite = ET.SubElement(
@@ -52,4 +53,4 @@ def to_junit(report: Report) -> str:
             ET.SubElement(case, "error", message=text(target.error))
     ET.indent(root)
     # Written as UTF-8; ElementTree would declare the locale's encoding.
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+    file.write(f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n')

@@ -1,11 +1,13 @@
-"""Plain text, for terminals and pipes alike; the CLI may colour it."""
+"""Plain text, for terminals and pipes alike."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import IO
 
 from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
 
 SHOWN: tuple[Status, ...] = ("failed", "unexpected_pass", "error", "expected", "advice")
@@ -33,9 +35,15 @@ OUTCOMES: dict[Status, str] = {
 MOST_LABELS = 6
 
 
-def to_text(report: Report, verbose: bool = False) -> str:
+def write(report: Report, file: IO[str], verbose: bool = False) -> None:
+    """Print the whole report."""
+    file.writelines(f"{line}\n" for line in lines(report, verbose))
+
+
+def lines(report: Report, verbose: bool = False) -> Iterator[str]:
     """The whole report; ``verbose`` lists every check with its time."""
-    return "\n".join(line for target in report.targets for line in target_lines(target, verbose))
+    for target in report.targets:
+        yield from target_lines(target, verbose)
 
 
 def target_lines(target: TargetResult, verbose: bool = False) -> Iterator[str]:
@@ -60,11 +68,6 @@ def every_check(target: TargetResult) -> Iterator[str]:
         yield f"  {MARKS[check.status]:8} {check.label:10} {check.name:24} {check.seconds:7.2f} s{note}"
         seconds[check.code[:3]] = seconds.get(check.code[:3], 0.0) + check.seconds
     yield f"  seconds: {', '.join(f'{family} {spent:.2f}' for family, spent in seconds.items())}"
-
-
-def one_line(text: str) -> str:
-    """``text`` without line breaks and control characters, which a plugin's messages may have."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def headline(target: TargetResult) -> str:
@@ -99,8 +102,8 @@ def finding_lines(finding: Finding) -> Iterator[str]:
         "place": (finding.place,),
         "replay": (f"lpkit replay {quoted(finding.replay)}" if finding.replay else "",),
     }
-    for label, lines in shown.items():
-        for number, line in enumerate(lines):
+    for label, texts in shown.items():
+        for number, line in enumerate(texts):
             if line:
                 yield f"    {'' if number else label:11} {line.rstrip() if label == 'batch' else one_line(line)}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -332,7 +331,7 @@ class TestEngine:
 
 def test_the_json_document_has_its_schema(site: Site) -> None:
     site.of("import lpkit\nclass P(lpkit.LogitsProcessor): ...")
-    document: dict[str, Any] = json.loads(site.take().to_json())
+    document: dict[str, Any] = site.take().to_json()
     assert document["schema"] == "lpkit.list/1"
     assert document["starts"] == {"v1": True, "v2": True}
     assert document["plugins"][0]["interface"] == "both"

@@ -450,7 +450,7 @@ class TestVersions:
 
 def test_the_json_document_has_its_schema(site: Place) -> None:
     site.engine("0.32.0").plugin(ONLY_V1)
-    document = json.loads(site.examine(passed=("plug:P",)).to_json())
+    document = site.examine(passed=("plug:P",)).to_json()
     assert (document["schema"], document["ok"]) == ("lpkit.doctor/1", False)
     assert document["vllm"] == {"distribution": "vllm", "version": "0.32.0"}
     assert document["judged"]["runner"] == "v2"

@@ -1,16 +1,17 @@
-"""The reports: text, JSON, JUnit, GitHub. Whatever a plugin's messages hold, they stay well formed."""
+"""The formats of a report: text, JSON, JUnit, GitHub. Whatever a plugin's messages hold, they stay well formed."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from lpkit_conformance.report import to_github, to_junit, to_text
+from lpkit_conformance.report import formats
 from lpkit_conformance.report.github import job_summary
-from lpkit_conformance.report.text import one_line
+from lpkit_conformance.report.terminal import one_line, show, show_coloured
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult, result_from_json
 
 NASTY = "two\nlines, \x1b[31mred\x00 | <&> 100%"
@@ -46,30 +47,77 @@ REPORT = Report(
 )
 
 
+@pytest.fixture(autouse=True)
+def _no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+
+def written(name: str, report: Report = REPORT, verbose: bool = False) -> str:
+    file = io.StringIO()
+    formats.write(name, report, file, verbose)
+    return file.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_every_format_names_every_target_and_ends_its_last_line(name: str) -> None:
+    found = written(name)
+    assert "mine" in found and "theirs" in found
+    assert found.endswith("\n")
+
+
+def test_the_rich_format_is_the_plain_text_where_there_are_no_colours(monkeypatch) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert written("rich") == written("plain")
+
+
+def test_a_terminal_shows_verdicts_in_colours_and_labels_dimmed(monkeypatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    show(["FAIL LP202 x: y", "FAILURES", "    rule        text", "error  why", "blocks"], terminal := Terminal())
+    assert terminal.getvalue().splitlines() == [
+        "\x1b[1;31mFAIL\x1b[0m LP202 x: y",
+        "FAILURES",
+        "\x1b[2m    rule        \x1b[0mtext",
+        "\x1b[31merror\x1b[0m  why",
+        "\x1b[31mblocks\x1b[0m",
+    ]
+
+
+def test_a_pipe_gets_the_lines_as_they_are() -> None:
+    show(["FAIL x", "[bold]"], pipe := io.StringIO())
+    show_coloured(["[bold]"], terminal := Terminal())
+    assert (pipe.getvalue(), terminal.getvalue()) == ("FAIL x\n[bold]\n", "[bold]\n")
+
+
 def test_text_puts_failures_first_and_advice_last() -> None:
-    heads = [line.split()[0] for line in to_text(REPORT).splitlines() if line[:1].strip() and " LP" in line]
+    heads = [line.split()[0] for line in written("plain").splitlines() if line[:1].strip() and " LP" in line]
     assert heads == ["FAIL", "UNEXPECTED", "ERROR", "expected", "advice"]
 
 
 def test_text_gives_the_evidence_in_order() -> None:
-    labels = re.findall(r"^    (\w+)  ", to_text(Report((TargetResult("x", (), CHECKS[2:3]),))), re.M)
+    labels = re.findall(r"^    (\w+)  ", written("plain", Report((TargetResult("x", (), CHECKS[2:3]),))), re.M)
     assert labels == ["rule", "where", "expected", "got", "operations", "cause", "fix", "place", "more"]
 
 
 def test_text_keeps_a_message_on_its_line() -> None:
-    text = to_text(REPORT, verbose=True)
+    text = written("plain", verbose=True)
     assert "\x1b" not in text
     assert "\x00" not in text
     assert "FAIL LP202[v1] replace-on-add: two lines, ?[31mred? | <&> 100%" in text
 
 
 def test_an_announced_failure_is_one_line() -> None:
-    lines = to_text(Report((TargetResult("x", (), CHECKS[3:4]),))).splitlines()
+    lines = written("plain", Report((TargetResult("x", (), CHECKS[3:4]),))).splitlines()
     assert lines[2:4] == ["expected LP203[v1] remove: known: it fails", ""]
 
 
 def test_the_summary_counts_what_ran_and_says_why_the_rest_did_not() -> None:
-    lines = to_text(REPORT).splitlines()
+    lines = written("plain").splitlines()
     start = next(number for number, line in enumerate(lines) if "checks ran" in line)
     assert lines[start : start + 5] == [
         "6 of 9 checks ran on V1: 1 passed, 1 failed, 1 passed unexpectedly, 1 failed as expected, 1 with advice, "
@@ -83,14 +131,14 @@ def test_the_summary_counts_what_ran_and_says_why_the_rest_did_not() -> None:
 
 
 def test_verbose_lists_every_check_and_the_time_of_each_family() -> None:
-    text = to_text(REPORT, verbose=True)
+    text = written("plain", verbose=True)
     for check in CHECKS:
         assert re.search(rf"^  .*{re.escape(check.label)} +{check.name} +\d+\.\d\d s", text, re.M)
     assert "  seconds: LP0 0.00, LP2 0.25" in text
 
 
 def test_json_has_the_schema_of_lpkit_check_1() -> None:
-    found = json.loads(json.dumps(REPORT.to_json()))
+    found = json.loads(written("json"))
     assert (found["schema"], found["verdict"]) == ("lpkit.check/1", "fail")
     assert list(found) == ["schema", "verdict", "targets"]
     for target in found["targets"]:
@@ -114,7 +162,7 @@ def test_the_verdict_is_one_of_three(status: str, verdict: str) -> None:
 
 
 def test_junit_parses_and_its_counts_are_those_of_its_cases() -> None:
-    root = ET.fromstring(to_junit(REPORT).encode("utf-8"))
+    root = ET.fromstring(written("junit").encode("utf-8"))
     for suite in root:
         cases = suite.findall("testcase")
         assert int(suite.attrib["tests"]) == len(cases)
@@ -128,7 +176,7 @@ def test_junit_parses_and_its_counts_are_those_of_its_cases() -> None:
 
 
 def test_github_annotates_the_line_at_fault() -> None:
-    lines = to_github(REPORT).splitlines()
+    lines = [line for line in written("github").splitlines() if line.startswith("::")]
     assert lines[0] == "::notice title=LP004 default-engine-starts::mine: advised"
     assert lines[1].startswith("::error file=src/plugin.py,line=12,title=LP202[v1] replace-on-add::mine: two%0Alines")
     assert lines[1].endswith("100%25%0Afix: a fix")
@@ -139,7 +187,7 @@ def test_github_annotates_the_line_at_fault() -> None:
 def test_github_annotations_name_files_outside_the_folder_in_full(tmp_path) -> None:
     finding = Finding("x", place=f"{tmp_path / 'plugin.py'}:3")
     report = Report((TargetResult("x", (), (CheckResult("LP202", "y", "v1", "failed", "x", finding),)),))
-    assert f"file={(tmp_path / 'plugin.py').as_posix()},line=3," in to_github(report)
+    assert f"file={(tmp_path / 'plugin.py').as_posix()},line=3," in written("github", report)
 
 
 def test_the_job_summary_is_a_table_of_what_needs_attention() -> None:

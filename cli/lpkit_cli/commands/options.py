@@ -1,0 +1,74 @@
+"""Options that commands share, and those that the table of formats gives."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from lpkit_conformance.report.formats import FORMATS
+
+
+class Host(str, enum.Enum):
+    v1 = "v1"
+    v2 = "v2"
+    all = "all"
+
+
+class Device(str, enum.Enum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TARGET]...",
+        help="An entry point's name, module:Class or path/to/file.py:Class. None: the entry points of the "
+        "project in the current folder.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The formats that a user asked for: one for people, or "", and those for files."""
+
+    style: str = ""
+    files: dict[str, Path] = field(default_factory=dict)
+
+
+def takes_formats(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with the options of the table of formats in the place of its parameter ``wanted``."""
+    style: Any = enum.Enum("Style", {name: name for name, row in FORMATS.items() if not row.option}, type=str)  # type: ignore[misc]
+    options: dict[str, Any] = {
+        f"{name}_file": Annotated[Path | None, typer.Option(row.option, metavar="FILE", help=row.help)]
+        for name, row in FORMATS.items()
+        if row.option
+    }
+    help_text = "By default rich on a terminal, plain in a pipe."
+    options["style"] = Annotated[style | None, typer.Option("--format", help=help_text)]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name in options}
+        chosen_style = chosen.pop("style")
+        files = {name.removesuffix("_file"): path for name, path in chosen.items() if path is not None}
+        command(**given, wanted=Wanted(chosen_style.value if chosen_style else "", files))
+
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name != "wanted":
+            parameters.append(parameter)
+            continue
+        parameters += [parameter.replace(name=name, annotation=hint, default=None) for name, hint in options.items()]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run

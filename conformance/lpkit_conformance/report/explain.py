@@ -1,0 +1,31 @@
+"""What ``lpkit explain`` tells about the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lpkit_conformance import examples
+from lpkit_conformance.catalogue import all_checks, turning_off
+from lpkit_conformance.checks.base import Check
+
+
+def index() -> Iterator[str]:
+    """Every check, a line each."""
+    for check in all_checks(None):
+        hosts = "/".join(check.hosts) or "-"
+        advice = "  (advice)" if check.tier == "advice" else ""
+        yield f"{check.code}  {hosts:5}  {check.name:26} {check.sections()['title']}{advice}"
+
+
+def lines(check: type[Check]) -> Iterator[str]:
+    """The rule of one check, why it matters, how to fix a failure, and what turning it off hides."""
+    sections = check.sections()
+    hosts = f" on {' and '.join(host.upper() for host in check.hosts)}" if check.hosts else ""
+    yield from (f"{check.code} {check.name} ({check.tier}{hosts})", "", f"{sections['title']}.", "")
+    yield from (f"rule  {sections['rule']}", f"why   {sections['why']}", f"fix   {sections['fix']}")
+    if check.requires:
+        yield f"needs {', '.join(check.requires)}"
+    yield from (f"off   {turning_off(check)}", "")
+    example = examples.example(check.code)
+    if example is not None:
+        yield from ("From wrong to right:", "", *example.diff.splitlines(), "")

@@ -1,0 +1,129 @@
+"""What ``lpkit list`` tells about the installed plugins."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, Literal
+
+from lpkit_conformance.discovery.installed import Inventory, Plugin
+from lpkit_conformance.report.terminal import STYLES, one_line
+
+COLUMNS = ("NAME", "TARGET", "DISTRIBUTION", "INTERFACE", "DEFAULT VLLM STARTS")
+INTERFACES = {"v1": "V1", "v2": "V2", "both": "V1 + V2", "unknown": "unknown"}
+ANSWERS = {True: "yes", False: "no", None: "unknown"}
+
+
+def show(inventory: Inventory, file: IO[str], *, loaded: bool = False) -> None:
+    """Print the plugins as a table, and what a vLLM would do; ``loaded``: the plugins were imported to tell."""
+    lines = summary(inventory, loaded=loaded)
+    if not inventory.plugins:
+        lines = [f"No logits processor is installed in {sys.prefix}.", "Start one with: lpkit new my-proc", "", *lines]
+    elif file.isatty():
+        _show_table(inventory, file)
+    else:
+        lines = [*plain_table(inventory.plugins), "", *lines]
+    file.writelines(f"{line}\n" for line in lines)
+
+
+def _cells(plugin: Plugin) -> tuple[str, ...]:
+    cells = (
+        plugin.name,
+        plugin.target,
+        f"{plugin.distribution} {plugin.version}",
+        INTERFACES[plugin.interface],
+        ANSWERS[plugin.starts_v2],
+    )
+    return tuple(one_line(cell) for cell in cells)
+
+
+def _remark(plugin: Plugin) -> str:
+    return one_line("; ".join(filter(None, (plugin.problem, plugin.note))))
+
+
+def plain_table(plugins: tuple[Plugin, ...]) -> list[str]:
+    """Aligned lines, a plugin's remark below it."""
+    rows = [COLUMNS, *(_cells(plugin) for plugin in plugins)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    for index in reversed(range(len(plugins))):
+        if _remark(plugins[index]):
+            lines.insert(index + 2, f"  ! {_remark(plugins[index])}")
+    return lines
+
+
+def _show_table(inventory: Inventory, file: IO[str]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in COLUMNS:
+        table.add_column(title.capitalize().replace("vllm", "vLLM"), overflow="fold")
+    console = Console(file=file, highlight=False)
+    for plugin in inventory.plugins:
+        *cells, starts = _cells(plugin)
+        table.add_row(*(Text(cell) for cell in cells), Text(starts, style=STYLES[starts]))
+    console.print(table)
+    for plugin in inventory.plugins:
+        if _remark(plugin):
+            console.print(Text(f"{one_line(plugin.name)}: {_remark(plugin)}", style="yellow"), soft_wrap=True)
+    if any(_remark(plugin) for plugin in inventory.plugins):
+        console.print()
+
+
+def summary(inventory: Inventory, *, loaded: bool = False) -> list[str]:
+    """What would happen: in a default vLLM, and in the one installed here."""
+    lines = []
+    if inventory.plugins:
+        lines.append(f"A default vLLM (0.31 or newer, V2 runner) {_verdict(inventory, 'v2', loaded)}")
+        lines += _remedies(inventory)
+    lines += [f"{one_line(target)} is installed twice and runs twice." for target in inventory.doubled()]
+    engine = inventory.engine
+    if engine is None:
+        lines.append("vLLM is not installed here.")
+        return lines
+    named = "" if engine.distribution == "vllm" else f" ({engine.distribution})"
+    here = f"vLLM {engine.version}{named} is installed here and uses its {engine.runner.upper()} runner"
+    ending = "."
+    if inventory.plugins:
+        ending = f": it {_verdict(inventory, engine.runner, loaded)}"
+        if engine.refusal:
+            ending = f": it does NOT start with a plugin: {engine.refusal}."
+        elif not engine.loads:
+            ending = ": it loads none of them."
+    lines.append(f"{here} ({engine.reason}){ending}")
+    return lines
+
+
+def _verdict(inventory: Inventory, runner: Literal["v1", "v2"], loaded: bool) -> str:
+    starts = inventory.starts(runner)
+    if starts is None:
+        return "may or may not start." if loaded else "may or may not start; lpkit list --load tells more."
+    if starts:
+        count = len(inventory.plugins)
+        return f"starts with {'this plugin' if count == 1 else f'these {count} plugins'}."
+    reasons = []
+    for plugin in inventory.blocking(runner):
+        why = "is broken"
+        if plugin.interface in ("v1", "v2"):
+            why = f"implements {INTERFACES[plugin.interface]} only"
+        elif "neither" in plugin.problem or "not a class" in plugin.problem:
+            why = "is no logits processor of that interface"
+        reasons.append(f"{one_line(plugin.name)} {why}")
+    return f"does NOT start: {'; '.join(reasons)}."
+
+
+def _remedies(inventory: Inventory) -> list[str]:
+    blocking = inventory.blocking("v2")
+    if not blocking:
+        return []
+    names = " ".join(sorted({one_line(plugin.distribution) for plugin in blocking}))
+    ways = [f"pip uninstall {names}"]
+    if all(plugin.interface == "v1" for plugin in blocking):
+        ways.append("bridge the class in its package (lpkit.Bridged), or derive it from lpkit.LogitsProcessor")
+        if inventory.starts("v1"):
+            ways.append("run vLLM with VLLM_USE_V2_MODEL_RUNNER=0")
+    else:
+        ways.append("repair what is broken")
+    return [f"Remedy: {', or '.join(ways)}."]

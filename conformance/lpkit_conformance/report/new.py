@@ -1,0 +1,40 @@
+"""What ``lpkit new`` tells about the project that it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lpkit_conformance.discovery.bridgeable import Bridgeable
+
+
+def lines(project: Path, package: str, class_name: str, notes: Iterable[str]) -> Iterator[str]:
+    """What was made, and what to do next."""
+    folder = f'"{project}"' if " " in str(project) else str(project)
+    yield f"Created {project}: {class_name}, a logits processor for both of vLLM's runners."
+    yield ""
+    yield f"  processor   {project / 'src' / package / 'processor.py'}"
+    yield f"  tests       {project / 'tests'}"
+    yield f"  settings    {project / 'pyproject.toml'}"
+    for note in notes:
+        yield from ("", f"Note: {note}")
+    yield from ("", "Next:", "", f"  cd {folder}", "  pip install -e .", "  lpkit check")
+
+
+def notes(found: Bridgeable, guessed: bool) -> Iterator[str]:
+    """What else there is to know about a wrapped target; ``guessed``: so were the cases."""
+    top = found.module.partition(".")[0]
+    if found.entry_points:
+        provider, names = " and ".join(found.distributions) or top, ", ".join(found.entry_points)
+        yield (
+            f"{provider} is itself an installed plugin ({names}): a default vLLM loads that entry point too, and does "
+            "not start if its class is V1-only. Install a version of it without the entry point, or copy the class "
+            "into this project and uninstall it."
+        )
+    if not found.distributions:
+        yield f"No installed distribution provides {top!r}: add the one that does to dependencies."
+    if guessed:
+        how = "was guessed from its source" if found.keys else "cannot be read from its source"
+        yield f"How a request switches it on {how}: see cases under [tool.lpkit] in pyproject.toml."
