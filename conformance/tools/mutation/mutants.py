@@ -36,10 +36,10 @@ class Mutant:
 
     @property
     def id(self) -> str:
-        """Stays the same when lines move."""
-        what = "\0".join((self.file, self.owner, self.before, self.after))
+        """Stays the same when lines or files move."""
+        what = "\0".join((self.owner, self.before, self.after))
         again = f"-{self.ordinal}" if self.ordinal else ""  # the same change on another line of the same owner
-        return f"{Path(self.file).stem}-{hashlib.sha256(what.encode()).hexdigest()[:8]}{again}"
+        return f"{self.top}-{hashlib.sha256(what.encode()).hexdigest()[:8]}{again}"
 
     @property
     def change(self) -> str:

@@ -32,62 +32,62 @@ REASONS = {
 
 EQUIVALENT = _by_id(
     {
-        "dead": """history_v1-10afee7e history_v1-083fdfe1 history_v1-4fd9c9a2 history_v1-61d64c70 history_v1-e0e5269e
-            history_v1-56c95aad history_v1-78acdf10 history_v1-8f71a3d9 history_v1-4161bf81 history_v1-7486ee0c
-            history_v1-01aac86f history_v1-03a97e42 history_v1-38338402 history_v1-1d3e0fe2 history_v1-a052ec91
-            history_v1-3439ea84 history_v1-2e9e30c4 history_v2-0f8dbcbd binding_v1-4298b7cd binding_v1-447b03cc
-            binding_v1-7fca75c0 binding_v1-65bd642c binding_v2-10cad4ee columns-fc2f21bd columns-8e6988fe
-            columns-1b2c65cf columns-c5e0964f columns-46b496bb columns-fee8e401 rows-ef4978d2 ledger-dec748ca
-            rows-385bc9fe correct-a184883c correct-0255b3ef correct-0df93ec8 correct-1d730ba5 correct-e6a03650
-            correct-b66882c9 correct-7fd1a3c6 correct-e2657fdb correct-d767bb41 correct-c7e58f8e""",
-        "loop": """ledger-3c987b2d ledger-8d76044b ledger-810c0a9d history_v1-cb377c34 history_v1-e6fe6894
-            columns-6f2479e2 columns-e9b10367 correct-6c6889b3 correct-6c6889b3-1 correct-6c6889b3-2 correct-48abd321
-            ledger-29af4888-3 history_v1-aa61d8e1 correct-54f421de correct-1b7de82c correct-73b953cc
-            correct-026e7180""",
-        "order": """history_v1-36d4a346 history_v1-014c3e60 history_v2-4a5e4096 binding_v2-6ea42db9
-            binding_v2-7d8d7b3c rows-60f7af8e rows-28baa04e columns-43be77ba history_v1-27e5b939
-            history_v1-081ef104 history_v1-a7d14779 correct-1f32c9fc
-            correct-0c9b05b6 correct-0aeb0be8 correct-0e58c7ae""",
-        "slower": """history_v1-1572206a history_v1-02fd62c2 history_v1-044572f3 history_v1-2b9a78c6
-            history_v1-18709b1c history_v2-35166699 binding_v1-08fa69ae binding_v1-12c9c3b5 binding_v1-20a3ddcd
-            binding_v1-d5ab7611 binding_v1-d348b314 binding_v2-4ffbef5c binding_v2-5167a54e binding_v2-0e9f646c
-            binding_v2-099b95bd columns-d7e97454 columns-d7e97454-1 columns-13b45cee columns-146f2304
-            columns-cf2a8d6a ledger-4cc4411b ledger-b93fdfe2 ledger-b93fdfe2-1
-            history_v1-47efae02 history_v1-efcfe8e5 history_v1-12ea70a4 binding_v1-73d417ba correct-2ca4de9c
-            correct-06a2f9dd correct-0e8c5438 correct-2324f73c correct-3401acd9
-            correct-535d2b80""",
-        "engine": "ledger-f9c9ea74 history_v1-d50a8664",
-        "guard": """rows-0d03cbd1 rows-4398d081 rows-606f5fb0 rows-bc6d900c rows-fff961c5 columns-4c8f6f39
-            columns-9dacf4a6 columns-98a0b2b7 columns-e8a72798 columns-198a541e columns-78ebcdb2 columns-4e0baa43
-            columns-e9157667 columns-f1890135 columns-4f9ddb28 columns-e202834a""",
-        "log": """binding_v1-aeefcc7c binding_v1-df8dc106 binding_v1-775b80a0 binding_v1-1c81f8d1 binding_v1-74b8d770
-            binding_v1-df71a92a binding_v1-09498e12 binding_v1-a92c40c1""",
-        "name": "correct-6c4099ef correct-5e50e9a2 correct-301ceff0 correct-50524835 correct-2f829932",
-        "typing": """columns-726fb20f correct-1f926d95 rows-8f4393db rows-97535d71 columns-117414ea columns-a9c88b94
-            columns-d4a19d41""",
-        "memory": "binding_v1-fd9ceebc binding_v2-35db9f94 binding_v2-65656c5f",
+        "dead": """V1History-e66db788 V1History-a1f7d587 V1History-16dad781 V1History-7a043a4d V1History-1b42e010
+            V1History-f82db100 V1History-485d5e47 V1History-b350aadd V1History-7b479337 V1History-952e4636
+            V1History-85cc8a9f V1History-3c415a21 V1History-f82f1df8 V1History-1b72c655 V1History-930e16a8
+            V1History-9b75a00e V2History-0e7572a2 V1Binding-564cd21d V1Binding-99930c74 V1Binding-28bcaa9e
+            V1Binding-1e3cf808 V2Binding-04219d3d Column-13601eae Column-5b88db46 column-70bd4aeb Arena-f3681194
+            Arena-423c8be8 Arena-ca74451f SparseLogits-59113210 SparseLogits-aa37e49c V1Base-8f146e40
+            V1Base-18aee3ea V1Base-f6045ee4 DenseMinP-65a3e084 DenseMinP-2e74d4ee Lazy-ddc6442c SoftCap-cf5e9da7
+            SoftCap-e0ebddaf SoftCap-3efb3a3b AdapterLast-ffb00e15""",
+        "loop": """Ledger-293ad2bd Ledger-e6bb1b10 Ledger-18f35150 V1History-1b657be5 V1History-eef902a8
+            Arena-a379961c Arena-43ea930f ByHand-1feaf782 ByHand-1feaf782-1 ByHand-1feaf782-2 DenseMinP-15d16af4
+            Ledger-67120bab-3 V1History-f217b13c SeededNoise-addabe31 OwnGenerator-2dd2ba4b DropsTheBest-e019b752
+            Indirect-011537c9""",
+        "order": """V1History-26d3243a V1History-9e5e8f1c V2History-9fa104c1 V2Binding-6f5b9595 V2Binding-5212ebac
+            Rows-316aa7e7 Rows-8f069fe0 Arena-1f450468 V1History-5a39cc0e V1History-97222190 V1History-fb8f49b4
+            DenseMinP-cd14c414 DenseMinP-f49b33ab PortableMinP-53eb18e5 PortableBias-c00ecce9""",
+        "slower": """V1History-a595ac7b V1History-a9e91d1a V1History-dc174d9c V1History-837a5232 V1History-30b0b9eb
+            V2History-fc52ec35 V1Binding-c5b8051c V1Binding-426e6705 V1Binding-e2dbf40f V1Binding-afd34e86
+            V2Binding-8f996aa3 V2Binding-6ddefd79 V2Binding-d13a97a8 V2Binding-186de8f2 Arena-9cc92d85
+            Arena-9cc92d85-1 Arena-497e812a Arena-907cc059 Arena-0c746207 Entry-18ff5f22 Ledger-3507432d
+            Ledger-3507432d-1 V1History-0281df52 V1History-2b914378 V1History-1d9cc251 V1Binding-6ba08609
+            DenseMinP-95ec81f8 DenseMinP-94fb6ae6 DenseMinP-be7577c0 PortableLength-43f33f17 TwoFaced-d74b15a2
+            AdapterLength-f4e0f64a""",
+        "engine": " V1History-f43465f1",
+        "guard": """Rows-4e1147e8 Rows-35f05470 Rows-3eb56dfd Rows-c6a7d816 Rows-923ae034 column-f68541f1
+            column-589bbfbd column-8c4c3542 column-7631e776 column-2c591d27 column-756fe39c column-5335d5a1
+            column-3fbc6363 column-3629a976 column-dfa269bc column-ff4e1329""",
+        "log": """V1Binding-a43910d3 V1Binding-52c4de37 V1Binding-56415c54 V1Binding-90959421 V1Binding-d2efbf4f
+            V1Binding-23436654 V1Binding-4cf31e3e V1Binding-89dfbcfd""",
+        "name": "V2Bias-57d59fe1 V2LastToken-5259b0d8 V2Presence-3cd45c17 V2Loop-b94f325c V2Seeded-9e15069a",
+        "typing": """column-6a9cf8a9 ByHand-70d45ae2 History-8fe32826 History-932c92f2 column-c3e8cef6
+            column-f1458f88 column-d6712921""",
+        "memory": "V1Binding-132649e7 V2Binding-58d20930 V2Binding-11786668",
     }
 )
 
 GPU_ONLY = _by_id(
     {
-        "gpu": """history_v1-7ab1387a history_v1-fe2a9070 binding_v1-93db8006 binding_v1-485e6bdc binding_v1-9225b901
-            binding_v2-cb7c4896 binding_v2-5b853e11 columns-14bafa36 columns-483183ff columns-3327cde6
-            columns-3a906a24 columns-0e3b65f4 columns-10a442a7 columns-22f56ed8 columns-0e04ee61 columns-2be5e5dc
-            columns-3be915e3 columns-2b73cc2c columns-36aa3e26 columns-660648f0 columns-3b107f9f columns-6546aa2d
-            columns-7e791e74 columns-063f7271 columns-f0c03ae0 columns-554dc2dc columns-eb15f225"""
+        "gpu": """V1History-b97f0c92 V1History-cf362dba V1Binding-592a4911 V1Binding-b84a2a5b V1Binding-23cc73a1
+            V2Binding-de6cfc96 V2Binding-32909abf Column-d31f2969 Column-7b610d31 Column-50460ffb Column-364c1b05
+            Arena-84b97cfb Arena-f8bb853c Arena-02f02a2d Arena-794af3cf Arena-96d785ea Arena-d554f057 Arena-bbfeb160
+            Arena-fda2d916 Arena-9817f8d4 Arena-513ab0b4 Arena-268ce413 Arena-3c1e3e7a Arena-caa46785 Arena-16f7eec5
+            Arena-50286ab2 Arena-d04c6bd2"""
     }
 )
 
 OTHER_RULE = _by_id(
     {
-        "another": """correct-94ca5fd5 correct-69031145 correct-2360a0ca correct-7510580c correct-1af1075d
-            correct-1e7c8ced correct-18bb9312 correct-005a27a8 correct-47755b74 correct-03d14dbe correct-304cf390
-            correct-276ca79d correct-0041ed76 correct-1bf91dde correct-199f636d correct-00f9c80f correct-140d334c
-            correct-19dd9ccd correct-17354dbc correct-0f78e8d0 correct-5a0af088 correct-431a1997 correct-0f27dc62
-            correct-84465280 correct-00561878 correct-1b00c51f correct-40999108""",
-        "range": """correct-0bfa7f83 correct-02b2ee7b correct-0774be24 correct-15a7ee9e correct-0432e29f
-            correct-0e36c5f6 correct-02802cff""",
-        "ignored": "correct-12e546f7 correct-135316e1 correct-24eebb77",
+        "another": """DenseMinP-0334e968 DenseMinP-0fc484b0 Sharpen-d46e45ed Sharpen-d581f0e2 History-4b4f571b
+            CountingCache-f02ec5ff SeededNoise-e89703a4 OwnGenerator-526b0e69 OwnGenerator-a04320e6
+            NoRepeatBigram-7d8ef988 NoRepeatBigram-2e8c97d9 NoRepeatBigram-ffe05115 NoRepeatBigram-215d8ecb
+            Sharpen-0acaa1d5 DropsTheBest-d5523182 V2MinP-ef5d5013 V2History-c6367cb2 V2Presence-e5756ff9
+            V2AlwaysOn-22f14fb5 V2Loop-6204c9e3 PortableMinP-d502ad31 PortableLength-b2391c1e
+            PortableCopyBoost-6e762eb4 PortableXtc-c9ff3bdb PortableXtc-47ac36a1 PortableDefaults-e6e87924
+            _ban_until-87638b38""",
+        "range": """History-f59b6b06 V2MinTokens-1ccba903 PortableBias-55070505 PortableLength-d5d8d89c
+            PortableDefaults-b30220ea PortableBan-0ddac104 AdapterBase-2af4b061""",
+        "ignored": "PortableMinP-cd4a00bc PortableBias-993dd038 PortableDefaults-3ea7ad5b",
     }
 )
