@@ -127,7 +127,7 @@ def measure(share: float, batch: int, steps: int, churn: float, seed: int = 0) -
                 taken = timed(functools.partial(call, update))
                 if number:
                     seen[name].append(taken)
-        # In a pass of its own: a third side would push the other two out of the processor's cache.
+        # In a separate pass: a third side would push the other two out of the processor's cache.
         for number, update in enumerate(updates(batch, steps + 1, churn, share, seed)):
             admitting = 0.0
             watched._v1._ledger.update(update, timed_admit)  # type: ignore[union-attr]

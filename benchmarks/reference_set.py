@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ALTERNATIVES = str(Path(__file__).with_name("reference_alternatives.py"))
 FEW = 4
 DETAILED = {(8, 151_936), (256, 151_936)}
-"""Of many sizes, those that get a table of their own."""
+"""Of many sizes, those that get their own table."""
 
 KINDS = {"vLLM V1": "vLLM V1", "transformers": "transformers", "request by request": "request by request"}
 

@@ -1,4 +1,4 @@
-"""``lpkit``: the command's entry point, and what happens to errors: users' mistakes, and what nobody expected.
+"""``lpkit``: the command's entry point, and the handling of errors: users' mistakes and internal errors.
 
 Exit codes: 0 conformant, 1 a check failed, 2 could not run or nothing ran, 3 internal error, 130 interrupted.
 """
@@ -65,7 +65,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Scaffold, run and prove logits processors for vLLM.
+    """Scaffold, test and benchmark logits processors for vLLM.
 
     Exit codes: 0 conformant, 1 a check failed, 2 could not run or nothing ran, 3 internal error,
     130 interrupted.

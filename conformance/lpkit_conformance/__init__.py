@@ -1,1 +1,1 @@
-"""The conformance suite behind ``lpkit check``: what can go wrong with a logits processor, check by check."""
+"""The conformance suite behind ``lpkit check``: the defects of a logits processor, check by check."""

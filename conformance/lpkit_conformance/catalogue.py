@@ -84,12 +84,12 @@ def dependents(code: str) -> list[str]:
 
 
 def turning_off(check: type[Check]) -> str:
-    """What is no longer seen when the check is ignored, or failing is what its project expects."""
+    """What a project no longer sees if it ignores the check, or expects it to fail."""
     others = dependents(check.code)
     if not others:
-        return f"Ignoring {check.code} hides this rule and nothing else; no other check builds on it."
+        return f"Ignoring {check.code} hides only this rule; no other check depends on it."
     named = [*others[:MOST_NAMED], *([f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else [])]
     return (
-        f"With {check.code} ignored, checks that build on it run without it and may report the same fault in other "
-        f"words. While it fails, also when its project expects that, they do not run: {', '.join(named)}."
+        f"With {check.code} ignored, checks that depend on it still run, and may report the same fault in other "
+        f"words. While it fails, even as an expected failure, they do not run: {', '.join(named)}."
     )

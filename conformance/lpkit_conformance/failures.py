@@ -213,7 +213,7 @@ def _files_like(path: Path) -> str:
 
 
 def rerun(failure: Failure, limit: float = LIMIT_SECONDS) -> TargetResult:
-    """Run exactly these operations again, in a process of their own; the result has one check, or an error.
+    """Run exactly these operations again, in a separate process; the result has one check, or an error.
 
     Raises:
         ProjectError: if the current folder's pyproject.toml cannot be used.

@@ -112,7 +112,7 @@ def _require_engine(options: Options) -> None:
     from lpkit_conformance.suite.on_engine import require_vllm
 
     if options.device == "cuda":
-        raise UsageError("--engine vllm runs on the CPU: leave --device out")
+        raise UsageError("--engine vllm runs on the CPU: omit --device")
     require_vllm()
 
 

@@ -1,4 +1,4 @@
-"""lpkit: write a vLLM logits processor once, run it on both of vLLM's runners, prove that it is right.
+"""lpkit: write a vLLM logits processor once, run it on both of vLLM's runners, test that it is right.
 
 The names below load what they need when first used, so that ``import lpkit`` itself is nearly free.
 """

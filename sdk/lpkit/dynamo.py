@@ -99,7 +99,7 @@ class DynamoLogitsProcessor(AdapterLogitsProcessor):
 
     Dynamo's processors may count their calls; vLLM calls more often than it keeps tokens (unfinished prefills, rejected
     drafts), and not from the start for a resumed request. So each request's processors are called once per position, in
-    order: when the engine jumps, they are made anew and called for the positions before, on logits that nobody sees.
+    order: when the engine jumps, they are made anew and called for the positions before, on logits that are discarded.
     What was masked stays masked, and a row is never left without a token.
     """
 

@@ -90,7 +90,7 @@ def test_a_strangers_module_before_ours_is_told_instead_of_failing(site: Path, b
     ran = run(site)
     assert (ran.returncode, ran.stderr) == (1, "")
     assert "[lpkit-shadowed]" in ran.stdout
-    assert "Nothing else was looked at." in ran.stdout
+    assert "Nothing else was checked." in ran.stdout
     document = json.loads(run(site, "--json").stdout)
     assert (document["ok"], [finding["code"] for finding in document["findings"]]) == (False, ["lpkit-shadowed"])
 

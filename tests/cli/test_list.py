@@ -45,7 +45,7 @@ class TestSummary:
         assert "does NOT start: bad is broken." in listed(BROKEN)
 
     def test_what_is_not_known_is_said(self) -> None:
-        assert "may or may not start; lpkit list --load tells more." in listed(PORTABLE, UNKNOWN)
+        assert "may or may not start; run lpkit list --load to find out." in listed(PORTABLE, UNKNOWN)
         assert "NOT start" in listed(UNKNOWN, BROKEN)
 
     def test_a_target_installed_twice_is_said_to_run_twice(self) -> None:

@@ -177,7 +177,7 @@ def test_cases_are_guessed_with_a_note_or_given(new, tmp_path: Path) -> None:
 def test_a_class_that_acts_on_every_request_needs_no_arguments(new, lpkit, old, selected, tmp_path) -> None:
     (tmp_path / "elsewhere/old_package/softly.py").write_text(dedent(SOFTLY), encoding="utf-8")
     done = new("my-proc", "--wrap", "old_package.softly:Softly")
-    assert "is not told by its source" in done.stdout
+    assert "cannot be read from its source" in done.stdout
     settings = (tmp_path / "my-proc/pyproject.toml").read_text(encoding="utf-8")
     assert tomllib.loads(settings)["tool"]["lpkit"]["cases"] == [{}]
     assert "# The source of what is wrapped does not tell" in settings

@@ -28,7 +28,7 @@ def test_list_shows_every_workload_of_the_runner() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "name a workload, or say --all; --list shows them"),
+        ([], "name a workload, or pass --all; --list shows them"),
         (["curn"], "unknown workload 'curn'; there are v1_steady"),
         (["v1_churn", "--runner", "v2"], "unknown workload 'v1_churn'; there are v2_steady"),
     ],

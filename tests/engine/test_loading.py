@@ -164,7 +164,7 @@ def starts(runner: str) -> bool:
 def test_the_inventory_predicts_whether_vllm_starts(site: Path, target: str, runner: Literal["v1", "v2"]) -> None:
     install(site, f"it = engine_plugin:{target}")
     predicted = take_inventory().starts(runner)
-    # V1 takes what is no class, or looks like none of its own, without a look: that prediction is "not known".
+    # V1 accepts what is not a class, or not one of its own kind, unchecked: that prediction is "not known".
     if predicted is None:
         assert (runner, target) in {("v1", "Neither"), ("v1", "function")}
     else:

@@ -31,7 +31,7 @@ def brute_force(asked: Asked) -> dict[int, float]:
 
 
 def some_requests(rng: random.Random) -> list[Asked]:
-    """Texts that stutter: stretches of few kinds of tokens, copied now and then."""
+    """Texts that stutter: stretches of few kinds of tokens, copied sometimes."""
     made = []
     for _ in range(40):
         text = [rng.randrange(6) for _ in range(rng.randint(2, 20))]

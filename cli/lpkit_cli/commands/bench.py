@@ -31,7 +31,7 @@ def bench(
         ),
     ] = "",
     host: Annotated[
-        Host, typer.Option(help="Runner to measure on; all: those whose interface the class has.")
+        Host, typer.Option(help="Runner to measure on; all: every one whose interface the class has.")
     ] = Host.all,
     batch: Annotated[
         list[str] | None,
@@ -39,33 +39,33 @@ def bench(
     ] = None,
     vocab: Annotated[
         list[str] | None,
-        typer.Option(metavar="N", help="Tokens of the vocabulary, or 32k, 128k, 152k (all three by default)."),
+        typer.Option(metavar="N", help="Vocabulary size, or 32k, 128k, 152k (all three by default)."),
     ] = None,
     device: Annotated[
-        Device, typer.Option(help="Where the logits live; auto is CUDA when a GPU is present.")
+        Device, typer.Option(help="Device of the logits; auto is CUDA if a GPU is present.")
     ] = Device.cpu,
-    threads: Annotated[int, typer.Option(help="Threads that torch computes with.", min=1)] = 1,
-    context: Annotated[int, typer.Option(help="Tokens that a request has when it enters.", min=2, max=65536)] = 256,
+    threads: Annotated[int, typer.Option(help="Number of torch threads.", min=1)] = 1,
+    context: Annotated[int, typer.Option(help="Tokens of a request when it enters the batch.", min=2, max=65536)] = 256,
     share: Annotated[
-        float, typer.Option(help="Of the requests, how many use the processor: 0.1 is a tenth.", min=0.0, max=1.0)
+        float, typer.Option(help="Share of the requests that use the processor; 0.1 is a tenth.", min=0.0, max=1.0)
     ] = 1.0,
     against: Annotated[
-        list[str] | None, typer.Option(metavar="TARGET", help="Measure this processor beside it, in the same turns.")
+        list[str] | None, typer.Option(metavar="TARGET", help="Also measure this processor, in the same rounds.")
     ] = None,
     against_case: Annotated[
         list[str] | None,
-        typer.Option(metavar="JSON", help="Case of the --against of the same place; by default the target's."),
+        typer.Option(metavar="JSON", help="Case of the --against at the same position; by default the target's."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Two sizes and fewer rounds.")] = False,
-    seed: Annotated[int, typer.Option(help="Another seed is other logits and other batches.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for the logits and the batches.")] = 0,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all numbers as JSON; - is standard output.")
     ] = None,
-    limit: Annotated[float, typer.Option(help="Seconds that one measurement may take.", min=1.0)] = 300.0,
+    limit: Annotated[float, typer.Option(help="Time limit of one measurement, in seconds.", min=1.0)] = 300.0,
 ) -> None:
-    """Measure what processors cost per step, beside the alternatives.
+    """Measure what processors cost per step, next to the alternatives.
 
-    All that is measured takes turns on the same logits: the processor on each runner, the processors that
+    All candidates alternate on the same logits: the processor on each runner, the processors that
     --against names, and the least that this device needs: a single pass over the logits.
     Exit code 0: measured; 2: could not run.
     """

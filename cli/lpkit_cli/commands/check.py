@@ -37,26 +37,26 @@ def check(
         typer.Option("--case", metavar="JSON", help='SamplingParams that switch the plugin on: {"extra_args": {...}}'),
     ] = None,
     host: Annotated[
-        Host | None, typer.Option(help="Runner to judge on; by default those whose interface the class has.")
+        Host | None, typer.Option(help="Runner to check on; by default every one whose interface the class has.")
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="Judge in lpkit's reference runtime, or by the checks LP9 in a real vLLM on the CPU.")
+        Engine, typer.Option(help="Run in lpkit's reference runtime, or run the checks LP9 in a real vLLM on the CPU.")
     ] = Engine.reference,
     device: Annotated[
-        Device, typer.Option(help="Where tensors live; auto is CUDA when a GPU is present.")
+        Device, typer.Option(help="Device of the tensors; auto is CUDA if a GPU is present.")
     ] = Device.cpu,
     select: Annotated[
         list[str] | None, typer.Option(metavar="CODE", help="Run this check (or family: LP2) and what it requires.")
     ] = None,
-    ignore: Annotated[list[str] | None, typer.Option(metavar="CODE", help="Leave this check or family out.")] = None,
-    seed: Annotated[int, typer.Option(help="Another seed is another model and other random programs.")] = 0,
+    ignore: Annotated[list[str] | None, typer.Option(metavar="CODE", help="Skip this check or family.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed for the simulated model and the generated programs.")] = 0,
     wanted: Wanted,
     save: Annotated[
         Path | None,
-        typer.Option("--save", metavar="DIR", help="Where failures go for lpkit replay; by default .lpkit/failures."),
+        typer.Option("--save", metavar="DIR", help="Folder for saved failures (see lpkit replay); default .lpkit/failures."),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check with its time.")] = False,
-    limit: Annotated[float, typer.Option(help="Seconds that one check may take.", min=1.0)] = 120.0,
+    limit: Annotated[float, typer.Option(help="Time limit of one check, in seconds.", min=1.0)] = 120.0,
 ) -> None:
     """Check that processors do what vLLM relies on.
 
@@ -85,7 +85,7 @@ def check(
 
 
 def _save(report: Report, folder: Path | None) -> Report:
-    """Save failures; a folder that nobody asked for may be read-only."""
+    """Save failures; the default folder may be read-only."""
     from lpkit_conformance import failures
 
     try:

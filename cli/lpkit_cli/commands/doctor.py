@@ -28,20 +28,20 @@ def doctor(
     ] = False,
     release: Annotated[
         str | None,
-        typer.Option("--vllm", metavar="VERSION", help="Judge this release on a GPU, not the installed one: 0.33.0."),
+        typer.Option("--vllm", metavar="VERSION", help="Judge this release, on a GPU, not the installed one: 0.33.0."),
     ] = None,
     load: Annotated[
         bool, typer.Option("--load", help="Import the plugins, in a child process, instead of reading their source.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON of schema lpkit.doctor/1.")] = False,
 ) -> None:
-    """Tell what vLLM would do with the processors installed here, and what to change.
+    """Predict what vLLM does with the processors installed here, and what to change.
 
     Exit code 0: no problems found; 1: problems found; 2: could not run. Notes do not count. Nothing is imported
     unless --load is given.
     """
     if release is not None and not re.fullmatch(r"v?\d+\.\d+(\.\d+)?([.+a-z]\S*)?", release):
-        raise UsageError(f"--vllm wants a release such as 0.33.0, not {release!r}")
+        raise UsageError(f"--vllm takes a release such as 0.33.0, not {release!r}")
 
     from lpkit_conformance.doctor.strangers import broken
     from lpkit_conformance.report import doctor as report

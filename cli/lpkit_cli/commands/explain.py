@@ -12,9 +12,9 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    code: Annotated[str | None, typer.Argument(help="A check's code, such as LP202. None: list them all.")] = None,
+    code: Annotated[str | None, typer.Argument(help="A check's code, such as LP202; without one, list all.")] = None,
 ) -> None:
-    """Explain a check: the rule, why it matters, how to fix a failure, and what turning it off hides."""
+    """Explain a check: the rule, why it matters, how to fix a failure, and what ignoring it hides."""
     from lpkit_conformance.catalogue import all_checks
     from lpkit_conformance.report import explain as report
     from lpkit_conformance.run import known_code

@@ -47,7 +47,7 @@ def new(
         typer.Option(
             "--case",
             metavar="JSON",
-            help='With --wrap: SamplingParams that make it act, {"extra_args": {...}}; by default guessed.',
+            help='With --wrap: SamplingParams that switch it on, {"extra_args": {...}}; by default guessed.',
         ),
     ] = None,
     output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to put the project into.")] = Path(),
@@ -74,7 +74,7 @@ def new(
 
 def _check_options(style: Style | None, wrap: str | None, case: list[str] | None) -> None:
     if wrap is not None and style is not None:
-        raise UsageError("--wrap and --style exclude each other: what is wrapped decides")
+        raise UsageError("--wrap and --style exclude each other: --wrap determines the style")
     if case and wrap is None:
         raise UsageError("--case is for --wrap; a scaffolded processor brings its own cases")
 

@@ -41,9 +41,9 @@ def record(
     ] = False,
     listing: Annotated[bool, typer.Option("--list", help="Show the workloads and exit.")] = False,
 ) -> None:
-    """Record what a real vLLM engine tells its logits processors, as traces (JSON Lines) to replay.
+    """Record what a real vLLM engine sends its logits processors, as traces (JSON Lines).
 
-    Needs vLLM in this environment; a CPU build will do. The engine is tiny and downloads nothing.
+    Needs vLLM in this environment; a CPU build is enough. The engine is tiny and downloads nothing.
     """
     from lpkit_conformance.recording.workloads import WORKLOADS
     from lpkit_conformance.report import record as report
@@ -53,7 +53,7 @@ def record(
         typer.echo("\n".join(report.index(known)))
         return
     if not workloads and not every:
-        raise UsageError("name a workload, or say --all", "--list shows them")
+        raise UsageError("name a workload, or pass --all", "--list shows them")
     chosen = known if every else _choose(workloads or [], known)
     try:
         output.mkdir(parents=True, exist_ok=True)

@@ -17,9 +17,9 @@ def register(app: typer.Typer) -> None:
 
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A failure that `lpkit check` saved.")],
-    limit: Annotated[float, typer.Option(help="Seconds that it may take.", min=1.0)] = 120.0,
+    limit: Annotated[float, typer.Option(help="Time limit, in seconds.", min=1.0)] = 120.0,
 ) -> None:
-    """Run exactly the operations of a saved failure again.
+    """Replay exactly the operations of a saved failure.
 
     Exit code 0: the plugin passes them now; 1: it still fails; 2: could not run.
     """

@@ -61,7 +61,7 @@ def bake(names: Names, style: str, output: Path, more: Mapping[str, Any] | None 
                 config_file=str(_config(scratch)),
             )
         except CookiecutterException as error:
-            raise OutputError(f"the template could not be baked: {error}") from error
+            raise OutputError(f"the template could not be rendered: {error}") from error
         except OSError as error:
             raise OutputError(f"cannot write {output / names.project}: {error.strerror or error}") from error
     return Path(made)

@@ -41,7 +41,7 @@ def names_for(project: str) -> Names:
     """The names of a project called ``project``.
 
     Raises:
-        UsageError: if it is no valid distribution or package name, or one that is taken.
+        UsageError: if it is not a valid distribution or package name, or is taken.
     """
     problem = _problem(project)
     if problem:

@@ -1,5 +1,5 @@
 """``lpkit bench``: what a processor costs per step, beside what its users could run instead.
 
-:mod:`steady_batch` plays the engine, :mod:`candidates` are what is measured, :mod:`measure` takes turns among them,
-:mod:`child` does all that in a process of its own, :mod:`run` is its parent, and :mod:`results` is what comes out.
+:mod:`steady_batch` plays the engine, :mod:`candidates` are what is measured, :mod:`measure` alternates between them,
+:mod:`child` does all that in a child process, :mod:`run` is its parent, and :mod:`results` is what comes out.
 """

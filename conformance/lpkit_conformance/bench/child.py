@@ -57,7 +57,7 @@ def work(parent: Parent) -> None:
     plan = Plan(loaded, job, device)
     if not plan.hosts:
         wanted = " or ".join(job["hosts"])
-        parent.tell("unusable", problem=f"it implements {plan.interface}, and is to be measured on {wanted}")
+        parent.tell("unusable", problem=f"it implements {plan.interface}, but should be measured on {wanted}")
         return
     for who, cls, case in loaded:
         refusal = refused(cls, case)
@@ -135,7 +135,7 @@ class Plan:
         for other in self._alternatives(identity, case.fields.get("extra_args") or {}, device):
             if isinstance(other, Candidate):
                 found.append(other)
-            elif (note := f"alternatives left out: {other}") not in self.notes:
+            elif (note := f"alternatives skipped: {other}") not in self.notes:
                 self.notes.append(note)
         return [*found, *floors()]
 
@@ -157,7 +157,7 @@ class Plan:
             memory = torch.empty_like(source)
             for batch in job["batches"]:
                 if batch not in fits:
-                    problem = shortage(batch, vocab, 2 + MEMORY, device) or "too little memory"
+                    problem = shortage(batch, vocab, 2 + MEMORY, device) or "not enough memory"
                     yield Point(batch, vocab, batch * vocab * 4, (), problem)
                     continue
                 at = f"{batch} x {vocab:,}: "

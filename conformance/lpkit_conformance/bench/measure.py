@@ -145,7 +145,7 @@ def _is_due(book: _Book, effort: Effort, number: int) -> bool:
     assert book.result is not None
     if book.result.problem:
         return False
-    # Whoever has left the round cannot come back: it has missed a step.
+    # A candidate that left the round cannot return: it has missed a step.
     return len(book.apply) == number and (number < effort.rounds or book.spent < effort.seconds)
 
 
@@ -185,7 +185,7 @@ def traffic(candidate: Candidate, steady: SteadyBatch, device: torch.device) -> 
                 candidate.follow()
                 candidate.apply(logits)
             steady.advance()
-    except Exception:  # whoever reads a value on the host finds none
+    except Exception:  # code that reads a value on the host fails here
         return None
     return counter.to_device, counter.to_host
 

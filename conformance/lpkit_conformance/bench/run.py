@@ -34,8 +34,8 @@ CHILD = "lpkit_conformance.bench.child:work"
 class Options:
     """What the user asked for; empty leaves the choice to the project and the defaults.
 
-    ``alternatives`` is a Python file for comparisons with what is no processor. Its function ``alternatives`` is told
-    the target's ``module:Class``, its ``extra_args`` and the device, and yields a
+    ``alternatives`` is a Python file for comparisons with things that are not processors. Its function
+    ``alternatives`` is told the target's ``module:Class``, its ``extra_args`` and the device, and yields a
     :class:`~lpkit_conformance.hosts.steady.Candidate` for each alternative, or a text that says why there is none.
     """
 
@@ -56,7 +56,7 @@ class Options:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """For the child, and for whoever reads the numbers."""
+        """For the child, and for readers of the numbers."""
         return {
             "batches": list(self.batches or (QUICK_BATCHES if self.quick else BATCHES)),
             "vocabs": list(self.vocabs or (QUICK_VOCABS if self.quick else VOCABS.values())),
@@ -161,7 +161,7 @@ def _take(state: _State, progress: Progress, event: Event) -> None:
 
 
 def _first_problem(point: Point) -> str:
-    """Why the target itself has no number; that an alternative has none is no error."""
+    """Why the target itself has no number; a missing number of an alternative is not an error."""
     return next((f"{s.name}: {s.problem}" for s in point.sides if s.kind == "target" and s.problem), "")
 
 

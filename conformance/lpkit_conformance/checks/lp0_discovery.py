@@ -100,7 +100,7 @@ class LP003(Check):
             got = f"unpickles to {found!r}"
         if found is not subject.cls:
             summary = f"{subject.cls.__qualname__} cannot be sent to another process"
-            raise Failed(summary, expected="pickle finds the same class again", got=got)
+            raise Failed(summary, expected="unpickling gives the same class", got=got)
         return None
 
 
@@ -144,10 +144,10 @@ class LP005(Check):
     def run(self, subject: PluginUnderTest) -> str | None:
         module = subject.cls.__module__
         if module == "__main__" or module not in sys.modules or inspect.getmodule(subject.cls) is None:
-            summary = f"{subject.cls.__qualname__} lives in {module!r}, which another process cannot import"
+            summary = f"{subject.cls.__qualname__} is defined in {module!r}, which another process cannot import"
             raise Failed(summary, expected="a module that can be imported by name", got=module)
         if subject.cls.__qualname__ != subject.cls.__name__:
-            raise Skipped("the class is nested; LP003 judges whether it can be found again")
+            raise Skipped("the class is nested; LP003 checks whether another process can find it")
         return None
 
 

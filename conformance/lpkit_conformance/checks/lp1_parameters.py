@@ -144,7 +144,7 @@ class LP103(Check):
                     place=place_of(error),
                 )
         if not tried:
-            raise Skipped("the case has no extra_args to spoil")
+            raise Skipped("the case has no extra_args to vary")
         return f"{tried} odd values"
 
 
@@ -261,10 +261,10 @@ class LP106(Check):
             return  # other checks judge that
         if not all(torch.equal(one.after, other.after) for one, other in zip(*runs, strict=True)):
             raise Failed(
-                f"the case has another effect on {subject.host.upper()} after JSON and msgpack",
+                f"the case has a different effect on {subject.host.upper()} after JSON and msgpack",
                 {"case": subject.case.text},
-                f"as for extra_args {plain['extra_args']!r}",
-                f"other logits for extra_args {spoken['extra_args']!r}",
+                f"the logits for extra_args {plain['extra_args']!r}",
+                f"different logits for extra_args {spoken['extra_args']!r}",
                 cause="the plugin compares types too strictly, for example with `is True`",
                 place=method_place(subject.cls, STATE[subject.host]),
             )

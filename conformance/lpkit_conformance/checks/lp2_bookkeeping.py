@@ -47,7 +47,7 @@ class LP202(LadderCheck):
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         for old, new in ((0, None), (0, 1), (None, 0)):
             yield program(
-                f"variant {old} makes room for {new}",
+                f"arguments {old} replaced by {new}",
                 [Arrive("a", old), Arrive("b", 2), Step(2), Finish("a"), Arrive("c", new), Step(3)],
             )
         yield program(
@@ -158,7 +158,7 @@ class LP205(LadderCheck):
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         for first, second in ((0, 1), (0, None), (None, 1)):
             yield program(
-                f"variants {first} and {second}",
+                f"arguments {first} and {second}",
                 [Arrive("a", first), Arrive("b", second), Step(), Swap(0, 1), Step(2), Swap(1, 0), Step()],
             )
 

@@ -154,7 +154,7 @@ class LP303(ContractCheck):
             other = again(logits.clone())
             if not torch.equal(first, other):
                 where = {"row": str(first_row(first != other))}
-                raise Failed(f"call {n} of apply gives another result", where, "the first call's", "another")
+                raise Failed(f"call {n} of apply gives a different result", where, "equal logits", "different logits")
         return None
 
 
@@ -179,9 +179,9 @@ class LP304(ContractCheck):
         got = checked(again(view), logits)
         if not torch.equal(expected, got):
             where = {"row": str(first_row(expected != got))}
-            raise Failed("a view of wider logits gives another result", where, "as for contiguous", "other")
+            raise Failed("a non-contiguous view gives different logits", where, "equal logits", "different logits")
         if not bool((wide[:, logits.shape[1] :] == 3.0).all()):
-            raise Failed("the padding behind the vocabulary was written to", {}, "untouched", "changed")
+            raise Failed("apply wrote to the padding behind the vocabulary", {}, "untouched", "changed")
         return None
 
 

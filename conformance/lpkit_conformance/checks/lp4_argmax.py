@@ -158,7 +158,7 @@ class LP403(Check):
     def _failed(request: str, position: int, scale: float, found: tuple[int, int, float, float, str]) -> Failed:
         _, token, one, other, _ = found
         return Failed(
-            f"request {request} gets other logits on V2 than on V1",
+            f"request {request} gets different logits on V2 than on V1",
             {
                 "request": request,
                 "tokens so far": str(position),

@@ -130,7 +130,7 @@ class LP504(Check):
                 continue
             row, token, expected, got, _ = found
             raise Failed(
-                f"request {seen.rows[row].request} gets other logits than in a new instance with the same batch",
+                f"request {seen.rows[row].request} gets different logits than in a new instance with the same batch",
                 {"row": str(row), "step": str(seen.step), "token id": str(token)},
                 f"{expected:g}",
                 f"{got:g}",
@@ -184,7 +184,7 @@ class LP505(LadderCheck):
             raise Failed(
                 "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
                 {"output list": "[-1, -1, -1]"},
-                "other logits than for the list of the last token",
+                "logits that differ from those for the last token",
                 f"the same as for [{last}, {last}, {last}]",
                 place=method_place(subject.cls, "apply"),
             )

@@ -91,7 +91,7 @@ class LP602(Check):
         changed = [name for name, old, new in zip(names, before, after, strict=True) if old != new]
         if changed:
             summary = f"the plugin drew from the global generator of {' and '.join(changed)}"
-            raise Failed(summary, expected="the state of before", got="another state")
+            raise Failed(summary, expected="an unchanged state", got="a changed state")
         return None
 
 
@@ -119,8 +119,8 @@ class LP603(Check):
         # The first block warms caches up; a leak goes on at the same pace.
         if min(sizes[1] - sizes[0], sizes[2] - sizes[1]) >= CHURN // 2:
             raise Failed(
-                "the instance keeps something of every request that ever came",
-                {"objects held": " -> ".join(map(str, sizes)), "requests": f"{CHURN} between two looks"},
+                "the instance keeps data of every request that it has served",
+                {"objects held": " -> ".join(map(str, sizes)), "requests": f"{CHURN} between two measurements"},
                 "no growth",
                 f"{(sizes[2] - sizes[1]) / CHURN:.1f} objects per request",
             )

@@ -66,7 +66,7 @@ class LP604(Check):
             raise Skipped("the class cannot be loaded in another process")
         if here != there:
             raise Failed(
-                "another process gives other logits for the same requests",
+                "another process gives different logits for the same requests",
                 {"hash seed": f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {second.hash_seed} there"},
                 "equal logits",
                 "different logits",
@@ -104,7 +104,7 @@ class LP605(Check):
             jumpy = digest(subject)
         if normal != jumpy:
             raise Failed(
-                "the logits depend on the time of day", {}, "equal logits", "other logits when the clock jumps"
+                "the logits depend on the time of day", {}, "equal logits", "different logits when the clock jumps"
             )
         return None
 
@@ -125,7 +125,7 @@ class LP606(Check):
 
     def run(self, subject: PluginUnderTest) -> str | None:
         if not Path("/proc/self/stat").exists():
-            raise Skipped("this system does not say which processes a process has started")
+            raise Skipped("this system does not list the child processes of a process")
         try:
             fingerprint(subject)
         except PluginError:
@@ -139,9 +139,9 @@ class LP606(Check):
             raise Failed(
                 f"{len(left)} process{'es' if len(left) > 1 else ''} left running",
                 {},
-                "no process of the plugin's once its instances are gone",
+                "no process of the plugin after its instances are gone",
                 named,
-                cause="a process started at import, in __init__ or for a request, which nobody ends",
+                cause="a process started at import, in __init__ or for a request, and never ended",
             )
         return None
 

@@ -66,9 +66,10 @@ class LP702(CostCheck):
         try:
             count = operations(subject, 4, None).total()
         except Skipped:
-            return "apply is not even called"
+            return "apply is not called"
         if count:
-            raise Failed("apply works for requests that do not use it", {}, "0 operations", f"{count} operations")
+            summary = "apply does work for a batch that does not use the plugin"
+            raise Failed(summary, {}, "0 operations", f"{count} operations")
         return None
 
 

@@ -39,7 +39,7 @@ class Bridgeable:
         kind: what it is.
         keys: keys of ``extra_args`` that its module reads, as far as source tells.
         distributions: that provide its top-level module; empty if it is not installed.
-        entry_points: names under which vLLM loads something of the same module by itself.
+        entry_points: names under which vLLM loads something of the same module automatically.
     """
 
     module: str
@@ -141,7 +141,7 @@ def kind_of_callable(label: str, positional: int) -> Kind:
 
 def no_processor(label: str, problem: str) -> str:
     """Why something cannot be bridged, and how it could be."""
-    what = problem or f"{label} is no logits processor"
+    what = problem or f"{label} is not a logits processor"
     return (
         f"{what}. A class whose instances are request-level callables is wrapped through a factory: "
         "def make(sampling_params): return TheClass(...)"

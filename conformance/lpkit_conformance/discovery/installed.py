@@ -127,7 +127,7 @@ def take_inventory(path: Sequence[str] | None = None, sources: Sources | None = 
 
 
 def unique_distributions(path: Sequence[str] | None) -> Iterator[tuple[str, Distribution]]:
-    """One per normalised name, the first along the path: a wheel beside an editable install counts once."""
+    """One per normalised name, the first along the path: a wheel next to an editable install counts once."""
     seen = set()
     for dist in distributions() if path is None else distributions(path=list(path)):
         # The private name by which importlib.metadata.entry_points() tells them apart: it comes from the folder's
@@ -196,7 +196,7 @@ def judge(plugin: Plugin, found: Deduction) -> Plugin:
         note = f"{found.unknown}; try --load"
         starts_v2, starts_v1 = starts_v2 or None, starts_v1 or None
     elif interface == "v2":
-        note = "the V1 runner dies with a TypeError when it constructs the class"
+        note = "the V1 runner fails with a TypeError when it constructs the class"
     elif found.problem:
         # V1 takes installed classes unchecked: what merely looks like a processor may well run.
         starts_v1 = None

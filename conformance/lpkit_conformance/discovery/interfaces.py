@@ -57,7 +57,7 @@ class Deduction:
     Attributes:
         interfaces: the interfaces found.
         complete: whether every base was followed, so that an interface not found is not there.
-        problem: why loading it would fail, or why it is no processor; "" if nothing is known to be wrong.
+        problem: why loading it would fail, or why it is not a processor; "" if nothing is known to be wrong.
         unknown: what could not be followed, or "".
         importable: False if ``problem`` keeps the target from being imported.
         defined: where the class is really defined, ``module:Class``, however it was reached; "" if not known.
@@ -153,7 +153,7 @@ class Deducer:
             elif isinstance(parent, _Missing):
                 return Deduction(problem=f"base class {text} of {label}: {parent.problem}", importable=False)
             else:
-                reason = parent.reason if isinstance(parent, Opaque) else "it is no class"
+                reason = parent.reason if isinstance(parent, Opaque) else "it is not a class"
                 unknown = unknown or f"base class {text}: {reason}"
         problem = ""
         if not found and not unknown:

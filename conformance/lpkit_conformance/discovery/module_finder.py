@@ -20,7 +20,7 @@ class ModuleFile:
 
     Attributes:
         file: its source; None for a namespace package and for what cannot be read as source.
-        folders: where its submodules are; empty if it is no package.
+        folders: where its submodules are; empty if it is not a package.
         opaque: why there is no source ("compiled"), or "".
     """
 
@@ -64,7 +64,7 @@ class Sources:
         if file not in self._trees:
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # a plugin's invalid escapes are no concern of ours
+                    warnings.simplefilter("ignore")  # a plugin's invalid escapes do not matter here
                     self._trees[file] = ast.parse(file.read_bytes(), str(file))
             except SyntaxError as error:
                 raise SourceError(f"{file}:{error.lineno or 0}: SyntaxError: {error.msg}") from error

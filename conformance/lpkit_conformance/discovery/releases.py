@@ -97,7 +97,7 @@ def choose(release: Release | None, lack: str, environment: Mapping[str, str]) -
     if is_before(release, PLUGINS_SINCE):
         return Choice("v1", "it is from before 0.10.1, the first release with processor plugins", loads=False)
     if is_before(release, SWITCH_SINCE):
-        return Choice("v1", "before 0.12 there is no other")
+        return Choice("v1", "before 0.12 it is the only one")
     value = environment.get(SWITCH)
     if value is not None:
         return _switched(release, value, lack)
@@ -120,7 +120,7 @@ def _switched(release: Release | None, value: str, lack: str) -> Choice:
     if not on:
         return Choice("v1", told)
     if is_before(release, V2_FOR_SOME_SINCE):
-        return Choice("v2", f"{told}; this release's V2 runner knows no custom processors", loads=False)
+        return Choice("v2", f"{told}; this release's V2 runner does not support custom processors", loads=False)
     if lack:
         return Choice("v2", told, refusal=f"{told}, but {lack}")
     if is_before(release, V2_PROCESSORS_SINCE):

@@ -61,7 +61,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing would go wrong."""
+        """Whether no problems were found."""
         return not any(finding.level == "error" for finding in self.findings)
 
     def verdicts(self) -> list[tuple[Plugin, bool, Verdict]]:
@@ -97,7 +97,7 @@ def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path 
     """Look along ``path`` (``sys.path`` by default), and at the project in ``folder`` (the current one).
 
     Raises:
-        ValueError: ``settings.release`` is no release number.
+        ValueError: ``settings.release`` is not a release number.
     """
     folder = folder or Path.cwd()
     sources = Sources(path)
@@ -126,7 +126,7 @@ def _hardware(situation: Situation, versions: Versions) -> list[Finding]:
         Finding(
             "no-gpu",
             "note",
-            f"{situation.label} is judged as on a GPU, and none is visible here",
+            f"{situation.label} is judged as on a GPU, but no GPU is visible here",
             "There are no NVIDIA or AMD device files, or CUDA_VISIBLE_DEVICES hides them.",
             "Run lpkit doctor where the engine runs, for example inside its container",
         )
@@ -145,7 +145,7 @@ def _situation(settings: Settings, inventory: Inventory, passed: tuple[Plugin, .
     if settings.release is not None:
         release = releases.parse_release(settings.release)
         if release is None:
-            raise ValueError(f"{settings.release!r} is no release of vLLM")
+            raise ValueError(f"{settings.release!r} is not a release of vLLM")
         label = f"vLLM {settings.release}"
     elif engine is not None:
         release = releases.parse_release(engine.version)
@@ -153,6 +153,6 @@ def _situation(settings: Settings, inventory: Inventory, passed: tuple[Plugin, .
         lack = releases.triton_lack(cpu, sources)
         label = f"vLLM {engine.version}"
         if releases.is_tpu_build(engine.distribution, engine.version):
-            choice = Choice("v1", "it is built for TPUs, where vLLM loads none", loads=False)
+            choice = Choice("v1", "it is built for TPUs, where vLLM loads no processors", loads=False)
     choice = choice or releases.choose(release, lack, os.environ)
     return Situation(label, release, choice, cpu, settings.drafts, settings.no_async, inventory.plugins, passed)

@@ -16,7 +16,7 @@ class Finding:
 
     Attributes:
         code: stable name of the kind of finding; docs/doctor.md lists them.
-        level: ``"error"``: it would go wrong as things are; ``"note"``: it may, or would elsewhere.
+        level: ``"error"``: a problem with the present setup; ``"note"``: a possible problem, or one in another setup.
         problem: what would happen.
         evidence: how that is known.
         remedy: what to do, or "".

@@ -54,7 +54,7 @@ def _installation(source: Path, inventory: Inventory, along: list[str]) -> Itera
         yield Finding(
             "not-installed",
             "note",
-            f"{own.name}, the project in {source}, is not installed: vLLM does not know of it",
+            f"{own.name}, the project in {source}, is not installed, so vLLM cannot find it",
             "vLLM loads entry points of installed distributions.",
             "pip install -e .",
         )
@@ -88,7 +88,7 @@ def _requirements(name: str, dist: Distribution) -> Iterator[Finding]:
             yield Finding(
                 "requires-stranger",
                 "error",
-                f"{name} requires lpkit, a distribution of somebody else",
+                f"{name} requires lpkit, an unrelated distribution",
                 f"Its metadata says {requirement!r}; this project's distribution is vllm-lpkit.",
                 f"Write vllm-lpkit in the dependencies of {name}",
             )

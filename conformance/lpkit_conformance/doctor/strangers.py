@@ -1,4 +1,4 @@
-"""Whether the ``lpkit`` that plugins import is ours: on PyPI that name belongs to somebody else.
+"""Whether the ``lpkit`` that plugins import is ours: on PyPI that name belongs to another project.
 
 Ours is the distribution ``vllm-lpkit``. This module imports nothing of lpkit, because it must work when that fails.
 """
@@ -59,11 +59,11 @@ def _distribution(path: Sequence[str]) -> Iterator[Finding]:
         version = "?"
     files = {str(file).replace("\\", "/") for file in stranger.files or ()}
     writes = any(file.startswith("lpkit/") or file == "lpkit.py" for file in files)
-    effect = "It writes into the same folder as ours." if writes else "It is not what plugins made with lpkit need."
+    effect = "It writes into vllm-lpkit's folder." if writes else "It is not what plugins made with lpkit need."
     yield Finding(
         "lpkit-stranger",
         "error",
-        f"a distribution named lpkit {version} is installed: somebody else's",
+        f"an unrelated distribution named lpkit {version} is installed",
         f"PyPI's lpkit is not this project, whose distribution is vllm-lpkit. {effect}",
         _REINSTALL if writes else "pip uninstall lpkit; pip install vllm-lpkit",
     )
@@ -86,8 +86,8 @@ def _module(path: Sequence[str]) -> Iterator[Finding]:
         yield Finding(
             "lpkit-shadowed",
             "error",
-            f"'import lpkit' finds {spec.origin}, which is not ours",
-            "It stands before ours in sys.path, or was installed over it; plugins made with lpkit fail at import, "
+            f"'import lpkit' finds {spec.origin}, which is not vllm-lpkit's",
+            "It precedes vllm-lpkit's in sys.path, or was installed over it; plugins made with lpkit fail at import, "
             "and then vLLM does not start.",
             f"Rename or remove it; if it came from PyPI: {_REINSTALL}",
         )
@@ -101,7 +101,7 @@ def _nearby(folder: Path) -> Iterator[Finding]:
                 "lpkit-nearby",
                 "note",
                 f"{candidate} would hide lpkit",
-                "python -m vllm... started in this folder imports it instead of ours; the vllm command does not.",
+                "python -m vllm... started in this folder imports it, not vllm-lpkit's; the vllm command does not.",
                 "Rename it, or start the server elsewhere",
             )
 

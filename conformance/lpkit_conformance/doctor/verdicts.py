@@ -1,4 +1,4 @@
-"""What an engine would do with each plugin, as rules over static facts: one function per thing that can go wrong."""
+"""What an engine would do with each plugin, as rules over static facts: one function per problem."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Situation:
 
     @property
     def placeholders(self) -> bool:
-        """Whether output lists hold -1 that nobody replaces: V1, asynchronous scheduling, nothing passed."""
+        """Whether output lists hold -1 that is never replaced: V1, asynchronous scheduling, nothing passed."""
         by_default = not self.cpu and not is_before(self.release, releases.ASYNC_SINCE)
         return self.runner == "v1" and by_default and not (self.no_async or self.drafts or self.passed)
 
@@ -74,7 +74,7 @@ def verdict(plugin: Plugin, situation: Situation, *, passed: bool = False) -> Ve
 
 
 def judge(situation: Situation) -> list[Finding]:
-    """Everything that would go wrong, and what may."""
+    """All certain and possible problems."""
     found = [*_engine(situation)]
     for passed, plugins in ((False, situation.installed), (True, situation.passed)):
         for plugin in plugins:
@@ -138,7 +138,7 @@ def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Fi
     where = f"{situation.label} on its {situation.runner.upper()} runner"
     if starts is None:
         evidence = plugin.note or plugin.problem
-        remedy = "lpkit doctor --load imports it, in a process of its own, to find out"
+        remedy = "lpkit doctor --load imports it in a separate process to find out"
         yield Finding("may-block", "note", f"{where} may not start with it", evidence, remedy, plugin.name)
         return
     yield Finding(
@@ -197,7 +197,7 @@ def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Find
     elif passed:
         code, effect = "draft-refusal", "does not start with it"
     else:
-        code, effect = "inactive-with-drafts", "serves without it, and says nothing"
+        code, effect = "inactive-with-drafts", "silently serves without it"
     if situation.drafts:
         yield Finding(code, "error", f"{situation.label} {effect}", evidence, remedy, plugin.name)
     elif situation.starts(plugin) and not passed:
@@ -219,7 +219,7 @@ def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
         effect,
         "With asynchronous scheduling, the default, the V1 runner replaces its placeholders in output lists only if "
         "a processor is passed; this one is installed"
-        + (" and reads token ids." if certain else ", and its source does not tell what it reads."),
+        + (" and reads token ids." if certain else ", and its source does not show what it reads."),
         f"Start vLLM with --no-async-scheduling, or uninstall {plugin.distribution} and pass a copy on the path: "
         f"--logits-processors {plugin.target}" + (", or use the V2 runner of vLLM 0.31 or newer" if portable else ""),
         plugin.name,

@@ -1,1 +1,1 @@
-"""A tiny real vLLM engine, in this process or in one of its own."""
+"""A tiny real vLLM engine, in this process or in a child process."""

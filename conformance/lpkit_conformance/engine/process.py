@@ -1,4 +1,4 @@
-"""An engine in a process of its own, so that both runners can be used from one program.
+"""An engine in a child process, so that both runners can be used from one program.
 
     with EngineProcess(EngineSettings("v2"), ["my_plugin:MyProcessor"], sys_path=[folder]) as engine:
         print(engine.info["runner_class"])
@@ -33,7 +33,7 @@ class ClassRef:
     target: str
 
     def resolve(self) -> type:
-        """Import it. Raises ImportError, AttributeError, or TypeError when it is no class."""
+        """Import it. Raises ImportError, AttributeError, or TypeError when it is not a class."""
         cls = _resolve(self.target)
         if not isinstance(cls, type):
             raise TypeError(f"{self.target} is not a class")
@@ -58,7 +58,7 @@ class Worker:
 
     ``sys_path``: folders put first on the child's ``sys.path``; a folder with a ``*.dist-info`` makes an installed
     plugin of what it describes. ``env``: variables set before vLLM is imported. ``log``: file for what the engine
-    writes to stdout and stderr (None: thrown away).
+    writes to stdout and stderr (None: discarded).
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Worker:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and not issubclass(kind, Exception):
-            self.kill()  # interrupted: nobody wants to wait for a shut-down
+            self.kill()  # interrupted: do not wait for a shut-down
         else:
             self.close()
 

@@ -2,7 +2,7 @@
 
 Which runner vLLM uses is decided by environment variables, and for V2 on a machine without a GPU by which Triton
 backends exist, at the moment vLLM is imported. So one process can serve one runner only: call ``prepare`` first, or
-better, use ``process.EngineProcess``, which gives each engine a process of its own.
+better, use ``process.EngineProcess``, which runs each engine in its own process.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def prepare(runner: Runner) -> None:
     if _prepared == runner:
         return
     if _prepared is not None:
-        raise EngineError(f"this process runs vLLM's {_prepared} runner: {runner} needs a process of its own")
+        raise EngineError(f"this process runs vLLM's {_prepared} runner: {runner} needs its own process")
     if "vllm" in sys.modules:
         raise EngineError("vLLM was imported before the engine's environment was set: start a fresh process")
     if importlib.util.find_spec("vllm") is None:

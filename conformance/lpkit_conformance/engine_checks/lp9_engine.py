@@ -104,7 +104,7 @@ class LP902(EngineCheck):
             n = common(alone.token_ids, ids)
             found = difference(mixed.rows[:n], alone.rows[:n], evidence.expected[name])
             if found is not None:
-                raise self.differs(evidence, name, found, "got other logits in the batch than alone")
+                raise self.differs(evidence, name, found, "got different logits in the batch than alone")
             rows += n
         if not evidence.acted:
             raise NeverActive
@@ -134,7 +134,7 @@ class LP903(EngineCheck):
             found = difference(evidence.mixed[name].rows, evidence.raw[name], evidence.expected[name])
             if found is not None:
                 raise self.differs(
-                    evidence, name, found, "does not use the plugin and got other logits than without it"
+                    evidence, name, found, "does not use the plugin, but got different logits than without it"
                 )
         if not evidence.acted:
             raise NeverActive
@@ -164,7 +164,7 @@ class LP904(EngineCheck):
             expected = evidence.expected[name]
             found = difference(evidence.mixed[name].rows, expected.rows, expected)
             if found is not None:
-                raise self.differs(evidence, name, found, "got other logits than in the reference runtime")
+                raise self.differs(evidence, name, found, "got different logits than in the reference runtime")
             rows += len(ids)
         if not evidence.acted:
             raise NeverActive
@@ -202,7 +202,7 @@ class LP905(EngineCheck):
             n = min(n, common(alone.token_ids, evidence.mixed[name].token_ids))
             found = difference(answer.rows[:n], alone.rows[:n], evidence.expected[name])
             if found is not None:
-                raise self.differs(evidence, name, found, "got other logits beside requests that were refused")
+                raise self.differs(evidence, name, found, "got different logits while other requests were refused")
         if not evidence.workload.bad:
             raise Skipped("validate_params refuses none of the odd values")
         return f"{len(evidence.workload.bad)} bad arguments"

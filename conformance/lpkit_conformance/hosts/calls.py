@@ -36,7 +36,7 @@ class Observation:
 
 
 class PluginError(Exception):
-    """The plugin raised, or returned something that is no batch of logits."""
+    """The plugin raised, or returned something that is not a batch of logits."""
 
     def __init__(self, method: str, summary: str, place: str = "") -> None:
         super().__init__(f"{method}: {summary}")

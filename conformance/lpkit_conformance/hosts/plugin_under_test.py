@@ -104,7 +104,7 @@ class PluginUnderTest:
     def params(self, variant: int | None, greedy: bool = False, salt: int = 0) -> SamplingParams:
         """Parameters of a request; ``variant`` None does not use the plugin.
 
-        Requests that do not use it carry other plugins' keys now and then, as in a real server.
+        Requests that do not use it sometimes carry other plugins' keys, as in a real server.
         """
         usual = (1.0, 0.75, 1.25)[salt % 3]
         overrides: dict[str, Any] = {"temperature": 0.0 if greedy else usual}

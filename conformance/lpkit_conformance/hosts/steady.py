@@ -27,7 +27,7 @@ User = bool
 
 @dataclass
 class BatchChange:
-    """What one step changes: V1's update, with users in the place of parameters, and V2's entries."""
+    """What one step changes: V1's update, with users instead of parameters, and V2's entries."""
 
     update: BatchUpdate
     entered: list[tuple[int, User]] = field(default_factory=list)
@@ -103,13 +103,13 @@ class SteadyBatch:
 
 
 def update_with(update: BatchUpdate, params: Callable[[User], Any]) -> BatchUpdate:
-    """``update`` with somebody's parameters."""
+    """``update`` with a request's parameters."""
     added = [(row, params(bool(uses)), prompt, output) for row, uses, prompt, output in update.added]
     return BatchUpdate(update.batch_size, update.removed, added, update.moved)
 
 
 MEMORY = 3.0
-"""Tensors of the logits' size that a candidate may need beside its input, if it does not say otherwise."""
+"""Tensors of the logits' size that a candidate may need in addition to its input, by default."""
 
 
 class Candidate(ABC):
@@ -118,7 +118,7 @@ class Candidate(ABC):
     Attributes:
         kind: ``target``, ``alternative`` or ``floor``.
         host: ``v1``, ``v2`` or empty.
-        memory: tensors of the logits' size that it may need beside its input.
+        memory: tensors of the logits' size that it may need in addition to its input.
         keeps_books: whether :meth:`follow` and :meth:`rest` do anything.
     """
 

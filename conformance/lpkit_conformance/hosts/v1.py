@@ -109,7 +109,7 @@ class V1Host(Host):
 
 
 def seen_row(driver: V1Driver, active: ActiveRequest, discarded: bool) -> SeenRow:
-    """A row as it is judged: what an argmax-invariant processor does to a greedy request is thrown away."""
+    """A row as it is judged: what an argmax-invariant processor does to a greedy request is discarded."""
     ignored = driver.invariant and is_greedy(active.request.params)
     return SeenRow(active.id, active.request.total_len, discarded or ignored)
 

@@ -20,20 +20,20 @@ GENERAL_FIX = "check what the method assumes about rows and arguments"
 
 CAUSES = {
     "lost": (
-        "the plugin left the row of a request that uses it alone: its state was dropped, or stayed at the row the "
-        "request had before"
+        "the plugin left the row of a request that uses it unchanged: its state was dropped, or stayed at the row "
+        "that the request had before"
     ),
-    "stale": "the plugin edited a row whose request does not ask for it: an earlier occupant's state is still there",
+    "stale": "the plugin edited the row of a request that does not use it: state of an earlier request is still there",
     "out of step": (
-        "the plugin edited the row of a request that uses it where it would leave that request alone: its state is "
-        "ahead of the tokens or behind them, or is another request's"
+        "alone, the plugin leaves this row unchanged; in the batch it edited it: its state is ahead of the tokens or "
+        "behind them, or belongs to another request"
     ),
     "stray": (
-        "the plugin edited a row whose request does not ask for it, and which nobody else has had: it edits more rows "
-        "than those of its own requests, or takes its arguments from a neighbour"
+        "the plugin edited the row of a request that does not use it, and no other request had that row before: it "
+        "edits more rows than those of its own requests, or takes its arguments from another row"
     ),
     "wrong": (
-        "the plugin edited the row with other arguments or another history: state of another request, or state that "
+        "the plugin edited the row with the wrong arguments or history: state of another request, or state that "
         "counts calls instead of tokens"
     ),
 }
@@ -42,7 +42,7 @@ CAUSES = {
 def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str, ...] = ()) -> Finding:
     """A finding for a row that is not what its request gets alone."""
     return Finding(
-        summary=f"request {mismatch.request} got other logits in the batch than alone",
+        summary=f"request {mismatch.request} got different logits in the batch than alone",
         where={
             "request": mismatch.request,
             "row": str(mismatch.row),
@@ -59,7 +59,7 @@ def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str,
 
 
 def kind_of_stale(request: str, ops: Iterable[Op]) -> str:
-    """Why a row was edited that is left alone when its request is: what the operations allow."""
+    """Why a row was edited that the plugin leaves unchanged in the solo run: what the operations allow."""
     ops = list(ops)
     if any(isinstance(op, Arrive) and op.request == request and op.variant is not None for op in ops):
         return "out of step"
@@ -86,10 +86,10 @@ def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Fi
     return Finding(
         summary=f"{error.method} {error.summary}",
         where={"method": error.method},
-        expected="the engine goes on: an exception here ends it for every request",
+        expected="no exception (one here would stop the engine for everyone)",
         got=error.summary,
         operations=operations,
-        cause="an unexpected argument, a state that is missing, or a row that is gone",
+        cause="an unexpected argument, missing state, or a row that no longer exists",
         place=error.place or method_place(cls, error.method),
     )
 

@@ -34,7 +34,7 @@ def work(parent: Parent) -> None:
 
     parent.tell("ready")
     job = parent.job()
-    if job is None:  # nobody wants to know
+    if job is None:  # the parent has closed the pipe
         return
     sys.path[:] = job["path"]
     device = torch.device(job["device"])

@@ -70,7 +70,7 @@ def record_frames(
         for row, item in enumerate(seen.rows):
             places[host.position(row, item.request)] = item.request
         prefills |= {item.request for item in seen.rows if item.discarded}
-        prefills -= {item.request for item in seen.rows if not item.discarded}  # a rejected draft is none
+        prefills -= {item.request for item in seen.rows if not item.discarded}  # a rejected draft is not a prefill
         frames[seen.step] = Frame(seen.step, places, frozenset(prefills))
     plain = frozenset(active.id for active in host.pool.requests.values() if active.variant is None)
     return list(frames.values()), plain

@@ -79,7 +79,7 @@ class SoloRuns:
 
 
 def private(active: ActiveRequest) -> Request:
-    """The request with lists of its own, from its first token."""
+    """The request with its own lists, from its first token."""
     request = active.request
     prompt = None if request.prompt_token_ids is None else list(request.prompt_token_ids)
     return Request(request.request_id, request.params, prompt, request.max_tokens, prompt_len=request.prompt_len)

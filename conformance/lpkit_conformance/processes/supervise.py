@@ -46,7 +46,7 @@ LossKind = Literal["exit", "hang", "output"]
 
 CAUSES: Final[Mapping[LossKind, str]] = {
     "exit": "a call of os._exit, or a crash in native code",
-    "hang": "a loop without end, a deadlock, or a wait for something that does not come",
+    "hang": "an infinite loop, a deadlock, or a wait that never ends",
     "output": "printing or logging per row or per token",
 }
 """What usually loses a child."""
@@ -81,7 +81,7 @@ class Lost(Exception):
     @property
     def last_words(self) -> str:
         """The last printed line as the end of a sentence; empty if nothing was printed."""
-        return f"; the last it printed: {self.last_line[:200]}" if self.last_line else ""
+        return f"; its last output: {self.last_line[:200]}" if self.last_line else ""
 
 
 class Child:
@@ -92,7 +92,7 @@ class Child:
     Args:
         entry: the function, as ``module:function``.
         env: variables to set there.
-        output: append to this file what is printed; it is thrown away at the end otherwise.
+        output: append to this file what is printed; otherwise it is discarded at the end.
     """
 
     def __init__(self, entry: str, env: Mapping[str, str] | None = None, output: Path | None = None) -> None:
@@ -171,7 +171,7 @@ class Child:
                 raise self._lost("exit", *_exit_text(code))
             if time.monotonic() > deadline:
                 raise self._lost(
-                    "hang", f"the plugin did not come back within {seconds:g} s", f"took longer than {seconds:g} s"
+                    "hang", f"the plugin did not return within {seconds:g} s", f"took longer than {seconds:g} s"
                 )
             time.sleep(POLL_SECONDS)
 

@@ -33,7 +33,7 @@ class Arrive(Op):
     character: str = ""
 
     def __str__(self) -> str:
-        use = "without the plugin" if self.variant is None else f"with variant {self.variant}"
+        use = "without the plugin" if self.variant is None else f"with arguments {self.variant}"
         extra = f", {self.chunks} partial prefills" if self.chunks else ""
         twin = f", twin of {self.twin_of}" if self.twin_of else ""
         return f"{self.request} arrives {use}{', greedy' if self.greedy else ''}{extra}{twin}"
@@ -133,7 +133,7 @@ def soak(seed: int, steps: int = 60, max_num_seqs: int = 8, drafts: bool = False
     waiting: list[str] = []
     number = 0
     for _ in range(steps):
-        # Now and then half of the batch leaves at once and few come, which gives updates with everything in them.
+        # Sometimes half of the batch leaves at once and few arrive: such updates hold every kind of change.
         rush = rng.random() < 0.1
         leaving, coming, swapping = (0.5, 0.4, 0.7) if rush else (0.08, 0.45, 0.25)
         for request in list(running):

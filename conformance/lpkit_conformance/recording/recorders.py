@@ -116,7 +116,7 @@ class V1Tap:
         return Added(int(row), name, len(output), fresh)
 
     def end(self, discarded: Sequence[bool]) -> None:
-        """The step is over; ``discarded`` says of each row whether its token was thrown away."""
+        """The step is over; ``discarded`` says of each row whether its token was discarded."""
         tokens: dict[str, tuple[int, ...]] = {}
         live = self._lists()
         for name in self._rows:

@@ -39,7 +39,7 @@ def _asks(
 ) -> tuple[Ask, ...]:
     """Requests r0, r1, ...: every third greedy, the others sampled from the engine's random numbers.
 
-    None has a seed of its own: on a CPU, a seeded request in a partial prefill kills the V1 engine of vLLM 0.32.
+    None has a seed: on a CPU, a seeded request in a partial prefill kills the V1 engine of vLLM 0.32.
     """
     rng = random.Random(20)
     asks = []

@@ -43,7 +43,7 @@ def show(bench: Bench, file: IO[str]) -> None:
     load = where.get("load")
     if load and any(target.measured for target in bench.targets):
         console.print(
-            f"Median of the rounds, in which all took turns. Load of the machine when it began: {load[0]} on "
+            f"Median over rounds in which all candidates took turns. Machine load at the start: {load[0]} on "
             f"{where.get('cores')} cores.",
             style="dim",
         )
@@ -86,7 +86,7 @@ def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
 def _notes(target: TargetBench) -> list[str]:
     found = list(target.notes)
     if not any(side.acted for point in target.points for side in point.sides if side.kind == "target"):
-        found.append("The case made the processor change no logit: these are the costs of requests it leaves alone.")
+        found.append("With this case the processor changed no logit: these are costs of requests that do not use it.")
     for point in target.points:
         for side in point.sides:
             if side.problem and side.kind != "target":

@@ -18,7 +18,7 @@ def only(findings: Sequence[Finding]) -> Iterator[str]:
     """What keeps lpkit itself from working, and everything else from being told."""
     for finding in findings:
         yield from _finding(finding)
-    yield from ("", "Nothing else was looked at.")
+    yield from ("", "Nothing else was checked.")
 
 
 def lines(report: Report) -> Iterator[str]:
@@ -47,7 +47,7 @@ def _facts(report: Report) -> Iterator[str]:
     yield f"torch        {versions.torch or 'not installed'}{cuda}"
     yield f"Triton       {versions.triton or 'not installed'}"
     driver = f"NVIDIA driver {versions.driver}" if versions.driver else "a GPU is visible"
-    yield f"GPU          {driver if versions.gpu else 'none is visible'}"
+    yield f"GPU          {driver if versions.gpu else 'no GPU is visible'}"
     judged = report.situation
     yield f"Judged       {judged.label}, {judged.runner.upper()} runner: {judged.choice.reason}"
 

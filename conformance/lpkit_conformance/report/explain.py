@@ -18,7 +18,7 @@ def index() -> Iterator[str]:
 
 
 def lines(check: type[Check]) -> Iterator[str]:
-    """The rule of one check, why it matters, how to fix a failure, and what turning it off hides."""
+    """The rule of one check, why it matters, how to fix a failure, and what ignoring it hides."""
     sections = check.sections()
     hosts = f" on {' and '.join(host.upper() for host in check.hosts)}" if check.hosts else ""
     yield from (f"{check.code} {check.name} ({check.tier}{hosts})", "", f"{sections['title']}.", "")

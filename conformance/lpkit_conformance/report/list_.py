@@ -99,7 +99,7 @@ def summary(inventory: Inventory, *, loaded: bool = False) -> list[str]:
 def _verdict(inventory: Inventory, runner: Literal["v1", "v2"], loaded: bool) -> str:
     starts = inventory.starts(runner)
     if starts is None:
-        return "may or may not start." if loaded else "may or may not start; lpkit list --load tells more."
+        return "may or may not start." if loaded else "may or may not start; run lpkit list --load to find out."
     if starts:
         count = len(inventory.plugins)
         return f"starts with {'this plugin' if count == 1 else f'these {count} plugins'}."
@@ -109,7 +109,7 @@ def _verdict(inventory: Inventory, runner: Literal["v1", "v2"], loaded: bool) ->
         if plugin.interface in ("v1", "v2"):
             why = f"implements {INTERFACES[plugin.interface]} only"
         elif "neither" in plugin.problem or "not a class" in plugin.problem:
-            why = "is no logits processor of that interface"
+            why = "is not a logits processor of that interface"
         reasons.append(f"{one_line(plugin.name)} {why}")
     return f"does NOT start: {'; '.join(reasons)}."
 

@@ -89,7 +89,7 @@ def _has(module: str) -> bool:
 
 
 def _hide_installed() -> None:
-    """Let vLLM see no installed processors: with them the plugin would be loaded twice, and others beside it."""
+    """Let vLLM see no installed processors: with them the plugin would be loaded twice, and others with it."""
     real = importlib.metadata.entry_points
 
     def entry_points(**select: Any) -> Any:
@@ -162,7 +162,7 @@ def model_rows(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, 
 
 
 def reference(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, Expected]:
-    """What the reference runtime makes of the model's logits, each request alone in an instance of its own."""
+    """What the reference runtime makes of the model's logits, each request alone in its own instance."""
     return {name: _expected(asks[name], ids, _state.raw[name]) for name, ids in tokens.items()}
 
 

@@ -329,9 +329,9 @@ class _HostRun:
         return Finding(
             f"{what}: {_short(error)}",
             {"runner": self.runner_class or self.runner.upper()},
-            expected="the engine goes on: what ends it ends it for every request",
+            expected="the engine keeps running (if it stops, it stops for everyone)",
             got=_short(error, 1000),
-            cause="" if details else "a call of os._exit, a crash in native code, or a loop without end",
+            cause="" if details else "a call of os._exit, a crash in native code, or an infinite loop",
             fix=fix,
             place=_place(details),
         )

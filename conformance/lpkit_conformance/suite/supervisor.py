@@ -26,7 +26,7 @@ LEAVES_PROCESSES = "LP606"
 
 MOST_LOSSES = 3
 
-_GOES_ON = "the process goes on: an engine that hangs or exits takes all requests with it"
+_GOES_ON = "the process keeps running (an engine that hangs or exits fails all requests)"
 EXPECTED = {"exit": _GOES_ON, "hang": _GOES_ON, "output": "little output: an engine runs the plugin for every token"}
 FIXES = {
     "exit": "run the method in a debugger",
@@ -155,7 +155,7 @@ def _add(result: CheckResult, state: _State, progress: Progress) -> None:
 def _give_up(state: _State) -> None:
     """Checks that were planned and did not run are told as such."""
     for label in state.left:
-        state.results[label] = CheckResult(*_parts(label), "blocked", "the run was given up")
+        state.results[label] = CheckResult(*_parts(label), "blocked", "the run was abandoned")
 
 
 def _parts(label: str) -> tuple[str, str, str]:

@@ -63,7 +63,7 @@ def loads(text: str, path: str | None = None) -> Trace:
 
 
 class _Place:
-    """A line of a file: typed access to its values, with errors that name the place."""
+    """A line of a file: typed access to its values, with errors that name file and line."""
 
     def __init__(self, path: str | None, line: int) -> None:
         self.path, self.line = path, line

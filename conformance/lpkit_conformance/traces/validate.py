@@ -24,7 +24,7 @@ def validate(trace: Trace) -> None:
 
 
 class _Wrong(Exception):
-    """A contradiction, before the place is known."""
+    """A contradiction, before its file and line are known."""
 
 
 class _Checker:
@@ -46,7 +46,7 @@ class _Checker:
                 raise _Wrong(f"{what} names {name!r}, which the header does not list")
 
     def commit(self, tokens: Mapping[str, tuple[int, ...]], committing: Sequence[str]) -> None:
-        """``committing``: requests with a row whose token counts, each of which must commit, and nobody else."""
+        """``committing``: requests with a row whose token counts, each of which must commit, and no other."""
         for name in tokens:
             if name not in committing:
                 raise _Wrong(f"{name!r} commits tokens, but no row of it was sampled and kept")

@@ -172,7 +172,7 @@ def _contents() -> dict[str, dict[str, Any]]:
 
 
 def missing(name: str) -> str:
-    """What to tell somebody who needs more of vLLM than there is here."""
+    """The message for code that needs more of vLLM than the stand-in has."""
     return f"{name} is not in lpkit's stand-in for vLLM; install vLLM to check this plugin"
 
 

@@ -43,7 +43,7 @@ def full(package: str, room: str) -> str:
 
 
 def room_of(module: str) -> str:
-    """The room that a module lies in; a module at a package's root is one of its own."""
+    """The room that a module lies in; a module at a package's root is its own room."""
     if modules()[module].name == "__init__.py":
         return module
     parent = module.rpartition(".")[0]

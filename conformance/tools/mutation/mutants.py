@@ -1,4 +1,4 @@
-"""Mutants: made by universalmutator's ``mutate``, rid of those that are no change, and thinned out line by line."""
+"""Mutants: made by universalmutator's ``mutate``, without those that change nothing, thinned out line by line."""
 
 from __future__ import annotations
 

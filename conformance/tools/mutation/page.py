@@ -32,7 +32,7 @@ COLUMNS = (
 CLASSED = ("equivalent", "other", "gpu")
 
 HEAD = """\
-<!-- Written by conformance/tools/mutation (make mutation); edit {page} and survivors.py beside it instead. -->
+<!-- Written by conformance/tools/mutation (make mutation); edit {page} and survivors.py next to it instead. -->
 
 # Mutation testing
 

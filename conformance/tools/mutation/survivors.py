@@ -21,7 +21,7 @@ REASONS = {
     "The SDK's own tests hold these messages.",
     "name": "Renames the class: the same processor.",
     "log": "Changes a log message or how often it is written. The SDK's own tests hold it.",
-    "typing": "A signature of a `Protocol` or a default hook whose arguments nobody reads.",
+    "typing": "A signature of a `Protocol` or a default hook whose arguments are never read.",
     "memory": "A finished request's callable is kept until its slot is used again: bounded by the number of slots.",
     "another": "Another function of the same arguments and tokens: other tokens, another strength, the other stage.",
     "range": "Other values are accepted, or another one is the default.",

@@ -78,7 +78,7 @@ class _Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class _Stub(ModuleType):
-    """Every name in it is a class of its own."""
+    """Every name in it is a separate class."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

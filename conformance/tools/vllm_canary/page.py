@@ -15,7 +15,7 @@ HEAD = """<!-- Written by conformance/tools/vllm_canary (make canary); edit that
 What lpkit relies on in vLLM, read from the sources of {count} releases, {first} to {last}, on {date} by `make canary`.
 It downloads each release, reads a few files of it, and compares the facts with those that lpkit takes for granted
 (`conformance/tools/vllm_canary/history.py`); a fact that changes in a new release fails it. No vLLM is installed; the
-batch bookkeeping alone is run, in a process of its own, with random operations next to lpkit's.
+batch bookkeeping alone is run, in a separate process, with random operations next to lpkit's.
 
 The first column says from which release on a value holds. "-": the release has nothing of it; `*`: abstract.
 What the facts mean for a plugin is in [compatibility](../compatibility.md).
@@ -56,7 +56,7 @@ def spans(fact: Fact, found: Mapping[Release, Mapping[str, str]]) -> Iterator[tu
 
 
 def changes(found: Mapping[Release, Mapping[str, str]]) -> Iterator[str]:
-    """What changed, by release: for somebody who upgrades."""
+    """What changed, by release, for upgrades."""
     releases = sorted(found)
     yield "## What changed"
     yield ""

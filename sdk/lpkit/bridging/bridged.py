@@ -115,7 +115,7 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         try:
             return bool(self.concerns(sampling_params))
         except Exception:
-            logger.exception("%s.concerns failed; the request is left alone", type(self).__qualname__)
+            logger.exception("%s.concerns failed; the processor is off for this request", type(self).__qualname__)
             return False
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
@@ -187,7 +187,7 @@ def _check(cls: type[Bridged]) -> None:
         raise TypeError(f"{name}.keys must be a tuple of extra_args keys, not {cls.keys!r}")
     taken = (_RUNNER_CODE | RESERVED) & vars(cls).keys()
     if taken:
-        raise TypeError(f"{name} defines {', '.join(sorted(taken))}: a bridge is made of wraps, keys and history alone")
+        raise TypeError(f"{name} defines {', '.join(sorted(taken))}: a bridge has only wraps, keys and history")
     if "wraps" in vars(cls):
         check_v1_class(cls.wraps)
 
@@ -226,10 +226,10 @@ def _warn(cls: type[Bridged], invariant: bool, speculative: bool) -> None:
         if invariant
         else "it runs after the penalties; on V1 it runs before them",
         _COPY[cls.history],
-        "what it assumes about the order of rows, beyond the batch updates, may not hold",
+        "assumptions about the order of rows, beyond the batch updates, may not hold",
     ]
     if not cls.keys and cls.concerns.__func__ is Bridged.concerns.__func__:  # type: ignore[attr-defined]
-        points.append("it is shown every request; name its extra_args keys in the bridge to spare the others")
+        points.append("it sees every request; name its extra_args keys in the bridge to exclude the others")
     if speculative:
-        points.append("every draft is shown to it as a request of its own, added anew in each step")
+        points.append("it sees every draft as a separate request, added again in each step")
     logger.warning("%s runs on vLLM's V2 runner through a bridge: %s", cls.__qualname__, "; ".join(points))

@@ -43,7 +43,7 @@ def bridge(
             processes to find it.
 
     Raises:
-        TypeError: ``target`` is none of these, or runs on both runners already.
+        TypeError: ``target`` is not one of these, or runs on both runners already.
         ValueError: for an unknown ``history``, or a callable with several keys.
     """
     keys = (keys,) if isinstance(keys, str) else tuple(keys)

@@ -94,10 +94,10 @@ class Declaration(Generic[ColumnT]):
         return self if instance is None else instance._columns[self.name]
 
     def __set__(self, instance: Any, value: object) -> None:
-        raise AttributeError(f"write {self.name}[request.slot] = value; the column itself stays")
+        raise AttributeError(f"write {self.name}[request.slot] = value; do not replace the column itself")
 
     def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> Column | None:
-        """The column, if it has memory of its own; None if it lives in the arena."""
+        """The column, if it has its own memory; None if it is part of the arena."""
         return None
 
 

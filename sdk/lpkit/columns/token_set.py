@@ -17,7 +17,7 @@ SHORT = 256
 
 
 class TokenSetColumn(Column):
-    """A set of token ids per request slot; equal sets share one bit mask, whoever holds them.
+    """A set of token ids per request slot; equal sets of different requests share one bit mask.
 
     ``column[request.slot] = ids`` stages a set on the host; ``column[rows]`` is bool ``[n, vocab]`` on the device.
     """
@@ -95,7 +95,7 @@ class TokenSetColumn(Column):
     def keep_only_(self, logits: torch.Tensor, rows: HasSlots) -> torch.Tensor:
         """Mask, in place, the tokens of ``logits`` ``[n, vocab]`` that are not in their row's set; return them.
 
-        A row that would have nothing left is left alone.
+        A row that would have nothing left is unchanged.
         """
         longest = int(self._lengths.max())
         if longest <= SHORT:

@@ -180,7 +180,7 @@ class HostHistories:
     # -- drafts ----------------------------------------------------------------------------------------------
 
     def _with_drafts(self, ctx: LogitsContext, slots: Ints, ends: Ints) -> Rows:
-        """Each draft is a request of its own, whose outputs end with the drafts that its row sees."""
+        """Each draft is a separate request, whose outputs end with the drafts that its row sees."""
         missing = self._missing(slots, ends)
         order = torch.from_numpy(slots).to(self._states.total_len.gpu.device)
         more = [self._states.total_len.gpu[order], ctx.expanded_idx_mapping, ctx.pos, ctx.input_ids]

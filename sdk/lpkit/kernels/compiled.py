@@ -110,7 +110,7 @@ LEAST_BYTES = 2**23
 def suits(logits: torch.Tensor) -> bool:
     """Whether these logits are of the kind that was compiled for; anything else would be compiled anew, in seconds.
 
-    Nor while operations are watched: compiled code is none, and is not used again after it was.
+    Nor while operations are watched: they do not see compiled code, and torch does not return to it afterwards.
     """
     alike = logits.nbytes > LEAST_BYTES and logits.shape[0] > 1 and logits.is_contiguous()
     return alike and _get_current_dispatch_mode() is None

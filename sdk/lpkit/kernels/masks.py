@@ -34,7 +34,7 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tenso
         return logits.masked_fill_(logits < lowest, -math.inf)
     if scratch is not None:
         torch.lt(logits, lowest, out=scratch)
-        # Twice the largest number is infinity, twice zero is none: kept logits keep every bit. A logit of +inf is
+        # Twice the largest number is infinity, twice zero is not: kept logits keep every bit. A logit of +inf is
         # below nothing, so no inf - inf.
         return logits.addcmul_(scratch, _TWO, value=-_LARGEST)
     for block, limit, memory in blocks(logits, lowest, scratch=(torch.float32,)):
@@ -147,8 +147,8 @@ def add_where_hashed_(
 def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
     """Mask every token but ``ids`` ``[n, k]``, in the rows of ``where`` (bool ``[n, 1]``; None: in all).
 
-    The first id of a row is a real one, or the row is left alone; later ones may be -1. A row whose tokens are all
-    masked already is left alone too: better a token that a grammar allows than none at all.
+    The first id of a row is a real one, or the row stays unchanged; later ones may be -1. A row whose tokens are all
+    masked already stays unchanged too: a token that a grammar allows must remain.
     """
     first = ids[:, :1]
     ids = torch.where(ids >= 0, ids, first).clamp(min=0)

@@ -100,7 +100,7 @@ def _exponentials(  # type: ignore[no-untyped-def]
         token = offset + tl.arange(0, BLOCK)
         values = tl.load(start + token, mask=token < vocab, other=float("-inf"))
         higher = tl.maximum(best, values)
-        origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is no number
+        origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is NaN
         total = total * tl.exp((best - origin) * scale) + tl.exp((values - origin) * scale)
         best = higher
     top = tl.max(best, 0)

@@ -84,7 +84,7 @@ def _corrected(spec: str) -> str:
     file, _, name = spec.rpartition(":") if ":" in spec and not spec.endswith(".py") else (spec, "", "")
     if file.endswith(".py") or "/" in spec or "\\" in spec:
         path = Path(file.replace("\\", "/"))
-        return f"vLLM takes no file names: put {path.parent} on PYTHONPATH and write {path.stem}:{name or 'Class'}"
+        return f"vLLM accepts no file names: put {path.parent} on PYTHONPATH and write {path.stem}:{name or 'Class'}"
     parts = [part for part in spec.replace(":", ".").split(".") if part]
     if len(parts) < 2:
         return "Write the module, a colon and the class"
@@ -199,7 +199,7 @@ def _module_of(scope: Any) -> str:
 
 
 def describe(obj: Any) -> str:
-    """What ``obj``, which is no class, is."""
+    """Describe ``obj``, which is not a class."""
     if isinstance(obj, ModuleType):
         return "a module"
     if isinstance(obj, FunctionType | MethodType):

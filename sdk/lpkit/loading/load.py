@@ -167,7 +167,7 @@ def build(
 
     ``state`` is ``(device, is_pin_memory)`` on ``"v1"`` and ``(req_states,)`` on ``"v2"``. With speculative decoding
     V1 refuses explicit processors and does not construct installed ones; so does either runner with a ``pooling``
-    model. On a ``tpu`` V1 loads none, without a word.
+    model. On a ``tpu`` V1 silently loads none.
 
     Raises:
         LoadError: see :func:`load_all`; :class:`ConstructionError` for a class that needs the other runner.
@@ -288,7 +288,7 @@ def _module_of_file(path: Path) -> ModuleType:
         name = f"lpkit_target_{name}"  # random.py must not replace, nor be replaced by, the module of that name
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise InvalidTargetError(f"{path} is no Python file")
+        raise InvalidTargetError(f"{path} is not a Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         with imports.importing(name):

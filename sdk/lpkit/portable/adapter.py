@@ -138,7 +138,7 @@ def positional_arguments(call: Callable[..., Any]) -> int:
     try:
         parameters = inspect.signature(call).parameters.values()
     except ValueError:
-        raise TypeError(f"cannot tell what {_name(call)} takes: Python knows no signature of it") from None
+        raise TypeError(f"cannot tell what {_name(call)} takes: Python finds no signature") from None
     for parameter in parameters:
         if parameter.kind is kinds.VAR_POSITIONAL:
             raise TypeError(f"cannot tell what {_name(call)} takes: it has *{parameter.name}")

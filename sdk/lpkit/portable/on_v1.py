@@ -20,7 +20,7 @@ logger = logging.getLogger("lpkit")
 
 
 class V1Binding:
-    """State that V1 needs beside the processor's own.
+    """State that V1 needs in addition to the processor's own.
 
     Args:
         admission: decides which requests are the processor's.
@@ -103,8 +103,8 @@ class V1Binding:
             return
         self._warned = True
         logger.warning(
-            "%s reads token ids, but vLLM's async scheduling left placeholders (-1) in the output list; the rows "
-            "concerned are left untouched. Pass the plugin explicitly (--logits-processors), or start vLLM "
+            "%s reads token ids, but vLLM's async scheduling left placeholders (-1) in the output list; these "
+            "rows are left unchanged. Pass the plugin explicitly (--logits-processors), or start vLLM "
             "with --no-async-scheduling.",
             self._admission.owner,
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class V2Binding:
-    """State that V2 needs beside the processor's own.
+    """State that V2 needs in addition to the processor's own.
 
     Args:
         admission: decides which requests are the processor's.

@@ -26,7 +26,7 @@ class Params(BaseModel):
     """Base for a processor's parameters; each field is one key of ``SamplingParams.extra_args``.
 
     ``class Params(lpkit.Params, prefix="mine_")`` puts ``mine_`` before every key; a key with that prefix which
-    is no field is then refused, with the nearest match. Keys of other plugins are ignored.
+    is not a field is then refused, with the nearest match. Keys of other plugins are ignored.
 
     A field without a default is required: a request that gives none of the fields does not use the
     processor. What arrives over HTTP has passed through JSON and msgpack, so values must be JSON values: bools and
@@ -100,7 +100,7 @@ class Params(BaseModel):
     def _validated(cls: type[Self], given: Mapping[str, Any], inputs: Mapping[str, _Input]) -> Self:
         values = {inputs[key].name: _plain(key, value, inputs[key].bools) for key, value in given.items()}
         try:
-            # Strict mode reads JSON the way the REST layer sends it: a list may fill a tuple, True is no int.
+            # Strict mode reads JSON the way the REST layer sends it: a list may fill a tuple, True is not an int.
             params = cls.model_validate_json(to_json(values), strict=True)
         except pydantic.ValidationError as error:
             raise ValueError(_explain(error, cls)) from None

@@ -13,7 +13,7 @@ def one_of(cls: type, name: str, allowed: Sequence[str]) -> None:
     """Refuse another value of ``cls.name``, with the nearest right one.
 
     Raises:
-        TypeError: it is none of ``allowed``.
+        TypeError: it is not one of ``allowed``.
     """
     value = getattr(cls, name)
     if value in allowed:

@@ -20,7 +20,7 @@ class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="wrap_up_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        token: lpkit.TokenId  # no default: a request that does not give it is left alone
+        token: lpkit.TokenId  # no default: a request without it is unaffected
         after: int = lpkit.Field(0, ge=0)
         step: float = lpkit.Field(1.0, gt=0.0, le=100.0)
 
@@ -30,7 +30,7 @@ class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
     step = lpkit.column(torch.float32)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
-        """Called once, when a request enters. False: it is not concerned, and costs nothing."""
+        """Called once, when a request enters. False: it does not use the plugin, at no cost."""
         self.token[request.slot] = request.params.token
         self.after[request.slot] = request.params.after
         self.step[request.slot] = request.params.step

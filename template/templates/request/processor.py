@@ -21,11 +21,11 @@ class {{ cookiecutter.class_name }}(lpkit.AdapterLogitsProcessor):
     class Params(lpkit.Params, prefix="recent_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        penalty: float = lpkit.Field(gt=0.0, le=100.0)  # no default: a request that does not give it is left alone
+        penalty: float = lpkit.Field(gt=0.0, le=100.0)  # no default: a request without it is unaffected
         window: int = lpkit.Field(16, ge=1, le=1024)
 
     def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
-        """Called once, when a request enters. None: it is not concerned, and costs nothing."""
+        """Called once, when a request enters. None: it does not use the plugin, at no cost."""
         recent = self.params(params)
         if recent is None:
             return None

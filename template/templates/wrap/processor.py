@@ -27,6 +27,6 @@ class {{ class }}(lpkit.Bridged):
 # A request switches it on with `{{ cookiecutter.package_name }}` in `SamplingParams.extra_args`.
 {{ class }} = lpkit.bridge({{ target }}, keys="{{ cookiecutter.package_name }}")
 {%- else %}
-# Asked once for each request; a request for which it returns None is left alone and costs nothing.
+# Asked once for each request; if it returns None, the request does not use the plugin, at no cost.
 {{ class }} = lpkit.bridge({{ target }})
 {%- endif %}

@@ -216,7 +216,7 @@ def test_a_script_brings_alternatives_that_are_no_processors(tmp_path: Path) -> 
     )
     plugin = Path(__file__).parents[1] / "suspects" / "bias.py"
     (target,) = run.run((f"{plugin}:Good",), options, tmp_path).targets
-    assert target.notes == ("alternatives left out: one is not installed here",)
+    assert target.notes == ("alternatives skipped: one is not installed here",)
     (point,) = target.points
     (other,) = [candidate for candidate in point.sides if candidate.kind == "alternative"]
     assert other.name == "bias:Good {'bias': 1.5} cpu" and other.apply is not None and not other.problem

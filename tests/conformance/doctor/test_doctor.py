@@ -301,7 +301,7 @@ class TestNames:
         site.dist("lpkit", "4.1", RECORD="lpkit/__init__.py,,\n")
         finding = the(site.examine(), "lpkit-stranger")
         assert "--force-reinstall" in finding.remedy
-        assert "writes into the same folder" in finding.evidence
+        assert "writes into vllm-lpkit's folder" in finding.evidence
 
     def test_a_module_that_hides_ours_is_found_without_importing_it(self, site: Place, tmp_path: Path) -> None:
         site.write("lpkit.py", "raise SystemExit(9)")

@@ -66,7 +66,7 @@ def test_a_failure_of_many_operations_is_shown_with_few() -> None:
     assert len(whole.ops) > 100
     assert len(finding.operations) <= 6
     assert {"request", "row", "step", "token id", "program"} <= finding.where.keys()
-    assert "occupant" in finding.cause
+    assert "an earlier request" in finding.cause
 
 
 def test_a_shrunk_program_still_fails() -> None:

@@ -83,7 +83,7 @@ def test_an_exit_is_told_with_its_code_its_place_and_the_last_line_printed() -> 
     found = loss("exits", 7)
     assert (found.kind, found.what) == ("exit", "the process ended with exit code 7")
     assert found.did == "ended the process with exit code 7"
-    assert found.last_words == "; the last it printed: last words"
+    assert found.last_words == "; its last output: last words"
     assert "in exits" in found.stacks
 
 
@@ -105,7 +105,7 @@ def test_a_hang_is_told_with_the_line() -> None:
     line = 1 + Path(__file__).with_name("entries.py").read_text(encoding="utf-8").splitlines().index(
         "        time.sleep(0.01)  # here"
     )
-    assert (found.kind, found.what) == ("hang", "the plugin did not come back within 1 s")
+    assert (found.kind, found.what) == ("hang", "the plugin did not return within 1 s")
     assert found.did == "took longer than 1 s"
     assert f'entries.py", line {line} in hangs' in found.stacks
     assert time.monotonic() - begun < SECONDS

@@ -21,7 +21,7 @@ FINDING = Finding(
     where={"request": "a", "row": "0"},
     expected="1",
     got=NASTY,
-    operations=("a arrives with variant 0", "step x2"),
+    operations=("a arrives with arguments 0", "step x2"),
     cause="a cause",
     fix="a fix",
     place=str(Path.cwd() / "src" / "plugin.py") + ":12",
@@ -172,7 +172,7 @@ def test_junit_parses_and_its_counts_are_those_of_its_cases() -> None:
     failed = root.find("testsuite/testcase[@name='LP202[v1] replace-on-add']/failure")
     assert failed is not None
     assert failed.attrib["message"].startswith("two")
-    assert "a arrives with variant 0" in (failed.text or "")
+    assert "a arrives with arguments 0" in (failed.text or "")
 
 
 def test_github_annotates_the_line_at_fault() -> None:

@@ -233,7 +233,7 @@ def someone(found: Evidence, uses: bool) -> str:
 def test_a_request_with_other_logits_in_the_crowd_fails_the_crowd() -> None:
     found = evidence()
     found.mixed[someone(found, uses=True)].rows[2, 100] += 3
-    with pytest.raises(Failed, match="other logits in the batch than alone"):
+    with pytest.raises(Failed, match="different logits in the batch than alone"):
         LP902().judge(found)
 
 

@@ -77,7 +77,7 @@ def line_of(name: str, text: str) -> str:
 def test_a_hang_fails_the_check_that_hung_and_names_the_line(results) -> None:
     found = failure(results["Hangs"])
     assert (found.code, found.host) == ("LP301", "v1")
-    assert found.message == "the plugin did not come back within 4 s, during the check"
+    assert found.message == "the plugin did not return within 4 s, during the check"
     assert found.finding.place == line_of("Hangs", "# here")
 
 
@@ -192,7 +192,7 @@ def runs(pid: int) -> bool:
     [
         ("raises_at_import", "RuntimeError: no licence found"),
         ("exits_at_import", "the process ended with exit code 5, while the plugin was loaded"),
-        ("hangs_at_import", "the plugin did not come back within 4 s, while the plugin was loaded"),
+        ("hangs_at_import", "the plugin did not return within 4 s, while the plugin was loaded"),
     ],
 )
 def test_what_happens_at_import_fails_the_first_check(results, name: str, message: str) -> None:
@@ -215,7 +215,7 @@ def test_the_same_line_twice_is_one_failure_and_the_run_is_given_up() -> None:
     assert first.finding.place == line_of("Exits", "os._exit")
     blocked = [check for check in result.checks if check.status == "blocked"]
     assert blocked
-    assert all(first.code in check.message or check.message == "the run was given up" for check in blocked)
+    assert all(first.code in check.message or check.message == "the run was abandoned" for check in blocked)
     assert len(result.checks) == len({check.label for check in result.checks})
 
 

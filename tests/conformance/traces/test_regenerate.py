@@ -41,7 +41,7 @@ class Program:
 
     def __init__(self, trace: Trace, engine: V1Engine | V2Engine) -> None:
         self.trace, self.engine = trace, engine
-        # Where each request is placed for the last time: whoever leaves after that has finished.
+        # Where each request is placed for the last time: a request that leaves after that has finished.
         self.last = {
             item.request: n
             for n, step in enumerate(trace.steps)

@@ -36,7 +36,7 @@ defect("LP001", "the entry point names an instance", style="packaging", name="In
 
 
 def factory(*args: Any) -> Bias:
-    """A function that makes processors is no class."""
+    """A function that makes processors is not a class."""
     return Bias(*args)
 
 

@@ -242,7 +242,7 @@ class PromptAtAdmission(Dense):
         return True
 
 
-@defect("LP102", "its own validation demands the parameter of everybody")
+@defect("LP102", "its own validation demands the parameter of every request")
 class Demands(Dense):
     @classmethod
     def validate_params(cls, params: Any) -> None:

@@ -158,7 +158,7 @@ class InsistsOnTuple(V1Base):
         return logits
 
 
-@defect("LP105", "fills its default into the extra_args of everybody")
+@defect("LP105", "fills its default into the extra_args of every request")
 class FillsDefaults(Bias):
     @classmethod
     def validate_params(cls, params: Any) -> None:

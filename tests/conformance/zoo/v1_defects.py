@@ -637,7 +637,7 @@ class TakesPlaceholders(History):
         return logits
 
 
-@defect("LP505", "one list with a placeholder, and the whole batch is left alone")
+@defect("LP505", "one list with a placeholder, and the whole batch is left unedited")
 class GivesUpOnAll(History):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         if any(-1 in outputs for _, outputs in self.rows.values()):

@@ -60,7 +60,7 @@ class Made:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """One token per word: "w7" is token 7, and a word that is none of ``WORDS`` is token 0."""
+    """One token per word: "w7" is token 7, and a word that is not in ``WORDS`` is token 0."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     tokenizer = Tokenizer(models.WordLevel(WORDS, unk_token="<unk>"))

@@ -76,7 +76,7 @@ async def run(requests: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    # Everybody else's output goes to stderr, and the answers alone to stdout.
+    # Other output goes to stderr, and the answers alone to stdout.
     answers_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     json.dump(asyncio.run(run(json.load(sys.stdin))), answers_to)

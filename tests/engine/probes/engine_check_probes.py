@@ -11,7 +11,7 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2Logi
 
 
 class LeavesAtMoves(LogitsProcessor):
-    """Favours a token. A one-way move copies the state: the old row keeps it, and whoever comes there next gets it.
+    """Favours a token. A one-way move copies the state: the old row keeps it, and the next request there gets it.
 
     V1's interface only, so the V2 runner refuses it.
     """

@@ -110,7 +110,7 @@ class TestTheClass:
             ({"wraps": v1.LogitsProcessor}, "is abstract: it has no __init__, apply"),
             ({"wraps": Recorder, "keys": "mark"}, "must be a tuple of extra_args keys"),
             ({"wraps": Recorder, "history": "token"}, "did you mean 'tokens'"),
-            ({"wraps": Recorder, "apply": None}, "defines apply: a bridge is made of"),
+            ({"wraps": Recorder, "apply": None}, "defines apply: a bridge has only"),
         ],
     )
     def test_what_cannot_work_is_refused_when_it_is_written(self, body: dict[str, Any], message: str) -> None:
@@ -268,7 +268,7 @@ class TestRows:
         assert host.add(0, params(mark=1), [1])
         with caplog.at_level(logging.ERROR, logger="lpkit"):
             assert not host.add(1, params(), [1])
-        assert "the request is left alone" in caplog.text
+        assert "the processor is off for this request" in caplog.text
 
     def test_lengths_alone_and_nothing_at_all(self) -> None:
         class Long(lpkit.Bridged):

@@ -1,4 +1,4 @@
-"""A column keeps one value per request: defaults come back for the next occupant, and clean columns cost nothing."""
+"""A column keeps one value per request: defaults come back for the next occupant, and clean columns have no cost."""
 
 from __future__ import annotations
 

@@ -115,5 +115,5 @@ def assert_cheap(cls: type, asked: Asked) -> None:
     large = watched(cls, asked, rows, vocab_size)
     size = rows * vocab_size * 4
     assert large.largest < size / 8
-    # Once for everybody, and again for each block of logits that fits a cache.
+    # Once for all, and again for each block of logits that fits a cache.
     assert len(large.names) <= len(few.names) * (1 + -(-size // kernels.BLOCK_BYTES["cpu"]))

@@ -285,11 +285,11 @@ class TestAdmission:
         assert f"{next(iter(sent))}: token id 32 is outside the vocabulary of 32" in caplog.text
 
     def test_without_params_every_request_is_asked(self) -> None:
-        class Everybody(lpkit.LogitsProcessor):
+        class Everyone(lpkit.LogitsProcessor):
             def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
                 return logits + 1
 
-        host = V1Host(Everybody)
+        host = V1Host(Everyone)
         host.update(1, added=[new(0, params())])
         assert host.apply(torch.zeros(1, VOCAB))[0, 0] == 1
 

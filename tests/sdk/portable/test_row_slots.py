@@ -108,8 +108,8 @@ def test_rows_follow_any_valid_update_and_slots_never_leak(documented: bool, lim
         # Every slot of a request that left was released once; a slot may be given out again in the same update.
         assert sorted(released) == sorted(gone)
         held = slots
-    everybody = BatchUpdate(0, list(range(len(world.rows) - 1, -1, -1)), [], [])
-    ledger.update(everybody, wants)
+    everyone = BatchUpdate(0, list(range(len(world.rows) - 1, -1, -1)), [], [])
+    ledger.update(everyone, wants)
     assert not ledger.rows
     full = [(row, WANTED, None, []) for row in range(limit)]
     ledger.update(BatchUpdate(limit, [], full, []), wants)

@@ -19,7 +19,7 @@ class CiteFromPrompt(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="cite_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        boost: float = lpkit.Field(ge=-100.0, le=100.0)  # no default: without it a request is left alone
+        boost: float = lpkit.Field(ge=-100.0, le=100.0)  # no default: a request without it is unaffected
         next_boost: float = lpkit.Field(0.0, ge=-100.0, le=100.0)
         also: tuple[lpkit.TokenId, ...] = lpkit.Field((), max_length=64)
 

@@ -23,7 +23,7 @@ class Dry(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="dry_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        multiplier: float = lpkit.Field(gt=0.0, le=1000.0)  # no default: without it a request is left alone
+        multiplier: float = lpkit.Field(gt=0.0, le=1000.0)  # no default: a request without it is unaffected
         base: float = lpkit.Field(1.75, ge=1.0, le=8.0)
         allowed_length: int = lpkit.Field(2, ge=1)
         range: int = lpkit.Field(0, ge=0)  # how many of the last tokens count; 0: all

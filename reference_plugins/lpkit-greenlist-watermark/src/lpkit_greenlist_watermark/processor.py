@@ -1,6 +1,6 @@
 """Greenlist watermark: tokens that a keyed hash of the context selects are made more likely (arXiv 2301.10226).
 
-The paper seeds a random permutation of the vocabulary; here each token is hashed by itself, so a token is green with
+The paper seeds a random permutation of the vocabulary; here each token is hashed separately, so a token is green with
 probability `share`, independently of the others, and CPUs and GPUs agree.
 """
 
@@ -36,7 +36,7 @@ class GreenlistWatermark(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="greenlist_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        key: int  # no default: a request that does not give it is left alone
+        key: int  # no default: a request without it is unaffected
         share: float = lpkit.Field(0.25, gt=0.0, lt=1.0)
         bias: float = lpkit.Field(2.0, gt=0.0, le=100.0)
         context: int = lpkit.Field(1, ge=1, le=LONGEST_CONTEXT)

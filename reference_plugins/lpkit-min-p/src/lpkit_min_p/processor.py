@@ -22,7 +22,7 @@ class MinP(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="min_p_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        threshold: float = lpkit.Field(ge=0.0, le=1.0)  # no default: a request that does not give it is left alone
+        threshold: float = lpkit.Field(ge=0.0, le=1.0)  # no default: a request without it is unaffected
 
     log_threshold = lpkit.column(torch.float32)
 

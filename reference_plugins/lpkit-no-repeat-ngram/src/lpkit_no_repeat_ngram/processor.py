@@ -19,7 +19,7 @@ class NoRepeatNgram(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="no_repeat_ngram_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        size: int = lpkit.Field(ge=1, le=1024)  # no default: a request that does not give it is left alone
+        size: int = lpkit.Field(ge=1, le=1024)  # no default: a request without it is unaffected
         window: int = lpkit.Field(0, ge=0)  # how far back to look, in output tokens; 0: all of them
 
     size = lpkit.column(torch.int64)

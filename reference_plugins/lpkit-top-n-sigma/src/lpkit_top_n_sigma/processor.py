@@ -21,7 +21,7 @@ class TopNSigma(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="top_n_sigma"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        n: float = lpkit.Field(alias="top_n_sigma", ge=0.0, le=100.0)  # no default: without it a request is left alone
+        n: float = lpkit.Field(alias="top_n_sigma", ge=0.0, le=100.0)  # no default: a request without it is unaffected
 
     n = lpkit.column(torch.float64)
 
@@ -31,7 +31,7 @@ class TopNSigma(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         for block, n, memory in kernels.blocks(logits, self.n[rows].unsqueeze(1), scratch=(torch.float32,), fused=True):
-            # Masked tokens are no part of the distribution.
+            # Masked tokens are not part of the distribution.
             highest, deviation = kernels.top_and_deviation(block, memory)  # [rows of the block, 1]
             kernels.mask_below_(block, highest - (n * deviation).to(block.dtype), memory)
         return logits

@@ -23,7 +23,7 @@ class Xtc(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="xtc_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        probability: float = lpkit.Field(ge=0.0, le=1.0)  # no default: a request that does not give it is left alone
+        probability: float = lpkit.Field(ge=0.0, le=1.0)  # no default: a request without it is unaffected
         threshold: float = lpkit.Field(0.1, gt=0.0, le=1.0)
         seed: int | None = None
         keep: tuple[lpkit.TokenId, ...] = lpkit.Field((), max_length=64)

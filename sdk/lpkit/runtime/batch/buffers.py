@@ -58,7 +58,7 @@ class StagedTensor:
         self._values.append(value)
 
     def apply_write(self) -> None:
-        """Write what was staged; of several writes to one place the last one counts."""
+        """Write what was staged; of several writes to one position the last one counts."""
         if not self._places:
             return
         latest = dict(zip(self._places, self._values, strict=True))

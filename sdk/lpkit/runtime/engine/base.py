@@ -40,7 +40,7 @@ class Engine(ABC):
         max_num_seqs: requests in the batch at most.
         max_model_len: tokens of a request at most.
         device: ``"auto"`` is the source's, or CUDA when present.
-        seed: of the model and of the requests that have none of their own.
+        seed: of the model and of the requests without a seed.
         vocab_padding: columns behind the vocabulary, which make the logits non-contiguous as a model's padded
             vocabulary does.
         async_scheduling: what the configuration says; see ``V1AsyncEngine``.
@@ -199,7 +199,7 @@ class Engine(ABC):
             partial: without a plan, the requests that feed less: a number each, or 1 for all.
             idle: tell processors of arrivals and departures, but run no forward pass.
             force: tokens to commit instead of the sampled ones.
-            discard: complete requests whose token is thrown away all the same.
+            discard: complete requests whose token is discarded nevertheless.
             drafts: draft tokens of requests that feed all they lack (V2). Each gets a row more per draft; a draft is
                 accepted if it is what its row's predecessor samples, and the first token that is not ends the step
                 for its request.
@@ -283,7 +283,7 @@ class Engine(ABC):
             name, request = row.request_id, self.requests[row.request_id]
             if name in rejected:
                 continue
-            # Whoever has all tokens computed but got none must compute the last one again.
+            # A request with all tokens computed, but none sampled, must compute the last one again.
             request.num_computed_tokens = min(row.position + 1, request.total_len - row.discarded)
             if row.discarded:
                 continue

@@ -98,7 +98,7 @@ class Scheduler:
             request = self.engine.requests[request_id]
             reason = request.finish_reason()
             if reason == "stop" and self.engine.config.scheduler_config.async_scheduling:
-                # The next step is on its way already; its token is thrown away.
+                # The next step is on its way already; its token is discarded.
                 self._stopping.append(request)
             elif reason:
                 self._end(request, reason)

@@ -75,7 +75,7 @@ class V1Engine(Engine):
         if order.drafts:
             raise ValueError("V1 runs no custom processors under speculative decoding: there are no drafts")
         batch, plan = self.batch, order.plan
-        # Whoever is not scheduled leaves the batch, running or not, and is added again later.
+        # A request that is not scheduled leaves the batch, running or not, and is added again later.
         leaving = [r.request_id for r in batch.requests if r.request_id not in plan or r.request_id in self._left]
         self._left.clear()
         swaps, self._swaps = self._swaps, []

@@ -19,7 +19,7 @@ class V1AsyncEngine(V1Engine):
     """As :class:`V1Engine`, but the worker schedules a step before it knows the tokens of the last one.
 
     Processors get the worker's own output lists. After each step a list grows by -1, so ``update_state`` always
-    sees one at the end. Just before sampling the placeholder is replaced, if somebody needs the ids: a processor
+    sees one at the end. Just before sampling the placeholder is replaced, if the ids are needed: a processor
     that was passed explicitly (``explicit``), or a penalty, bad words or a thinking budget in the batch. Otherwise it
     stays for ever; and if a later repair finds several placeholders, the list shrinks to the one known token.
     ``Request.output_token_ids`` of the caller's requests always has the true tokens. A request that comes back
@@ -64,7 +64,7 @@ class V1AsyncEngine(V1Engine):
     def _step(self, order: Order) -> StepResult:
         result = super()._step(order)
         if result.raw is not None:
-            # A step nobody needed ids in does not copy its tokens to the host either.
+            # A step whose ids are not needed does not copy its tokens to the host either.
             self._pending = {name: ids[-1] for name, ids in result.tokens.items()} if self._needs_ids() else {}
             for member in self.batch.requests:
                 if member.request_id in result.tokens:

@@ -28,7 +28,7 @@ class V2Engine(Engine):
         slots: the slots to use; by default ``max_num_seqs`` new ones.
         padding: zeros behind the context's host bounds, as under full CUDA graphs.
         num_speculative_tokens: drafts per request at most, by which the engine tells decodes from prefills.
-        ranks: tensor-parallel ranks that share the sampling of a batch: each has processors of its own, hears of all
+        ranks: tensor-parallel ranks that share the sampling of a batch: each has its own processors, hears of all
             requests, and sees the rows of the slots whose number it owns (slot modulo ranks). ``processors`` are rank
             0's; they must be classes or factories.
         **options: of :class:`Engine`.

@@ -148,7 +148,7 @@ class RowOptions:
 
     def noise(self, seed: int) -> torch.Tensor:
         """Exponential noise ``[n, vocab]`` for sampling: a function of each request's seed (or of ``seed`` and
-        its id) and of its length, so a request draws the same token whoever its neighbours are."""
+        its id) and of its length, so a request draws the same token in any batch."""
         keys = [
             (f"request {r.request_id} of {seed}" if r.params.seed is None else f"seed {r.params.seed}", r.total_len)
             for r in self.requests

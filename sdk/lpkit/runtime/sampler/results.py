@@ -24,7 +24,7 @@ def checked(processor: Any, before: torch.Tensor, after: Any) -> torch.Tensor:
     """``after`` if it can replace ``before`` as logits.
 
     Raises:
-        TypeError: if it is no tensor, or its shape, dtype or device differs: an engine would fail the step.
+        TypeError: if it is not a tensor, or its shape, dtype or device differs: an engine would fail the step.
     """
     name = type(processor).__name__
     if not isinstance(after, torch.Tensor):

@@ -22,7 +22,7 @@ class V1Sampler:
         processors: custom processors; ``is_argmax_invariant`` is asked here, once.
         vocab_size: columns of the logits.
         device: of the logits.
-        seed: of the requests that have none of their own.
+        seed: of the requests without a seed.
         thinking: the thinking budget's stage, if the model has markers of thoughts.
     """
 

@@ -60,7 +60,7 @@ class V2Sampler:
         max_num_reqs: number of slots.
         vocab_size: columns of the logits.
         device: of the logits.
-        seed: of the requests that have none of their own.
+        seed: of the requests without a seed.
         thinking: the markers of thoughts, if the model has them.
     """
 
@@ -93,7 +93,7 @@ class V2Sampler:
             processor.apply_staged_writes()
 
     def __call__(self, logits: torch.Tensor, ctx: LogitsContext, requests: Sequence[Request]) -> Sampled:
-        """Choose a token for every row; ``logits`` themselves are left alone.
+        """Choose a token for every row; ``logits`` themselves stay unchanged.
 
         ``requests`` are by row: for the row of a draft one that has the drafts before it among its outputs.
         """
