@@ -53,7 +53,9 @@ def check(
     wanted: Wanted,
     save: Annotated[
         Path | None,
-        typer.Option("--save", metavar="DIR", help="Folder for saved failures (see lpkit replay); default .lpkit/failures."),
+        typer.Option(
+            "--save", metavar="DIR", help="Folder for saved failures (see lpkit replay); default .lpkit/failures."
+        ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check with its time.")] = False,
     limit: Annotated[float, typer.Option(help="Time limit of one check, in seconds.", min=1.0)] = 120.0,
