@@ -5,7 +5,7 @@ Importing this module loads no check, and so no torch; asking for them does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -13,6 +13,7 @@ from types import ModuleType
 
 from lpkit_conformance.checks.base import Check, Engine
 from lpkit_conformance.results import CheckResult
+from lpkit_conformance.settings.plan import Plan
 
 FAMILIES = {
     "LP0": "Discovery and packaging",
@@ -49,18 +50,54 @@ def _checks_in(module: ModuleType) -> Iterator[type[Check]]:
 
 @cache
 def by_code() -> dict[str, type[Check]]:
-    """Every check, by its code, in the order of the codes."""
+    """Every check, by its code, in the order of the codes.
+
+    Raises:
+        ValueError: if two checks have one code, or some require each other.
+    """
     found: dict[str, type[Check]] = {}
     for check in (check for module in _modules() for check in _checks_in(module)):
         if check.code in found:
             raise ValueError(f"{check.code} is taken by {found[check.code].__qualname__}")
         found[check.code] = check
+    requirements_first(found, lambda code: found[code].requires)
     return dict(sorted(found.items()))
+
+
+def requirements_first(codes: Iterable[str], requires: Callable[[str], Iterable[str]]) -> list[str]:
+    """The codes and those that they require, directly or through others; each after the ones it requires.
+
+    Raises:
+        ValueError: if some require each other, in a circle.
+    """
+    found: dict[str, None] = {}
+
+    def visit(code: str, path: tuple[str, ...]) -> None:
+        if code in path:
+            raise ValueError(f"checks require each other: {' -> '.join([*path[path.index(code) :], code])}")
+        if code not in found:
+            for other in requires(code):
+                visit(other, (*path, code))
+            found[code] = None
+
+    for code in codes:
+        visit(code, ())
+    return list(found)
 
 
 def all_checks(engine: Engine | None = "reference") -> list[type[Check]]:
     """The checks that run on ``engine``, by code; None: on any."""
     return [check for check in by_code().values() if engine in (None, check.engine)]
+
+
+def chosen(plan: Plan, engine: Engine = "reference") -> list[type[Check]]:
+    """The checks of a plan and those that they require, each after the ones it requires."""
+    known = {check.code: check for check in all_checks(engine)}
+
+    def requires(code: str) -> list[str]:
+        return [other for other in known[code].requires if not plan.ignores(other)]
+
+    return [known[code] for code in requirements_first(filter(plan.wants, known), requires)]
 
 
 def inactive(results: Iterable[CheckResult]) -> bool:
@@ -74,13 +111,12 @@ def inactive(results: Iterable[CheckResult]) -> bool:
 
 def dependents(code: str) -> list[str]:
     """Codes of the checks that need ``code`` to pass, directly or through others."""
-    found = {code}
-    pending = True
-    while pending:
-        more = {check.code for check in all_checks(None) if found & set(check.requires)} - found
-        pending = bool(more)
-        found |= more
-    return sorted(found - {code})
+    known = by_code()
+    return [
+        other
+        for other in known
+        if other != code and code in requirements_first([other], lambda needing: known[needing].requires)
+    ]
 
 
 def turning_off(check: type[Check]) -> str:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from lpkit.interfaces import lookup
 from lpkit_conformance import run as suite
+from lpkit_conformance.catalogue import chosen
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.run import Options, expect, known_code, plan_for
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.settings.project import Expected, Project
-from lpkit_conformance.suite.in_process import chosen
 
 PAST = datetime.date(2020, 1, 1)
 FUTURE = datetime.date(2999, 1, 1)

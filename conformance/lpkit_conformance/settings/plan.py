@@ -37,4 +37,7 @@ class Plan:
     strangers: frozenset[int] | None = None
 
     def wants(self, code: str) -> bool:
-        return (not self.select or code.startswith(self.select)) and not (self.ignore and code.startswith(self.ignore))
+        return (not self.select or code.startswith(self.select)) and not self.ignores(code)
+
+    def ignores(self, code: str) -> bool:
+        return code.startswith(self.ignore)

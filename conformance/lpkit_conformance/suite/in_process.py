@@ -15,7 +15,7 @@ import torch
 from lpkit._nearest import did_you_mean
 from lpkit.loading import interfaces_of
 
-from lpkit_conformance.catalogue import all_checks, by_code
+from lpkit_conformance.catalogue import by_code, chosen, requirements_first
 from lpkit_conformance.checks.base import Check, judge
 from lpkit_conformance.errors import CaseError
 from lpkit_conformance.hosts import PluginError
@@ -34,24 +34,6 @@ def hosts_for(cls: Any, plan: Plan) -> tuple[str, ...]:
     """The hosts to judge ``cls`` on."""
     wanted = hosts_of(interfaces_of(cls)) if plan.hosts is None else plan.hosts
     return tuple(host for host in HOSTS if host in wanted)
-
-
-def chosen(plan: Plan) -> list[type[Check]]:
-    """The checks of a plan and what they require, in an order in which requirements come first."""
-    known = {check.code: check for check in all_checks()}
-    wanted: dict[str, type[Check]] = {}
-
-    def want(code: str) -> None:
-        if code in wanted or (plan.ignore and code.startswith(plan.ignore)):
-            return
-        for other in known[code].requires:
-            want(other)
-        wanted[code] = known[code]
-
-    for code in known:
-        if plan.wants(code):
-            want(code)
-    return list(wanted.values())
 
 
 def labels(cls: Any, plan: Plan) -> list[tuple[type[Check], str]]:
@@ -129,14 +111,14 @@ def run(
 
 def _roots(check: type[Check], host: str, statuses: dict[str, Status]) -> set[str]:
     """The failed checks that ``check`` rests on; what is blocked itself only repeats them."""
-    found: set[str] = set()
-    for code in check.requires:
-        status = _status(code, host, statuses)
-        if status in ("failed", "error"):
-            found.add(code)
-        elif status == "blocked":
-            found |= _roots(by_code()[code], host, statuses) or {code}
-    return found
+
+    def requires(code: str) -> tuple[str, ...]:
+        return by_code()[code].requires if _status(code, host, statuses) == "blocked" else ()
+
+    below = {code: _status(code, host, statuses) for code in requirements_first(check.requires, requires)}
+    return {code for code, status in below.items() if status in ("failed", "error")} or {
+        code for code, status in below.items() if status == "blocked"
+    }
 
 
 def _status(code: str, host: str, statuses: dict[str, Status]) -> Status | None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lpkit_conformance.catalogue import all_checks, inactive
+from lpkit_conformance.catalogue import all_checks, chosen, inactive
 from lpkit_conformance.checks.base import Check, judge
 from lpkit_conformance.engine.process import RemoteError, Worker
 from lpkit_conformance.engine.tiny import EngineError, Runner
@@ -143,16 +143,6 @@ class _Job:
         cases = [json.loads(case.text) for case in plan.cases]
         return {"cases": cases, "hosts": plan.hosts, "vocab_size": plan.vocab_size, "seed": plan.seed}
 
-    def chosen(self) -> list[type[Check]]:
-        """The wanted checks and what they require, by code."""
-        checks = all_checks("vllm")
-        wanted = {check.code for check in checks if self.plan.wants(check.code)}
-        for check in reversed(checks):  # requirements have lower codes
-            if check.code in wanted:
-                wanted.update(check.requires)
-        ignored = self.plan.ignore
-        return [check for check in checks if check.code in wanted and not (ignored and check.code.startswith(ignored))]
-
 
 class _HostRun:
     """One runner: its process, what it answered, and the verdicts."""
@@ -210,11 +200,11 @@ class _HostRun:
         evidence = self._evidence()
         if evidence is not None:
             self.hint = "" if evidence.acted else self._call("hint")
-        chosen = self.job.chosen()
-        for check in chosen:
+        checks = chosen(self.job.plan, "vllm")
+        for check in checks:
             if check.code not in self._results:
                 self._results[check.code] = self._judge(check, evidence)
-        return [self._results[check.code] for check in chosen]
+        return [self._results[check.code] for check in checks]
 
     def _judge(self, check: type[Check], evidence: Evidence | None) -> CheckResult:
         assert issubclass(check, EngineCheck)

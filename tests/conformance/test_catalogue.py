@@ -1,0 +1,92 @@
+"""The catalogue of checks: what requires what, and what a plan chooses."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from lpkit_conformance import catalogue
+from lpkit_conformance.catalogue import all_checks, by_code, chosen, dependents, requirements_first
+from lpkit_conformance.checks.base import Check
+from lpkit_conformance.settings.plan import Plan
+
+
+def module_of(**requires: tuple[str, ...]) -> ModuleType:
+    """A module with a check of each code."""
+
+    def make(code: str) -> type[Check]:
+        def run(self: Check, subject: Any) -> None:
+            return None
+
+        members = {"code": code, "requires": requires[code], "run": run, "__module__": "checks_of_a_test"}
+        return type(code, (Check,), members)
+
+    module = ModuleType("checks_of_a_test")
+    vars(module).update({code: make(code) for code in requires})
+    return module
+
+
+def listed(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> dict[str, type[Check]]:
+    """The catalogue of these modules."""
+    monkeypatch.setattr(catalogue, "_modules", lambda: iter(modules))
+    found: dict[str, type[Check]] = by_code.__wrapped__()
+    return found
+
+
+def test_requirements_exist_and_run_first() -> None:
+    order = [check.code for check in chosen(Plan())]
+    assert sorted(order) == [check.code for check in all_checks()]
+    for check in all_checks():
+        assert all(order.index(code) < order.index(check.code) for code in check.requires)
+        assert set(check.requires) <= by_code().keys()
+
+
+def test_a_requirement_runs_wherever_what_needs_it_runs() -> None:
+    for check in all_checks():
+        for code in check.requires:
+            hosts = by_code()[code].hosts
+            assert not hosts or set(check.hosts) <= {"v1", "v2"}, (check.code, code)
+
+
+def test_a_family_is_selected_by_the_beginning_of_its_codes() -> None:
+    assert {"LP401", "LP402"} <= {check.code for check in chosen(Plan(select=("LP4",)))}
+
+
+def test_every_check_documents_its_rule_its_reason_and_a_fix() -> None:
+    for check in all_checks(None):
+        sections = check.sections()
+        assert all(sections[part] for part in ("title", "why", "fix")), check.code
+        assert check.name == check.name.lower().replace("_", "-")
+
+
+def test_what_an_ignored_check_requires_is_not_brought_by_it() -> None:
+    assert [check.code for check in chosen(Plan(select=("LP206",), ignore=("LP201", "LP205")))] == ["LP206"]
+
+
+def test_checks_that_require_each_other_are_refused_naming_the_circle(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = module_of(LP001=(), LP201=("LP001", "LP203"), LP202=("LP201",), LP203=("LP202",))
+    with pytest.raises(ValueError, match="checks require each other: LP201 -> LP203 -> LP202 -> LP201"):
+        listed(monkeypatch, module)
+
+
+def test_a_check_that_requires_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="LP201 -> LP201"):
+        listed(monkeypatch, module_of(LP201=("LP201",)))
+
+
+def test_two_checks_of_one_code_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="LP201 is taken by LP201"):
+        listed(monkeypatch, module_of(LP201=()), module_of(LP201=()))
+
+
+def test_what_two_checks_share_comes_once_and_before_both() -> None:
+    requires = {"a": ["b", "c"], "b": ["d"], "c": ["d"], "d": []}
+    assert requirements_first("a", requires.__getitem__) == ["d", "b", "c", "a"]
+    assert requirements_first("cb", requires.__getitem__) == ["d", "c", "b"]
+
+
+def test_dependents_are_those_that_need_a_check_through_any_number_of_others() -> None:
+    assert dependents("LP501") == ["LP506"]
+    assert {"LP101", "LP201", "LP219", "LP506", "LP808"} <= set(dependents("LP001"))
+    assert "LP001" not in dependents("LP001")
