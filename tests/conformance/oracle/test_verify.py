@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from lpkit.loading import interfaces_of
+from lpkit_conformance.checks.lp6_environment import jumping_clock
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.findings import CAUSES, kind_of_stale
 from lpkit_conformance.oracle.shrink import shrink
@@ -22,7 +21,7 @@ from zoo.v1_defects import StaleOnDecline, ThreeAtOnce
 
 
 def subject(cls: Any, case: dict[str, Any] | None = None) -> PluginUnderTest:
-    return PluginUnderTest("x", cls, "v1", Case.parse(case or cls.CASE), interfaces_of(cls))
+    return PluginUnderTest("x", cls, "v1", Case.parse(case or cls.CASE))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -36,15 +35,30 @@ def test_shrinking_keeps_exactly_what_a_failure_needs(seed: int) -> None:
     assert outcome == len(kept)
 
 
-def test_shrinking_stops_when_its_time_is_up() -> None:
-    def slow(ops: Sequence[Op]) -> bool:
-        time.sleep(0.02)
-        return True
+def test_shrinking_stops_when_its_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lpkit_conformance.oracle.shrink.BUDGET", 120_000)
+    ops: list[Op] = [Step(n) for n in range(1, 401)]
+    needed = set(ops[::4])
+    tried = []
 
-    begun = time.monotonic()
-    kept, _ = shrink([Step(n + 1) for n in range(400)], True, slow, seconds=0.1)
-    assert kept
-    assert time.monotonic() - begun < 2
+    def fails(candidate: Sequence[Op]) -> bool | None:
+        tried.append(len(candidate))
+        return needed <= set(candidate) or None
+
+    kept, _ = shrink(list(ops), True, fails)
+    assert needed < set(kept) < set(ops)
+    assert 120_000 <= sum(tried) < 120_000 + len(ops)
+
+
+def test_the_same_failure_shrinks_to_the_same_program_on_a_slow_machine() -> None:
+    ops: list[Op] = [Step(n) for n in range(1, 101)]
+
+    def fails(candidate: Sequence[Op]) -> bool | None:
+        return set(ops[::7]) <= set(candidate) or None
+
+    with jumping_clock():
+        slowly = shrink(list(ops), True, fails)
+    assert slowly == shrink(list(ops), True, fails) == (ops[::7], True)
 
 
 def test_what_cannot_shrink_stays() -> None:
