@@ -78,6 +78,11 @@ class NeverActive(Skipped):
         super().__init__("never active: the plugin changed no logit of any request")
 
 
+def label_of(code: str, host: str) -> str:
+    """``LP203[v1]``; checks that need no host have none."""
+    return f"{code}[{host}]" if host else code
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """Outcome of one check on one host.
@@ -97,8 +102,7 @@ class CheckResult:
 
     @property
     def label(self) -> str:
-        """``LP203[v1]``; checks that need no host have none."""
-        return f"{self.code}[{self.host}]" if self.host else self.code
+        return label_of(self.code, self.host)
 
     def to_json(self) -> dict[str, Any]:
         """Its part of ``lpkit.check/1``."""

@@ -29,6 +29,8 @@ from lpkit_conformance.settings import project as projects
 from lpkit_conformance.vllm_api import choose
 
 if TYPE_CHECKING:
+    from lpkit.loading import LoadError
+
     from lpkit_conformance.results import CheckResult
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.settings.project import Project
@@ -46,20 +48,20 @@ class _Run:
     def __init__(self, target: str, plan: Plan, project: Project | None) -> None:
         from lpkit.loading import LoadError, resolve_target
 
-        from lpkit_conformance.suite import in_process
+        from lpkit_conformance.suite.in_process import Session
 
-        self.target, self.plan, self.project = target, plan, project
-        self.cls: Any = None
+        self.target, self.project = target, project
         self._results: dict[str, CheckResult] = {}
-        self._iterator: Iterator[CheckResult] = iter(())
         try:
-            self.cls = cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
+            cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
         except LoadError as error:
-            self._results["LP001"] = _unloadable(error)
-            self.items = [("LP001", "is-a-processor", "")]
+            result = _unloadable(error)
+            self._results[result.label] = result
+            self.items = [(result.code, result.name, result.host)]
             return
-        self.items = [(check.code, check.name, host) for check, host in in_process.labels(cls, plan)]
-        self._iterator = in_process.run(target, cls, plan)
+        self._session = Session(target, cls, plan)
+        self._iterator = self._session.results()
+        self.items = [(check.code, check.name, host) for check, host in self._session.items]
 
     def result(self, label: str) -> CheckResult:
         """The result of a check, as the project expects it."""
@@ -81,18 +83,25 @@ class _Run:
 
         return inactive([self._compute(label) for label in self._labels()])
 
+    def hint(self) -> str:
+        """Why it did not."""
+        with _surroundings():
+            return self._session.hint()
+
     def _labels(self) -> list[str]:
-        return [f"{code}[{host}]" if host else code for code, _, host in self.items]
+        from lpkit_conformance.results import label_of
+
+        return [label_of(code, host) for code, _, host in self.items]
 
     def _compute(self, label: str) -> CheckResult:
-        with _one_thread():
+        with _surroundings():
             while label not in self._results:
                 found = next(self._iterator)
                 self._results[found.label] = found
         return self._results[label]
 
 
-def _unloadable(error: Any) -> CheckResult:
+def _unloadable(error: LoadError) -> CheckResult:
     from lpkit_conformance.instruments.author_lines import place_of
     from lpkit_conformance.results import CheckResult, Finding
 
@@ -102,16 +111,24 @@ def _unloadable(error: Any) -> CheckResult:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """As ``lpkit check`` runs: sums come out the same every time."""
-    import torch
+def _surroundings() -> Iterator[str]:
+    """What loading a plugin and running its checks needs of the process, and other tests must not see.
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    Gives what plugins are judged with.
+    """
+    with choose.prepared() as against:
+        import torch
+
+        from lpkit_conformance.vllm_api.stub import lent_buffers
+
+        # One thread, as `lpkit check` runs: sums come out the same every time.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with lent_buffers(torch.device("cpu")):
+                yield against
+        finally:
+            torch.set_num_threads(threads)
 
 
 class BoundCheck:
@@ -120,7 +137,12 @@ class BoundCheck:
     def __init__(self, run: _Run, code: str, name: str, host: str) -> None:
         self._run = run
         self.code, self.name, self.host = code, name, host
-        self.label = f"{code}[{host}]" if host else code
+
+    @property
+    def label(self) -> str:
+        from lpkit_conformance.results import label_of
+
+        return label_of(self.code, self.host)
 
     def __repr__(self) -> str:
         return f"{self.label} {self.name}"
@@ -130,7 +152,6 @@ class BoundCheck:
         import pytest
 
         from lpkit_conformance.report.text import check_lines
-        from lpkit_conformance.suite.in_process import inactivity_hint
 
         __tracebackhide__ = True
         result = self._run.result(self.label)
@@ -140,7 +161,7 @@ class BoundCheck:
             pytest.xfail(result.message)
         if result.status in ("skipped", "blocked"):
             if result.never_active and self._run.inactive():
-                raise ConformanceError(inactivity_hint(self._run.plan, self._run.cls))
+                raise ConformanceError(self._run.hint())
             pytest.skip(f"{result.status}: {result.message}")
 
 
@@ -148,9 +169,9 @@ def checks(
     target: str,
     *,
     cases: Iterable[Any] | None = None,
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
-    hosts: Iterable[str] | None = None,
+    select: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
+    hosts: str | Iterable[str] | None = None,
     seed: int = 0,
     root: Path | None = None,
 ) -> list[BoundCheck]:
@@ -161,34 +182,36 @@ def checks(
     Args:
         target: ``module:Class``, an entry point's name, or ``file.py:Class``.
         cases: case objects; by default those of ``[tool.lpkit]``.
+        select, ignore: a code or a family (``LP2``), or several.
+        hosts: ``v1``, ``v2`` or both; by default those of ``[tool.lpkit]``, or of the class.
         root: the project's folder; by default the current one.
 
     Raises:
         UsageError, ProjectError, CaseError: for settings that cannot be used.
     """
-    uses_standin = choose.prepare().startswith(choose.STANDIN)
-    import torch
+    with _surroundings() as against:
+        from lpkit_conformance.run import Options, check_expected, plan_for
 
-    from lpkit_conformance.run import Options, check_expected, plan_for
-    from lpkit_conformance.vllm_api.stub import lend_buffers
-
-    lend_buffers(torch.device("cpu"))
-    project = projects.find(root or Path.cwd())
-    own = project if project and project.owns(target) else None
-    if own:
-        check_expected(own)
-    given = None if cases is None else tuple(json.dumps(case) for case in cases)
-    options = Options(
-        cases=given or (),
-        hosts=tuple(hosts) if hosts is not None else None,
-        select=tuple(select),
-        ignore=tuple(ignore),
-        seed=seed,
-    )
-    plan = plan_for(options, own if given is None else own and replace(own, cases=()))
-    strangers = frozenset(tree.children())
-    run = _Run(target, replace(plan, standin=uses_standin, strangers=strangers), own)
+        project = projects.find(root or Path.cwd())
+        own = project if project and project.owns(target) else None
+        if own:
+            check_expected(own)
+        options = Options(
+            cases=() if cases is None else tuple(json.dumps(case) for case in cases),
+            hosts=_several(hosts) if hosts is not None else None,
+            select=_several(select),
+            ignore=_several(ignore),
+            seed=seed,
+        )
+        plan = plan_for(options, own if cases is None else own and replace(own, cases=()))
+        strangers = frozenset(tree.children())
+        plan = replace(plan, standin=against.startswith(choose.STANDIN), strangers=strangers)
+        run = _Run(target, plan, own)
     return [BoundCheck(run, *item) for item in run.items]
+
+
+def _several(value: str | Iterable[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def parametrize_with_checks(target: str, cases: Iterable[Any] | None = None, **settings: Any) -> Callable[[Test], Test]:
@@ -197,6 +220,47 @@ def parametrize_with_checks(target: str, cases: Iterable[Any] | None = None, **s
 
     found = checks(target, cases=cases, **settings)
     return pytest.mark.parametrize("check", found, ids=[repr(check).replace(" ", "-") for check in found])
+
+
+def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, **settings: Any) -> CheckResult:
+    """The result of one check on one plugin; the checks that it requires do not run.
+
+        assert compute_check("LP203", MyProcessor, case={"extra_args": {"bias": 2.0}}).status == "passed"
+
+    Args:
+        code: the check's.
+        target: the class, or what :func:`checks` takes.
+        host: ``v1`` or ``v2``; by default the first that the check judges and the class has an interface for.
+        case: a case object; by default one that sets nothing.
+        settings: of ``seed``, ``vocab_size``, ``max_num_seqs`` and ``device``.
+
+    Raises:
+        UsageError: if there is no such check, or it does not run on this host or class.
+        CaseError: for a case that cannot be used.
+        LoadError: if the class cannot be loaded.
+    """
+    with _surroundings() as against:
+        from lpkit.loading import resolve_target
+
+        from lpkit_conformance.errors import UsageError
+        from lpkit_conformance.run import known_code
+        from lpkit_conformance.settings.cases import Case
+        from lpkit_conformance.settings.plan import Plan
+        from lpkit_conformance.suite.in_process import Session
+
+        plan = Plan(
+            cases=(case if isinstance(case, Case) else Case.parse(case or {}),),
+            hosts=(host,) if host else None,
+            select=(known_code(code, "reference"),),
+            standin=against.startswith(choose.STANDIN),
+            **settings,
+        )
+        cls = resolve_target(target).cls if isinstance(target, str) else target
+        session = Session(str(target), cls, plan)
+        for check, on in session.items:
+            if check.code == code:
+                return session.compute(check, on)
+        raise UsageError(f"{code} does not run on {cls.__name__}" + (f" on {host}" if host else ""))
 
 
 class ConformanceTests:
@@ -219,4 +283,4 @@ class ConformanceTests:
             cls.test_conformance = bound  # type: ignore[attr-defined]
 
 
-__all__ = ["BoundCheck", "ConformanceError", "ConformanceTests", "checks", "parametrize_with_checks"]
+__all__ = ["BoundCheck", "ConformanceError", "ConformanceTests", "checks", "compute_check", "parametrize_with_checks"]

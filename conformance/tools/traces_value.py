@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 import zoo
-from lpkit.loading import interfaces_of
 from lpkit_conformance import traces
 from lpkit_conformance.catalogue import by_code
 from lpkit_conformance.checks.lp2_mixtures import LP220
@@ -29,7 +28,7 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite import in_process
+from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.traces.patterns import PATTERNS
 
 SECONDS = 20
@@ -68,12 +67,11 @@ def measure(specimen: Any) -> set[str]:
     """``trace/pattern`` names that catch a defect."""
     found: set[str] = set()
     with specimen.surroundings():
-        plan = Plan(cases=(specimen.case,))
-        interfaces = interfaces_of(specimen.target)
-        for host in in_process.hosts_for(specimen.target, plan):
-            subject = PluginUnderTest(specimen.id, specimen.target, host, specimen.case, interfaces)
+        session = Session(specimen.id, specimen.target, Plan(cases=(specimen.case,)))
+        for host in session.hosts:
+            (subject,) = session.subjects(host)
             for code in BARRIERS:
-                if in_process.run_one(by_code()[code], [subject], host).status != "passed":
+                if session.compute(by_code()[code], host).status != "passed":
                     return found
             for name in traces.names(host):
                 trace = traces.load(name)

@@ -13,7 +13,7 @@ import zoo
 from lpkit.runtime import Engine, Request, Scheduler, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.in_process import run
+from lpkit_conformance.suite.in_process import Session
 
 V1_ONLY = [specimen for specimen in zoo.CORRECT if specimen.style == "v1"]
 MODULE = sys.modules[__name__]
@@ -30,7 +30,7 @@ def bridged(specimen: zoo.Specimen, keys: tuple[str, ...] = ()) -> Any:
 
 def blamed(target: Any, specimen: zoo.Specimen) -> list[str]:
     logging.getLogger("lpkit").setLevel(logging.ERROR)
-    results = list(run(specimen.id, target, Plan(cases=(specimen.case,), ignore=("LP604",))))
+    results = list(Session(specimen.id, target, Plan(cases=(specimen.case,), ignore=("LP604",))).results())
     assert {result.host for result in results} >= {"v1", "v2"}
     return [
         f"{result.label} {result.status}: {result.message} {result.finding or ''}"

@@ -33,11 +33,13 @@ from lpkit_conformance.programs.generate import (
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite import in_process
+from lpkit_conformance.suite.in_process import Session
+from lpkit_conformance.testing import compute_check
 
 SUSPECTS = Path(__file__).parent / "suspects"
 TARGET = f"{SUSPECTS / 'bias.py'}:ForgetsToReplace"
-PLAN = Plan(cases=(Case.parse({"extra_args": {"bias": 2.5}}),), select=("LP202",))
+CASE = Case.parse({"extra_args": {"bias": 2.5}})
+PLAN = Plan(cases=(CASE,), select=("LP202",))
 
 OPS: tuple[Op, ...] = (
     Arrive("a", 0),
@@ -59,8 +61,7 @@ OPS: tuple[Op, ...] = (
 @pytest.fixture(scope="module")
 def failed() -> CheckResult:
     """What the command sees of a plugin that fails LP202."""
-    found = in_process.run(TARGET, resolve_target(TARGET).cls, PLAN)
-    return next(check for check in found if check.status == "failed")
+    return compute_check("LP202", TARGET, case=CASE)
 
 
 @pytest.fixture
@@ -280,7 +281,7 @@ def test_operations_in_which_the_mended_plugin_has_nothing_to_do_are_fixed(saved
 
 def test_a_failure_on_a_recorded_trace_is_saved_and_fails_again_on_that_trace_alone(tmp_path: Path) -> None:
     plan = replace(PLAN, select=("LP220",), trace=("v1_churn", "alternating"))
-    (first,) = in_process.run(TARGET, resolve_target(TARGET).cls, plan)
+    (first,) = Session(TARGET, resolve_target(TARGET).cls, plan).results()
     assert first.finding is not None
     report = failures.save(Report((TargetResult(TARGET, ("v1",), (first,)),)), tmp_path)
     finding = report.targets[0].checks[0].finding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -10,10 +11,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from lpkit_conformance import run as suite
+from lpkit_conformance.errors import UsageError
 from lpkit_conformance.run import Options
+from lpkit_conformance.testing import compute_check
+from zoo.correct import Bias, PortableTokenBias
+from zoo.v1_defects import StaleOnDecline
 
 ROOT = Path(__file__).resolve().parents[2]
 SUSPECTS = Path(__file__).parent / "suspects"
+needs_absence = pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="needs vLLM to be absent")
 SELECT = ("LP0", "LP1", "LP201", "LP202", "LP203", "LP302")
 CASE = "{extra_args = {bias = 2.5}}"
 
@@ -23,6 +29,7 @@ TARGETS = {
     "trusts": "bias:TrustsItsArguments",
     "absent": "bias:Missing",
     "broken": "raises_at_import:Anything",
+    "imports_vllm": "through_vllm:RawV1",
 }
 
 TEST_FILE = (
@@ -47,8 +54,24 @@ def test_inactive(check):
 class TestGood(ConformanceTests):
     target = "bias:Good"
     settings = {"select": ("LP0", "LP201")}
+
+@parametrize_with_checks("bias:Good", select="LP203", ignore="LP1", hosts="v1")
+def test_one_code(check):
+    check.run()
 """
 )
+
+# Collected after the other file, and run before and after its tests.
+NEIGHBOUR = """
+import importlib.util
+import pytest
+
+AT_COLLECTION = importlib.util.find_spec("vllm")
+
+def test_neighbour():
+    assert (AT_COLLECTION, importlib.util.find_spec("vllm")) == (None, None)
+    pytest.importorskip("vllm")
+"""
 
 
 def project(folder: Path) -> Path:
@@ -65,6 +88,8 @@ def project(folder: Path) -> Path:
     for file in SUSPECTS.glob("*.py"):
         (folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "test_them.py").write_text(TEST_FILE, encoding="utf-8")
+    for name in ("test_a.py", "test_z.py"):
+        (folder / name).write_text(NEIGHBOUR, encoding="utf-8")
     return folder
 
 
@@ -156,6 +181,50 @@ def test_a_ready_class_collects_the_checks(outcomes) -> None:
     found = outcomes["TestGood.test_conformance"]
     assert set(found.values()) == {"passed"}
     assert {"LP001", "LP101[v1]", "LP201[v1]"} <= set(found)
+
+
+def test_one_code_may_be_given_as_a_string(outcomes) -> None:
+    assert set(outcomes["test_them.test_one_code"]) == {f"LP{n}[v1]" for n in (201, 203, 301, 302)}
+
+
+@needs_absence
+@pytest.mark.parametrize("file", ["test_a", "test_z"])
+def test_other_tests_of_the_session_see_no_stand_in_for_vllm(outcomes, file: str) -> None:
+    assert outcomes[f"{file}.test_neighbour"] == {"": "skipped"}
+
+
+def test_one_check_is_computed_in_one_line() -> None:
+    assert compute_check("LP203", Bias, case=Bias.CASE).label == "LP203[v1]"
+    assert compute_check("LP201", f"{SUSPECTS / 'bias.py'}:Good", case={"extra_args": {"bias": 2.5}}).status == "passed"
+    failed = compute_check("LP202", StaleOnDecline, case=Bias.CASE, seed=3, max_num_seqs=4)
+    assert failed.status == "failed"
+    assert failed.finding is not None and failed.finding.scenario is not None
+    assert (failed.finding.scenario["seed"], failed.finding.scenario["max_num_seqs"]) == (3, 4)
+
+
+def test_a_check_is_computed_on_the_host_asked_for_and_without_one_on_the_first() -> None:
+    case = PortableTokenBias.CASE
+    assert [compute_check("LP201", PortableTokenBias, host=host, case=case).host for host in ("v2", "v1", "")] == [
+        "v2",
+        "v1",
+        "v1",
+    ]
+    assert compute_check("LP801", PortableTokenBias, case=case).host == "v2"
+    assert compute_check("LP001", PortableTokenBias).host == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "host", "message"),
+    [
+        ("LP2o1", "", "there is no check LP2o1; did you mean"),
+        ("LP901", "", "does not run with --engine reference"),
+        ("LP801", "", "LP801 does not run on Bias"),
+        ("LP201", "v3", "LP201 does not run on Bias on v3"),
+    ],
+)
+def test_a_check_that_cannot_be_computed_is_refused(code: str, host: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        compute_check(code, Bias, host=host, case=Bias.CASE)
 
 
 def test_importing_the_package_or_the_front_end_brings_nothing_into_pytest() -> None:

@@ -11,7 +11,7 @@ from lpkit_conformance import examples
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.in_process import run
+from lpkit_conformance.suite.in_process import Session
 
 SLOW = ("LP219", "LP220", "LP308", "LP604", "LP606", "LP808")
 OF_THE_STYLE = {"LP004", "LP701"}
@@ -30,7 +30,7 @@ def judge(source: str, name: str, module: str, folder: Path, patch: pytest.Monke
     loaded = importlib.import_module(name)
     (cls,) = (item for item in vars(loaded).values() if isinstance(item, type) and item.__module__ == name)
     plan = Plan(cases=(Case.parse(examples.CASES[module]),), ignore=SLOW)
-    return list(run(f"{name}:{cls.__name__}", cls, plan))
+    return list(Session(f"{name}:{cls.__name__}", cls, plan).results())
 
 
 def broken(results: list[CheckResult]) -> set[str]:

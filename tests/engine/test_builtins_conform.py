@@ -9,7 +9,7 @@ import pytest
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.in_process import run
+from lpkit_conformance.suite.in_process import Session
 
 pytestmark = pytest.mark.engine
 
@@ -24,7 +24,7 @@ def results(name: str, seed: int) -> dict[str, CheckResult]:
     builtin = importlib.import_module("vllm.v1.sample.logits_processor.builtin")
     # Another process imports vLLM for 5 s, and cannot read a case whose keys are ints.
     plan = Plan(cases=(Case.parse(CASES[name]),), seed=seed, ignore=("LP604",))
-    return {result.label: result for result in run(name, getattr(builtin, name), plan)}
+    return {result.label: result for result in Session(name, getattr(builtin, name), plan).results()}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from device_under_test import DEVICE, HAVE_GPU, all_or
-from lpkit.loading import interfaces_of, resolve_target
+from lpkit.loading import resolve_target
 from lpkit.runtime import make_config
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 from lpkit_conformance.checks.ladder import mixed_arrivals
@@ -72,7 +72,7 @@ def subjects(name: str, host: str, device: torch.device, wrap: Any = lambda cls:
     assert settings is not None
     cls = wrap(resolve_target(next(iter(settings.entry_points.values()))).cls)
     for case in settings.cases:
-        yield PluginUnderTest(name, cls, host, Case.parse(case), interfaces_of(cls), device=device)
+        yield PluginUnderTest(name, cls, host, Case.parse(case), device=device)
 
 
 OPS: list[Op] = [

@@ -207,10 +207,13 @@ class LP105(Check):
         ]
         for variant, params in requests:
             before = repr(params), copy.deepcopy(dict(params.extra_args or {}))
-            if not subject.accepts(params):
+            refusal = subject.refusal(params)
+            if isinstance(refusal, ValueError):
                 if variant is None:
                     continue  # LP102 judges that
                 raise Skipped("validate_params refuses the case")
+            if refusal is not None:
+                raise refusal
             serve(subject, params, 3, variant)
             if (repr(params), dict(params.extra_args or {})) != before:
                 raise Failed(

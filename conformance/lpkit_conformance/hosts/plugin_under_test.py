@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
+from lpkit.loading import interfaces_of
 from lpkit.runtime import LogitsSource, make_config
 from lpkit.sampling_params import SamplingParams
 
@@ -32,6 +34,7 @@ class PluginUnderTest:
         trace: replay only this recorded trace, in this pattern.
         strangers: processes that this one has started and the plugin has not.
         second: a process that was started ahead for comparing with it.
+        looked_at: the keys of ``extra_args`` that the plugin has read.
         installed: loaded through an entry point (V1 then never repairs async placeholders).
     """
 
@@ -39,7 +42,6 @@ class PluginUnderTest:
     cls: Any
     host: str
     case: Case
-    interfaces: frozenset[str] = frozenset()
     vocab_size: int = 512
     max_num_seqs: int = 8
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -51,10 +53,16 @@ class PluginUnderTest:
     second: Peer | None = None
     acted: bool = False
     solo_runs: object = None
+    looked_at: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._logits: dict[tuple[str, int], torch.Tensor] = {}
         self._streams: dict[tuple[str, str], list[int]] = {}
+
+    @cached_property
+    def interfaces(self) -> frozenset[str]:
+        """Those of ``v1`` and ``v2`` that the class implements."""
+        return interfaces_of(self.cls)
 
     # The plugin's validation is asked only when a check needs it: it may hang, and that check is then to blame.
     @cached_property
@@ -110,11 +118,11 @@ class PluginUnderTest:
         overrides: dict[str, Any] = {"temperature": 0.0 if greedy else usual}
         if variant is None:
             foreign = [None, {}, {"kv_transfer_params": {"do_remote_decode": False}}, {"other_plugin_key": 1}]
-            return make_params({"extra_args": foreign[salt % len(foreign)], **overrides})
+            return make_params({"extra_args": foreign[salt % len(foreign)], **overrides}, self.looked_at)
         case = self.cases[variant % len(self.cases)]
         if not greedy and "temperature" in case.fields:
             del overrides["temperature"]
-        return case.params(**overrides)
+        return make_params({**copy.deepcopy(case.fields), **overrides}, self.looked_at)
 
     def prompt(self, request: str, length: int, variant: int | None) -> list[int]:
         """The request's prompt; a case's own prompt ids come last."""

@@ -25,7 +25,7 @@ def work(parent: Parent) -> None:
     from lpkit_conformance.vllm_api.choose import prepare
 
     prepare()
-    from lpkit.loading import interfaces_of, resolve_target
+    from lpkit.loading import resolve_target
 
     from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
     from lpkit_conformance.oracle.fingerprint import fingerprint
@@ -45,7 +45,6 @@ def work(parent: Parent) -> None:
         cls,
         "",
         Case.parse(job["case"]),
-        interfaces_of(cls),
         job["vocab_size"],
         job["max_num_seqs"],
         device,

@@ -90,11 +90,11 @@ class Case:
         return tuple(sorted({*self.prompt_token_ids, *self.output_token_ids, *_ints(self.fields.get("extra_args"))}))
 
 
-def make_params(fields: Mapping[str, Any]) -> SamplingParams:
-    """``SamplingParams`` whose ``extra_args`` remembers the keys that are read."""
+def make_params(fields: Mapping[str, Any], looked_at: set[str] | None = None) -> SamplingParams:
+    """``SamplingParams``; what is read of its ``extra_args`` is added to ``looked_at``."""
     fields = dict(fields)
-    if fields.get("extra_args") is not None:
-        fields["extra_args"] = WatchedArgs(fields["extra_args"])
+    if looked_at is not None and fields.get("extra_args") is not None:
+        fields["extra_args"] = WatchedArgs(fields["extra_args"], looked_at)
     params = SamplingParams(**fields)
     return params
 
@@ -102,22 +102,24 @@ def make_params(fields: Mapping[str, Any]) -> SamplingParams:
 class WatchedArgs(dict[str, Any]):
     """``extra_args`` that note which keys a plugin looks at (for the hint when a case never acts)."""
 
-    seen: set[str] = set()
+    def __init__(self, args: Mapping[str, Any], looked_at: set[str]) -> None:
+        super().__init__(args)
+        self._looked_at = looked_at
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.seen.add(key)
+        self._looked_at.add(key)
         return super().get(key, default)
 
     def __getitem__(self, key: str) -> Any:
-        self.seen.add(key)
+        self._looked_at.add(key)
         return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
-        self.seen.add(str(key))
+        self._looked_at.add(str(key))
         return super().__contains__(key)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WatchedArgs:
-        return WatchedArgs(copy.deepcopy(dict(self), memo))
+        return WatchedArgs(copy.deepcopy(dict(self), memo), self._looked_at)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (dict, (dict(self),))

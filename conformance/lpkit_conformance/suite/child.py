@@ -29,7 +29,8 @@ def work(parent: Parent) -> None:
 
     from lpkit_conformance.errors import CaseError
     from lpkit_conformance.oracle.fingerprint_child import fingerprint_peer
-    from lpkit_conformance.suite.in_process import hosts_for, inactivity_hint, labels, run
+    from lpkit_conformance.results import label_of
+    from lpkit_conformance.suite.in_process import Session
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
     parent.tell("ready", against=against)
@@ -46,21 +47,16 @@ def work(parent: Parent) -> None:
     except LoadError as error:
         parent.tell("unloadable", **load_failure(job["target"], error, plan.standin))
         return
-    planned = {f"{check.code}[{host}]" if host else check.code: check for check, host in labels(target.cls, plan)}
+    session = Session(job["target"], target.cls, plan)
+    planned = {label_of(check.code, host): check for check, host in session.items}
     interface = " and ".join(sorted(interfaces_of(target.cls)))
-    parent.tell(
-        "loaded",
-        interface=interface,
-        hosts=hosts_for(target.cls, plan),
-        labels=list(planned),
-    )
+    parent.tell("loaded", interface=interface, hosts=session.hosts, labels=list(planned))
 
     with contextlib.ExitStack() as stack:
-        second = None
         if any(check.compares_processes for label, check in planned.items() if label not in plan.done):
-            second = stack.enter_context(fingerprint_peer())
-        for result in run(job["target"], target.cls, plan, lambda label: parent.tell("started", label=label), second):
-            hint = inactivity_hint(plan, target.cls) if result.never_active else ""
+            session.second = stack.enter_context(fingerprint_peer())
+        for result in session.results(lambda label: parent.tell("started", label=label)):
+            hint = session.hint() if result.never_active else ""
             parent.tell("result", result=asdict(result), hint=hint)
     parent.tell("done", children=len(tree.children()))
 

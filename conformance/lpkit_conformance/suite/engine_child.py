@@ -26,9 +26,7 @@ GROUP = "vllm.logits_processors"
 @dataclass
 class _State:
     runner: Runner = "v1"
-    cls: Any = None
-    plan: Any = None
-    subjects: list[Any] = field(default_factory=list)
+    session: Any = None
     engine: TinyEngine | None = None
     raw: dict[str, Any] = field(default_factory=dict)
 
@@ -51,34 +49,34 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     torch.set_num_threads(1)
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
-    from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
     from lpkit_conformance.oracle.findings import method_place
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.settings.hosts import HOSTS
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.suite.child import load_failure
-    from lpkit_conformance.suite.in_process import hosts_for
+    from lpkit_conformance.suite.in_process import Session
 
     cases = tuple(Case.parse(case) for case in plan.pop("cases"))
-    _state.runner, _state.plan = runner, Plan(cases, **plan)
+    _state.runner = runner
     sys.path[:0] = path
     try:
         cls = resolve_target(target).cls
     except LoadError as error:
         return {"failure": load_failure(target, error, False)}
     _hide_installed()
-    _state.cls = cls
-    interfaces = interfaces_of(cls)
-    _state.subjects = [
-        PluginUnderTest(target, cls, runner, case, interfaces, vocab_size=_state.plan.vocab_size, seed=_state.plan.seed)
-        for case in _state.plan.cases
-    ]
+    _state.session = session = Session(target, cls, Plan(cases, **plan))
     return {
-        "interface": " and ".join(sorted(interfaces)),
-        "hosts": hosts_for(cls, _state.plan),
+        "interface": " and ".join(sorted(interfaces_of(cls))),
+        "hosts": session.hosts,
         "second": _has("vllm.v1.worker.gpu.sample.logits_processor"),
         "place": method_place(cls, HOSTS[runner].told_by),
     }
+
+
+def _subjects() -> list[Any]:
+    """The plugin in the reference runtime, once for each case."""
+    found: list[Any] = _state.session.subjects(_state.runner)
+    return found
 
 
 def _has(module: str) -> bool:
@@ -109,7 +107,7 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if _state.engine is not None:
         engine, _state.engine = _state.engine, None
         engine.close()
-    _state.engine = TinyEngine(settings, [_state.cls] if with_plugin else ())
+    _state.engine = TinyEngine(settings, [_state.session.cls] if with_plugin else ())
     _state.engine.remove_model()
     return _state.engine.info
 
@@ -118,10 +116,11 @@ def make_workload() -> Workload:
     """The requests for this plugin; asks its ``validate_params``."""
     from lpkit_conformance.hosts import drive, parts_of
 
-    cases = [case for row in _turns([subject.cases for subject in _state.subjects]) for case in row]
+    cases = [case for row in _turns([subject.cases for subject in _subjects()]) for case in row]
     asked = parts_of(_state.runner).driver.asks_claim
-    invariant = asked and drive(_state.subjects[0]).invariant
-    return workloads.make(_state.runner, cases, invariant, list(_refused()), _state.plan.vocab_size, _state.plan.seed)
+    invariant = asked and drive(_subjects()[0]).invariant
+    plan = _state.session.plan
+    return workloads.make(_state.runner, cases, invariant, list(_refused()), plan.vocab_size, plan.seed)
 
 
 def _turns(lists: list[list[Any]]) -> Iterator[list[Any]]:
@@ -133,7 +132,7 @@ def _turns(lists: list[list[Any]]) -> Iterator[list[Any]]:
 def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
     from lpkit_conformance.checks.lp1_parameters import odd_requests
 
-    for subject in _state.subjects[:1]:
+    for subject in _subjects()[:1]:
         for key, value, params in odd_requests(subject):
             if isinstance(subject.refusal(params), ValueError):  # another exception is LP103's business
                 yield f"{key}={value!r}", dict(params.extra_args or {})
@@ -168,9 +167,7 @@ def reference(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, E
 
 def hint() -> str:
     """Why nothing happened, as far as the arguments tell."""
-    from lpkit_conformance.suite.in_process import inactivity_hint
-
-    return inactivity_hint(_state.plan, _state.cls)
+    return str(_state.session.hint())
 
 
 def _expected(ask: Ask, tokens: list[int], raw: Any) -> Expected:
@@ -215,12 +212,13 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
     table = torch.tensor(raw)
     source = Told(raw.shape[1], device="cpu")
     engine = parts_of(_state.runner).engine(
-        [_state.cls] if with_plugin else [],
+        [_state.session.cls] if with_plugin else [],
         source,
         max_num_seqs=workloads.MAX_NUM_SEQS,
         max_model_len=workloads.MAX_MODEL_LEN,
     )
-    request = Request(ask.request_id, make_params(ask.params), list(ask.prompt_token_ids), len(tokens))
+    params = make_params(ask.params, _subjects()[0].looked_at)
+    request = Request(ask.request_id, params, list(ask.prompt_token_ids), len(tokens))
     engine.add(request)
     found = []
     for token in tokens:

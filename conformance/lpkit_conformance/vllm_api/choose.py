@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 from lpkit.interfaces import lookup
@@ -29,6 +31,20 @@ def prepare(lost: str = "") -> str:
 
     stub.install()
     return f"{STANDIN} ({'vLLM is not installed' if reason == 'absent' else f'the installed vLLM is broken: {reason}'})"
+
+
+@contextmanager
+def prepared() -> Iterator[str]:
+    """The same for a while: afterwards ``import vllm`` gives what it gave before."""
+    already = getattr(sys.modules.get("vllm"), "__lpkit_standin__", False)
+    found = prepare()
+    try:
+        yield found
+    finally:
+        if found.startswith(STANDIN) and not already:
+            from lpkit_conformance.vllm_api import stub
+
+            stub.remove()
 
 
 def _reason() -> str:

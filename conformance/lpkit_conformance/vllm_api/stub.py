@@ -15,9 +15,10 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, ClassVar
+from unittest import mock
 
 import torch
 from lpkit import v1, v2
@@ -113,17 +114,35 @@ class StagedWriteTensor(StagedTensor):
         self._values.clear()
 
 
+LENT: dict[str, Any] = {"UvaBackedTensor": UvaBackedTensor, "StagedWriteTensor": StagedWriteTensor}
+
+
 def lend_buffers(device: torch.device) -> None:
     """Give an installed vLLM the stand-in's buffers where its own, which need a GPU, cannot be made.
 
     vLLM's CPU worker does the like when an engine starts.
     """
     UvaBackedTensor.home = device
+    module = _module_of_buffers(device)
+    if module is not None:
+        vars(module).update(LENT)
+
+
+@contextmanager
+def lent_buffers(device: torch.device) -> Iterator[None]:
+    """The same for a while."""
+    module = _module_of_buffers(device)
+    with buffers_on(device), mock.patch.multiple(module, **LENT) if module else contextlib.nullcontext():
+        yield
+
+
+def _module_of_buffers(device: torch.device) -> ModuleType | None:
+    """vLLM's, if vLLM is installed and its buffers do not work on ``device``."""
     if device.type == "cuda" or is_installed():
-        return
+        return None
     with contextlib.suppress(ImportError):  # a vLLM of before V2 has no such module
-        module = importlib.import_module(BUFFERS)
-        vars(module).update(UvaBackedTensor=UvaBackedTensor, StagedWriteTensor=StagedWriteTensor)
+        return importlib.import_module(BUFFERS)
+    return None
 
 
 class VllmConfig:
@@ -145,7 +164,6 @@ def _contents() -> dict[str, dict[str, Any]]:
     interface = {name: getattr(v1, name) for name in v1.__all__}
     adapter = {"AdapterLogitsProcessor": AdapterLogitsProcessor, "LOGITSPROCS_GROUP": "vllm.logits_processors"}
     second = {name: getattr(v2, name) for name in v2.__all__}
-    buffers = {"StagedWriteTensor": StagedWriteTensor, "UvaBackedTensor": UvaBackedTensor}
     params = {"SamplingParams": SamplingParams}
     return {
         "vllm": {**params, "__version__": VERSION, "__lpkit_standin__": True},
@@ -164,7 +182,7 @@ def _contents() -> dict[str, dict[str, Any]]:
         f"{lookup.V1_MODULE}.builtin": {"process_dict_updates": v1.process_dict_updates},
         "vllm.v1.worker": {},
         "vllm.v1.worker.gpu": {},
-        BUFFERS: buffers,
+        BUFFERS: LENT,
         "vllm.v1.worker.gpu.sample": {},
         lookup.V2_MODULE: second,
         f"{lookup.V2_MODULE}.interface": second,
@@ -174,6 +192,22 @@ def _contents() -> dict[str, dict[str, Any]]:
 def missing(name: str) -> str:
     """The message for code that needs more of vLLM than the stand-in has."""
     return f"{name} is not in lpkit's stand-in for vLLM; install vLLM to check this plugin"
+
+
+@cache
+def _modules() -> dict[str, ModuleType]:
+    """The stand-in's modules, by name; made once, so that a class is the same one each time they are installed."""
+    found = {}
+    for name, members in _contents().items():
+        found[name] = module = ModuleType(name, "lpkit's stand-in for this module of vLLM")
+        module.__path__ = []
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        vars(module).update(members)
+    for name, module in found.items():
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(found[parent], child, module)
+    return found
 
 
 class _NoMore(importlib.abc.MetaPathFinder):
@@ -190,21 +224,23 @@ def is_installed() -> bool:
     return bool(getattr(sys.modules.get("vllm"), "__lpkit_standin__", False))
 
 
+_no_more = _NoMore()
+_displaced: dict[str, ModuleType] = {}
+
+
 def install() -> None:
     """Put the stand-in's modules where a plugin's imports find them; a broken vLLM's remains go."""
     if is_installed():
         return
-    for name in [name for name in sys.modules if name == "vllm" or name.startswith("vllm.")]:
-        del sys.modules[name]
-    contents = _contents()
-    for name, members in contents.items():
-        module = ModuleType(name, "lpkit's stand-in for this module of vLLM")
-        module.__path__ = []
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
-        vars(module).update(members)
-        sys.modules[name] = module
-    for name in contents:
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, sys.modules[name])
-    sys.meta_path.insert(0, _NoMore())
+    _displaced.update({name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "vllm"})
+    sys.modules.update(_modules())
+    sys.meta_path.insert(0, _no_more)
+
+
+def remove() -> None:
+    """Undo :func:`install`."""
+    for name in _modules():
+        sys.modules.pop(name, None)
+    sys.modules.update(_displaced)
+    _displaced.clear()
+    sys.meta_path.remove(_no_more)

@@ -128,34 +128,28 @@ def replace(path: Path, source: str) -> None:
 
 def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     """The checks on every probe. ``depth`` 0: the quick ones; 1: the slow ones too; 2: LP604 too."""
-    from lpkit.loading import interfaces_of
     from lpkit_conformance.catalogue import inactive
-    from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
     from lpkit_conformance.oracle import shrink
     from lpkit_conformance.settings.plan import Plan
-    from lpkit_conformance.suite import in_process
+    from lpkit_conformance.suite.in_process import Session
 
     registry = importlib.import_module("zoo.registry")
     importlib.import_module("zoo.correct")
     importlib.import_module("probes")
     # The verdict is all that counts here; making the evidence small takes seconds.
-    shrink.shrink = lambda ops, outcome, *rest: (ops, outcome)
+    shrink.BUDGET = 0
     chosen = [item for item in registry.CORRECT if probes is None or item.name in probes]
     if probes is not None:
         chosen.sort(key=lambda item: probes.index(item.name))
-    subjects: dict[tuple[str, str], Any] = {}
+    sessions = {item.name: Session(item.id, item.target, Plan(cases=(item.case,))) for item in chosen}
     results: dict[str, list[Any]] = {item.name: [] for item in chosen}
     for level in range(depth + 1):
         for item in chosen:
-            plan = Plan(cases=(item.case,))
-            for check, host in in_process.labels(item.target, plan):
+            for check, host in sessions[item.name].items:
                 if level != (2 if check.code == "LP604" else int(check.code in LATER)):
                     continue
-                if (item.name, host) not in subjects:
-                    interfaces = interfaces_of(item.target)
-                    subjects[item.name, host] = PluginUnderTest(item.id, item.target, host, item.case, interfaces)
                 signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-                result = in_process.run_one(check, [subjects[item.name, host]], host)
+                result = sessions[item.name].compute(check, host)
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 results[item.name].append(result)
                 if result.status in ("failed", "error"):
@@ -167,9 +161,11 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
         name: sorted({result.label for result in found if result.status == "advice"}) for name, found in results.items()
     }
     alone: dict[str, str] = {}
-    for (name, host), subject in subjects.items():
-        if subject.solo_runs is not None:
-            alone[f"{name}[{host}]"] = digest(subject.solo_runs)
+    for name, session in sessions.items():
+        for host in session.hosts:
+            for subject in session.subjects(host):
+                if subject.solo_runs is not None:
+                    alone[f"{name}[{host}]"] = digest(subject.solo_runs)
     return Outcome("survived", alone=alone, advice=advice, depth=depth)
 
 

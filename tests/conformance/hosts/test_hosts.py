@@ -69,7 +69,7 @@ class V2Idle(V2Log):
 
 
 def subject(cls: Any, host: str) -> PluginUnderTest:
-    return PluginUnderTest("x", cls, host, Case.parse({"extra_args": {"any": 1.0}}), frozenset({host}))
+    return PluginUnderTest("x", cls, host, Case.parse({"extra_args": {"any": 1.0}}))
 
 
 def told(ops: list[Op], cls: type[V1Log] = V1Log) -> list[Any]:
@@ -209,7 +209,7 @@ def test_v2_applies_for_a_request_that_declines_only_if_a_builtin_stage_needs_th
     options: dict[str, Any], opens: bool
 ) -> None:
     case = Case.parse({"extra_args": {"any": 1.0}, "temperature": 1.0, **options})
-    host = V2Host(PluginUnderTest("x", V2Idle, "v2", case, frozenset({"v2"})), 4)
+    host = V2Host(PluginUnderTest("x", V2Idle, "v2", case), 4)
     seen = list(host.run([Arrive("a"), Step()]))
     assert bool(host.processor.applies) is opens
     assert torch.equal(seen[0].before, seen[0].after)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from lpkit.loading import interfaces_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.oracle.compare import RELATIVE_TOLERANCE, compare, first_difference
@@ -22,7 +21,7 @@ BEFORE = torch.linspace(-4.0, 6.0, 512).repeat(2, 1)
 
 
 def subject(cls: Any, host: str, case: dict[str, Any] | None = None) -> PluginUnderTest:
-    return PluginUnderTest("x", cls, host, Case.parse(case or cls.CASE), interfaces_of(cls))
+    return PluginUnderTest("x", cls, host, Case.parse(case or cls.CASE))
 
 
 def test_equal_rows_do_not_differ() -> None:

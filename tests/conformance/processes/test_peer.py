@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit.loading import interfaces_of, resolve_target
+from lpkit.loading import resolve_target
 from lpkit_conformance.checks.lp6_environment import LP604
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.fingerprint import fingerprint
@@ -16,7 +16,7 @@ from lpkit_conformance.oracle.fingerprint_child import fingerprint_peer
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite import in_process
+from lpkit_conformance.suite.in_process import Session
 
 BIAS = Path(__file__).parents[1] / "suspects" / "bias.py"
 CASE = Case.parse({"extra_args": {"bias": 2.5}})
@@ -37,7 +37,7 @@ def gone(pid: int) -> bool:
 
 def test_its_answer_is_the_fingerprint_that_this_process_computes() -> None:
     cls = resolve_target(f"{BIAS}:Good").cls
-    here = fingerprint(PluginUnderTest("x", cls, "", CASE, interfaces_of(cls), 256, 8, seed=3))
+    here = fingerprint(PluginUnderTest("x", cls, "", CASE, 256, 8, seed=3))
     with fingerprint_peer() as second:
         second.ask(job())
         assert second.answer() == here
@@ -71,9 +71,8 @@ def test_the_check_takes_the_process_that_was_started_ahead(early: bool, monkeyp
     init = Peer.__init__
     monkeypatch.setattr(Peer, "__init__", lambda self, entry: (started.append(self), init(self, entry))[1])
     ahead = fingerprint_peer() if early else None
-    plan = Plan(cases=(CASE,), select=("LP604",))
-    results = {result.code: result for result in in_process.run(f"{BIAS}:Good", cls, plan, second=ahead)}
-    assert results["LP604"].status == "passed"
+    session = Session(f"{BIAS}:Good", cls, Plan(cases=(CASE,)), second=ahead)
+    assert session.compute(LP604, "").status == "passed"
     assert len(started) == 1
     assert gone(started[0].pid)
 

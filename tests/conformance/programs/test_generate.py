@@ -6,7 +6,6 @@ import random
 
 import pytest
 import torch
-from lpkit.loading import interfaces_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.hosts.v2 import V2Host
@@ -19,7 +18,7 @@ CASE = Case.parse(PortableTokenBias.CASE)
 
 
 def subject(host: str) -> PluginUnderTest:
-    return PluginUnderTest("x", PortableTokenBias, host, CASE, interfaces_of(PortableTokenBias))
+    return PluginUnderTest("x", PortableTokenBias, host, CASE)
 
 
 @pytest.mark.parametrize("seed", range(12))

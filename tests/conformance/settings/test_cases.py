@@ -93,11 +93,14 @@ def test_plain_fields_have_relatives_too() -> None:
 
 
 def test_watched_arguments_note_what_is_read_and_copy_like_a_dict() -> None:
-    WatchedArgs.seen.clear()
-    args = WatchedArgs({"a": 1})
+    looked_at: set[str] = set()
+    args = WatchedArgs({"a": 1}, looked_at)
     assert args.get("b") is None
     assert "c" not in args
     assert args["a"] == 1
-    assert WatchedArgs.seen == {"a", "b", "c"}
-    assert copy.deepcopy(args) == {"a": 1}
+    assert looked_at == {"a", "b", "c"}
+    twin = copy.deepcopy(args)
+    assert twin == {"a": 1}
+    assert twin.get("d") is None
+    assert "d" in looked_at
     assert type(pickle.loads(pickle.dumps(args))) is dict

@@ -9,10 +9,11 @@ from lpkit_conformance.catalogue import by_code, chosen, inactive
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.oracle.findings import GENERAL_FIX, method_place
 from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
-from lpkit_conformance.settings.cases import Case, WatchedArgs
+from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.in_process import inactivity_hint, labels, run
-from zoo.correct import Bias, PortableTokenBias, V2Loop
+from lpkit_conformance.suite.in_process import Session
+from lpkit_conformance.testing import compute_check
+from zoo.correct import Bias, PortableTokenBias, V2Loop, V2Presence
 from zoo.packaging_defects import Duck
 from zoo.v1_contract_defects import Centers, Promotes
 from zoo.v1_defects import NeedsPrompt, StaleOnDecline
@@ -21,12 +22,13 @@ CASE = Case.parse(Bias.CASE)
 
 
 def results(cls: Any, **plan: Any) -> dict[str, CheckResult]:
-    return {result.label: result for result in run("x", cls, Plan(**{"cases": (CASE,), **plan}))}
+    session = Session("x", cls, Plan(**{"cases": (CASE,), **plan}))
+    return {result.label: result for result in session.results()}
 
 
 def test_only_hosts_of_implemented_interfaces_are_judged() -> None:
     def hosts(cls: Any, **plan: Any) -> set[str]:
-        return {host for _, host in labels(cls, Plan(**plan))}
+        return {host for _, host in Session("x", cls, Plan(**plan)).items}
 
     assert hosts(Bias) == {"", "v1"}
     assert hosts(V2Loop) == {"", "v2"}
@@ -61,28 +63,38 @@ def test_what_is_no_processor_blocks_everything_that_needs_one() -> None:
 
 
 def test_a_case_that_never_acts_is_skipped_and_never_a_pass() -> None:
-    WatchedArgs.seen.clear()
-    plan = Plan(cases=(Case.parse({"extra_args": {"unrelated": 1}}),), select=("LP2",))
-    found = list(run("x", Bias, plan))
+    session = Session("x", Bias, Plan(cases=(Case.parse({"extra_args": {"unrelated": 1}}),), select=("LP2",)))
+    found = list(session.results())
     needing = [result for result in found if by_code()[result.code].needs_action]
     assert needing
     assert {(result.status, result.never_active) for result in needing} == {("skipped", True)}
     assert all("never active" in result.message for result in needing)
     assert not any("never_active" in result.to_json() for result in found)
     assert inactive(found)
-    hint = inactivity_hint(plan, Bias)
+    hint = session.hint()
     assert "'bias'" in hint
     assert "'unrelated'" in hint
 
 
+def test_a_hint_names_what_this_plugin_looked_at_and_no_other() -> None:
+    plan = Plan(cases=(Case.parse({"extra_args": {"unrelated": 1}}),), select=("LP201",))
+    hints = []
+    for cls in (Bias, V2Presence):
+        session = Session("x", cls, plan)
+        assert inactive(session.results())
+        hints.append(session.hint())
+    assert "'bias'" in hints[0]
+    assert "'bias'" not in hints[1]
+
+
 def test_a_case_that_validation_refuses_is_told_as_such_where_nothing_acts() -> None:
-    hint = inactivity_hint(Plan(cases=(Case.parse({"extra_args": {"bias": "much"}}),)), Bias)
+    hint = Session("x", Bias, Plan(cases=(Case.parse({"extra_args": {"bias": "much"}}),))).hint()
     assert "validate_params refuses" in hint
     assert "ValueError" in hint
 
 
 def test_a_case_that_acts_is_not_called_inactive() -> None:
-    assert not inactive(run("x", Bias, Plan(cases=(CASE,), select=("LP2",))))
+    assert not inactive(results(Bias, select=("LP2",)).values())
 
 
 def test_of_several_cases_the_worst_outcome_counts_and_a_skip_only_if_all_skip() -> None:
@@ -99,7 +111,7 @@ def test_what_ran_before_is_not_run_again_and_still_blocks() -> None:
 
 def test_started_is_told_before_each_check_that_runs() -> None:
     told: list[str] = []
-    found = list(run("x", Promotes, Plan(cases=(CASE,), select=("LP302",)), told.append))
+    found = list(Session("x", Promotes, Plan(cases=(CASE,), select=("LP302",))).results(told.append))
     assert told == [result.label for result in found if result.status != "blocked"]
 
 
@@ -112,7 +124,7 @@ def test_an_unforeseen_exception_of_the_plugin_is_its_failure_and_one_of_ours_an
         raise ZeroDivisionError("ours")
 
     monkeypatch.setattr(check, "run", broken)
-    found = results(Bias, select=("LP202",))["LP202[v1]"]
+    found = compute_check("LP202", Bias, case=CASE)
     assert found.status == "error"
     assert "lpkit" in found.message
 
@@ -120,14 +132,14 @@ def test_an_unforeseen_exception_of_the_plugin_is_its_failure_and_one_of_ours_an
         raise PluginError("apply", "raised something")
 
     monkeypatch.setattr(check, "run", of_plugin)
-    assert results(Bias, select=("LP202",))["LP202[v1]"].status == "failed"
+    assert compute_check("LP202", Bias, case=CASE).status == "failed"
 
 
 @pytest.mark.parametrize(
     ("cls", "code", "method"), [(StaleOnDecline, "LP202", "update_state"), (Centers, "LP306", "apply")]
 )
 def test_a_finding_gets_the_fix_of_its_check_and_the_line_of_the_method(cls: Any, code: str, method: str) -> None:
-    finding = results(cls, select=(code,))[f"{code}[v1]"].finding
+    finding = compute_check(code, cls, case=CASE).finding
     assert finding is not None
     assert finding.fix == by_code()[code].sections()["fix"]
     assert finding.place == method_place(cls, method) != ""
@@ -141,7 +153,7 @@ def test_an_exception_by_the_way_gets_general_advice_and_one_that_is_the_rule_it
             raise PluginError(method, "raised something")
 
         monkeypatch.setattr(by_code()["LP301"], "run", broken)
-        finding = results(Bias, select=("LP301",))["LP301[v1]"].finding
+        finding = compute_check("LP301", Bias, case=CASE).finding
         assert finding is not None
         assert finding.place == method_place(Bias, method)
         return finding.fix
@@ -151,8 +163,7 @@ def test_an_exception_by_the_way_gets_general_advice_and_one_that_is_the_rule_it
 
 
 def test_an_exception_in_advice_is_advice() -> None:
-    found = results(NeedsPrompt, cases=(Case.parse(NeedsPrompt.CASE),), select=("LP503",))
-    assert found["LP503[v1]"].status == "advice"
+    assert compute_check("LP503", NeedsPrompt, case=NeedsPrompt.CASE).status == "advice"
 
 
 def test_a_run_makes_a_verdict_and_an_exit_code() -> None:

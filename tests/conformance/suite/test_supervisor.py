@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lpkit.loading import resolve_target
 from lpkit_conformance.instruments.author_lines import is_authors, place_in
 from lpkit_conformance.processes import supervise
 from lpkit_conformance.results import TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite import in_process, supervisor
+from lpkit_conformance.suite import supervisor
 from lpkit_conformance.suite.supervisor import Progress, check_target
+from lpkit_conformance.testing import compute_check
 
 SUSPECTS = Path(__file__).parents[1] / "suspects"
 PLAN = Plan(cases=(Case.parse({"extra_args": {"bias": 2.5}}),), select=("LP301",))
@@ -97,17 +97,16 @@ def test_a_crash_in_native_code_is_named_by_its_signal(results) -> None:
     ],
 )
 def test_whatever_a_method_raises_is_a_finding(name: str, message: str) -> None:
-    cls = resolve_target(f"{SUSPECTS / 'hostile.py'}:{name}").cls
-    (found,) = [check for check in in_process.run(name, cls, PLAN) if check.status == "failed"]
+    found = compute_check("LP301", f"{SUSPECTS / 'hostile.py'}:{name}", case=PLAN.cases[0])
+    assert found.status == "failed"
     assert found.message.startswith(message)
     assert found.finding.place.startswith(str(SUSPECTS / "hostile.py"))
 
 
 def test_sys_exit_in_validation_refuses_the_request_and_nothing_else() -> None:
-    cls = resolve_target(f"{SUSPECTS / 'hostile.py'}:ExitsInValidation").cls
-    plan = Plan(cases=PLAN.cases, select=("LP102", "LP301"))
-    failed = [check.code for check in in_process.run("x", cls, plan) if check.status == "failed"]
-    assert failed == ["LP102"]
+    target = f"{SUSPECTS / 'hostile.py'}:ExitsInValidation"
+    assert compute_check("LP102", target, case=PLAN.cases[0]).status == "failed"
+    assert compute_check("LP301", target, case=PLAN.cases[0]).status == "passed"
 
 
 def test_an_exit_in_a_finalizer_is_blamed_on_the_check_before(results) -> None:

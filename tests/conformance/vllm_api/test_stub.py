@@ -8,15 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from lpkit.loading import interfaces_of, resolve_target
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite import in_process
+from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.suite.supervisor import check_target
 from lpkit_conformance.vllm_api import stub
-from lpkit_conformance.vllm_api.choose import STANDIN, prepare
+from lpkit_conformance.vllm_api.choose import STANDIN, prepare, prepared
 
 SUSPECTS = Path(__file__).parents[1] / "suspects"
 PLAN = Plan(
@@ -31,23 +32,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def installed() -> Iterator[None]:
-    """The stand-in in this process, until these tests are done."""
-    finders, modules = list(sys.meta_path), set(sys.modules)
-    prepare()
-    yield
-    sys.meta_path[:] = finders
-    for name in set(sys.modules) - modules:
-        if name.partition(".")[0] in ("vllm", "through_vllm"):
-            del sys.modules[name]
+    """The stand-in in this process."""
+    with prepared():
+        yield
 
 
 @pytest.mark.parametrize(("name", "interfaces"), [("RawV1", {"v1"}), ("RawV2", {"v2"}), ("Wrapped", {"v1"})])
 def test_processors_written_against_vllm_are_judged_without_it(installed, name: str, interfaces: set[str]) -> None:
     cls = resolve_target(f"{SUSPECTS / 'through_vllm.py'}:{name}").cls
     assert interfaces_of(cls) == interfaces
-    found = list(in_process.run(name, cls, PLAN))
+    found = list(Session(name, cls, PLAN).results())
     assert [check.label for check in found if check.status in ("failed", "error", "blocked")] == []
     assert "LP201" in [check.code for check in found if check.status == "passed"]
 
@@ -59,6 +55,29 @@ def test_the_stand_in_is_installed_once(installed) -> None:
     stub.install()
     assert sys.meta_path == finders
     assert all(sys.modules[name] is module for name, module in modules.items())
+
+
+def test_the_stand_in_is_there_for_a_while_only_and_the_same_every_time() -> None:
+    seen = []
+    for _ in range(2):
+        with prepared():
+            module = importlib.import_module("vllm.v1.sample.logits_processor")
+            seen.append((module, module.AdapterLogitsProcessor))
+            finders = len(sys.meta_path)
+        assert not [name for name in sys.modules if name.partition(".")[0] == "vllm"]
+        assert len(sys.meta_path) == finders - 1
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("vllm")
+    assert seen[0] == seen[1]
+
+
+def test_the_remains_of_a_broken_vllm_come_back_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    remains = ModuleType("vllm")
+    monkeypatch.setitem(sys.modules, "vllm", remains)
+    stub.install()
+    assert sys.modules["vllm"] is not remains
+    stub.remove()
+    assert sys.modules["vllm"] is remains
 
 
 def test_the_stand_in_knows_that_it_is_one(installed) -> None:

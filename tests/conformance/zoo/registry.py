@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.in_process import run
+from lpkit_conformance.suite.in_process import Session
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ def run_all(
     """The results of the selected checks (all by default) and of what they require."""
     plan = Plan(cases=(specimen.case,), select=select, ignore=ignore, seed=seed, device=device)
     with specimen.surroundings():
-        return list(run(specimen.id, specimen.target, plan))
+        return list(Session(specimen.id, specimen.target, plan).results())
 
 
 def outcome(results: list[CheckResult], code: str) -> set[str]:

@@ -1,0 +1,53 @@
+"""LP1: what a plugin raises when it is asked about parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lpkit_conformance.testing import compute_check
+from zoo.correct import Bias
+
+CASE = {"extra_args": {"bias": 2.5}}
+
+
+def raising(error: BaseException) -> type:
+    """A processor whose ``validate_params`` raises."""
+
+    class Raises(Bias):
+        @classmethod
+        def validate_params(cls, params: Any) -> None:
+            raise error
+
+    return Raises
+
+
+@pytest.mark.parametrize("code", ["LP102", "LP103", "LP106"])
+def test_ctrl_c_is_no_finding(code: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        compute_check(code, raising(KeyboardInterrupt()), case=CASE)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), TypeError("odd"), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("code", ["LP102", "LP103", "LP106"])
+def test_any_other_exception_is(code: str, error: BaseException) -> None:
+    result = compute_check(code, raising(error), case=CASE)
+    assert result.status == "failed"
+    assert result.finding is not None
+    assert type(error).__name__ in result.finding.got
+    assert result.finding.place.startswith(__file__)
+
+
+@pytest.mark.parametrize("code", ["LP102", "LP103", "LP106"])
+def test_an_accepting_processor_passes(code: str) -> None:
+    assert compute_check(code, Bias, case=CASE).status == "passed"
+
+
+def test_what_validation_refuses_is_not_tried_on_the_engine() -> None:
+    refuses = raising(ValueError("no"))
+    for code, message in {
+        "LP104": "validate_params accepted none of the odd values",
+        "LP105": "validate_params refuses the case",
+    }.items():
+        result = compute_check(code, refuses, case=CASE)
+        assert (result.status, result.message) == ("skipped", message)
