@@ -30,7 +30,7 @@ Targets = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TARGET]...",
-        help="An entry point's name, module:Class or path/to/file.py:Class. None: the entry points of the "
+        help="An entry point's name, module:Class or path/to/file.py:Class. Default: the entry points of the "
         "project in the current folder.",
     ),
 ]
@@ -45,7 +45,7 @@ class Wanted:
 
 
 def takes_formats(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with the options of the table of formats in the place of its parameter ``wanted``."""
+    """``command`` with the options of the table of formats, instead of its parameter ``wanted``."""
     style: Any = enum.Enum("Style", {name: name for name, row in FORMATS.items() if not row.option}, type=str)  # type: ignore[misc]
     options: dict[str, Any] = {
         f"{name}_file": Annotated[Path | None, typer.Option(row.option, metavar="FILE", help=row.help)]

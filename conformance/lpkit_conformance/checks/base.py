@@ -19,7 +19,7 @@ Tier = Literal["core", "advice"]
 Engine = Literal["reference", "vllm"]
 
 STATE = {row.name: row.told_by for row in HOSTS.values()}
-"""The method that hears of requests, by host."""
+"""The method that gets new requests, by host."""
 
 EVERY_METHOD = ("__init__", "is_argmax_invariant", *STATE.values(), "apply_staged_writes", "apply")
 
@@ -34,7 +34,7 @@ class Check(ABC):
         code: ``LPnnn``.
         name: short, kebab-case.
         hosts: names of the table; empty for a check that needs no host.
-        requires: codes without whose pass (on the same host, or hostless) this one says nothing.
+        requires: codes that must pass first (on the same host, or without a host).
         tier: ``advice`` never fails a plugin.
         engine: on what it runs: the reference runtime, or a real vLLM (``lpkit check --engine vllm``).
         needs_action: whether a run in which the plugin never changed a logit proves nothing.

@@ -27,7 +27,7 @@ DRAFTS_REFUSED_SINCE: Final[Release] = (0, 11, 1)
 VALIDATED_SINCE: Final[Release] = (0, 11, 1)
 """Plugins are asked to validate a request's parameters, by the API server; since 0.17 by ``vllm.LLM``, too."""
 SWITCH_SINCE: Final[Release] = (0, 12, 0)
-"""``VLLM_USE_V2_MODEL_RUNNER`` exists; its V2 runner knows nothing of custom processors yet."""
+"""``VLLM_USE_V2_MODEL_RUNNER`` exists; its V2 runner does not support custom processors yet."""
 ASYNC_SINCE: Final[Release] = (0, 14, 0)
 """Asynchronous scheduling is on by default, but for CPUs."""
 V2_FOR_SOME_SINCE: Final[Release] = (0, 22, 0)

@@ -64,7 +64,7 @@ class Evidence:
         refused: answers of the latter.
         raw: the model's logits for the tokens of ``mixed``, from an engine without the plugin.
         expected: the same through the reference runtime.
-        place: ``file:line`` where the plugin hears of requests.
+        place: ``file:line`` where the plugin gets new requests.
     """
 
     host: str

@@ -121,7 +121,7 @@ class V2Driver(Driver):
 
 @dataclass(frozen=True)
 class Manner:
-    """How unpleasant the host is within the rules.
+    """Unusual engine behaviour, within the rules.
 
     Attributes:
         shuffle: rows in a random order each step.

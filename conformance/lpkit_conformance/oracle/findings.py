@@ -82,7 +82,7 @@ def settings_of(subject: PluginUnderTest) -> dict[str, Any]:
 
 
 def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Finding:
-    """A finding for a plugin that raised or returned nonsense."""
+    """A finding for a plugin that raised, or returned an invalid value."""
     return Finding(
         summary=f"{error.method} {error.summary}",
         where={"method": error.method},

@@ -15,7 +15,7 @@ class HostRow:
         interface: which of vLLM's interfaces it drives, as :func:`lpkit.loading.interfaces_of` names it.
         base: full name of vLLM's base class for that interface.
         position: what a request's position in the batch is called.
-        told_by: the method that hears of new requests; blamed when a request gets another's state.
+        told_by: the method that gets new requests; blamed when a request gets another's state.
     """
 
     name: str

@@ -126,7 +126,7 @@ class _Broken(Exception):
 
 
 class _Blamed(Exception):
-    """The plugin broke the engine or did not come back."""
+    """The plugin broke the engine or did not return."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.summary)

@@ -120,7 +120,7 @@ LENT: dict[str, Any] = {"UvaBackedTensor": UvaBackedTensor, "StagedWriteTensor":
 def lend_buffers(device: torch.device) -> None:
     """Give an installed vLLM the stand-in's buffers where its own, which need a GPU, cannot be made.
 
-    vLLM's CPU worker does the like when an engine starts.
+    vLLM's CPU worker does the same when an engine starts.
     """
     UvaBackedTensor.home = device
     module = _module_of_buffers(device)

@@ -75,7 +75,7 @@ class V2Slots:
     def change(self, leaving: Iterable[str], arriving: Iterable[Request]) -> Iterator[tuple[Request, int]]:
         """One whole step, in the engine's order: slots are freed, and each arrival is yielded with its slot.
 
-        Processors are to hear of an arrival before the next one comes; behind the last one all is flushed.
+        Processors must get each arrival before the next one; after the last one all is flushed.
         """
         # Sorted, so that all ranks agree on the slots.
         for request_id in sorted(leaving):

@@ -31,7 +31,7 @@ class Order(NamedTuple):
 class Engine(ABC):
     """An engine whose model is a :class:`LogitsSource`.
 
-    Requests are added, finished, aborted, preempted and resumed between steps; processors hear of it during the
+    Requests are added, finished, aborted, preempted and resumed between steps; processors are told during the
     next :meth:`step`, in the engine's order. Steps run under ``torch.inference_mode``, constructors do not.
 
     Args:
@@ -84,7 +84,7 @@ class Engine(ABC):
         )
         self.requests: dict[str, Request] = {}
         self.processors: list[Any] = []
-        # Requests that want to take part, in order of arrival or resumption, and what the next step must hear of.
+        # Requests that want to take part, in order of arrival or resumption, and what the next step must announce.
         self._active: dict[str, None] = {}
         self._new: dict[str, None] = {}
         self._left: dict[str, None] = {}
@@ -147,7 +147,7 @@ class Engine(ABC):
     def go_on(self, request_id: str, token_ids: Sequence[int]) -> Request:
         """A streaming session: the request goes on with ``token_ids`` behind all it has; returns what it is now.
 
-        What it generated belongs to the prompt from here on. Processors hear of a new request under the same id.
+        What it generated belongs to the prompt from here on. Processors get a new request under the same id.
         """
         old = self.finish(request_id)
         prompt = [*(old.prompt_token_ids or ()), *old.output_token_ids, *token_ids]
