@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from lpkit_conformance.settings.hosts import HOSTS
 
 from lpkit_cli.commands.options import Device, Host, Targets
 from lpkit_cli.console import rewrite_line, write
@@ -32,7 +33,7 @@ def bench(
     ] = "",
     host: Annotated[
         Host, typer.Option(help="Runner to measure on; all: every one whose interface the class has.")
-    ] = Host.all,
+    ] = "all",
     batch: Annotated[
         list[str] | None,
         typer.Option(metavar="N", help="Requests per step, also as a list: 1,8. By default 1,8,64,256,1024."),
@@ -77,7 +78,7 @@ def bench(
 
     options = benches.Options(
         case=case,
-        hosts=None if host is Host.all else (host.value,),
+        hosts=None if host == "all" else (HOSTS[host].name,),
         batches=sizes[0],
         vocabs=sizes[1],
         device=device.value,

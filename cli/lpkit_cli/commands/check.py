@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from lpkit_conformance.errors import OutputError
 from lpkit_conformance.report import formats
+from lpkit_conformance.settings.hosts import HOSTS
 
 from lpkit_cli.commands.options import Device, Host, Targets, Wanted, takes_formats
 from lpkit_cli.console import rewrite_line, write
@@ -70,7 +71,7 @@ def check(
     lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
     from lpkit_conformance import run
 
-    hosts = None if host is None else ("v1", "v2") if host is Host.all else (host.value,)
+    hosts = None if host is None else tuple(HOSTS) if host == "all" else (HOSTS[host].name,)
     options = run.Options(
         cases=tuple(case or ()),
         hosts=hosts,

@@ -8,16 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from lpkit_conformance.report.formats import FORMATS
+from lpkit_conformance.settings.hosts import HOSTS
 
-
-class Host(str, enum.Enum):
-    v1 = "v1"
-    v2 = "v2"
-    all = "all"
+if TYPE_CHECKING:
+    Host = str
+else:
+    Host = enum.Enum("Host", {name: name for name in (*HOSTS, "all")}, type=str)
+"""A row of the table of hosts, or all of them."""
 
 
 class Device(str, enum.Enum):

@@ -11,9 +11,9 @@ from lpkit.loading import installed
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.v2 import V2
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.vllm_api.runners import V2
 
 BASES = tuple(dict.fromkeys(row.base for row in HOSTS.values()))
 

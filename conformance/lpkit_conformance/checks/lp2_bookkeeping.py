@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.v1 import V1
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, Program, Resume, Step, Swap, program
+from lpkit_conformance.vllm_api.runners import V1
 
 
 class LP201(LadderCheck):

@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_leaves
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.v1 import V1
 from lpkit_conformance.instruments.dispatch import Watch
 from lpkit_conformance.oracle.findings import method_place
 from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.vllm_api.runners import V1
 from lpkit_conformance.vllm_api.stub import buffers_on
 
 META = torch.device("meta")

@@ -13,12 +13,11 @@ from lpkit_conformance.checks.lp3_contract import Apply, ContractCheck, adversar
 from lpkit_conformance.hosts import drive
 from lpkit_conformance.hosts.calls import calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.v1 import V1
-from lpkit_conformance.hosts.v2 import V2
 from lpkit_conformance.oracle.compare import first_difference, first_row
 from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 
 class LP401(ContractCheck):

@@ -13,13 +13,14 @@ from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts import Observation, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest
-from lpkit_conformance.hosts.v1 import V1, V1Host
+from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.oracle.compare import first_difference
 from lpkit_conformance.oracle.findings import method_place
 from lpkit_conformance.oracle.solo import fresh_batch
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed, NeverActive
+from lpkit_conformance.vllm_api.runners import V1
 
 PLACEHOLDER = -1
 

@@ -11,9 +11,10 @@ from lpkit.runtime import Request
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.v2 import V2, Manner, V2Driver, V2Host
+from lpkit_conformance.hosts.v2 import Manner, V2Driver, V2Host
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Speculate, Step, program, soak
 from lpkit_conformance.settings.cases import make_params
+from lpkit_conformance.vllm_api.runners import V2
 
 
 class HostileCheck(LadderCheck):

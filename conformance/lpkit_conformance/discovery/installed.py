@@ -19,6 +19,7 @@ from lpkit_conformance.discovery.interfaces import Deducer, Deduction
 from lpkit_conformance.discovery.module_finder import Sources
 from lpkit_conformance.discovery.output_usage import Reads, reads
 from lpkit_conformance.discovery.releases import choose, is_cpu_build, parse_release, triton_lack
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 SCHEMA: Final = "lpkit.list/1"
 
@@ -57,6 +58,10 @@ class Plugin:
     defined: str = ""
     reads: Reads = "unknown"
 
+    def starts(self, runner: Runner) -> bool | None:
+        """Whether a vLLM on ``runner`` starts with it; None: not known."""
+        return {V1: self.starts_v1, V2: self.starts_v2}[runner]
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -73,7 +78,7 @@ class Engine:
 
     distribution: str
     version: str
-    runner: Literal["v1", "v2"]
+    runner: Runner
     reason: str
     refusal: str = ""
     loads: bool = True
@@ -86,16 +91,14 @@ class Inventory:
     plugins: tuple[Plugin, ...]
     engine: Engine | None
 
-    def starts(self, runner: Literal["v1", "v2"]) -> bool | None:
+    def starts(self, runner: Runner) -> bool | None:
         """Whether a vLLM on ``runner`` would start with all of them; None: not known."""
-        answers = [plugin.starts_v1 if runner == "v1" else plugin.starts_v2 for plugin in self.plugins]
+        answers = [plugin.starts(runner) for plugin in self.plugins]
         return False if False in answers else None if None in answers else True
 
-    def blocking(self, runner: Literal["v1", "v2"]) -> tuple[Plugin, ...]:
+    def blocking(self, runner: Runner) -> tuple[Plugin, ...]:
         """The plugins that keep a vLLM on ``runner`` from starting."""
-        return tuple(
-            plugin for plugin in self.plugins if (plugin.starts_v1 if runner == "v1" else plugin.starts_v2) is False
-        )
+        return tuple(plugin for plugin in self.plugins if plugin.starts(runner) is False)
 
     def doubled(self) -> tuple[str, ...]:
         """Classes of more than one entry point: vLLM runs them once for each."""
@@ -108,7 +111,7 @@ class Inventory:
             "schema": SCHEMA,
             "environment": sys.prefix,
             "vllm": None if self.engine is None else asdict(self.engine),
-            "starts": {"v1": self.starts("v1"), "v2": self.starts("v2")},
+            "starts": {V1: self.starts(V1), V2: self.starts(V2)},
             "plugins": [asdict(plugin) for plugin in self.plugins],
         }
 
@@ -185,17 +188,17 @@ def judge(plugin: Plugin, found: Deduction) -> Plugin:
         return replace(plugin, problem=found.problem, starts_v1=False, starts_v2=False)
     has = found.interfaces
     interface: Interface = "unknown"
-    if has == {"v1", "v2"}:
+    if has == {V1, V2}:
         interface = "both"
     elif len(has) == 1 and found.complete:
-        interface = "v1" if "v1" in has else "v2"
-    starts_v2: bool | None = "v2" in has
-    starts_v1: bool | None = "v1" in has
+        interface = V1 if V1 in has else V2
+    starts_v2: bool | None = V2 in has
+    starts_v1: bool | None = V1 in has
     note = ""
     if found.unknown and interface == "unknown":
         note = f"{found.unknown}; try --load"
         starts_v2, starts_v1 = starts_v2 or None, starts_v1 or None
-    elif interface == "v2":
+    elif interface == V2:
         note = "the V1 runner fails with a TypeError when it constructs the class"
     elif found.problem:
         # V1 takes installed classes unchecked: what merely looks like a processor may well run.

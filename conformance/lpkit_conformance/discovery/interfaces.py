@@ -15,9 +15,10 @@ from lpkit._nearest import did_you_mean
 
 from lpkit_conformance.discovery.bindings import Binding, Either, FromImport, Opaque, Scope, read_scope
 from lpkit_conformance.discovery.module_finder import ModuleFile, SourceError, Sources
+from lpkit_conformance.vllm_api import runners
 
-V1: Final = frozenset({"v1"})
-V2: Final = frozenset({"v2"})
+V1: Final = frozenset({runners.V1})
+V2: Final = frozenset({runners.V2})
 BOTH: Final = V1 | V2
 NONE: Final[frozenset[str]] = frozenset()
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
 from lpkit_conformance.discovery.interfaces import KNOWN, Deduction
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 Reads: TypeAlias = Literal["none", "length", "tokens", "unknown"]
 
@@ -25,10 +26,10 @@ def reads(found: Deduction) -> Reads:
     """What the class that ``found`` is about reads of its requests' output."""
     if not found.complete:
         return "unknown"
-    portable = [name for name in found.outside if name.startswith("lpkit.") and _interfaces(name) >= {"v1", "v2"}]
+    portable = [name for name in found.outside if name.startswith("lpkit.") and _interfaces(name) >= {V1, V2}]
     if portable:
         return _declared(found.bodies, portable[0].rpartition(".")[2])
-    if "v1" not in found.interfaces or any(name.endswith(".AdapterLogitsProcessor") for name in found.outside):
+    if V1 not in found.interfaces or any(name.endswith(".AdapterLogitsProcessor") for name in found.outside):
         return "unknown"
     if any(not name.endswith(".LogitsProcessor") for name in found.outside):
         return "unknown"  # a built-in of vLLM, made over

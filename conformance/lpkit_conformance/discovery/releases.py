@@ -10,11 +10,11 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from lpkit_conformance.discovery.module_finder import Sources
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
-Runner: TypeAlias = Literal["v1", "v2"]
 Release: TypeAlias = tuple[int, int, int]
 
 SWITCH: Final = "VLLM_USE_V2_MODEL_RUNNER"
@@ -95,19 +95,19 @@ def triton_lack(cpu: bool, sources: Sources) -> str:
 def choose(release: Release | None, lack: str, environment: Mapping[str, str]) -> Choice:
     """What ``release`` chooses with a custom processor; ``lack``: see :func:`triton_lack`."""
     if is_before(release, PLUGINS_SINCE):
-        return Choice("v1", "it is from before 0.10.1, the first release with processor plugins", loads=False)
+        return Choice(V1, "it is from before 0.10.1, the first release with processor plugins", loads=False)
     if is_before(release, SWITCH_SINCE):
-        return Choice("v1", "before 0.12 it is the only one")
+        return Choice(V1, "before 0.12 it is the only one")
     value = environment.get(SWITCH)
     if value is not None:
         return _switched(release, value, lack)
     if is_before(release, V2_FOR_SOME_SINCE):
-        return Choice("v1", "before 0.22 it is the default for all models")
+        return Choice(V1, "before 0.22 it is the default for all models")
     if lack:
-        return Choice("v1", lack)
+        return Choice(V1, lack)
     if is_before(release, V2_PROCESSORS_SINCE):
-        return Choice("v1", "before 0.31 only the V1 runner loads logits processors", moved=True)
-    return Choice("v2", "the default since 0.31")
+        return Choice(V1, "before 0.31 only the V1 runner loads logits processors", moved=True)
+    return Choice(V2, "the default since 0.31")
 
 
 def _switched(release: Release | None, value: str, lack: str) -> Choice:
@@ -116,14 +116,14 @@ def _switched(release: Release | None, value: str, lack: str) -> Choice:
         on = bool(int(value))
     except ValueError:
         # An empty value, or "true": vLLM converts with int().
-        return Choice("v1", told, refusal=f"{SWITCH} must be 0 or 1, not {value!r}: vLLM ends with a ValueError")
+        return Choice(V1, told, refusal=f"{SWITCH} must be 0 or 1, not {value!r}: vLLM ends with a ValueError")
     if not on:
-        return Choice("v1", told)
+        return Choice(V1, told)
     if is_before(release, V2_FOR_SOME_SINCE):
-        return Choice("v2", f"{told}; this release's V2 runner does not support custom processors", loads=False)
+        return Choice(V2, f"{told}; this release's V2 runner does not support custom processors", loads=False)
     if lack:
-        return Choice("v2", told, refusal=f"{told}, but {lack}")
+        return Choice(V2, told, refusal=f"{told}, but {lack}")
     if is_before(release, V2_PROCESSORS_SINCE):
         refusal = f"{told}, and before 0.31 the V2 runner refuses to start with a custom processor"
-        return Choice("v2", told, refusal=refusal, loads=False)
-    return Choice("v2", told)
+        return Choice(V2, told, refusal=refusal, loads=False)
+    return Choice(V2, told)

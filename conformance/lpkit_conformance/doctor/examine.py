@@ -22,6 +22,7 @@ from lpkit_conformance.doctor.facts import Versions, read_versions
 from lpkit_conformance.doctor.finding import SCHEMA, Finding
 from lpkit_conformance.doctor.strangers import strangers
 from lpkit_conformance.doctor.verdicts import Situation, Verdict, judge, verdict
+from lpkit_conformance.vllm_api.runners import V1
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,6 @@ def _situation(settings: Settings, inventory: Inventory, passed: tuple[Plugin, .
         lack = releases.triton_lack(cpu, sources)
         label = f"vLLM {engine.version}"
         if releases.is_tpu_build(engine.distribution, engine.version):
-            choice = Choice("v1", "it is built for TPUs, where vLLM loads no processors", loads=False)
+            choice = Choice(V1, "it is built for TPUs, where vLLM loads no processors", loads=False)
     choice = choice or releases.choose(release, lack, os.environ)
     return Situation(label, release, choice, cpu, settings.drafts, settings.no_async, inventory.plugins, passed)

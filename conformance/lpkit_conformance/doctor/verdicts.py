@@ -9,13 +9,14 @@ from typing import Literal, TypeAlias
 
 from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.installed import Plugin
-from lpkit_conformance.discovery.releases import Choice, Release, Runner, is_before
+from lpkit_conformance.discovery.releases import Choice, Release, is_before
 from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 Verdict: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]
 
 _PORTABLE = "derive the class from lpkit.LogitsProcessor, which runs on both runners"
-_INTERFACES = {"v1": "V1", "v2": "V2", "both": "V1 and V2", "unknown": "unknown"}
+_INTERFACES = {V1: "V1", V2: "V2", "both": "V1 and V2", "unknown": "unknown"}
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,15 @@ class Situation:
     def placeholders(self) -> bool:
         """Whether output lists hold -1 that is never replaced: V1, asynchronous scheduling, nothing passed."""
         by_default = not self.cpu and not is_before(self.release, releases.ASYNC_SINCE)
-        return self.runner == "v1" and by_default and not (self.no_async or self.drafts or self.passed)
+        return self.runner == V1 and by_default and not (self.no_async or self.drafts or self.passed)
 
     @property
     def left_out(self) -> bool:
         """V1 builds no custom processor when speculative decoding is on, since 0.11.1."""
-        return self.runner == "v1" and self.drafts and not is_before(self.release, releases.DRAFTS_REFUSED_SINCE)
+        return self.runner == V1 and self.drafts and not is_before(self.release, releases.DRAFTS_REFUSED_SINCE)
 
     def starts(self, plugin: Plugin) -> bool | None:
-        return plugin.starts_v1 if self.runner == "v1" else plugin.starts_v2
+        return plugin.starts(self.runner)
 
 
 def verdict(plugin: Plugin, situation: Situation, *, passed: bool = False) -> Verdict:
@@ -119,7 +120,7 @@ def _engine(situation: Situation) -> Iterator[Finding]:
 
 
 def _loading_remedy(situation: Situation) -> str:
-    if situation.runner == "v2":
+    if situation.runner == V2:
         return f"Unset {releases.SWITCH}"
     old = is_before(situation.release, releases.PLUGINS_SINCE)
     return "Use vLLM 0.10.2 or newer" if old else "Serve on another kind of device"
@@ -166,8 +167,8 @@ def _requests(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
 
 
 def _why_blocked(plugin: Plugin, runner: Runner) -> str:
-    if plugin.interface in ("v1", "v2"):
-        how = "refuses it" if runner == "v2" else "ends in a TypeError when it constructs the class"
+    if plugin.interface in (V1, V2):
+        how = "refuses it" if runner == V2 else "ends in a TypeError when it constructs the class"
         only = f"{plugin.target} implements only the {_INTERFACES[plugin.interface]} interface"
         return f"{only}; the {runner.upper()} runner {how}."
     return plugin.problem
@@ -175,10 +176,10 @@ def _why_blocked(plugin: Plugin, runner: Runner) -> str:
 
 def _unblock(plugin: Plugin, situation: Situation, passed: bool) -> str:
     ways = ["Do not pass it"] if passed else [f"pip uninstall {plugin.distribution}"]
-    if plugin.interface == "v1":
+    if plugin.interface == V1:
         ways.append(_PORTABLE)
         ways.append(f"run vLLM with {releases.SWITCH}=0")
-    elif plugin.interface == "v2":
+    elif plugin.interface == V2:
         ways.append(_PORTABLE)
     else:
         ways.append("repair what is broken")
@@ -187,7 +188,7 @@ def _unblock(plugin: Plugin, situation: Situation, passed: bool) -> str:
 
 def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Finding]:
     """V1 and speculative decoding: installed processors are left out without an error, passed ones refused."""
-    if situation.runner != "v1" or situation.choice.refusal or not situation.choice.loads:
+    if situation.runner != V1 or situation.choice.refusal or not situation.choice.loads:
         return
     remedy = "Turn speculative decoding off, or use the V2 runner of vLLM 0.31 or newer, which keeps processors"
     evidence = "The V1 runner builds no custom processors when speculative decoding is on."
@@ -228,12 +229,12 @@ def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
 
 def _elsewhere(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
     """It starts here, on V1; on a default vLLM it would not."""
-    if situation.runner == "v1" and situation.starts(plugin) and plugin.starts_v2 is False:
+    if situation.runner == V1 and situation.starts(plugin) and plugin.starts_v2 is False:
         yield Finding(
             "blocks-default",
             "note",
             "a default vLLM, 0.31 or newer on a GPU, does not start while it is installed",
-            _why_blocked(plugin, "v2"),
+            _why_blocked(plugin, V2),
             _PORTABLE[:1].upper() + _PORTABLE[1:],
             plugin.name,
         )

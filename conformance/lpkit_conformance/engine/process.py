@@ -21,7 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, Runner, TinyEngine, prepare
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, TinyEngine, prepare
+from lpkit_conformance.vllm_api.runners import Runner
 
 START_TIMEOUT = 300.0
 

@@ -17,16 +17,15 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lpkit_conformance.engine import model
-
-Runner = Literal["v1", "v2"]
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 # The class that gives each runner away, CPU and GPU workers alike: they all derive from it.
 RUNNER_MODULES: Mapping[str, Runner] = {
-    "vllm.v1.worker.gpu_model_runner": "v1",
-    "vllm.v1.worker.gpu.model_runner": "v2",
+    "vllm.v1.worker.gpu_model_runner": V1,
+    "vllm.v1.worker.gpu.model_runner": V2,
 }
 
 _ENVIRONMENT = {
@@ -42,8 +41,8 @@ _ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 _RUNNER_ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
-    "v1": {"VLLM_USE_V2_MODEL_RUNNER": "0"},
-    "v2": {"VLLM_USE_V2_MODEL_RUNNER": "1", "TRITON_INTERPRET": "1"},
+    V1: {"VLLM_USE_V2_MODEL_RUNNER": "0"},
+    V2: {"VLLM_USE_V2_MODEL_RUNNER": "1", "TRITON_INTERPRET": "1"},
 }
 _prepared: Runner | None = None
 
@@ -126,7 +125,7 @@ def prepare(runner: Runner) -> None:
     os.environ.update(_ENVIRONMENT)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.update(_RUNNER_ENVIRONMENT[runner])
-    if runner == "v2":
+    if runner == V2:
         _register_interpreter_backend()
     _prepared = runner
 

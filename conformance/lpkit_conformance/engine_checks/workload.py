@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from lpkit_conformance.engine.tiny import Ask, EngineSettings, Runner
+from lpkit_conformance.engine.tiny import Ask, EngineSettings
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 BLOCK = 32
 MAX_MODEL_LEN = 96
@@ -35,7 +36,7 @@ class Shape(NamedTuple):
 
 # 32 tokens per step and eight blocks of 32: long prompts come in pieces, and not all requests fit.
 TIGHT: dict[Runner, tuple[Shape, ...]] = {
-    "v1": (
+    V1: (
         Shape(60, 30, 0, True, False),
         Shape(60, 30, 0, False, False),
         Shape(40, 20, 1, True, True),
@@ -51,7 +52,7 @@ TIGHT: dict[Runner, tuple[Shape, ...]] = {
         Shape(4, 10, 30, False, False),
         Shape(6, 12, 33, True, True),
     ),
-    "v2": (
+    V2: (
         Shape(60, 7, 0, True, False),
         Shape(60, 7, 0, False, False),
         Shape(61, 6, 1, True, True),
@@ -65,8 +66,8 @@ TIGHT: dict[Runner, tuple[Shape, ...]] = {
 # Short requests that come and go in waves; none is interrupted, so that each may have a seed (below).
 LENGTHS = (2, 9, 4, 13, 6, 3, 11)
 WAVES: dict[Runner, tuple[Shape, ...]] = {
-    "v1": tuple(Shape(3 + i % 4, LENGTHS[i % 7], 2 * i + i // 6 * 8, i % 3 != 2, i % 2 == 0) for i in range(18)),
-    "v2": tuple(Shape(3 + i % 4, (2, 5, 3, 6, 4)[i % 5], i + i // 4 * 3, i % 3 != 2, i % 2 == 0) for i in range(7)),
+    V1: tuple(Shape(3 + i % 4, LENGTHS[i % 7], 2 * i + i // 6 * 8, i % 3 != 2, i % 2 == 0) for i in range(18)),
+    V2: tuple(Shape(3 + i % 4, (2, 5, 3, 6, 4)[i % 5], i + i // 4 * 3, i % 3 != 2, i % 2 == 0) for i in range(7)),
 }
 
 
@@ -130,7 +131,7 @@ def make(
         invariant: V1's claim of the plugin.
         bad: arguments that the plugin refuses, as text and as ``extra_args``.
     """
-    size: Runner = "v2" if vocab_size > LARGE_VOCAB else runner
+    size: Runner = V2 if vocab_size > LARGE_VOCAB else runner
     maker = _Maker(cases, vocab_size, seed, invariant)
     tight = tuple(maker.asks("t", TIGHT[size], seeded=False))
     waves = tuple(maker.asks("w", WAVES[size], seeded=True))

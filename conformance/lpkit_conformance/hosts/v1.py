@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from lpkit.runtime import Request, V1Batch, V1Engine
@@ -20,8 +20,7 @@ from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch, update_with
 from lpkit_conformance.traces.schema import Update, V1Step
-
-V1: Final = "v1"
+from lpkit_conformance.vllm_api.runners import V1
 
 
 class V1Driver(Driver):

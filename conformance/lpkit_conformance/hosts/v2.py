@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 from lpkit.runtime import Request, V2Engine, V2Gate, V2Row, V2Slots, make_context
@@ -19,8 +19,7 @@ from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch
 from lpkit_conformance.traces.schema import Apply
-
-V2: Final = "v2"
+from lpkit_conformance.vllm_api.runners import V2
 
 CONTEXT = (
     "expanded_idx_mapping",

@@ -11,6 +11,7 @@ from typing import Any
 from lpkit_conformance.engine.tiny import TinyEngine, prepare
 from lpkit_conformance.recording.workloads import WORKLOADS, Workload
 from lpkit_conformance.traces import Apply, EngineInfo, Trace, TraceRequest, V1Step, V2Step, validate, write
+from lpkit_conformance.vllm_api.runners import V1
 
 
 def record(name: str, verbatim: bool = False) -> Trace:
@@ -40,7 +41,7 @@ def _engine(workload: Workload) -> Trace:
     assert settings is not None
     # Only now, in the prepared process, may vLLM be imported.
     recorders = importlib.import_module("lpkit_conformance.recording.recorders")
-    v1 = workload.runner == "v1"
+    v1 = workload.runner == V1
     with TinyEngine(settings, [recorders.V1Recorder if v1 else recorders.V2Recorder]) as engine:
         tap = (recorders.listen_v1 if v1 else recorders.listen_v2)(engine.model_runner)
         engine.generate(workload.asks)
@@ -61,7 +62,7 @@ def _batch(workload: Workload) -> Trace:
     batch = importlib.import_module("lpkit_conformance.recording.batch")
     tap = batch.record_swaps()
     return Trace(
-        runner="v1",
+        runner=V1,
         workload=workload.name,
         engine=EngineInfo(
             "vllm",

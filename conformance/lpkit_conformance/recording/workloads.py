@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lpkit_conformance.engine.tiny import Ask, EngineSettings, Runner
+from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,17 @@ def _preempting(runner: Runner, max_num_seqs: int) -> EngineSettings:
 
 _V1 = (
     Workload(
-        "v1",
+        V1,
         "steady",
         "six requests that arrive together and decode together",
-        EngineSettings("v1"),
+        EngineSettings(V1),
         _asks(6, lambda i, rng: 4 + 3 * i, lambda i, rng: 40),
     ),
     Workload(
-        "v1",
+        V1,
         "churn",
         "forty requests of all lengths through eight rows: replacements, removals, condense moves",
-        EngineSettings("v1"),
+        EngineSettings(V1),
         _asks(
             40,
             lambda i, rng: rng.randint(1, 24),
@@ -76,10 +77,10 @@ _V1 = (
         ),
     ),
     Workload(
-        "v1",
+        V1,
         "chunked",
         "prompts longer than a step's token budget: rows that are sampled before their prompt is complete",
-        EngineSettings("v1", max_num_batched_tokens=32),
+        EngineSettings(V1, max_num_batched_tokens=32),
         _asks(
             12,
             lambda i, rng: rng.choice((3, 20, 40, 70, 120)),
@@ -88,17 +89,17 @@ _V1 = (
         ),
     ),
     Workload(
-        "v1",
+        V1,
         "preempt",
         "more tokens than the cache holds: requests leave, and come back with their outputs",
-        _preempting("v1", 8),
+        _preempting(V1, 8),
         _asks(12, lambda i, rng: rng.randint(8, 40), lambda i, rng: rng.randint(20, 50), at=lambda i, rng: 3 * i),
     ),
     Workload(
-        "v1",
+        V1,
         "aborts",
         "requests aborted while waiting, in a partial prefill, while decoding, and all at once",
-        EngineSettings("v1", max_num_batched_tokens=48),
+        EngineSettings(V1, max_num_batched_tokens=48),
         _asks(
             28,
             lambda i, rng: rng.choice((4, 9, 30, 100)),
@@ -108,28 +109,28 @@ _V1 = (
         ),
     ),
     Workload(
-        "v1",
+        V1,
         "big",
         "a batch of up to ninety-six requests",
-        EngineSettings("v1", max_num_seqs=96),
+        EngineSettings(V1, max_num_seqs=96),
         _asks(150, lambda i, rng: rng.randint(1, 6), lambda i, rng: rng.randint(2, 24), at=lambda i, rng: i // 30),
     ),
-    Workload("v1", "swaps", "swaps and chains of swaps among adds, removes and moves, through vLLM's InputBatch"),
+    Workload(V1, "swaps", "swaps and chains of swaps among adds, removes and moves, through vLLM's InputBatch"),
 )
 
 _V2 = (
     Workload(
-        "v2",
+        V2,
         "steady",
         "four requests that arrive together and decode together",
-        EngineSettings("v2"),
+        EngineSettings(V2),
         _asks(4, lambda i, rng: 4 + 3 * i, lambda i, rng: 12),
     ),
     Workload(
-        "v2",
+        V2,
         "churn",
         "twenty requests of all lengths through six slots",
-        EngineSettings("v2", max_num_seqs=6),
+        EngineSettings(V2, max_num_seqs=6),
         _asks(
             20,
             lambda i, rng: rng.randint(1, 16),
@@ -138,17 +139,17 @@ _V2 = (
         ),
     ),
     Workload(
-        "v2",
+        V2,
         "chunked",
         "prompts longer than a step's token budget",
-        EngineSettings("v2", max_num_seqs=4, max_num_batched_tokens=32),
+        EngineSettings(V2, max_num_seqs=4, max_num_batched_tokens=32),
         _asks(6, lambda i, rng: (5, 70, 40, 9, 100, 33)[i], lambda i, rng: 4 + i, at=lambda i, rng: 2 * i),
     ),
     Workload(
-        "v2",
+        V2,
         "preempt",
         "more tokens than the cache holds: requests leave, and come back in other slots",
-        _preempting("v2", 6),
+        _preempting(V2, 6),
         _asks(7, lambda i, rng: 20 + 2 * i, lambda i, rng: 24 + 6 * (i % 4)),
     ),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lpkit_conformance.vllm_api.runners import V1, V2
+
 
 @dataclass(frozen=True)
 class HostRow:
@@ -26,8 +28,8 @@ class HostRow:
 
 
 _ROWS = (
-    HostRow("v1", "v1", "vllm.v1.sample.logits_processor.LogitsProcessor", "row", "update_state"),
-    HostRow("v2", "v2", "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor", "slot", "add_request"),
+    HostRow(V1, V1, "vllm.v1.sample.logits_processor.LogitsProcessor", "row", "update_state"),
+    HostRow(V2, V2, "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor", "slot", "add_request"),
 )
 
 HOSTS = {row.name: row for row in _ROWS}

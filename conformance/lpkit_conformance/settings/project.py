@@ -16,6 +16,7 @@ else:
 from lpkit._nearest import suggest
 
 from lpkit_conformance.errors import ProjectError
+from lpkit_conformance.settings.hosts import HOSTS
 
 GROUP = "vllm.logits_processors"
 
@@ -129,9 +130,10 @@ def _hosts(path: Path, settings: dict[str, Any]) -> tuple[str, ...] | None:
     if "hosts" not in settings:
         return None
     hosts = tuple(_list(path, settings, "hosts"))
-    wrong = [host for host in hosts if host not in ("v1", "v2")]
+    wrong = [host for host in hosts if host not in HOSTS]
     if wrong or not hosts:
-        raise ProjectError(f'{path}: [tool.lpkit] hosts must be of "v1" and "v2", not {list(hosts)!r}')
+        known = " and ".join(f'"{host}"' for host in HOSTS)
+        raise ProjectError(f"{path}: [tool.lpkit] hosts must be of {known}, not {list(hosts)!r}")
     return hosts
 
 

@@ -15,17 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, Runner, TinyEngine
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, TinyEngine
 from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import NOISE, Expected
 from lpkit_conformance.engine_checks.workload import Workload
+from lpkit_conformance.vllm_api.runners import V1, Runner
 
 GROUP = "vllm.logits_processors"
 
 
 @dataclass
 class _State:
-    runner: Runner = "v1"
+    runner: Runner = V1
     session: Any = None
     engine: TinyEngine | None = None
     raw: dict[str, Any] = field(default_factory=dict)

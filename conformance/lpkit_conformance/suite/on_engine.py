@@ -16,7 +16,7 @@ from typing import Any
 from lpkit_conformance.catalogue import all_checks, chosen, inactive
 from lpkit_conformance.checks.base import Check, judge
 from lpkit_conformance.engine.process import RemoteError, Worker
-from lpkit_conformance.engine.tiny import EngineError, Runner
+from lpkit_conformance.engine.tiny import EngineError
 from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.workload import roomy, settings
@@ -26,12 +26,13 @@ from lpkit_conformance.processes.supervise import START_SECONDS
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, Progress
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 CHILD = "lpkit_conformance.suite.engine_child"
 NEEDED = "--engine vllm needs a vLLM that works in this Python environment"
 
 FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+)')
-RUNNERS: tuple[Runner, ...] = ("v1", "v2")
+RUNNERS: tuple[Runner, ...] = (V1, V2)
 STEPS = {
     "LP901": "starting an engine",
     "LP902": "serving requests, alone and mixed",
@@ -86,7 +87,7 @@ def check_target(
     for runner in wanted:
         if found and runner not in found["hosts"]:
             continue
-        if found and runner == "v2" and not found["second"]:
+        if found and runner == V2 and not found["second"]:
             notes.append("V2 was left out: this vLLM has no V2 interface for logits processors")
             continue
         run = _HostRun(job, runner)

@@ -20,6 +20,7 @@ from lpkit_conformance.traces.schema import (
     V1Step,
     V2Step,
 )
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 T = TypeVar("T")
 _SETTINGS = ("max_num_seqs", "max_model_len", "vocab_size")
@@ -37,7 +38,7 @@ def loads(text: str, path: str | None = None) -> Trace:
         raise here.error(f"schema is {schema!r}; this version of lpkit reads {SCHEMA!r}")
     keys = ("schema", "runner", "workload", "engine", "settings", "token_ids", "requests", "steps")
     here.keys(head, "the header", keys)
-    runner = here.choice(head["runner"], "runner", ("v1", "v2"))
+    runner = here.choice(head["runner"], "runner", (V1, V2))
     count = here.count(head["steps"], "steps")
     if count != len(lines) - 1:
         raise here.error(f"the header announces {count} steps, but {len(lines) - 1} lines follow")
@@ -45,7 +46,7 @@ def loads(text: str, path: str | None = None) -> Trace:
     v2: list[V2Step] = []
     for number, line in enumerate(lines[1:], start=2):
         place = _Place(path, number)
-        if runner == "v1":
+        if runner == V1:
             v1.append(_v1(place, place.json(line)))
         else:
             v2.append(_v2(place, place.json(line)))

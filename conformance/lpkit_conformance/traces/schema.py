@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lpkit_conformance.vllm_api.runners import V1, Runner
+
 SCHEMA = "lpkit.trace/1"
 
-RunnerName = Literal["v1", "v2"]
 MoveKind = Literal["->", "<->"]
 
 
@@ -126,7 +127,7 @@ class V2Step:
 class Trace:
     """A recorded run. ``steps`` holds ``V1Step`` or ``V2Step`` objects, according to ``runner``."""
 
-    runner: RunnerName
+    runner: Runner
     workload: str
     engine: EngineInfo
     settings: Mapping[str, Any]
@@ -142,7 +143,7 @@ class Trace:
 
     @property
     def steps(self) -> tuple[V1Step | V2Step, ...]:
-        return self.v1_steps if self.runner == "v1" else self.v2_steps
+        return self.v1_steps if self.runner == V1 else self.v2_steps
 
     @property
     def output_lens(self) -> dict[str, int]:

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from lpkit_conformance.errors import TraceError
 from lpkit_conformance.traces.schema import Apply, Placement, Trace, Update, V1Step, V2Step
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 
 def validate(trace: Trace) -> None:
     """Raise TraceError, naming the line, at the first step that contradicts the header or the steps before it."""
-    checker = _V1(trace) if trace.runner == "v1" else _V2(trace)
+    checker = {V1: _V1, V2: _V2}[trace.runner](trace)
     for index, step in enumerate(trace.steps):
         try:
             if step.step != index:
