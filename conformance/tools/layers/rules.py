@@ -23,7 +23,8 @@ MOST_AT_ROOT = 12
 @cache
 def table() -> dict[str, dict[str, Any]]:
     """The table as it is written."""
-    return tomllib.loads(TABLE.read_text("utf-8"))
+    found: dict[str, dict[str, Any]] = tomllib.loads(TABLE.read_text("utf-8"))
+    return found
 
 
 @cache
