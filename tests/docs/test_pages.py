@@ -14,7 +14,7 @@ from lpkit_conformance.catalogue import all_checks, inactive
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.in_process import run
+from lpkit_conformance.suite.in_process import Session
 from markdown_blocks import Block, blocks, matches
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,8 @@ def test_processors_on_the_pages_are_conformant(
     file.write_text(block.text, encoding="utf-8")
     classes = re.findall(r"^class (\w+)", block.text, re.M)
     target = f"{file}:{classes[-1]}"  # the ones before it are what it is made of
-    results = list(run(target, resolve_target(target).cls, Plan(cases=(Case.parse(block.value),), select=few_checks)))
+    plan = Plan(cases=(Case.parse(block.value),), select=few_checks)
+    results = list(Session(target, resolve_target(target).cls, plan).results())
     assert not [item for item in results if item.status not in ("passed", "skipped")]
     assert not inactive(results)
 
