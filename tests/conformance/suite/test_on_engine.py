@@ -58,7 +58,7 @@ def test_without_vllm_one_line_says_what_is_missing() -> None:
     ("source", "message"),
     [
         ("raise ImportError('libcuda.so.1 is missing')", "vLLM cannot be imported: ImportError: libcuda.so.1 is miss"),
-        ("import os; os._exit(3)", "died (exit code 3)"),
+        ("import os; os._exit(3)", "the process ended with exit code 3"),
     ],
 )
 def test_a_broken_vllm_is_one_line_too(source: str, message: str, tmp_path: Path) -> None:
