@@ -17,6 +17,8 @@ pytestmark = pytest.mark.engine
 ROOT = Path(__file__).resolve().parents[2]
 PROBES = Path(__file__).parent / "probes"
 SOURCES = [str(ROOT / folder) for folder in ("sdk", "conformance", "cli")]
+HOSTILE = ROOT / "tests" / "conformance" / "suspects" / "hostile.py"
+BIAS_CASE = json.dumps({"extra_args": {"bias": 2.5}})
 CODES = ("LP901", "LP902", "LP903", "LP904", "LP905")
 
 Ran = tuple[int, dict[str, Any]]
@@ -72,6 +74,7 @@ def runs(site: Path) -> dict[str, Future[Ran]]:
             "correct": pool.submit(check, cwd=ROOT / "reference_plugins" / "lpkit-target-token"),
             "planted": pool.submit(check, "leaves", "--case", case, "--host", "all", cwd=site, path=site),
             "slots": pool.submit(check, slots, "--case", slots_case, cwd=site),
+            "exits": pool.submit(check, f"{HOSTILE}:Exits", "--case", BIAS_CASE, "--host", "v1", cwd=site),
         }
 
 
@@ -134,6 +137,16 @@ def test_a_slot_that_keeps_its_last_occupants_state_fails_on_v2(runs: dict[str, 
     failed = {item["code"] for item in report["checks"] if item["status"] == "failed"}
     assert failed == {"LP902"}
     assert "earlier occupant" in result(report, "v2", "LP902")["finding"]["cause"]
+
+
+def test_a_plugin_that_ends_the_engines_process_fails_with_its_line(runs: dict[str, Future[Ran]]) -> None:
+    code, report = runs["exits"].result()
+    assert code == 1
+    assert statuses(report, "v1") == {"LP901": "passed", "LP902": "failed", **dict.fromkeys(CODES[2:], "blocked")}
+    finding = result(report, "v1", "LP902")["finding"]
+    assert finding["got"] == "the process ended with exit code 0"
+    lines = HOSTILE.read_text(encoding="utf-8").splitlines()
+    assert finding["place"] == f"{HOSTILE}:{lines.index('        os._exit(0)') + 1}"
 
 
 def test_other_installed_plugins_are_left_out(planted: Ran) -> None:
