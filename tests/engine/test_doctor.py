@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.discovery.releases import SWITCH
-from lpkit_conformance.doctor.examine import Report, Settings, examine
+from lpkit_conformance.doctor.examine import Diagnosis, Settings, examine
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import RemoteError
 from lpkit_conformance.engine.tiny import Ask, EngineSettings
@@ -32,7 +32,7 @@ LLM(model=sys.argv[1], skip_tokenizer_init=True, dtype="float32", enforce_eager=
 def foresee(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """``foresee(folder, runner, **settings)``: the doctor's report on this vLLM, as one with a GPU if on V2."""
 
-    def report(folder: Path, runner: str, **settings: Any) -> Report:
+    def report(folder: Path, runner: str, **settings: Any) -> Diagnosis:
         monkeypatch.setenv(SWITCH, "0" if runner == "v1" else "1")
         if runner == "v2":
             import vllm  # type: ignore[import-not-found]
@@ -43,8 +43,8 @@ def foresee(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return report
 
 
-def outcome(report: Report) -> tuple[list[str], set[str]]:
-    errors = {finding.code for finding in report.findings if finding.level == "error"}
+def outcome(report: Diagnosis) -> tuple[list[str], set[str]]:
+    errors = {issue.code for issue in report.issues if issue.level == "error"}
     return [verdict for _, _, verdict in report.verdicts()], errors
 
 

@@ -43,14 +43,14 @@ def doctor(
     if release is not None and not re.fullmatch(r"v?\d+\.\d+(\.\d+)?([.+a-z]\S*)?", release):
         raise UsageError(f"--vllm takes a release such as 0.33.0, not {release!r}")
 
-    from lpkit_conformance.doctor.strangers import broken
+    from lpkit_conformance.doctor.squatted import broken
     from lpkit_conformance.report import doctor as report
     from lpkit_conformance.report.as_json import write
     from lpkit_conformance.report.terminal import show
 
     unusable = broken()  # first, because everything below imports lpkit
     if unusable is not None:
-        write(unusable, sys.stdout) if as_json else show(report.only(unusable.findings), sys.stdout)
+        write(unusable, sys.stdout) if as_json else show(report.only(unusable.issues), sys.stdout)
         raise typer.Exit(FOUND)
 
     from lpkit_conformance.doctor.examine import Settings, examine

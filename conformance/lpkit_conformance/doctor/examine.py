@@ -19,8 +19,8 @@ from lpkit_conformance.discovery.module_finder import Sources
 from lpkit_conformance.discovery.releases import Choice
 from lpkit_conformance.doctor import project
 from lpkit_conformance.doctor.facts import Versions, read_versions
-from lpkit_conformance.doctor.finding import SCHEMA, Finding
-from lpkit_conformance.doctor.strangers import strangers
+from lpkit_conformance.doctor.issue import SCHEMA, Issue
+from lpkit_conformance.doctor.squatted import squatted
 from lpkit_conformance.doctor.verdicts import Situation, Verdict, judge, verdict
 from lpkit_conformance.vllm_api.runners import V1
 
@@ -45,25 +45,25 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Report:
+class Diagnosis:
     """What was found.
 
     Attributes:
         versions: of what matters.
         inventory: the plugins and the installed engine.
         situation: what was judged.
-        findings: errors first.
+        issues: errors first.
     """
 
     versions: Versions
     inventory: Inventory
     situation: Situation
-    findings: tuple[Finding, ...]
+    issues: tuple[Issue, ...]
 
     @property
     def ok(self) -> bool:
         """Whether no problems were found."""
-        return not any(finding.level == "error" for finding in self.findings)
+        return not any(issue.level == "error" for issue in self.issues)
 
     def verdicts(self) -> list[tuple[Plugin, bool, Verdict]]:
         """(plugin, whether it was passed, what happens to it), in the order in which vLLM loads them."""
@@ -90,11 +90,11 @@ class Report:
             "plugins": [
                 {**asdict(plugin), "passed": passed, "verdict": said} for plugin, passed, said in self.verdicts()
             ],
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [asdict(issue) for issue in self.issues],
         }
 
 
-def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path | None = None) -> Report:
+def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path | None = None) -> Diagnosis:
     """Look along ``path`` (``sys.path`` by default), and at the project in ``folder`` (the current one).
 
     Raises:
@@ -112,19 +112,19 @@ def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path 
         inventory, passed = replace(inventory, plugins=loaded[:count]), loaded[count:]
     situation = _situation(settings, inventory, passed, sources)
     versions = read_versions(sources, path)
-    found = strangers(path, folder) + judge(situation) + project.findings(inventory, path, folder)
+    found = squatted(path, folder) + judge(situation) + project.issues(inventory, path, folder)
     if settings.release is None and inventory.engine is not None:
         found += _hardware(situation, versions)
-    found.sort(key=lambda finding: finding.level)  # stable, and "error" is before "note"
-    return Report(versions, inventory, situation, tuple(found))
+    found.sort(key=lambda issue: issue.level)  # stable, and "error" is before "note"
+    return Diagnosis(versions, inventory, situation, tuple(found))
 
 
-def _hardware(situation: Situation, versions: Versions) -> list[Finding]:
+def _hardware(situation: Situation, versions: Versions) -> list[Issue]:
     """A build for GPUs on a machine that shows none: Triton then counts as absent, and vLLM needs a device anyway."""
     if situation.cpu or versions.gpu or not situation.choice.loads:
         return []
     return [
-        Finding(
+        Issue(
             "no-gpu",
             "note",
             f"{situation.label} is judged as on a GPU, but no GPU is visible here",

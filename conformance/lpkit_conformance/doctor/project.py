@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from lpkit import __version__
 
 from lpkit_conformance.discovery.installed import Inventory, field, text_of
-from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.errors import ProjectError
 from lpkit_conformance.settings import project as projects
 
@@ -21,9 +21,9 @@ RECORD = ".lpkit-template.json"
 """Written by ``lpkit new`` into the project's folder; its version is that of the lpkit that wrote it."""
 
 
-def findings(inventory: Inventory, path: Sequence[str] | None, folder: Path) -> list[Finding]:
+def issues(inventory: Inventory, path: Sequence[str] | None, folder: Path) -> list[Issue]:
     """About the distributions of the installed plugins, and the project in ``folder``."""
-    found: list[Finding] = []
+    found: list[Issue] = []
     along = list(sys.path if path is None else path)
     sources: dict[Path, str] = {}
     for name in dict.fromkeys(plugin.distribution for plugin in inventory.plugins):
@@ -41,7 +41,7 @@ def findings(inventory: Inventory, path: Sequence[str] | None, folder: Path) -> 
     return found
 
 
-def _installation(source: Path, inventory: Inventory, along: list[str]) -> Iterator[Finding]:
+def _installation(source: Path, inventory: Inventory, along: list[str]) -> Iterator[Issue]:
     """Entry points are copied at installation, editable ones too: later edits of pyproject.toml change nothing."""
     try:
         own = projects.find(source)
@@ -51,7 +51,7 @@ def _installation(source: Path, inventory: Inventory, along: list[str]) -> Itera
         return
     dist = next(iter(Distribution.discover(name=own.name, path=along)), None)
     if dist is None:
-        yield Finding(
+        yield Issue(
             "not-installed",
             "note",
             f"{own.name}, the project in {source}, is not installed, so vLLM cannot find it",
@@ -64,7 +64,7 @@ def _installation(source: Path, inventory: Inventory, along: list[str]) -> Itera
     kept = {key: target.partition("[")[0].strip() for key, target in kept.items()}
     if kept != own.entry_points:
         from_here = _source(dist) == source
-        yield Finding(
+        yield Issue(
             "stale-install",
             "error" if from_here else "note",
             f"{name} was installed with other entry points than its pyproject.toml has now, and vLLM uses the old ones",
@@ -77,7 +77,7 @@ def _listed(entries: dict[str, str]) -> str:
     return ", ".join(f"{name} = {target}" for name, target in sorted(entries.items())) or "none"
 
 
-def _requirements(name: str, dist: Distribution) -> Iterator[Finding]:
+def _requirements(name: str, dist: Distribution) -> Iterator[Issue]:
     try:
         required = dist.requires or []
     except Exception:  # damaged metadata
@@ -85,7 +85,7 @@ def _requirements(name: str, dist: Distribution) -> Iterator[Finding]:
     for requirement in required:
         wanted = re.match(r"[A-Za-z0-9._-]+", requirement)
         if wanted is not None and re.sub(r"[-_.]+", "-", wanted[0]).lower() == "lpkit":
-            yield Finding(
+            yield Issue(
                 "requires-stranger",
                 "error",
                 f"{name} requires lpkit, an unrelated distribution",
@@ -108,7 +108,7 @@ def _source(dist: Distribution) -> Path | None:
     return Path(url2pathname(parts.path)).resolve()
 
 
-def _template(name: str, source: Path) -> Iterator[Finding]:
+def _template(name: str, source: Path) -> Iterator[Issue]:
     try:
         record = json.loads((source / RECORD).read_text("utf-8"))
         version, answers = str(record["template_version"]), record["answers"]
@@ -116,7 +116,7 @@ def _template(name: str, source: Path) -> Iterator[Finding]:
     except (OSError, ValueError, KeyError, TypeError):
         return  # not made by lpkit new, or edited; nothing can be said
     if _numbers(version) < _numbers(__version__):
-        yield Finding(
+        yield Issue(
             "template-old",
             "note",
             f"{name} was made from the template of lpkit {version}; this is {__version__}",

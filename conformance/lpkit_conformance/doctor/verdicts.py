@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.installed import Plugin
 from lpkit_conformance.discovery.releases import Choice, Release, is_before
-from lpkit_conformance.doctor.finding import Finding
+from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 Verdict: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]
@@ -74,7 +74,7 @@ def verdict(plugin: Plugin, situation: Situation, *, passed: bool = False) -> Ve
     return "unknown" if starts is None else "starts" if starts else "blocks"
 
 
-def judge(situation: Situation) -> list[Finding]:
+def judge(situation: Situation) -> list[Issue]:
     """All certain and possible problems."""
     found = [*_engine(situation)]
     for passed, plugins in ((False, situation.installed), (True, situation.passed)):
@@ -87,12 +87,12 @@ def judge(situation: Situation) -> list[Finding]:
     return found + [*_twice(situation)]
 
 
-def _engine(situation: Situation) -> Iterator[Finding]:
+def _engine(situation: Situation) -> Iterator[Issue]:
     choice = situation.choice
     if not (situation.installed or situation.passed):
         return
     if choice.refusal:
-        yield Finding(
+        yield Issue(
             "engine-refuses",
             "error",
             f"{situation.label} does not start with a custom processor",
@@ -100,7 +100,7 @@ def _engine(situation: Situation) -> Iterator[Finding]:
             f"Unset {releases.SWITCH}",
         )
     elif not choice.loads:
-        yield Finding(
+        yield Issue(
             "not-loaded",
             "error",
             f"{situation.label} loads no custom processor: requests are served as if there were none",
@@ -109,7 +109,7 @@ def _engine(situation: Situation) -> Iterator[Finding]:
         )
     elif choice.moved:
         models = "some models" if is_before(situation.release, releases.V2_DEFAULT_SINCE) else "all models"
-        yield Finding(
+        yield Issue(
             "moves-to-v1",
             "note",
             f"{situation.label} serves on its V1 runner because of a custom processor",
@@ -126,7 +126,7 @@ def _loading_remedy(situation: Situation) -> str:
     return "Use vLLM 0.10.2 or newer" if old else "Serve on another kind of device"
 
 
-def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Finding]:
+def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Issue]:
     if situation.choice.refusal or not situation.choice.loads:
         return
     if situation.left_out:
@@ -140,9 +140,9 @@ def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Fi
     if starts is None:
         evidence = plugin.note or plugin.problem
         remedy = "lpkit doctor --load imports it in a separate process to find out"
-        yield Finding("may-block", "note", f"{where} may not start with it", evidence, remedy, plugin.name)
+        yield Issue("may-block", "note", f"{where} may not start with it", evidence, remedy, plugin.name)
         return
-    yield Finding(
+    yield Issue(
         "blocks-start",
         "error",
         f"{where} does not start",
@@ -152,11 +152,11 @@ def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Fi
     )
 
 
-def _requests(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
+def _requests(plugin: Plugin, situation: Situation) -> Iterator[Issue]:
     """Not built, but still imported where requests are validated."""
     broken = plugin.starts_v1 is False and plugin.interface == "unknown"
     if broken and not is_before(situation.release, releases.VALIDATED_SINCE):
-        yield Finding(
+        yield Issue(
             "fails-requests",
             "error",
             f"{situation.label} starts, and fails every request",
@@ -186,7 +186,7 @@ def _unblock(plugin: Plugin, situation: Situation, passed: bool) -> str:
     return ", or ".join(ways)
 
 
-def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Finding]:
+def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Issue]:
     """V1 and speculative decoding: installed processors are left out without an error, passed ones refused."""
     if situation.runner != V1 or situation.choice.refusal or not situation.choice.loads:
         return
@@ -200,13 +200,13 @@ def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Find
     else:
         code, effect = "inactive-with-drafts", "silently serves without it"
     if situation.drafts:
-        yield Finding(code, "error", f"{situation.label} {effect}", evidence, remedy, plugin.name)
+        yield Issue(code, "error", f"{situation.label} {effect}", evidence, remedy, plugin.name)
     elif situation.starts(plugin) and not passed:
         problem = f"with speculative decoding, {situation.label} {effect}"
-        yield Finding(code, "note", problem, f"{evidence} --spec-decode judges that.", remedy, plugin.name)
+        yield Issue(code, "note", problem, f"{evidence} --spec-decode judges that.", remedy, plugin.name)
 
 
-def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
+def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Issue]:
     if not (situation.placeholders and situation.starts(plugin)) or plugin.reads in ("none", "length"):
         return
     certain = plugin.reads == "tokens"
@@ -214,7 +214,7 @@ def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
     portable = plugin.interface == "both"
     if portable and certain:
         effect = "does nothing: the tokens that it needs are placeholders"
-    yield Finding(
+    yield Issue(
         "placeholders",
         "error" if certain else "note",
         effect,
@@ -227,10 +227,10 @@ def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
     )
 
 
-def _elsewhere(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
+def _elsewhere(plugin: Plugin, situation: Situation) -> Iterator[Issue]:
     """It starts here, on V1; on a default vLLM it would not."""
     if situation.runner == V1 and situation.starts(plugin) and plugin.starts_v2 is False:
-        yield Finding(
+        yield Issue(
             "blocks-default",
             "note",
             "a default vLLM, 0.31 or newer on a GPU, does not start while it is installed",
@@ -240,7 +240,7 @@ def _elsewhere(plugin: Plugin, situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _twice(situation: Situation) -> Iterator[Finding]:
+def _twice(situation: Situation) -> Iterator[Issue]:
     """One class, loaded once for each entry point and each time that it is passed."""
     if not situation.choice.loads or situation.choice.refusal:
         return
@@ -254,7 +254,7 @@ def _twice(situation: Situation) -> Iterator[Finding]:
         remedy = "Leave one of these entry points, or uninstall one of the distributions"
         if len(ways) > len(installed):
             remedy = "Do not pass what is installed" if installed else "Pass it once"
-        yield Finding(
+        yield Issue(
             "runs-twice",
             "error",
             f"{identity} runs {times} times for every token",

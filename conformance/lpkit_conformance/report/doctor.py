@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING
 from lpkit_conformance.report.terminal import one_line
 
 if TYPE_CHECKING:
-    from lpkit_conformance.doctor.examine import Report
-    from lpkit_conformance.doctor.finding import Finding
+    from lpkit_conformance.doctor.examine import Diagnosis
+    from lpkit_conformance.doctor.issue import Issue
 
 
-def only(findings: Sequence[Finding]) -> Iterator[str]:
+def only(issues: Sequence[Issue]) -> Iterator[str]:
     """What keeps lpkit itself from working, and everything else from being told."""
-    for finding in findings:
-        yield from _finding(finding)
+    for issue in issues:
+        yield from _issue(issue)
     yield from ("", "Nothing else was checked.")
 
 
-def lines(report: Report) -> Iterator[str]:
-    """Versions, plugins, findings, and a count of what is wrong."""
-    yield from (*_facts(report), "", *_plugins(report))
-    for finding in _joined(report.findings):
-        yield from ("", *_finding(finding))
-    errors = sum(finding.level == "error" for finding in report.findings)
-    notes = len(report.findings) - errors
+def lines(found: Diagnosis) -> Iterator[str]:
+    """Versions, plugins, issues, and a count of what is wrong."""
+    yield from (*_facts(found), "", *_plugins(found))
+    for issue in _joined(found.issues):
+        yield from ("", *_issue(issue))
+    errors = sum(issue.level == "error" for issue in found.issues)
+    notes = len(found.issues) - errors
     noted = f" {notes} note{'s' * (notes != 1)}." if notes else ""
     yield from ("", f"{errors or 'No'} problem{'s' * (errors != 1)} found.{noted}")
 
 
-def _facts(report: Report) -> Iterator[str]:
+def _facts(found: Diagnosis) -> Iterator[str]:
     from lpkit import __version__
 
-    versions, engine = report.versions, report.inventory.engine
+    versions, engine = found.versions, found.inventory.engine
     yield f"Environment  {sys.prefix}"
     yield f"Python       {versions.python}"
     yield f"lpkit        {__version__}{'' if versions.lpkit else ' (imported from a checkout, not installed)'}"
@@ -48,7 +48,7 @@ def _facts(report: Report) -> Iterator[str]:
     yield f"Triton       {versions.triton or 'not installed'}"
     driver = f"NVIDIA driver {versions.driver}" if versions.driver else "a GPU is visible"
     yield f"GPU          {driver if versions.gpu else 'no GPU is visible'}"
-    judged = report.situation
+    judged = found.situation
     yield f"Judged       {judged.label}, {judged.runner.upper()} runner: {judged.choice.reason}"
 
 
@@ -58,9 +58,9 @@ def _platform(cuda: str | None) -> str:
     return f"ROCm {cuda[5:]}" if cuda.startswith("rocm ") else f"CUDA {cuda}"
 
 
-def _plugins(report: Report) -> Iterator[str]:
+def _plugins(found: Diagnosis) -> Iterator[str]:
     rows = []
-    for plugin, passed, said in report.verdicts():
+    for plugin, passed, said in found.verdicts():
         origin = "passed" if passed else one_line(f"{plugin.distribution} {plugin.version}")
         rows.append((said, one_line(plugin.name), one_line(plugin.target) if not passed else "", origin))
     if not rows:
@@ -72,18 +72,18 @@ def _plugins(report: Report) -> Iterator[str]:
         yield f"{said.ljust(widths[0])}  {'  '.join(padded)}".rstrip()
 
 
-def _joined(findings: Sequence[Finding]) -> list[Finding]:
+def _joined(issues: Sequence[Issue]) -> list[Issue]:
     """What is said of several plugins in the same words is said once."""
-    groups: dict[Finding, list[str]] = {}
-    for finding in findings:
-        groups.setdefault(replace(finding, plugin=""), []).append(finding.plugin)
-    return [replace(finding, plugin=", ".join(filter(None, plugins))) for finding, plugins in groups.items()]
+    groups: dict[Issue, list[str]] = {}
+    for issue in issues:
+        groups.setdefault(replace(issue, plugin=""), []).append(issue.plugin)
+    return [replace(issue, plugin=", ".join(filter(None, plugins))) for issue, plugins in groups.items()]
 
 
-def _finding(finding: Finding) -> Iterator[str]:
-    about = f"{one_line(finding.plugin)}: " if finding.plugin else ""
-    yield f"{finding.level}  {about}{one_line(finding.problem)}  [{finding.code}]"
-    if finding.evidence:
-        yield f"  why     {one_line(finding.evidence)}"
-    if finding.remedy:
-        yield f"  remedy  {one_line(finding.remedy)}"
+def _issue(issue: Issue) -> Iterator[str]:
+    about = f"{one_line(issue.plugin)}: " if issue.plugin else ""
+    yield f"{issue.level}  {about}{one_line(issue.problem)}  [{issue.code}]"
+    if issue.evidence:
+        yield f"  why     {one_line(issue.evidence)}"
+    if issue.remedy:
+        yield f"  remedy  {one_line(issue.remedy)}"

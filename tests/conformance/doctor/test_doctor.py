@@ -11,9 +11,9 @@ import lpkit
 import pytest
 from lpkit_conformance.discovery.releases import SWITCH
 from lpkit_conformance.doctor import facts
-from lpkit_conformance.doctor.examine import Report, Settings, examine
-from lpkit_conformance.doctor.finding import Finding
-from lpkit_conformance.doctor.strangers import strangers
+from lpkit_conformance.doctor.examine import Diagnosis, Settings, examine
+from lpkit_conformance.doctor.issue import Issue
+from lpkit_conformance.doctor.squatted import squatted
 from site_folder import Site
 
 SDK = str(Path(lpkit.__file__).parents[1])
@@ -36,7 +36,7 @@ DIM = "from elsewhere import Base\nclass P(Base): ..."
 class Place(Site):
     """A site folder that is examined."""
 
-    def examine(self, **settings: Any) -> Report:
+    def examine(self, **settings: Any) -> Diagnosis:
         return examine(Settings(**settings), [str(self.folder), SDK], self.folder.parent)
 
     def engine(self, version: str, name: str = "vllm", triton: bool = True) -> Place:
@@ -62,16 +62,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(tmp_path / "site")
 
 
-def codes(report: Report, level: str | None = None) -> list[str]:
-    return sorted(finding.code for finding in report.findings if level in (None, finding.level))
+def codes(report: Diagnosis, level: str | None = None) -> list[str]:
+    return sorted(issue.code for issue in report.issues if level in (None, issue.level))
 
 
-def the(report: Report, code: str) -> Finding:
-    (found,) = [finding for finding in report.findings if finding.code == code]
+def the(report: Diagnosis, code: str) -> Issue:
+    (found,) = [issue for issue in report.issues if issue.code == code]
     return found
 
 
-def said(report: Report) -> list[str]:
+def said(report: Diagnosis) -> list[str]:
     return [verdict for _, _, verdict in report.verdicts()]
 
 
@@ -85,11 +85,11 @@ class TestStarting:
     def test_a_v1_only_plugin_blocks_the_default_engine(self, site: Place) -> None:
         report = site.engine("0.32.0").plugin(ONLY_V1).examine()
         assert (said(report), report.ok, codes(report)) == (["blocks"], False, ["blocks-start"])
-        finding = the(report, "blocks-start")
-        assert finding.plugin == "plug"
-        assert "implements only the V1 interface" in finding.evidence
+        issue = the(report, "blocks-start")
+        assert issue.plugin == "plug"
+        assert "implements only the V1 interface" in issue.evidence
         for way in ("pip uninstall plug-dist", "lpkit.LogitsProcessor", f"{SWITCH}=0"):
-            assert way in finding.remedy
+            assert way in issue.remedy
 
     def test_without_an_engine_a_default_one_is_judged(self, site: Place) -> None:
         report = site.plugin(ONLY_V1).examine()
@@ -102,10 +102,10 @@ class TestStarting:
 
     def test_a_v2_only_plugin_dies_on_v1_and_v1_is_no_remedy(self, site: Place) -> None:
         report = site.engine("0.30.0").plugin(ONLY_V2).examine()
-        finding = the(report, "blocks-start")
-        assert "TypeError" in finding.evidence
+        issue = the(report, "blocks-start")
+        assert "TypeError" in issue.evidence
         assert codes(site.examine()) == ["blocks-start", "moves-to-v1"]
-        assert SWITCH not in finding.remedy
+        assert SWITCH not in issue.remedy
 
     def test_a_broken_plugin_blocks_both_runners(self, site: Place) -> None:
         site.dist("plug-dist", "0.7", "plug = gone:P")
@@ -214,10 +214,10 @@ class TestDrafts:
 class TestPlaceholders:
     def test_a_reader_that_is_installed_sees_them_on_v1(self, site: Place) -> None:
         report = site.engine("0.30.0").plugin(READER).examine()
-        finding = the(report, "placeholders")
-        assert (finding.level, report.ok) == ("error", False)
-        assert "--no-async-scheduling" in finding.remedy
-        assert "--logits-processors plug:P" in finding.remedy
+        issue = the(report, "placeholders")
+        assert (issue.level, report.ok) == ("error", False)
+        assert "--no-async-scheduling" in issue.remedy
+        assert "--logits-processors plug:P" in issue.remedy
 
     def test_one_that_only_may_read_them_is_a_note(self, site: Place) -> None:
         report = site.engine("0.30.0").plugin(KEPT).examine()
@@ -225,8 +225,8 @@ class TestPlaceholders:
 
     def test_a_portable_one_that_hides_what_it_reads_is_a_note_too(self, site: Place) -> None:
         report = site.engine("0.30.0").plugin(READER.replace("'tokens'", "pick()")).examine()
-        finding = the(report, "placeholders")
-        assert (finding.level, "if it reads them" in finding.problem) == ("note", True)
+        issue = the(report, "placeholders")
+        assert (issue.level, "if it reads them" in issue.problem) == ("note", True)
 
     @pytest.mark.parametrize(
         ("version", "name", "body", "settings"),
@@ -255,10 +255,10 @@ class TestTwice:
         site.write("pack/deep.py", PORTABLE)
         site.dist("one", entry_points="a = pack:P")
         site.dist("two", entry_points="b = pack.deep:P")
-        finding = the(site.examine(), "runs-twice")
-        assert "pack.deep:P runs 2 times" in finding.problem
-        assert "entry point a of one" in finding.evidence
-        assert "entry point b of two" in finding.evidence
+        issue = the(site.examine(), "runs-twice")
+        assert "pack.deep:P runs 2 times" in issue.problem
+        assert "entry point a of one" in issue.evidence
+        assert "entry point b of two" in issue.evidence
 
     def test_installed_and_passed(self, site: Place) -> None:
         report = site.plugin(PORTABLE).examine(passed=("plug:P",))
@@ -284,42 +284,42 @@ class TestPassed:
     def test_what_cannot_be_passed_blocks(self, site: Place, spec: str, evidence: str) -> None:
         site.write("plug.py", PORTABLE)
         site.write("old.py", ONLY_V1)
-        finding = the(site.examine(passed=(spec,)), "blocks-start")
-        assert evidence in finding.evidence
-        assert "pip uninstall" not in finding.remedy
+        issue = the(site.examine(passed=(spec,)), "blocks-start")
+        assert evidence in issue.evidence
+        assert "pip uninstall" not in issue.remedy
 
 
 class TestNames:
     def test_a_strangers_distribution_is_in_the_way(self, site: Place) -> None:
         site.dist("lpkit", "4.1", RECORD="other/__init__.py,,\n")
-        finding = the(site.examine(), "lpkit-stranger")
-        assert (finding.level, "lpkit 4.1" in finding.problem) == ("error", True)
-        assert "pip install vllm-lpkit" in finding.remedy
-        assert "writes into" not in finding.evidence
+        issue = the(site.examine(), "lpkit-stranger")
+        assert (issue.level, "lpkit 4.1" in issue.problem) == ("error", True)
+        assert "pip install vllm-lpkit" in issue.remedy
+        assert "writes into" not in issue.evidence
 
     def test_one_that_writes_into_our_folder_needs_both_reinstalled(self, site: Place) -> None:
         site.dist("lpkit", "4.1", RECORD="lpkit/__init__.py,,\n")
-        finding = the(site.examine(), "lpkit-stranger")
-        assert "--force-reinstall" in finding.remedy
-        assert "writes into vllm-lpkit's folder" in finding.evidence
+        issue = the(site.examine(), "lpkit-stranger")
+        assert "--force-reinstall" in issue.remedy
+        assert "writes into vllm-lpkit's folder" in issue.evidence
 
     def test_a_module_that_hides_ours_is_found_without_importing_it(self, site: Place, tmp_path: Path) -> None:
         site.write("lpkit.py", "raise SystemExit(9)")
-        (found,) = strangers([str(site.folder), SDK], tmp_path)
+        (found,) = squatted([str(site.folder), SDK], tmp_path)
         assert (found.code, found.level) == ("lpkit-shadowed", "error")
         assert str(site.folder / "lpkit.py") in found.problem
 
     def test_behind_ours_it_hides_nothing(self, site: Place, tmp_path: Path) -> None:
         site.write("lpkit/__init__.py")
-        assert strangers([SDK, str(site.folder)], tmp_path) == []
+        assert squatted([SDK, str(site.folder)], tmp_path) == []
 
     def test_one_in_the_current_folder_is_a_note(self, tmp_path: Path) -> None:
         (tmp_path / "lpkit.py").touch()
-        (found,) = strangers([SDK], tmp_path)
+        (found,) = squatted([SDK], tmp_path)
         assert (found.code, found.level) == ("lpkit-nearby", "note")
 
     def test_our_own_checkout_is_not_strange(self) -> None:
-        assert strangers([SDK], Path(SDK)) == []
+        assert squatted([SDK], Path(SDK)) == []
 
     @pytest.mark.parametrize("requires", ["lpkit", "LPkit>=1", "lpkit ; python_version>'3'"])
     def test_a_plugin_that_requires_the_stranger_is_told(self, site: Place, requires: str) -> None:
@@ -396,9 +396,9 @@ class TestInstallation:
     ) -> None:
         self.project(tmp_path, 'p = "plug:P"')
         self.install(site, tmp_path, installed)  # type: ignore[arg-type]
-        finding = the(site.examine(), "stale-install")
-        assert (finding.level, finding.remedy) == ("error", f"pip install -e {tmp_path}")
-        assert "p = plug:P." in finding.evidence
+        issue = the(site.examine(), "stale-install")
+        assert (issue.level, issue.remedy) == ("error", f"pip install -e {tmp_path}")
+        assert "p = plug:P." in issue.evidence
 
     def test_a_checkout_of_what_is_installed_from_elsewhere_is_a_note(self, site: Place, tmp_path: Path) -> None:
         self.project(tmp_path, 'p = "plug:P"')
@@ -458,6 +458,6 @@ def test_the_json_document_has_its_schema(site: Place) -> None:
         ("plug", False, "blocks"),
         ("plug:P", True, "blocks"),
     ]
-    levels = [finding["level"] for finding in document["findings"]]
+    levels = [issue["level"] for issue in document["findings"]]
     assert levels == sorted(levels)
     assert set(document["findings"][0]) == {"code", "level", "problem", "evidence", "remedy", "plugin"}

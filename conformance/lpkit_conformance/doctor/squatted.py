@@ -13,7 +13,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.doctor.finding import SCHEMA, Finding
+from lpkit_conformance.doctor.issue import SCHEMA, Issue
 
 OURS = ("interfaces/lookup.py", "loading/__init__.py", "interfaces/v2.py")
 """Files by which our package is known; nothing of it is imported to tell."""
@@ -25,30 +25,30 @@ _REINSTALL = "pip uninstall -y lpkit; pip install --force-reinstall --no-deps vl
 class Unusable:
     """Why nothing that imports ``lpkit`` works here."""
 
-    findings: tuple[Finding, ...]
+    issues: tuple[Issue, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The document of schema ``lpkit.doctor/1``, as far as it can be told."""
-        findings = [asdict(finding) for finding in self.findings]
-        return {"schema": SCHEMA, "environment": sys.prefix, "ok": False, "findings": findings}
+        issues = [asdict(issue) for issue in self.issues]
+        return {"schema": SCHEMA, "environment": sys.prefix, "ok": False, "findings": issues}
 
 
 def broken() -> Unusable | None:
     """What keeps ``import lpkit`` from finding ours, if anything does."""
-    found = tuple(finding for finding in strangers() if finding.code in ("lpkit-shadowed", "lpkit-missing"))
+    found = tuple(issue for issue in squatted() if issue.code in ("lpkit-shadowed", "lpkit-missing"))
     return Unusable(found) if found else None
 
 
-def strangers(path: Sequence[str] | None = None, folder: Path | None = None) -> list[Finding]:
+def squatted(path: Sequence[str] | None = None, folder: Path | None = None) -> list[Issue]:
     """What is wrong with the name ``lpkit`` along ``path``, and in ``folder``, where a server is started from."""
     path = list(sys.path if path is None else path)
     found = [*_distribution(path), *_module(path)]
-    if not any(finding.code == "lpkit-shadowed" for finding in found):
+    if not any(issue.code == "lpkit-shadowed" for issue in found):
         found += _nearby(folder or Path.cwd())
     return found
 
 
-def _distribution(path: Sequence[str]) -> Iterator[Finding]:
+def _distribution(path: Sequence[str]) -> Iterator[Issue]:
     # The search is by name, so a hundred other distributions are not read.
     stranger = next(iter(Distribution.discover(name="lpkit", path=list(path))), None)
     if stranger is None:
@@ -60,7 +60,7 @@ def _distribution(path: Sequence[str]) -> Iterator[Finding]:
     files = {str(file).replace("\\", "/") for file in stranger.files or ()}
     writes = any(file.startswith("lpkit/") or file == "lpkit.py" for file in files)
     effect = "It writes into vllm-lpkit's folder." if writes else "It is not what plugins made with lpkit need."
-    yield Finding(
+    yield Issue(
         "lpkit-stranger",
         "error",
         f"an unrelated distribution named lpkit {version} is installed",
@@ -69,12 +69,12 @@ def _distribution(path: Sequence[str]) -> Iterator[Finding]:
     )
 
 
-def _module(path: Sequence[str]) -> Iterator[Finding]:
+def _module(path: Sequence[str]) -> Iterator[Issue]:
     spec = importlib.machinery.PathFinder.find_spec("lpkit", list(path))
     if spec is None or spec.origin is None:
         # An editable install behind an import hook is not found along the path; it is ours if metadata says so.
         if spec is not None or not _installed():
-            yield Finding(
+            yield Issue(
                 "lpkit-missing",
                 "error",
                 "the package lpkit cannot be imported here",
@@ -83,7 +83,7 @@ def _module(path: Sequence[str]) -> Iterator[Finding]:
             )
         return
     if not _is_ours(Path(spec.origin)):
-        yield Finding(
+        yield Issue(
             "lpkit-shadowed",
             "error",
             f"'import lpkit' finds {spec.origin}, which is not vllm-lpkit's",
@@ -93,11 +93,11 @@ def _module(path: Sequence[str]) -> Iterator[Finding]:
         )
 
 
-def _nearby(folder: Path) -> Iterator[Finding]:
+def _nearby(folder: Path) -> Iterator[Issue]:
     """``python -m`` and ``python FILE`` put a folder first in sys.path; the ``vllm`` command does not."""
     for candidate in (folder / "lpkit.py", folder / "lpkit" / "__init__.py"):
         if candidate.is_file() and not _is_ours(candidate):
-            yield Finding(
+            yield Issue(
                 "lpkit-nearby",
                 "note",
                 f"{candidate} would hide lpkit",
