@@ -7,27 +7,23 @@ need a vLLM that is not there.
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import sys
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from lpkit.loading import GROUP
 from lpkit.loading.imports import LoadError, split_fqcn
 
-from lpkit_conformance.discovery.interfaces import BOTH, V1, V2, Deducer
+from lpkit_conformance.discovery.interfaces import BOTH, V1, Deducer
+from lpkit_conformance.discovery.kinds import Kind, kind_of_callable, kind_of_class, no_processor
 from lpkit_conformance.discovery.load import import_problem
+from lpkit_conformance.discovery.metadata import packages_distributions, unique
 from lpkit_conformance.discovery.module_finder import SourceError, Sources
 from lpkit_conformance.errors import NotBridgeableError
 from lpkit_conformance.processes.supervise import Child, Lost
 
 TIME_LIMIT: Final = 120.0
 """Seconds that importing the target may take."""
-
-Kind = Literal["class", "callable", "factory"]
-
-_ARITY: Final[dict[int, Kind]] = {1: "factory", 2: "callable", 3: "callable"}
-_FORMS = "(output_ids, logits), (prompt_ids, output_ids, logits), or a factory (sampling_params) of one of these"
 
 
 @dataclass(frozen=True)
@@ -64,13 +60,13 @@ def find(target: str) -> Bridgeable:
     tree = _tree(sources, module)
     kind = _read(sources, tree, module, name) or _imported(target)
     top = module.partition(".")[0]
-    entries = importlib.metadata.entry_points(group=GROUP)
+    entries = (entry for _, dist in unique() for entry in dist.entry_points if entry.group == GROUP)
     return Bridgeable(
         module,
         name,
         kind,
         keys_read(tree, name) if tree is not None else (),
-        tuple(dict.fromkeys(importlib.metadata.packages_distributions().get(top, ()))),
+        tuple(dict.fromkeys(packages_distributions().get(top, ()))),
         tuple(entry.name for entry in entries if entry.value.partition(":")[0].split(".")[0] == top),
     )
 
@@ -117,35 +113,6 @@ def _is_authors(module: str) -> bool:
 
 def _is_plain_function(node: ast.stmt, name: str) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name == name and not node.decorator_list
-
-
-def kind_of_class(label: str, interfaces: frozenset[str]) -> Kind:
-    """The kind of a class with these interfaces. Raises NotBridgeableError when the bridge is not for it."""
-    if interfaces == BOTH:
-        raise NotBridgeableError(f"{label} runs on both of vLLM's runners already: there is nothing to wrap")
-    if interfaces == V2:
-        raise NotBridgeableError(
-            f"{label} implements only vLLM's V2 interface, and the bridge goes from V1 to V2: derive it from "
-            "lpkit.LogitsProcessor, which runs on both runners"
-        )
-    assert interfaces == V1
-    return "class"
-
-
-def kind_of_callable(label: str, positional: int) -> Kind:
-    """The kind of what takes so many positional arguments. Raises NotBridgeableError when there is none."""
-    if positional not in _ARITY:
-        raise NotBridgeableError(f"{label} takes {positional} positional arguments; what can be bridged takes {_FORMS}")
-    return _ARITY[positional]
-
-
-def no_processor(label: str, problem: str) -> str:
-    """Why something cannot be bridged, and how it could be."""
-    what = problem or f"{label} is not a logits processor"
-    return (
-        f"{what}. A class whose instances are request-level callables is wrapped through a factory: "
-        "def make(sampling_params): return TheClass(...)"
-    )
 
 
 def keys_read(tree: ast.Module, name: str) -> tuple[str, ...]:

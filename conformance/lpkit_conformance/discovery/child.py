@@ -10,7 +10,7 @@ from typing import Any
 from lpkit import loading
 from lpkit.loading import imports
 
-from lpkit_conformance.discovery.bridgeable import Kind, kind_of_callable, kind_of_class, no_processor
+from lpkit_conformance.discovery.kinds import Kind, kind_of_callable, kind_of_class, no_processor
 from lpkit_conformance.errors import NotBridgeableError
 from lpkit_conformance.processes.child import Parent
 

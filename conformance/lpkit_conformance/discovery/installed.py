@@ -10,12 +10,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import Distribution, EntryPoint, distributions
 from typing import Any, Final, Literal
 
 from lpkit.loading import GROUP
 
 from lpkit_conformance.discovery.interfaces import Deducer, Deduction
+from lpkit_conformance.discovery.metadata import Distribution, EntryPoint, field, is_editable, text_of, unique
 from lpkit_conformance.discovery.module_finder import Sources
 from lpkit_conformance.discovery.output_usage import Reads, reads
 from lpkit_conformance.discovery.releases import choose, is_cpu_build, parse_release, triton_lack
@@ -122,31 +122,11 @@ def take_inventory(path: Sequence[str] | None = None, sources: Sources | None = 
     deducer = Deducer(sources)
     plugins: list[Plugin] = []
     engine = None
-    for name, dist in unique_distributions(path):
+    for name, dist in unique(path):
         if "vllm" in name and _provides_vllm(dist, name):
             engine = engine or _engine(field(dist, "Name"), field(dist, "Version"), sources)
         plugins.extend(_plugins(dist, deducer))
     return Inventory(tuple(plugins), engine)
-
-
-def unique_distributions(path: Sequence[str] | None) -> Iterator[tuple[str, Distribution]]:
-    """One per normalised name, the first along the path: a wheel next to an editable install counts once."""
-    seen = set()
-    for dist in distributions() if path is None else distributions(path=list(path)):
-        # The private name by which importlib.metadata.entry_points() tells them apart: it comes from the folder's
-        # name, and parsing a hundred METADATA files would take most of this command's time.
-        name = str(getattr(dist, "_normalized_name", None) or field(dist, "Name").lower())
-        if name not in seen:
-            seen.add(name)
-            yield name, dist
-
-
-def field(dist: Distribution, key: str) -> str:
-    """A field of the metadata, or "?"."""
-    try:
-        return str(dist.metadata[key] or "?")
-    except Exception:  # damaged metadata: importlib raises KeyError, TypeError or OSError, depending on the version
-        return "?"
 
 
 def _plugins(dist: Distribution, deducer: Deducer) -> Iterator[Plugin]:
@@ -160,18 +140,17 @@ def _plugins(dist: Distribution, deducer: Deducer) -> Iterator[Plugin]:
         broken = Plugin("?", "?", name, version, starts_v2=False, starts_v1=False)
         yield replace(broken, problem=f"entry_points.txt cannot be read: {type(error).__name__}: {error}")
         return
-    hooked = '"editable": true' in text_of(dist, "direct_url.json").replace('":true', '": true')
+    hooked = is_editable(dist)
     for entry in entries:
-        plugin = Plugin(entry.name, entry.value, name, version)
-        yield judge_target(plugin, entry, deducer, hooked=hooked)
+        yield judge_target(Plugin(entry.name, entry.value, name, version), deducer, hooked=hooked)
 
 
-def judge_target(plugin: Plugin, entry: EntryPoint, deducer: Deducer, *, hooked: bool = False) -> Plugin:
+def judge_target(plugin: Plugin, deducer: Deducer, *, hooked: bool = False) -> Plugin:
     """``plugin``, judged by the source of its target; ``hooked``: an import hook may know more modules."""
-    match = EntryPoint.pattern.match(entry.value)
+    match = EntryPoint.pattern.match(plugin.target)
     if match is None or not match["attr"]:
-        problem = f"{entry.value!r} is not of the form module:Class"
-        dotted = entry.value.rpartition(".")
+        problem = f"{plugin.target!r} is not of the form module:Class"
+        dotted = plugin.target.rpartition(".")
         if match is not None and dotted[0] and dotted[2][:1].isupper():
             problem += f"; write {dotted[0]}:{dotted[2]}"
         return replace(plugin, problem=problem, starts_v1=False, starts_v2=False)
@@ -205,14 +184,6 @@ def judge(plugin: Plugin, found: Deduction) -> Plugin:
         starts_v1 = None
     plugin = replace(plugin, interface=interface, starts_v1=starts_v1, starts_v2=starts_v2)
     return replace(plugin, problem=found.problem, note=note, defined=found.defined, reads=reads(found))
-
-
-def text_of(dist: Distribution, file: str) -> str:
-    """A file of the metadata, or ""."""
-    try:
-        return dist.read_text(file) or ""
-    except (OSError, ValueError):
-        return ""
 
 
 def _provides_vllm(dist: Distribution, name: str) -> bool:

@@ -6,11 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
-
-from lpkit.loading import GROUP
 
 from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.installed import Inventory, Plugin, judge_target, take_inventory
@@ -135,7 +132,7 @@ def _hardware(situation: Situation, versions: Versions) -> list[Issue]:
 
 
 def _passed(spec: str, deducer: Deducer) -> Plugin:
-    return judge_target(Plugin(spec, spec, "", ""), EntryPoint(spec, spec, GROUP), deducer)
+    return judge_target(Plugin(spec, spec, "", ""), deducer)
 
 
 def _situation(settings: Settings, inventory: Inventory, passed: tuple[Plugin, ...], sources: Sources) -> Situation:

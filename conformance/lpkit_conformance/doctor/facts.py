@@ -6,12 +6,11 @@ import ast
 import os
 import platform
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution
 from pathlib import Path
 
+from lpkit_conformance.discovery.metadata import field, find
 from lpkit_conformance.discovery.module_finder import SourceError, Sources
 
 _DRIVER = Path("/proc/driver/nvidia/version")
@@ -65,11 +64,9 @@ def gpu_visible() -> bool:
 
 def _version(names: Sequence[str], path: Sequence[str] | None) -> str | None:
     for name in names:
-        for dist in Distribution.discover(name=name, path=list(sys.path if path is None else path)):
-            try:
-                return str(dist.version)
-            except Exception:  # damaged metadata
-                return "?"
+        dist = find(name, path)
+        if dist is not None:
+            return field(dist, "Version")
     return None
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import Distribution
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from lpkit import __version__
 
-from lpkit_conformance.discovery.installed import Inventory, field, text_of
+from lpkit_conformance.discovery.installed import Inventory
+from lpkit_conformance.discovery.metadata import Distribution, field, find, source_folder
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.errors import ProjectError
 from lpkit_conformance.settings import project as projects
@@ -24,24 +22,23 @@ RECORD = ".lpkit-template.json"
 def issues(inventory: Inventory, path: Sequence[str] | None, folder: Path) -> list[Issue]:
     """About the distributions of the installed plugins, and the project in ``folder``."""
     found: list[Issue] = []
-    along = list(sys.path if path is None else path)
     sources: dict[Path, str] = {}
     for name in dict.fromkeys(plugin.distribution for plugin in inventory.plugins):
-        dist = next(iter(Distribution.discover(name=name, path=along)), None)
+        dist = find(name, path)
         if dist is None:
             continue
         found += _requirements(name, dist)
-        source = _source(dist)
+        source = source_folder(dist)
         if source is not None:
             sources.setdefault(source, name)
     sources.setdefault(folder.resolve(), folder.name)
     for source, name in sources.items():
         found += _template(name, source)
-        found += _installation(source, inventory, along)
+        found += _installation(source, inventory, path)
     return found
 
 
-def _installation(source: Path, inventory: Inventory, along: list[str]) -> Iterator[Issue]:
+def _installation(source: Path, inventory: Inventory, path: Sequence[str] | None) -> Iterator[Issue]:
     """Entry points are copied at installation, editable ones too: later edits of pyproject.toml change nothing."""
     try:
         own = projects.find(source)
@@ -49,7 +46,7 @@ def _installation(source: Path, inventory: Inventory, along: list[str]) -> Itera
         return  # lpkit check says what is wrong with it
     if own is None or not own.entry_points or not own.name:
         return
-    dist = next(iter(Distribution.discover(name=own.name, path=along)), None)
+    dist = find(own.name, path)
     if dist is None:
         yield Issue(
             "not-installed",
@@ -63,7 +60,7 @@ def _installation(source: Path, inventory: Inventory, along: list[str]) -> Itera
     kept = {plugin.name: plugin.target for plugin in inventory.plugins if plugin.distribution == name}
     kept = {key: target.partition("[")[0].strip() for key, target in kept.items()}
     if kept != own.entry_points:
-        from_here = _source(dist) == source
+        from_here = source_folder(dist) == source
         yield Issue(
             "stale-install",
             "error" if from_here else "note",
@@ -92,20 +89,6 @@ def _requirements(name: str, dist: Distribution) -> Iterator[Issue]:
                 f"Its metadata says {requirement!r}; this project's distribution is vllm-lpkit.",
                 f"Write vllm-lpkit in the dependencies of {name}",
             )
-
-
-def _source(dist: Distribution) -> Path | None:
-    """The folder from which it was installed, if that was a folder."""
-    try:
-        url = str(json.loads(text_of(dist, "direct_url.json") or "{}").get("url", ""))
-    except (ValueError, AttributeError):
-        return None
-    parts = urlsplit(url)
-    if parts.scheme != "file":
-        return None
-    from urllib.request import url2pathname  # it brings ssl, http and email: a third of this command's time
-
-    return Path(url2pathname(parts.path)).resolve()
 
 
 def _template(name: str, source: Path) -> Iterator[Issue]:

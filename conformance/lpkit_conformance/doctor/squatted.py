@@ -9,10 +9,10 @@ import importlib.machinery
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance.discovery.metadata import field, find
 from lpkit_conformance.doctor.issue import SCHEMA, Issue
 
 OURS = ("interfaces/lookup.py", "loading/__init__.py", "interfaces/v2.py")
@@ -49,21 +49,16 @@ def squatted(path: Sequence[str] | None = None, folder: Path | None = None) -> l
 
 
 def _distribution(path: Sequence[str]) -> Iterator[Issue]:
-    # The search is by name, so a hundred other distributions are not read.
-    stranger = next(iter(Distribution.discover(name="lpkit", path=list(path))), None)
-    if stranger is None:
+    squatter = find("lpkit", path)
+    if squatter is None:
         return
-    try:
-        version = stranger.version
-    except Exception:  # damaged metadata: each Python version raises something else
-        version = "?"
-    files = {str(file).replace("\\", "/") for file in stranger.files or ()}
+    files = {str(file).replace("\\", "/") for file in squatter.files or ()}
     writes = any(file.startswith("lpkit/") or file == "lpkit.py" for file in files)
     effect = "It writes into vllm-lpkit's folder." if writes else "It is not what plugins made with lpkit need."
     yield Issue(
         "lpkit-stranger",
         "error",
-        f"an unrelated distribution named lpkit {version} is installed",
+        f"an unrelated distribution named lpkit {field(squatter, 'Version')} is installed",
         f"PyPI's lpkit is not this project, whose distribution is vllm-lpkit. {effect}",
         _REINSTALL if writes else "pip uninstall lpkit; pip install vllm-lpkit",
     )
@@ -73,7 +68,7 @@ def _module(path: Sequence[str]) -> Iterator[Issue]:
     spec = importlib.machinery.PathFinder.find_spec("lpkit", list(path))
     if spec is None or spec.origin is None:
         # An editable install behind an import hook is not found along the path; it is ours if metadata says so.
-        if spec is not None or not _installed():
+        if spec is not None or find("vllm-lpkit") is None:
             yield Issue(
                 "lpkit-missing",
                 "error",
@@ -108,11 +103,3 @@ def _nearby(folder: Path) -> Iterator[Issue]:
 
 def _is_ours(origin: Path) -> bool:
     return all((origin.parent / file).is_file() for file in OURS)
-
-
-def _installed() -> bool:
-    try:
-        distribution("vllm-lpkit")
-    except PackageNotFoundError:
-        return False
-    return True

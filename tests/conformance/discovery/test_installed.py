@@ -364,6 +364,11 @@ class TestLoading:
         assert {row.source for row in rows.values()} == {"import"}
         assert [rows[name].starts_v2 for name in "abcdefg"] == [False] * 7
 
+    def test_plugins_see_the_metadata_that_the_standard_library_finds(self, site: Site) -> None:
+        site.write("look.py", "import sys\nassert 'importlib_metadata' not in sys.modules\n1 / 0")
+        site.dist("d", entry_points="a = look:P")
+        assert "ZeroDivisionError" in self.load(site)["a"].problem
+
     @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
     def test_a_plugin_that_needs_an_absent_vllm_keeps_what_its_source_says(self, site: Site) -> None:
         site.write("raw.py", f"{VLLM_V2}\nclass P(LogitsProcessor): ...")

@@ -298,7 +298,8 @@ class TestNames:
         assert "writes into" not in issue.evidence
 
     def test_one_that_writes_into_our_folder_needs_both_reinstalled(self, site: Place) -> None:
-        site.dist("lpkit", "4.1", RECORD="lpkit/__init__.py,,\n")
+        site.write("lpkit/theirs.py")
+        site.dist("lpkit", "4.1", RECORD="lpkit/theirs.py,,\n")
         issue = the(site.examine(), "lpkit-stranger")
         assert "--force-reinstall" in issue.remedy
         assert "writes into vllm-lpkit's folder" in issue.evidence
