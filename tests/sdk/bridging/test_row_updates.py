@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lpkit.bridging.row_updates import RowUpdates
 from lpkit.history.on_host import V1Row
 from lpkit.v1 import BatchUpdate, MoveDirectionality, process_dict_updates
+from machines import STEADY
 
 SWAP, ONE_WAY = MoveDirectionality.SWAP, MoveDirectionality.UNIDIRECTIONAL
 
@@ -23,7 +24,7 @@ def replay(state: dict[int, Any], update: BatchUpdate | None) -> dict[int, Any]:
     return state
 
 
-def check_form(update: BatchUpdate, before: int) -> None:
+def check_form(update: BatchUpdate) -> None:
     """What holds for every update of vLLM's own InputBatch."""
     assert list(update.removed) == sorted(update.removed, reverse=True)
     assert all(update.batch_size <= index for index in update.removed)
@@ -39,23 +40,37 @@ def check_form(update: BatchUpdate, before: int) -> None:
     assert all(max(pair) < update.batch_size and pair[0] != pair[1] for pair in swaps)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_random_arrangements_are_reached_by_updates_of_the_engines_form(seed: int) -> None:
-    rng = random.Random(seed)
-    updates, state = RowUpdates(), {}
-    batch: list[V1Row] = []
-    for step in range(200):
-        before = len(batch)
-        batch = [item for item in batch if rng.random() > rng.choice((0.0, 0.1, 0.6))]
-        batch += [row(f"{step} {i}") for i in range(rng.choice((0, 0, 1, 3)))]
-        if rng.random() < 0.4:
-            rng.shuffle(batch)
-        update = updates.arrange(list(batch))
+class Arrangements(RuleBasedStateMachine):
+    """Any arrangement after any other: vLLM's own helper arrives at it, by updates of the engine's form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updates = RowUpdates()
+        self.state: dict[int, Any] = {}
+        self.batch: list[V1Row] = []
+        self.born = 0
+
+    @rule(leave=st.sets(st.integers(0, 9)), arrive=st.integers(0, 4), shuffle=st.booleans(), data=st.data())
+    def arrange(self, leave: set[int], arrive: int, shuffle: bool, data: st.DataObject) -> None:
+        self.batch = [item for index, item in enumerate(self.batch) if index not in leave]
+        self.batch += [row(f"{self.born + i}") for i in range(arrive)]
+        self.born += arrive
+        if shuffle:
+            self.batch = data.draw(st.permutations(self.batch))
+        update = self.updates.arrange(list(self.batch))
         if update is not None:
-            assert update.batch_size == len(batch)
-            check_form(update, before)
-        replay(state, update)
-        assert state == {index: item.params for index, item in enumerate(batch)}
+            assert update.batch_size == len(self.batch)
+            check_form(update)
+        replay(self.state, update)
+
+    @invariant()
+    def the_rows_are_the_batch(self) -> None:
+        assert self.state == {index: item.params for index, item in enumerate(self.batch)}
+        assert self.updates.arrange(list(self.batch)) is None
+
+
+class TestArrangements(Arrangements.TestCase):
+    settings = STEADY
 
 
 def test_the_same_rows_need_no_update() -> None:

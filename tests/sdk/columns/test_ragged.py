@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 from typing import Any
 
 import lpkit
 import pytest
 import torch
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from lpkit.columns import token_set
 from lpkit.columns.column import Arena, column
+from machines import STEADY
 
 VOCAB = 21
+SLOTS, IDS = st.integers(0, 3), st.integers(0, VOCAB - 1)
 
 
 def rows(*slots: int) -> Any:
@@ -78,25 +82,77 @@ def test_a_set_takes_ids_of_the_vocabulary_only(ids: list[int]) -> None:
         arena(chosen=lpkit.token_set()).columns["chosen"][0] = ids
 
 
-def test_equal_sets_share_a_mask_and_abandoned_masks_are_reused() -> None:
+def test_equal_sets_share_a_mask() -> None:
     made = arena(chosen=lpkit.token_set())
     chosen: Any = made.columns["chosen"]
     for slot in range(4):
         chosen[slot] = [3, 1] if slot % 2 else [1, 3]
     assert chosen.all.shape[0] == 2  # the empty set, and this one
-    rng = random.Random(0)
-    held: dict[int, list[int]] = {slot: [1, 3] for slot in range(4)}
-    for _ in range(300):
-        slot = rng.randrange(4)
-        held[slot] = rng.sample(range(VOCAB), rng.randint(0, 3))
-        if held[slot]:
-            chosen[slot] = held[slot]
-        else:
-            chosen.reset(slot)
-        assert [row.nonzero().flatten().tolist() for row in chosen[rows(0, 1, 2, 3)]] == [
-            sorted(held[slot]) for slot in range(4)
+
+
+class Collections(RuleBasedStateMachine):
+    """A set and a list per slot against a dictionary of lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        made = arena(among=lpkit.token_set(), listed=lpkit.ragged(torch.int64, limit=VOCAB))
+        self.among: Any = made.columns["among"]
+        self.listed = made.columns["listed"]
+        self.held: dict[int, list[int]] = {slot: [] for slot in range(4)}
+
+    @initialize(short=st.sampled_from([2, token_set.SHORT]))
+    def start(self, short: int) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(token_set, "SHORT", short)
+
+    def teardown(self) -> None:
+        self.patch.undo()
+
+    @rule(slot=SLOTS, ids=st.lists(IDS, max_size=8) | st.sets(IDS, max_size=8))
+    def write(self, slot: int, ids: list[int] | set[int]) -> None:
+        self.among[slot] = self.listed[slot] = ids
+        self.held[slot] = sorted(ids) if isinstance(ids, set) else ids
+
+    @rule(slot=SLOTS, other=SLOTS)
+    def write_what_another_has(self, slot: int, other: int) -> None:
+        self.write(slot, set(self.held[other]))
+
+    @rule(slot=SLOTS)
+    def reset(self, slot: int) -> None:
+        self.among.reset(slot)
+        self.listed.reset(slot)
+        self.held[slot] = []
+
+    @rule(slot=SLOTS, wrong=st.sampled_from([-1, VOCAB]))
+    def write_what_is_refused(self, slot: int, wrong: int) -> None:
+        with pytest.raises(ValueError, match="outside"):
+            self.among[slot] = [0, wrong]
+        with pytest.raises(ValueError, match="at most"):
+            self.listed[slot] = range(VOCAB + 1)
+
+    @invariant()
+    def each_slot_has_its_own(self) -> None:
+        order = [3, 1, 0, 2]
+        held = [self.held[slot] for slot in order]
+        width = 1 << (max(1, *map(len, held)) - 1).bit_length()
+        assert self.listed[rows(*order)].tolist() == [ids + [-1] * (width - len(ids)) for ids in held]
+        masks = self.among[rows(*order)]
+        assert [mask.nonzero().flatten().tolist() for mask in masks] == [sorted({*ids}) for ids in held]
+        every = torch.arange(-1, VOCAB).expand(4, -1)
+        assert torch.equal(self.among.contains(rows(*order), every)[:, 1:], masks)
+        assert self.among.all.shape[0] <= 8  # four sets and the empty one, in a table that doubles
+
+    @invariant()
+    def only_members_keep_their_logits(self) -> None:
+        logits = torch.arange(4.0 * VOCAB).view(4, VOCAB)
+        kept = self.among.keep_only_(logits.clone(), rows(0, 1, 2, 3)).isfinite()
+        assert [row.nonzero().flatten().tolist() for row in kept] == [
+            sorted({*self.held[slot]}) or list(range(VOCAB)) for slot in range(4)
         ]
-    assert chosen.all.shape[0] <= 8
+
+
+class TestCollections(Collections.TestCase):
+    settings = STEADY
 
 
 def test_only_changed_rows_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -142,38 +141,6 @@ class TestRows:
         host.update(1, added=[new(0, params(add=10.0))])
         host.update(1, added=[new(0, params(add=-1.0))])
         assert not host.apply(torch.zeros(1, VOCAB)).any()
-
-    def test_random_traffic_equals_a_list_of_requests(self) -> None:
-        rng = random.Random(3)
-        host = V1Host(Add, max_num_seqs=6)
-        batch: list[float | None] = []
-        for step in range(300):
-            added = []
-            for row in range(len(batch)):
-                if rng.random() < 0.2:
-                    batch[row] = float(step) if rng.random() < 0.6 else None
-                    added.append(row)
-            while len(batch) < 6 and rng.random() < 0.5:
-                batch.append(float(step) + 0.5 if rng.random() < 0.6 else None)
-                added.append(len(batch) - 1)
-            adds = [new(row, params() if batch[row] is None else params(add=batch[row])) for row in added]
-            moved: list[Any] = []
-            if len(batch) > 2 and rng.random() < 0.4:
-                hole = rng.randrange(len(batch) - 1)
-                if hole not in added:
-                    moved.append((len(batch) - 1, hole, ONE_WAY))
-                    batch[hole] = batch.pop()
-            if len(batch) > 1 and rng.random() < 0.4:
-                a, b = rng.sample(range(len(batch)), 2)
-                batch[a], batch[b] = batch[b], batch[a]
-                moved.append((a, b, SWAP))
-            if adds or moved:
-                host.update(len(batch), added=adds, moved=moved)
-            else:
-                host.quiet()
-            if batch:
-                expected = [0.0 if value is None else value for value in batch]
-                assert host.apply(torch.zeros(len(batch), VOCAB))[:, 7].tolist() == expected, step
 
 
 class TestStage:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 
 import lpkit
 import pytest
@@ -259,31 +258,6 @@ class TestDrafts:
         first = host.apply(logits[:5].clone(), host.context([0, 1], drafts=drafts))
         second = host.apply(logits[5:].clone(), host.context([2], drafts=drafts))
         assert torch.equal(whole, torch.cat((first, second)))
-
-    @pytest.mark.parametrize("seed", range(4))
-    def test_random_drafts_equal_plain_python(self, seed: int) -> None:
-        rng = random.Random(seed)
-        host = V2Host(Weigh)
-        mine = {slot: rng.random() < 0.6 for slot in range(8)}
-        for slot, wants in mine.items():
-            host.add(slot, params(weigh=True) if wants else params(), [rng.randrange(VOCAB) for _ in range(3)])
-        host.flush()
-        for _ in range(25):
-            order = rng.sample(range(8), rng.randint(1, 8))
-            drafts = {slot: [rng.randrange(VOCAB) for _ in range(rng.choice((0, 1, 3)))] for slot in order}
-            context = host.context(order, drafts=drafts, slack=rng.randint(0, 3))
-            logits = logits_of(context.pos.shape[0])
-            result = host.apply(logits.clone(), context)
-            row = 0
-            for slot in order:
-                committed = host.tokens.gpu[slot, : host.total.gpu[slot]].tolist()
-                for j in range(len(drafts[slot]) + 1):
-                    output = committed[3:] + drafts[slot][:j]
-                    expected = weighed(logits[row], committed[:3], output) if mine[slot] else logits[row]
-                    assert torch.equal(result[row], expected)
-                    row += 1
-            for slot in order:
-                host.commit(slot, rng.randrange(VOCAB))
 
 
 class TestNoWaiting:

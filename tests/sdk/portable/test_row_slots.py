@@ -1,15 +1,15 @@
-"""The ledger against a model that simply keeps a list of requests by row."""
+"""Which slot each admitted request has, whatever happens to its row."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis.stateful import invariant
 from lpkit.portable.row_slots import Ledger
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
+from machines import STEADY, V1Traffic
 from sdk_hosts import ONE_WAY, SWAP
 
 WANTED = SamplingParams(extra_args={"wanted": 1})
@@ -20,100 +20,44 @@ def wants(slot: int, params: SamplingParams, prompt: list[int] | None) -> bool:
     return params is WANTED
 
 
-@dataclass
-class World:
-    """A batch of requests by row; each is (output list, params). Makes valid updates and applies them itself."""
+class Traffic(V1Traffic):
+    """Each admitted request has its row, and a slot that never changes."""
 
-    limit: int
-    rng: random.Random
-    share: float
-    rows: list[tuple[list[int], SamplingParams]] = field(default_factory=list)
-    born: int = 0
+    def begin(self, size: int) -> None:
+        self.released: list[int] = []
+        self.slots = Ledger(size, self.released.append)
+        self.held: dict[int, int] = {}  # id of an output list -> its slot, for as long as the request lives
+        self.alive: list[list[int]] = []
 
-    def newcomer(self) -> tuple[list[int], SamplingParams]:
-        self.born += 1
-        return [self.born], WANTED if self.rng.random() < self.share else OTHER
+    def told(self, update: BatchUpdate) -> None:
+        before = self.lists()
+        changed = self.slots.update(update, lambda slot, params, prompt: "add" in (params.extra_args or {}))
+        assert changed or before == self.lists()
 
-    def step(self, documented: bool) -> BatchUpdate | None:
-        """One update, as the engine emits it or as its documentation writes it.
+    def lists(self) -> dict[int, int]:
+        return {row: id(entry.output_ids) for row, entry in self.slots.rows.items()}
 
-        They differ in ``removed``: the engine leaves out rows that an Add or a one-way move fills again.
-        """
-        rng = self.rng
-        before = len(self.rows)
-        gone = sorted(i for i in range(before) if rng.random() < rng.choice((0.0, 0.1, 0.5, 1.0)))
-        rows: list[Any] = [None if i in gone else request for i, request in enumerate(self.rows)]
-        added = []
-        holes = list(gone)
-        for _ in range(rng.randint(0, self.limit - before + len(gone))):
-            row = holes.pop(0) if holes else len(rows)
-            request = self.newcomer()
-            if row == len(rows):
-                rows.append(request)
-            else:
-                rows[row] = request
-            added.append((row, request[1], [1, 2], request[0]))
-        filled = []
-        moved: list[Any] = []
-        while holes:
-            while rows and rows[-1] is None:
-                rows.pop()
-            hole = holes.pop(0)
-            if hole >= len(rows):
-                continue
-            moved.append((len(rows) - 1, hole, ONE_WAY))
-            rows[hole] = rows.pop()
-            filled.append(hole)
-        while rows and rows[-1] is None:
-            rows.pop()
-        for _ in range(rng.choice((0, 0, 1, 4))):
-            if len(rows) > 1:
-                a, b = rng.sample(range(len(rows)), 2)
-                moved.append((a, b, SWAP))
-                rows[a], rows[b] = rows[b], rows[a]
-        self.rows = rows
-        refilled = {row for row, *_ in added} | set(filled)
-        removed = [i for i in reversed(gone) if documented or i not in refilled]
-        if not (removed or added or moved):
-            return None
-        return BatchUpdate(len(rows), removed, added, moved)
-
-
-@pytest.mark.parametrize("documented", [False, True], ids=["engine form", "documented form"])
-@pytest.mark.parametrize("limit", [1, 2, 5, 17])
-@pytest.mark.parametrize("share", [0.2, 0.7, 1.0])
-def test_rows_follow_any_valid_update_and_slots_never_leak(documented: bool, limit: int, share: float) -> None:
-    world = World(limit, random.Random(f"{documented} {limit} {share}"), share)
-    released: list[int] = []
-    ledger = Ledger(limit, released.append)
-    held: dict[int, int] = {}  # id of an output list -> slot, for as long as the request lives
-    for _ in range(600):
-        update = world.step(documented)
-        if update is None:
-            continue
-        before = {row: entry.output_ids[0] for row, entry in ledger.rows.items()}
-        released.clear()
-        changed = ledger.update(update, wants)
-        expected = {row: output for row, (output, params) in enumerate(world.rows) if params is WANTED}
-        assert {row: entry.output_ids for row, entry in ledger.rows.items()} == expected
-        assert all(entry.output_ids is expected[row] for row, entry in ledger.rows.items())
-        after = {row: entry.output_ids[0] for row, entry in ledger.rows.items()}
-        assert changed or after == before
-        slots = {entry.output_ids[0]: entry.slot for entry in ledger.rows.values()}
+    @invariant()
+    def rows_and_slots_are_right(self) -> None:
+        wanted = {
+            row: id(request.output_token_ids)
+            for row, request in enumerate(self.batch.requests)
+            if "add" in (request.params.extra_args or {})
+        }
+        assert self.lists() == wanted
+        slots = {id(entry.output_ids): entry.slot for entry in self.slots.rows.values()}
+        self.alive += [entry.output_ids for entry in self.slots.rows.values()]  # so that no id comes twice
         assert len(set(slots.values())) == len(slots)
-        assert all(0 <= slot < limit for slot in slots.values())
-        for name, slot in slots.items():
-            assert held.get(name, slot) == slot  # a slot never moves
-        gone = [slot for name, slot in held.items() if name not in slots]
-        # Every slot of a request that left was released once; a slot may be given out again in the same update.
-        assert sorted(released) == sorted(gone)
-        held = slots
-    everyone = BatchUpdate(0, list(range(len(world.rows) - 1, -1, -1)), [], [])
-    ledger.update(everyone, wants)
-    assert not ledger.rows
-    full = [(row, WANTED, None, []) for row in range(limit)]
-    ledger.update(BatchUpdate(limit, [], full, []), wants)
-    assert sorted(entry.slot for entry in ledger.rows.values()) == list(range(limit))
+        assert set(slots.values()) <= set(range(self.batch.max_num_reqs))
+        assert all(self.held.get(name, slot) == slot for name, slot in slots.items())
+        # The slot of a request that left was released once; it may be given out again in the same update.
+        assert sorted(self.released) == sorted(slot for name, slot in self.held.items() if name not in slots)
+        self.released.clear()
+        self.held = slots
+
+
+class TestTraffic(Traffic.TestCase):
+    settings = STEADY
 
 
 def letters(ledger: Ledger, size: int) -> list[str]:
