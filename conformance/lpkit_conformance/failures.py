@@ -95,7 +95,7 @@ def _save_check(target: str, check: CheckResult, folder: Path) -> CheckResult:
     name = re.sub(r"[^\w.-]+", "_", target).strip("._")[-80:]
     path = folder / f"{name}-{check.code}-{check.host}.json"
     path.write_text(to_text(target, check), encoding="utf-8")
-    return replace(check, finding=replace(check.finding, replay=path.as_posix()))
+    return replace(check, finding=replace(check.finding, saved=path.as_posix()))
 
 
 def to_text(target: str, check: CheckResult) -> str:

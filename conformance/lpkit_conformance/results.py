@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 SCHEMA = "lpkit.check/1"
@@ -24,10 +24,10 @@ class Finding:
         expected, got: what the rule asks for and what came.
         operations: what happened to the batch until then, one line each.
         cause, fix: the likely mistake and what to change.
-        place: ``file:line`` of the method at fault, if it can be told.
+        location: ``file:line`` of the method at fault, if it can be told.
         picture: the batch over these operations, as a small table.
         scenario: what `lpkit replay` needs to do it again, but for target, check and host.
-        replay: the file that holds it, once it is saved.
+        saved: the file that holds it for `lpkit replay`, once it is saved.
     """
 
     summary: str
@@ -37,10 +37,14 @@ class Finding:
     operations: tuple[str, ...] = ()
     cause: str = ""
     fix: str = ""
-    place: str = ""
+    location: str = ""
     picture: tuple[str, ...] = ()
     scenario: dict[str, Any] | None = None
-    replay: str = ""
+    saved: str = ""
+
+
+JSON_KEYS = {"location": "place", "saved": "replay"}
+"""Attributes of a finding whose keys in JSON are older than their names."""
 
 
 class Failed(Exception):
@@ -59,10 +63,10 @@ class Failed(Exception):
         *,
         cause: str = "",
         fix: str = "",
-        place: str = "",
+        location: str = "",
     ) -> None:
         if isinstance(finding, str):
-            finding = Finding(finding, where or {}, expected, got, cause=cause, fix=fix, place=place)
+            finding = Finding(finding, where or {}, expected, got, cause=cause, fix=fix, location=location)
         super().__init__(finding.summary)
         self.finding = finding
 
@@ -106,7 +110,10 @@ class CheckResult:
 
     def to_json(self) -> dict[str, Any]:
         """Its part of ``lpkit.check/1``."""
-        return {key: value for key, value in asdict(self).items() if key != "never_active"}
+        found = {key: value for key, value in asdict(self).items() if key != "never_active"}
+        if self.finding is not None:
+            found["finding"] = {JSON_KEYS.get(key, key): value for key, value in found["finding"].items()}
+        return found
 
 
 @dataclass(frozen=True)
@@ -175,9 +182,10 @@ class Report:
 
 
 def result_from_json(item: dict[str, Any]) -> CheckResult:
-    """Inverse of ``asdict(CheckResult)``."""
+    """Inverse of :meth:`CheckResult.to_json`."""
     finding = item.get("finding")
     if finding is not None:
-        lines = {name: tuple(finding[name]) for name in ("operations", "picture")}
-        finding = Finding(**{**finding, **lines})
+        values = {name: finding[JSON_KEYS.get(name, name)] for name in (field.name for field in fields(Finding))}
+        lines = {name: tuple(values[name]) for name in ("operations", "picture")}
+        finding = Finding(**{**values, **lines})
     return CheckResult(**{**item, "finding": finding})

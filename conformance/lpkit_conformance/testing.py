@@ -102,11 +102,11 @@ class _Run:
 
 
 def _unloadable(error: LoadError) -> CheckResult:
-    from lpkit_conformance.instruments.author_lines import place_of
+    from lpkit_conformance.instruments.author_lines import location_of
     from lpkit_conformance.results import CheckResult, Finding
 
-    place = place_of(error.__cause__) if error.__cause__ else ""
-    finding = Finding(error.problem, fix=error.remedy, place=place)
+    location = location_of(error.__cause__) if error.__cause__ else ""
+    finding = Finding(error.problem, fix=error.remedy, location=location)
     return CheckResult("LP001", "is-a-processor", "", "failed", error.problem, finding)
 
 

@@ -69,7 +69,7 @@ def saved(failed: CheckResult, tmp_path: Path) -> Path:
     report = failures.save(Report((TargetResult(TARGET, ("v1",), (failed,)),)), tmp_path)
     finding = report.targets[0].checks[0].finding
     assert finding is not None
-    return Path(finding.replay)
+    return Path(finding.saved)
 
 
 # -- operations as JSON ------------------------------------------------------------------------------------------
@@ -286,8 +286,8 @@ def test_a_failure_on_a_recorded_trace_is_saved_and_fails_again_on_that_trace_al
     report = failures.save(Report((TargetResult(TARGET, ("v1",), (first,)),)), tmp_path)
     finding = report.targets[0].checks[0].finding
     assert finding is not None
-    outcome, result = again(Path(finding.replay), TARGET)
+    outcome, result = again(Path(finding.saved), TARGET)
     (check,) = result.checks
     assert (outcome, check.code) == ("failing", "LP220")
     assert check.finding is not None and check.finding.where == first.finding.where
-    assert again(Path(finding.replay), TARGET.replace("ForgetsToReplace", "Good"))[0] == "fixed"
+    assert again(Path(finding.saved), TARGET.replace("ForgetsToReplace", "Good"))[0] == "fixed"

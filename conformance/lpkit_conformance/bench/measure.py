@@ -238,5 +238,5 @@ def _ratio(book: _Book, other: _Book) -> float | None:
 def told(error: BaseException) -> str:
     """An error in one line, with the plugin's line if it is the plugin's."""
     if isinstance(error, PluginError):
-        return f"{error}" + (f" ({error.place})" if error.place else "")
+        return f"{error}" + (f" ({error.location})" if error.location else "")
     return f"{type(error).__name__}: {error}"[:300]

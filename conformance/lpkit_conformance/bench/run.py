@@ -12,7 +12,7 @@ from typing import Any
 from lpkit_conformance import run as suite
 from lpkit_conformance.bench.results import Bench, Point, TargetBench, point_from_json
 from lpkit_conformance.errors import UsageError
-from lpkit_conformance.instruments.author_lines import place_in
+from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import Event, Lost
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
@@ -168,5 +168,5 @@ def _first_problem(point: Point) -> str:
 def _blame(loss: Lost, state: _State) -> str:
     where = f" while measuring {state.current}" if state.current else ""
     text = f"{loss.what}{where}" if state.environment else f"the measuring process did not start: {loss.what}"
-    place = place_in(loss.stacks)
-    return f"{text}{f' ({place})' if place else ''}{loss.last_words}"
+    location = location_in(loss.stacks)
+    return f"{text}{f' ({location})' if location else ''}{loss.last_words}"

@@ -61,8 +61,8 @@ class Check(ABC):
     def run(self, subject: PluginUnderTest) -> str | None:
         """Raise ``Failed`` or ``Skipped`` (of ``results``); return a note for the report, or None.
 
-        A finding without a fix or a place gets the docstring's fix and the place of ``method``, and an exception of
-        the plugin becomes a finding.
+        A finding without a fix or a location gets the docstring's fix and the location of ``method``, and an
+        exception of the plugin becomes a finding.
         """
 
     @classmethod
@@ -79,12 +79,12 @@ class Check(ABC):
 
 
 def judge(
-    check: type[Check], host: str, run: Callable[[], str | None], place: Callable[[], str] = lambda: ""
+    check: type[Check], host: str, run: Callable[[], str | None], location: Callable[[], str] = lambda: ""
 ) -> CheckResult:
     """The result of a check that is done by ``run``.
 
     Args:
-        place: ``file:line`` for a finding without one.
+        location: ``file:line`` for a finding without one.
     """
     result = partial(CheckResult, check.code, check.name, host)
     try:
@@ -93,5 +93,5 @@ def judge(
         return result("skipped", str(reason), never_active=isinstance(reason, NeverActive))
     except Failed as failure:
         finding = failure.finding
-        finding = replace(finding, fix=finding.fix or check.sections()["fix"], place=finding.place or place())
+        finding = replace(finding, fix=finding.fix or check.sections()["fix"], location=finding.location or location())
         return result("advice" if check.tier == "advice" else "failed", finding.summary, finding)

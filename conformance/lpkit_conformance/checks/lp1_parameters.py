@@ -14,10 +14,10 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.hosts.calls import Observation, PluginError, place_of
+from lpkit_conformance.hosts.calls import Observation, PluginError, location_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import compare
-from lpkit_conformance.oracle.findings import departure, method_place, raised
+from lpkit_conformance.oracle.findings import departure, method_location, raised
 from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
@@ -112,7 +112,7 @@ class LP102(Check):
                     {"extra_args": repr(params.extra_args)},
                     "no exception",
                     f"{type(error).__name__}: {error}"[:300],
-                    place=place_of(error),
+                    location=location_of(error),
                 )
         return None
 
@@ -141,7 +141,7 @@ class LP103(Check):
                     {"extra_args": repr(params.extra_args)},
                     "ValueError, or acceptance",
                     f"{type(error).__name__}: {error}"[:300],
-                    place=place_of(error),
+                    location=location_of(error),
                 )
         if not tried:
             raise Skipped("the case has no extra_args to vary")
@@ -250,7 +250,7 @@ class LP106(Check):
                     "no exception",
                     f"{type(error).__name__}: {error}"[:300],
                     cause="the case is wrong, or the plugin compares types too strictly",
-                    place=place_of(error),
+                    location=location_of(error),
                 )
         if repr(plain) != repr(spoken):
             for host in hosts_of(subject.interfaces):
@@ -269,7 +269,7 @@ class LP106(Check):
                 f"the logits for extra_args {plain['extra_args']!r}",
                 f"different logits for extra_args {spoken['extra_args']!r}",
                 cause="the plugin compares types too strictly, for example with `is True`",
-                place=method_place(subject.cls, STATE[subject.host]),
+                location=method_location(subject.cls, STATE[subject.host]),
             )
 
 

@@ -13,7 +13,7 @@ from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.dispatch import Watch
-from lpkit_conformance.oracle.findings import method_place
+from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.vllm_api.runners import V1
 from lpkit_conformance.vllm_api.stub import buffers_on
@@ -69,7 +69,7 @@ class LP308(Check):
                     {"method": error.method},
                     "all tensors on the device of the logits",
                     error.summary,
-                    place=error.place or method_place(subject.cls, error.method),
+                    location=error.location or method_location(subject.cls, error.method),
                 ) from error
             # Reading a value mixes no devices; LP703 counts what makes the host wait.
             raise Skipped(f"the plugin reads values on the host ({error.method})") from None

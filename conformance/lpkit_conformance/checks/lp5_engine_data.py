@@ -11,7 +11,7 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts import Driver
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.findings import method_place
+from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed
@@ -54,7 +54,7 @@ class LP507(Check):
                         {"method": method},
                         shown(value),
                         shown(after[name]),
-                        place=method_place(subject.cls, method),
+                        location=method_location(subject.cls, method),
                     )
             return result
 

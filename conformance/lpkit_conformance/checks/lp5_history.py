@@ -15,7 +15,7 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.oracle.compare import first_difference
-from lpkit_conformance.oracle.findings import method_place
+from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.oracle.solo import fresh_batch
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
@@ -187,7 +187,7 @@ class LP505(LadderCheck):
                 {"output list": "[-1, -1, -1]"},
                 "logits that differ from those for the last token",
                 f"the same as for [{last}, {last}, {last}]",
-                place=method_place(subject.cls, "apply"),
+                location=method_location(subject.cls, "apply"),
             )
         try:
             return super().run(subject)

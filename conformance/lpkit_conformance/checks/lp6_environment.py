@@ -41,13 +41,13 @@ class LP604(Check):
     requires = ("LP001", "LP003", "LP005")
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        place = origin(subject)
-        if place is None:
+        target = origin(subject)
+        if target is None:
             raise Skipped("the class cannot be loaded in another process")
         with subject.second or fingerprint_peer() as second:
             second.ask(
                 {
-                    "target": place,
+                    "target": target,
                     "case": json.loads(subject.case.text),
                     "vocab_size": subject.vocab_size,
                     "max_num_seqs": subject.max_num_seqs,

@@ -76,9 +76,9 @@ class Sources:
         """setuptools' editable installs map packages to folders in a generated finder module."""
         for folder in self._folders:
             for finder in _listing(folder, "__editable___*_finder.py"):
-                place = _mapping(finder).get(name)
-                if place is not None:
-                    path = Path(place)
+                mapped = _mapping(finder).get(name)
+                if mapped is not None:
+                    path = Path(mapped)
                     return _find_in((path.parent,), path.name) or _find_in((path.parent,), path.stem)
         return None
 
@@ -97,7 +97,7 @@ def _mapping(finder: Path) -> dict[str, str]:
             else:
                 continue
             if node.value is not None and any(isinstance(n, ast.Name) and n.id == "MAPPING" for n in named):
-                return {str(key): str(place) for key, place in ast.literal_eval(node.value).items()}
+                return {str(key): str(path) for key, path in ast.literal_eval(node.value).items()}
     except (OSError, SyntaxError, ValueError, AttributeError):
         pass  # another tool's file of that name
     return {}

@@ -58,7 +58,7 @@ def _strongest(answers: Iterable[Reads]) -> Reads:
 
 
 def _lists(bodies: Sequence[ast.ClassDef]) -> Iterator[Reads]:
-    """What each place that meets an output list does with it; "unknown" if nothing looks at the added requests."""
+    """What each expression that meets an output list does with it; "unknown" if nothing looks at the added requests."""
     methods: dict[str, ast.FunctionDef] = {}
     for body in bodies:
         for item in body.body:

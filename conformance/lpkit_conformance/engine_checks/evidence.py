@@ -64,7 +64,7 @@ class Evidence:
         refused: answers of the latter.
         raw: the model's logits for the tokens of ``mixed``, from an engine without the plugin.
         expected: the same through the reference runtime.
-        place: ``file:line`` where the plugin gets new requests.
+        location: ``file:line`` where the plugin gets new requests.
     """
 
     host: str
@@ -75,7 +75,7 @@ class Evidence:
     refused: dict[str, Answer] = field(default_factory=dict)
     raw: dict[str, Any] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
-    place: str = ""
+    location: str = ""
 
     @property
     def acted(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lpkit_conformance.instruments.author_lines import place_of as place_of
+from lpkit_conformance.instruments.author_lines import location_of as location_of
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Observation:
 class PluginError(Exception):
     """The plugin raised, or returned something that is not a batch of logits."""
 
-    def __init__(self, method: str, summary: str, place: str = "") -> None:
+    def __init__(self, method: str, summary: str, location: str = "") -> None:
         super().__init__(f"{method}: {summary}")
         self.method = method
         self.summary = summary
-        self.place = place
+        self.location = location
 
 
 class calling:  # noqa: N801 - read as a word, like those of contextlib
@@ -64,7 +64,7 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
             self._mode.__exit__(kind, error, trace)
         if error is not None and not isinstance(error, PluginError | KeyboardInterrupt):
             text = f"raised {type(error).__name__}: {error}"[:500]
-            raise PluginError(self._method, text, place_of(error)) from error
+            raise PluginError(self._method, text, location_of(error)) from error
 
 
 def checked(result: Any, before: torch.Tensor) -> torch.Tensor:

@@ -20,9 +20,9 @@ def is_authors(file: str) -> bool:
     path = Path(file)
     if file.startswith("<") or _is_ours(path):
         return False
-    for place, part in enumerate(path.parts[:-1]):
+    for position, part in enumerate(path.parts[:-1]):
         if part in ("site-packages", "dist-packages"):
-            return path.parts[place + 1] not in LIBRARIES
+            return path.parts[position + 1] not in LIBRARIES
     return not any(folder in path.parents for folder in STANDARD)
 
 
@@ -30,7 +30,7 @@ def _is_ours(path: Path) -> bool:
     return any(folder in path.parents for folder in OWN)
 
 
-def place_of(error: BaseException) -> str:
+def location_of(error: BaseException) -> str:
     """``file:line`` of the innermost frame of the author's, or an empty string."""
     best = ""
     for frame in traceback.extract_tb(error.__traceback__):
@@ -39,7 +39,7 @@ def place_of(error: BaseException) -> str:
     return best
 
 
-def place_in(stacks: str) -> str:
+def location_in(stacks: str) -> str:
     """The same in a dump of :mod:`faulthandler`, for the thread that runs the checks."""
     for section in re.split(r"\n\s*\n|\n(?=Thread |Current thread )", stacks):
         frames = [(found["file"], found["line"]) for found in FRAME.finditer(section)]  # innermost first

@@ -41,12 +41,12 @@ def compare(seen: Observation, solo: SoloRuns) -> Mismatch | None:
             judged.append((row, expected))
     if not judged:
         return None
-    index = torch.tensor([row for row, _ in judged], device=seen.after.device)
-    found = first_difference(seen.before[index], torch.stack([expected for _, expected in judged]), seen.after[index])
+    rows = torch.tensor([row for row, _ in judged], device=seen.after.device)
+    found = first_difference(seen.before[rows], torch.stack([expected for _, expected in judged]), seen.after[rows])
     if found is None:
         return None
-    place, token, expected_value, got_value, kind = found
-    row = judged[place][0]
+    index, token, expected_value, got_value, kind = found
+    row = judged[index][0]
     item = seen.rows[row]
     return Mismatch(seen.step, row, item.request, item.position, token, expected_value, got_value, kind)
 

@@ -90,11 +90,11 @@ def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Fi
         got=error.summary,
         operations=operations,
         cause="an unexpected argument, missing state, or a row that no longer exists",
-        place=error.place or method_place(cls, error.method),
+        location=error.location or method_location(cls, error.method),
     )
 
 
-def method_place(cls: Any, name: str) -> str:
+def method_location(cls: Any, name: str) -> str:
     """``file:line`` of a method, as far as Python knows it."""
     if not isinstance(cls, type):
         return ""

@@ -13,7 +13,7 @@ from lpkit_conformance.hosts import Host
 from lpkit_conformance.programs.generate import Op
 
 MOST_STEPS = 12
-MOST_PLACES = 10
+MOST_POSITIONS = 10
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Frame:
     """One step: request by position in the batch, and those whose row belongs to a partial prefill."""
 
     step: int
-    places: dict[int, str]
+    positions: dict[int, str]
     prefills: frozenset[str]
 
 
@@ -65,13 +65,13 @@ def record_frames(
     host = make_host(_Spectator(subject), max_num_seqs)
     frames: dict[int, Frame] = {}
     for seen in host.run(ops):
-        places = dict(frames[seen.step].places) if seen.step in frames else {}
+        positions = dict(frames[seen.step].positions) if seen.step in frames else {}
         prefills = set(frames[seen.step].prefills) if seen.step in frames else set[str]()
         for row, item in enumerate(seen.rows):
-            places[host.position(row, item.request)] = item.request
+            positions[host.position(row, item.request)] = item.request
         prefills |= {item.request for item in seen.rows if item.discarded}
         prefills -= {item.request for item in seen.rows if not item.discarded}  # a rejected draft is not a prefill
-        frames[seen.step] = Frame(seen.step, places, frozenset(prefills))
+        frames[seen.step] = Frame(seen.step, positions, frozenset(prefills))
     plain = frozenset(active.id for active in host.pool.requests.values() if active.variant is None)
     return list(frames.values()), plain
 
@@ -87,17 +87,17 @@ def draw(frames: Sequence[Frame], plain: frozenset[str], unit: str, culprit: tup
     groups = _alike(shown, culprit)[-MOST_STEPS:]
     if not groups:
         return ()
-    places = _chosen([group[-1] for group in groups], culprit)
+    positions = _chosen([group[-1] for group in groups], culprit)
     legend: dict[str, None] = {}
-    lines = [["step", *(f"{unit} {place}" for place in places)]]
+    lines = [["step", *(f"{unit} {position}" for position in positions)]]
     before: Frame | None = next((frame for frame in reversed(shown) if frame.step < groups[0][0].step), None)
     for group in groups:
         frame = group[0]
         steps = str(frame.step) if len(group) == 1 else f"{frame.step}-{group[-1].step}"
-        cells = [_cell(frame, before, place, plain, unit, culprit, legend) for place in places]
+        cells = [_cell(frame, before, position, plain, unit, culprit, legend) for position in positions]
         lines.append([steps, *cells])
         before = frame
-    hidden = len({place for group in groups for place in group[-1].places} - set(places))
+    hidden = len({position for group in groups for position in group[-1].positions} - set(positions))
     if hidden:
         legend[f"{hidden} other {unit}s not shown"] = None
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
@@ -109,7 +109,7 @@ def _alike(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[lis
     """Neighbouring frames with the same picture; the culprit's stands alone."""
     groups: list[list[Frame]] = []
     for frame in frames:
-        same = groups and (groups[-1][-1].places, groups[-1][-1].prefills) == (frame.places, frame.prefills)
+        same = groups and (groups[-1][-1].positions, groups[-1][-1].prefills) == (frame.positions, frame.prefills)
         if same and not (culprit and frame.step == culprit[0]):
             groups[-1].append(frame)
         else:
@@ -118,27 +118,27 @@ def _alike(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[lis
 
 
 def _chosen(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[int]:
-    """The places worth a column: the culprit's, then those that changed, latest first, then the lowest."""
-    everyone = sorted({place for frame in frames for place in frame.places})
+    """The positions worth a column: the culprit's, then those that changed, latest first, then the lowest."""
+    everyone = sorted({position for frame in frames for position in frame.positions})
     wanted: dict[int, None] = {}
     if culprit:
-        wanted.update({place: None for place, request in frames[-1].places.items() if request == culprit[1]})
+        wanted.update({position: None for position, request in frames[-1].positions.items() if request == culprit[1]})
     for earlier, later in reversed(list(pairwise(frames))):
-        wanted.update({p: None for p in everyone if earlier.places.get(p) != later.places.get(p)})
+        wanted.update({p: None for p in everyone if earlier.positions.get(p) != later.positions.get(p)})
     wanted.update(dict.fromkeys(everyone))
-    return sorted(list(wanted)[:MOST_PLACES])
+    return sorted(list(wanted)[:MOST_POSITIONS])
 
 
 def _cell(
     frame: Frame,
     before: Frame | None,
-    place: int,
+    position: int,
     plain: frozenset[str],
     unit: str,
     culprit: tuple[int, str] | None,
     legend: dict[str, None],
 ) -> str:
-    request = frame.places.get(place)
+    request = frame.positions.get(position)
     if request is None:
         return "-"
     text = request
@@ -151,7 +151,7 @@ def _cell(
     if culprit == (frame.step, request):
         text = f">{text}<"
         legend["> <: the row that differs"] = None
-    origin = next((p for p, name in before.places.items() if name == request), place) if before else place
-    if origin != place:
+    origin = next((p for p, name in before.positions.items() if name == request), position) if before else position
+    if origin != position:
         text += f" from {origin}"
     return text

@@ -56,7 +56,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _usage(run: Sequence[Op]) -> str:
     """Which of the arrivals do without the plugin."""
-    plain = [place for place, op in enumerate(run) if isinstance(op, Arrive) and op.variant is None]
+    plain = [index for index, op in enumerate(run) if isinstance(op, Arrive) and op.variant is None]
     if not plain:
         return ""
     if len(plain) == len(run):

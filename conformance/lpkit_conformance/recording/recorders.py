@@ -160,15 +160,15 @@ class V2Tap:
     def add(self, slot: int) -> None:
         states = self._states
         name = states.index_to_req_id[slot]
-        place = Placement(name, slot, int(states.prompt_len.np[slot]), int(states.prefill_len.np[slot]))
-        self._added.append(place)
+        added = Placement(name, slot, int(states.prompt_len.np[slot]), int(states.prefill_len.np[slot]))
+        self._added.append(added)
 
     def flush(self) -> None:
         self._flushed = True
-        for place in self._added:
-            if place.request not in self.requests:  # its tokens are on the device only now
-                ids = self._states.all_token_ids.gpu[place.slot, : place.prompt_len].tolist()
-                self.requests[place.request] = TraceRequest(place.request, place.prompt_len, tuple(ids))
+        for added in self._added:
+            if added.request not in self.requests:  # its tokens are on the device only now
+                ids = self._states.all_token_ids.gpu[added.slot, : added.prompt_len].tolist()
+                self.requests[added.request] = TraceRequest(added.request, added.prompt_len, tuple(ids))
 
     def apply(self, ctx: Any) -> None:
         slots = tuple(ctx.expanded_idx_mapping.tolist())

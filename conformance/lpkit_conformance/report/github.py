@@ -35,8 +35,8 @@ def annotation_lines(report: Report) -> Iterator[str]:
 def _annotation(target: str, check: CheckResult) -> str:
     kind = "notice" if check.status == "advice" else "error"
     location = ""
-    if check.finding and check.finding.place:
-        file, _, line = check.finding.place.rpartition(":")
+    if check.finding and check.finding.location:
+        file, _, line = check.finding.location.rpartition(":")
         path = Path(file)
         relative = path.relative_to(Path.cwd()) if path.is_absolute() and Path.cwd() in path.parents else path
         location = f"file={_property(relative.as_posix())},line={line},"

@@ -99,8 +99,8 @@ def finding_lines(finding: Finding) -> Iterator[str]:
         "batch": finding.picture,
         "cause": (finding.cause,),
         "fix": (finding.fix,),
-        "place": (finding.place,),
-        "replay": (f"lpkit replay {quoted(finding.replay)}" if finding.replay else "",),
+        "line": (finding.location,),
+        "replay": (f"lpkit replay {quoted(finding.saved)}" if finding.saved else "",),
     }
     for label, texts in shown.items():
         for number, line in enumerate(texts):

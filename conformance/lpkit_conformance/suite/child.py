@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lpkit_conformance.processes import tree
@@ -57,7 +56,7 @@ def work(parent: Parent) -> None:
             session.second = stack.enter_context(fingerprint_peer())
         for result in session.results(lambda label: parent.tell("started", label=label)):
             hint = session.hint() if result.never_active else ""
-            parent.tell("result", result=asdict(result), hint=hint)
+            parent.tell("result", result={**result.to_json(), "never_active": result.never_active}, hint=hint)
     parent.tell("done", children=len(tree.children()))
 
 
@@ -88,7 +87,7 @@ def load_failure(target: str, error: Any, uses_standin: bool) -> dict[str, Any]:
     """Why a target does not load. ``broken``: it exists and is at fault, which is a failed check."""
     from lpkit.loading import ImportFailedError, WrongInterfaceError
 
-    from lpkit_conformance.instruments.author_lines import place_of
+    from lpkit_conformance.instruments.author_lines import location_of
     from lpkit_conformance.vllm_api.stub import missing
 
     cause = error.__cause__
@@ -108,5 +107,5 @@ def load_failure(target: str, error: Any, uses_standin: bool) -> dict[str, Any]:
         "broken": broken and not beyond,
         "problem": problem,
         "remedy": remedy,
-        "place": place_of(cause) if cause is not None else "",
+        "location": location_of(cause) if cause is not None else "",
     }

@@ -50,7 +50,7 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     torch.set_num_threads(1)
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
-    from lpkit_conformance.oracle.findings import method_place
+    from lpkit_conformance.oracle.findings import method_location
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.settings.hosts import HOSTS
     from lpkit_conformance.settings.plan import Plan
@@ -70,7 +70,7 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
         "interface": " and ".join(sorted(interfaces_of(cls))),
         "hosts": session.hosts,
         "second": _has("vllm.v1.worker.gpu.sample.logits_processor"),
-        "place": method_place(cls, HOSTS[runner].told_by),
+        "location": method_location(cls, HOSTS[runner].told_by),
     }
 
 

@@ -20,8 +20,8 @@ from lpkit_conformance.checks.base import Check, judge
 from lpkit_conformance.errors import CaseError
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.instruments.author_lines import place_of
-from lpkit_conformance.oracle.findings import GENERAL_FIX, method_place, raised
+from lpkit_conformance.instruments.author_lines import location_of
+from lpkit_conformance.oracle.findings import GENERAL_FIX, method_location, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.results import CheckResult, Failed, Skipped, Status, label_of
@@ -153,7 +153,7 @@ def _result(check: type[Check], subject: PluginUnderTest, host: str) -> CheckRes
     """What a check says about one case."""
     method = check.method if isinstance(check.method, str) else check.method[host]
     try:
-        return judge(check, host, lambda: _run(check, subject), lambda: method_place(subject.cls, method))
+        return judge(check, host, lambda: _run(check, subject), lambda: method_location(subject.cls, method))
     except CaseError as error:
         return CheckResult(check.code, check.name, host, "error", str(error))
     except (KeyboardInterrupt, GeneratorExit):
@@ -181,10 +181,10 @@ def _run(check: type[Check], subject: PluginUnderTest) -> str | None:
 
 def _plugins(error: BaseException, subject: PluginUnderTest) -> PluginError | None:
     """An exception that no check expected, as the plugin's if it came from its file."""
-    place = place_of(error)
+    location = location_of(error)
     home = ""
     with contextlib.suppress(OSError, TypeError):
         home = inspect.getsourcefile(subject.cls) or ""
-    if home and place.rpartition(":")[0] == home:
-        return PluginError("the plugin", f"raised {type(error).__name__}: {error}"[:300], place)
+    if home and location.rpartition(":")[0] == home:
+        return PluginError("the plugin", f"raised {type(error).__name__}: {error}"[:300], location)
     return None

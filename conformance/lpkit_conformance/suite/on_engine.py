@@ -20,7 +20,7 @@ from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.workload import roomy, settings
 from lpkit_conformance.errors import EngineUnavailable
-from lpkit_conformance.instruments.author_lines import is_authors, place_in
+from lpkit_conformance.instruments.author_lines import is_authors, location_in
 from lpkit_conformance.processes.supervise import START_SECONDS
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.plan import Plan
@@ -202,7 +202,7 @@ class _HostRun:
             return CheckResult(check.code, check.name, self.runner, "blocked", f"needs {', '.join(blockers)}")
         assert evidence is not None
         begun = time.perf_counter()
-        result = judge(check, self.runner, partial(check().judge, evidence), lambda: evidence.place)
+        result = judge(check, self.runner, partial(check().judge, evidence), lambda: evidence.location)
         seconds = self._seconds.get(check.code, 0.0) + time.perf_counter() - begun
         return self._told(replace(result, seconds=round(seconds, 4)))
 
@@ -222,7 +222,7 @@ class _HostRun:
                 self._start_with_plugin()
             self._results["LP901"] = self._started()
             with self._step("LP902"):
-                evidence = Evidence(self.runner, self._call("make_workload"), place=self._found["place"])
+                evidence = Evidence(self.runner, self._call("make_workload"), location=self._found["location"])
                 evidence.alone = self._call("serve_alone", tuple(evidence.workload.asks.values()))
                 for batch in evidence.workload.batches:
                     evidence.mixed.update(self._call("serve", batch))
@@ -310,7 +310,7 @@ class _HostRun:
             got=_short(error, 1000),
             cause=loss.cause if loss else "",
             fix=fix,
-            place=_place(error),
+            location=_location(error),
         )
 
 
@@ -318,17 +318,17 @@ def _short(error: EngineError, most: int = 300) -> str:
     return " ".join(str(error).split())[:most]
 
 
-def _place(error: EngineError) -> str:
+def _location(error: EngineError) -> str:
     """``file:line`` of the author's where the plugin raised, hung or ended the process."""
     if isinstance(error, ProcessLost):
-        return place_in(error.loss.stacks)
+        return location_in(error.loss.stacks)
     frames = [(found["file"], found["line"]) for found in FRAME.finditer(getattr(error, "details", ""))]
     return next((f"{file}:{line}" for file, line in reversed(frames) if is_authors(file)), "")
 
 
 def _load_failure(error: EngineError) -> dict[str, Any]:
     problem = f"the plugin could not be loaded: {_short(error)}"
-    return {"broken": True, "problem": problem, "remedy": "", "place": _place(error)}
+    return {"broken": True, "problem": problem, "remedy": "", "location": _location(error)}
 
 
 def _unloadable(target: str, found: dict[str, Any]) -> TargetResult:
@@ -337,6 +337,6 @@ def _unloadable(target: str, found: dict[str, Any]) -> TargetResult:
     if not failure["broken"]:
         error = ". ".join(part for part in (failure["problem"], failure["remedy"]) if part)
         return TargetResult(target, (), (), "", against, error)
-    finding = Finding(failure["problem"], fix=failure["remedy"], place=failure["place"])
+    finding = Finding(failure["problem"], fix=failure["remedy"], location=failure["location"])
     result = CheckResult("LP901", "engine-starts", "", "failed", failure["problem"], finding)
     return TargetResult(target, (), (result,), "", against)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from lpkit_conformance.catalogue import all_checks, inactive
-from lpkit_conformance.instruments.author_lines import place_in
+from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.results import CheckResult, Finding, TargetResult, result_from_json
@@ -54,7 +54,7 @@ class _State:
     results: dict[str, CheckResult] = field(default_factory=dict)
     current: str | None = None
     latest: str | None = None
-    places: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
     hint: str = ""
     error: str = ""
     notes: list[str] = field(default_factory=list)
@@ -128,7 +128,7 @@ def _take(state: _State, progress: Progress, event: Event) -> None:
         state.error = event["problem"]
     elif kind == "unloadable":
         if event["broken"]:
-            finding = Finding(event["problem"], fix=event["remedy"], place=event["place"])
+            finding = Finding(event["problem"], fix=event["remedy"], location=event["location"])
             _add(CheckResult("LP001", "is-a-processor", "", "failed", event["problem"], finding), state, progress)
         else:
             state.error = ". ".join(part for part in (event["problem"], event["remedy"]) if part)
@@ -174,18 +174,18 @@ def _blame(state: _State, loss: Lost, progress: Progress) -> None:
     # Between two checks only the plugin's finalizers run: what the last check left behind.
     label = state.current or state.latest or "LP001"
     state.current = None
-    place = place_in(loss.stacks)
-    root = place or (loss.cause if loss.kind == "output" else "")
-    if root and root in state.places:  # one root cause, one failure
-        _add(CheckResult(*_parts(label), "blocked", f"needs {state.places[root]}"), state, progress)
+    location = location_in(loss.stacks)
+    root = location or (loss.cause if loss.kind == "output" else "")
+    if root and root in state.lost:  # one root cause, one failure
+        _add(CheckResult(*_parts(label), "blocked", f"needs {state.lost[root]}"), state, progress)
         return
-    state.places[root] = label
+    state.lost[root] = label
     finding = Finding(
         f"{loss.what}, {'during the check' if state.labels else 'while the plugin was loaded'}",
         expected=EXPECTED[loss.kind],
         got=got,
         cause=loss.cause,
-        fix="see the line below" if place and loss.kind != "output" else FIXES[loss.kind],
-        place=place,
+        fix="see the line below" if location and loss.kind != "output" else FIXES[loss.kind],
+        location=location,
     )
     _add(CheckResult(*_parts(label), "failed", finding.summary, finding), state, progress)

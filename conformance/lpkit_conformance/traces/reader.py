@@ -31,7 +31,7 @@ def loads(text: str, path: str | None = None) -> Trace:
     lines = text.splitlines()
     if not lines:
         raise TraceError("the file is empty; expected a header line", path=path, line=1)
-    here = _Place(path, 1)
+    here = _Line(path, 1)
     head = here.json(lines[0])
     schema = head.get("schema")
     if schema != SCHEMA:
@@ -45,11 +45,11 @@ def loads(text: str, path: str | None = None) -> Trace:
     v1: list[V1Step] = []
     v2: list[V2Step] = []
     for number, line in enumerate(lines[1:], start=2):
-        place = _Place(path, number)
+        step = _Line(path, number)
         if runner == V1:
-            v1.append(_v1(place, place.json(line)))
+            v1.append(_v1(step, step.json(line)))
         else:
-            v2.append(_v2(place, place.json(line)))
+            v2.append(_v2(step, step.json(line)))
     return Trace(
         runner=runner,
         workload=here.text(head["workload"], "workload"),
@@ -63,7 +63,7 @@ def loads(text: str, path: str | None = None) -> Trace:
     )
 
 
-class _Place:
+class _Line:
     """A line of a file: typed access to its values, with errors that name file and line."""
 
     def __init__(self, path: str | None, line: int) -> None:
@@ -130,7 +130,7 @@ def _show(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _engine(here: _Place, value: Any) -> EngineInfo:
+def _engine(here: _Line, value: Any) -> EngineInfo:
     engine = here.object(value, "engine")
     here.keys(engine, "engine", ("name", "version", "driver", "runner_class"))
     return EngineInfo(
@@ -141,7 +141,7 @@ def _engine(here: _Place, value: Any) -> EngineInfo:
     )
 
 
-def _settings(here: _Place, value: Any) -> Mapping[str, Any]:
+def _settings(here: _Line, value: Any) -> Mapping[str, Any]:
     # Open on purpose: other engines have other settings. These three size a replay.
     settings = here.object(value, "settings")
     for name in _SETTINGS:
@@ -151,7 +151,7 @@ def _settings(here: _Place, value: Any) -> Mapping[str, Any]:
     return settings
 
 
-def _requests(here: _Place, value: Any) -> Mapping[str, TraceRequest]:
+def _requests(here: _Line, value: Any) -> Mapping[str, TraceRequest]:
     requests: dict[str, TraceRequest] = {}
     for name, entry in here.object(value, "requests").items():
         what = f"requests.{name}"
@@ -164,12 +164,12 @@ def _requests(here: _Place, value: Any) -> Mapping[str, TraceRequest]:
     return requests
 
 
-def _tokens(here: _Place, value: Any) -> Mapping[str, tuple[int, ...]]:
+def _tokens(here: _Line, value: Any) -> Mapping[str, tuple[int, ...]]:
     tokens = here.object(value, "tokens")
     return {name: here.counts(ids, f"tokens.{name}") for name, ids in tokens.items()}
 
 
-def _v1(here: _Place, line: dict[str, Any]) -> V1Step:
+def _v1(here: _Line, line: dict[str, Any]) -> V1Step:
     here.keys(line, "the step", ("step", "update", "rows", "applied", "discarded", "tokens"), ("lists",))
     lists = here.object(line.get("lists", {}), "lists")
     return V1Step(
@@ -183,7 +183,7 @@ def _v1(here: _Place, line: dict[str, Any]) -> V1Step:
     )
 
 
-def _update(here: _Place, update: dict[str, Any]) -> Update:
+def _update(here: _Line, update: dict[str, Any]) -> Update:
     here.keys(update, "update", ("batch_size", "removed", "added", "moved"))
     return Update(
         batch_size=here.count(update["batch_size"], "update.batch_size"),
@@ -193,7 +193,7 @@ def _update(here: _Place, update: dict[str, Any]) -> Update:
     )
 
 
-def _added(here: _Place, value: Any, what: str) -> Added:
+def _added(here: _Line, value: Any, what: str) -> Added:
     entry = here.object(value, what)
     here.keys(entry, what, ("row", "request", "outputs"), ("fresh",))
     return Added(
@@ -204,7 +204,7 @@ def _added(here: _Place, value: Any, what: str) -> Added:
     )
 
 
-def _move(here: _Place, value: Any, what: str) -> Move:
+def _move(here: _Line, value: Any, what: str) -> Move:
     if not isinstance(value, list) or len(value) != 3:
         raise here.error(f'{what} is {_show(value)}; expected [source, target, "->" or "<->"]')
     return Move(
@@ -214,7 +214,7 @@ def _move(here: _Place, value: Any, what: str) -> Move:
     )
 
 
-def _v2(here: _Place, line: dict[str, Any]) -> V2Step:
+def _v2(here: _Line, line: dict[str, Any]) -> V2Step:
     here.keys(line, "the step", ("step", "freed", "added", "flush", "applies", "tokens"))
     return V2Step(
         step=here.count(line["step"], "step"),
@@ -226,7 +226,7 @@ def _v2(here: _Place, line: dict[str, Any]) -> V2Step:
     )
 
 
-def _placement(here: _Place, value: Any, what: str) -> Placement:
+def _placement(here: _Line, value: Any, what: str) -> Placement:
     entry = here.object(value, what)
     here.keys(entry, what, ("request", "slot", "prompt_len", "prefill_len"))
     return Placement(
@@ -237,7 +237,7 @@ def _placement(here: _Place, value: Any, what: str) -> Placement:
     )
 
 
-def _apply(here: _Place, value: Any, what: str) -> Apply:
+def _apply(here: _Line, value: Any, what: str) -> Apply:
     entry = here.object(value, what)
     here.keys(entry, what, ("rows", "pos", "local", "inputs", "bounds", "discarded"))
     return Apply(

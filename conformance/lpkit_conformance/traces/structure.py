@@ -31,8 +31,8 @@ def kinds(step: V1Step | V2Step) -> set[str]:
     if isinstance(step, V2Step):
         found = {
             "free": bool(step.freed),
-            "add": any(place.prefill_len == place.prompt_len for place in step.added),
-            "resume": any(place.prefill_len > place.prompt_len for place in step.added),
+            "add": any(added.prefill_len == added.prompt_len for added in step.added),
+            "resume": any(added.prefill_len > added.prompt_len for added in step.added),
             "partial prefill": any(call.discarded for call in step.applies),
             "split": len(step.applies) > 1,
             "draft": any(any(call.local) for call in step.applies),

@@ -139,8 +139,8 @@ class _V2(_Checker):
         for name in step.freed:
             if self.slots.pop(name, None) is None:
                 raise _Wrong(f"freed names {name!r}, which has no slot")
-        for place in step.added:
-            self._place(place)
+        for added in step.added:
+            self._enter(added)
         if step.added and not step.flush:
             raise _Wrong("requests were added, but no flush follows")
         committing: list[str] = []
@@ -151,21 +151,21 @@ class _V2(_Checker):
             raise _Wrong("a request has rows in two apply calls of one step")
         self.commit(step.tokens, committing)
 
-    def _place(self, place: Placement) -> None:
-        self.known([place.request], "added")
-        if place.request in self.slots:
-            raise _Wrong(f"{place.request!r} is added, but already has slot {self.slots[place.request]}")
-        if place.slot >= self.trace.max_num_seqs or place.slot in self.slots.values():
-            raise _Wrong(f"{place.request!r} enters slot {place.slot}, which is taken or does not exist")
-        prompt_len = self.trace.requests[place.request].prompt_len
-        total = prompt_len + len(self.outputs.get(place.request, ()))
-        if (place.prompt_len, place.prefill_len) != (prompt_len, total):
+    def _enter(self, added: Placement) -> None:
+        self.known([added.request], "added")
+        if added.request in self.slots:
+            raise _Wrong(f"{added.request!r} is added, but already has slot {self.slots[added.request]}")
+        if added.slot >= self.trace.max_num_seqs or added.slot in self.slots.values():
+            raise _Wrong(f"{added.request!r} enters slot {added.slot}, which is taken or does not exist")
+        prompt_len = self.trace.requests[added.request].prompt_len
+        total = prompt_len + len(self.outputs.get(added.request, ()))
+        if (added.prompt_len, added.prefill_len) != (prompt_len, total):
             raise _Wrong(
-                f"{place.request!r} enters with prompt_len {place.prompt_len} and prefill_len {place.prefill_len}; "
+                f"{added.request!r} enters with prompt_len {added.prompt_len} and prefill_len {added.prefill_len}; "
                 f"expected {prompt_len} and {total}"
             )
-        self.slots[place.request] = place.slot
-        self.prefill[place.request] = place.prefill_len
+        self.slots[added.request] = added.slot
+        self.prefill[added.request] = added.prefill_len
 
     def _call(self, call: Apply) -> None:
         for name in call.rows:

@@ -87,12 +87,12 @@ def _v2(step: V2Step) -> dict[str, Any]:
         "freed": list(step.freed),
         "added": [
             {
-                "request": place.request,
-                "slot": place.slot,
-                "prompt_len": place.prompt_len,
-                "prefill_len": place.prefill_len,
+                "request": added.request,
+                "slot": added.slot,
+                "prompt_len": added.prompt_len,
+                "prefill_len": added.prefill_len,
             }
-            for place in step.added
+            for added in step.added
         ],
         "flush": step.flush,
         "applies": [

@@ -35,7 +35,7 @@ def test_any_other_exception_is(code: str, error: BaseException) -> None:
     assert result.status == "failed"
     assert result.finding is not None
     assert type(error).__name__ in result.finding.got
-    assert result.finding.place.startswith(__file__)
+    assert result.finding.location.startswith(__file__)
 
 
 @pytest.mark.parametrize("code", ["LP102", "LP103", "LP106"])

@@ -285,7 +285,7 @@ def test_an_exception_names_the_method_and_the_line() -> None:
     host = V1Host(subject(Bad, "v1"), 4)
     with pytest.raises(PluginError, match="update_state: raised KeyError") as caught:
         list(host.run([Arrive("a"), Step()]))
-    assert __file__ in caught.value.place
+    assert __file__ in caught.value.location
 
 
 def test_plugins_run_in_inference_mode_but_are_made_outside_it() -> None:

@@ -6,7 +6,7 @@ import torch
 from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner, V2Host
-from lpkit_conformance.oracle.picture import MOST_PLACES, MOST_STEPS, draw, record_frames
+from lpkit_conformance.oracle.picture import MOST_POSITIONS, MOST_STEPS, draw, record_frames
 from lpkit_conformance.oracle.shrink import joined_steps, shrink, single_steps
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.as_text import collapse
@@ -88,10 +88,10 @@ def test_split_calls_and_drafts_are_one_line_per_step() -> None:
     ]
 
 
-def test_a_large_batch_shows_the_places_that_matter() -> None:
+def test_a_large_batch_shows_the_positions_that_matter() -> None:
     lines = picture(*mixed_arrivals(70), Step(), Finish("r60"), Step(), culprit=(2, "r69"), size=80)
     head = lines[0].split("  ")
-    assert sum("row" in cell for cell in head) == MOST_PLACES
+    assert sum("row" in cell for cell in head) == MOST_POSITIONS
     assert "row 60" in lines[0] and "row 69" in lines[0]
     assert ">r69< from 69" in lines[2]
     assert lines[-1].endswith("60 other rows not shown)")

@@ -24,7 +24,7 @@ FINDING = Finding(
     operations=("a arrives with arguments 0", "step x2"),
     cause="a cause",
     fix="a fix",
-    place=str(Path.cwd() / "src" / "plugin.py") + ":12",
+    location=str(Path.cwd() / "src" / "plugin.py") + ":12",
 )
 
 CHECKS = (
@@ -101,7 +101,7 @@ def test_text_puts_failures_first_and_advice_last() -> None:
 
 def test_text_gives_the_evidence_in_order() -> None:
     labels = re.findall(r"^    (\w+)  ", written("plain", Report((TargetResult("x", (), CHECKS[2:3]),))), re.M)
-    assert labels == ["rule", "where", "expected", "got", "operations", "cause", "fix", "place", "more"]
+    assert labels == ["rule", "where", "expected", "got", "operations", "cause", "fix", "line", "more"]
 
 
 def test_text_keeps_a_message_on_its_line() -> None:
@@ -185,7 +185,7 @@ def test_github_annotates_the_line_at_fault() -> None:
 
 
 def test_github_annotations_name_files_outside_the_folder_in_full(tmp_path) -> None:
-    finding = Finding("x", place=f"{tmp_path / 'plugin.py'}:3")
+    finding = Finding("x", location=f"{tmp_path / 'plugin.py'}:3")
     report = Report((TargetResult("x", (), (CheckResult("LP202", "y", "v1", "failed", "x", finding),)),))
     assert f"file={(tmp_path / 'plugin.py').as_posix()},line=3," in written("github", report)
 

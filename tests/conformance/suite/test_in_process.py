@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lpkit_conformance.catalogue import by_code, chosen, inactive
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.oracle.findings import GENERAL_FIX, method_place
+from lpkit_conformance.oracle.findings import GENERAL_FIX, method_location
 from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
@@ -142,7 +142,7 @@ def test_a_finding_gets_the_fix_of_its_check_and_the_line_of_the_method(cls: Any
     finding = compute_check(code, cls, case=CASE).finding
     assert finding is not None
     assert finding.fix == by_code()[code].sections()["fix"]
-    assert finding.place == method_place(cls, method) != ""
+    assert finding.location == method_location(cls, method) != ""
 
 
 def test_an_exception_by_the_way_gets_general_advice_and_one_that_is_the_rule_its_fix(
@@ -155,7 +155,7 @@ def test_an_exception_by_the_way_gets_general_advice_and_one_that_is_the_rule_it
         monkeypatch.setattr(by_code()["LP301"], "run", broken)
         finding = compute_check("LP301", Bias, case=CASE).finding
         assert finding is not None
-        assert finding.place == method_place(Bias, method)
+        assert finding.location == method_location(Bias, method)
         return finding.fix
 
     assert fix_for("apply") == by_code()["LP301"].sections()["fix"]

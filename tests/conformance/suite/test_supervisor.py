@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lpkit_conformance.instruments.author_lines import is_authors, place_in
+from lpkit_conformance.instruments.author_lines import is_authors, location_in
 from lpkit_conformance.processes import supervise
 from lpkit_conformance.results import TargetResult
 from lpkit_conformance.settings.cases import Case
@@ -78,14 +78,14 @@ def test_a_hang_fails_the_check_that_hung_and_names_the_line(results) -> None:
     found = failure(results["Hangs"])
     assert (found.code, found.host) == ("LP301", "v1")
     assert found.message == "the plugin did not return within 4 s, during the check"
-    assert found.finding.place == line_of("Hangs", "# here")
+    assert found.finding.location == line_of("Hangs", "# here")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_a_crash_in_native_code_is_named_by_its_signal(results) -> None:
     found = failure(results["Crashes"])
     assert found.message == "the process was ended by SIGSEGV, during the check"
-    assert found.finding.place == line_of("Crashes", "ctypes")
+    assert found.finding.location == line_of("Crashes", "ctypes")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_whatever_a_method_raises_is_a_finding(name: str, message: str) -> None:
     found = compute_check("LP301", f"{SUSPECTS / 'hostile.py'}:{name}", case=PLAN.cases[0])
     assert found.status == "failed"
     assert found.message.startswith(message)
-    assert found.finding.place.startswith(str(SUSPECTS / "hostile.py"))
+    assert found.finding.location.startswith(str(SUSPECTS / "hostile.py"))
 
 
 def test_sys_exit_in_validation_refuses_the_request_and_nothing_else() -> None:
@@ -198,7 +198,7 @@ def test_what_happens_at_import_fails_the_first_check(results, name: str, messag
     found = failure(results[name])
     assert found.code == "LP001"
     assert message in found.message
-    assert found.finding.place.startswith(str(SUSPECTS / f"{name}.py"))
+    assert found.finding.location.startswith(str(SUSPECTS / f"{name}.py"))
 
 
 def test_one_root_cause_is_one_failure(results) -> None:
@@ -211,7 +211,7 @@ def test_the_same_line_twice_is_one_failure_and_the_run_is_given_up() -> None:
     result = check_target(f"{SUSPECTS / 'hostile.py'}:Exits", plan, [], limit=LIMIT)
     first = failure(result)
     assert first.message == "the process ended with exit code 0, during the check"
-    assert first.finding.place == line_of("Exits", "os._exit")
+    assert first.finding.location == line_of("Exits", "os._exit")
     blocked = [check for check in result.checks if check.status == "blocked"]
     assert blocked
     assert all(first.code in check.message or check.message == "the run was abandoned" for check in blocked)
@@ -275,8 +275,8 @@ Current thread 0x00007f02 (most recent call first):
 
 def test_the_innermost_frame_of_the_authors_is_named() -> None:
     dump = DUMP.format(torch="/venv/lib/python3.11/site-packages/torch/functional.py", own=supervisor.__file__)
-    assert place_in(dump) == "/home/me/plugin.py:12"
-    assert place_in(dump.replace(supervisor.__file__, "/elsewhere.py")) == ""
+    assert location_in(dump) == "/home/me/plugin.py:12"
+    assert location_in(dump.replace(supervisor.__file__, "/elsewhere.py")) == ""
 
 
 @pytest.mark.parametrize(
