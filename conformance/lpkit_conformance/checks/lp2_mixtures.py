@@ -15,7 +15,7 @@ from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.findings import departure, raised, scenario_of_trace
 from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
-from lpkit_conformance.results import Failed, NeverActive
+from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.traces.patterns import PATTERNS
 
 
@@ -67,6 +67,8 @@ class LP220(Check):
         patterns: Sequence[str] = tuple(PATTERNS)
         if subject.trace is not None:
             names, patterns = subject.trace[:1], subject.trace[1:]
+        if not names:
+            raise Skipped(f"no trace was recorded for {subject.host}")
         recorded = [traces.load(name) for name in names]
         lengths = reached(recorded, patterns)
         for trace in recorded:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 from lpkit.runtime import Request
+from lpkit.runtime.engine.v1_async import PLACEHOLDER
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
@@ -21,8 +22,6 @@ from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed, NeverActive
 from lpkit_conformance.vllm_api.runners import V1
-
-PLACEHOLDER = -1
 
 
 class LateTokens(V1Host):
