@@ -108,6 +108,7 @@ def test_an_interrupt_is_130(monkeypatch) -> None:
 def test_an_interrupt_inside_a_command_is_130() -> None:
     program = (
         "import os, signal, sys\nfrom lpkit_cli import app\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job ignores it
         "@app.app.command()\ndef wait():\n"
         f"    os.kill(os.getpid(), {int(signal.SIGINT)})\n    import time; time.sleep(60)\n"
         "sys.argv = ['lpkit', 'wait']\napp.main()"
