@@ -100,7 +100,7 @@ def test_every_surprise_names_a_test_that_exists() -> None:
 
 def test_every_finding_of_the_doctor_is_on_its_page() -> None:
     folder = ROOT / "conformance" / "lpkit_conformance" / "doctor"
-    code = re.compile(r'Finding\(\s*"([a-z0-9-]+)"|code, effect = "([a-z-]+)"')
+    code = re.compile(r'Issue\(\s*"([a-z0-9-]+)"|code, effect = "([a-z-]+)"')
     written = {
         name for path in folder.glob("*.py") for found in code.findall(path.read_text("utf-8")) for name in found
     }

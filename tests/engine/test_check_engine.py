@@ -120,7 +120,7 @@ def test_state_left_behind_by_a_move_fails_on_v1_once(planted: Ran) -> None:
     finding = result(report, "v1", "LP902")["finding"]
     assert "does not use the plugin" in finding["where"]["request"]
     assert float(finding["got"]) == pytest.approx(float(finding["expected"]) + 20.0, abs=0.01)
-    assert "earlier occupant" in finding["cause"]
+    assert "an earlier request is still there" in finding["cause"]
     assert finding["place"].endswith(line_of("def update_state"))
 
 
@@ -136,7 +136,7 @@ def test_a_slot_that_keeps_its_last_occupants_state_fails_on_v2(runs: dict[str, 
     assert (code, report["hosts"]) == (1, ["v2"])
     failed = {item["code"] for item in report["checks"] if item["status"] == "failed"}
     assert failed == {"LP902"}
-    assert "earlier occupant" in result(report, "v2", "LP902")["finding"]["cause"]
+    assert "an earlier request is still there" in result(report, "v2", "LP902")["finding"]["cause"]
 
 
 def test_a_plugin_that_ends_the_engines_process_fails_with_its_line(runs: dict[str, Future[Ran]]) -> None:

@@ -44,7 +44,7 @@ def tops_of(tree: ast.Module) -> Iterator[str]:
 
 
 def declared(*groups: str) -> set[str]:
-    """The distributions of these groups; "" is what everybody gets."""
+    """The distributions of these groups; "" is what every user gets."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     table = {"": project["dependencies"], **project["optional-dependencies"]}
     found = {re.match(r"[\w-]+", item)[0] for group in groups for item in table[group]}
