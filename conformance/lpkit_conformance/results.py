@@ -124,7 +124,7 @@ class TargetResult:
     hosts: tuple[str, ...]
     checks: tuple[CheckResult, ...]
     interface: str = ""
-    against: str = ""
+    judged_with: str = ""
     error: str = ""
     notes: tuple[str, ...] = ()
 
@@ -171,7 +171,7 @@ class Report:
                     "verdict": target.verdict,
                     "hosts": list(target.hosts),
                     "interface": target.interface,
-                    "against": target.against,
+                    "against": target.judged_with,
                     "error": target.error,
                     "notes": list(target.notes),
                     "checks": [check.to_json() for check in target.checks],

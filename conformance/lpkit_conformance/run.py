@@ -14,11 +14,9 @@ from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
-from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.settings.project import Expected, Project
+from lpkit_conformance.settings.plan import Plan, resolve_device
+from lpkit_conformance.settings.project import Expected, Project, entry_points_of
 from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, Progress, check_target
-
-DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -78,21 +76,6 @@ def run(
     )
 
 
-def entry_points_of(project: Project | None, verb: str) -> list[str]:
-    """The project's processors, for a command that was given no target.
-
-    Raises:
-        UsageError: if there are none.
-    """
-    names = list(project.entry_points) if project else []
-    if not names:
-        raise UsageError(
-            f"nothing to {verb}: name a target (an entry point, module:Class or file.py:Class), or run in the "
-            "folder of a project with entry points of the group vllm.logits_processors"
-        )
-    return names
-
-
 def check_expected(project: Project) -> None:
     """Refuse expected failures of checks that do not exist.
 
@@ -142,21 +125,6 @@ def plan_for(options: Options, project: Project | None) -> Plan:
     if project and project.max_num_seqs:
         plan = replace(plan, max_num_seqs=project.max_num_seqs)
     return plan
-
-
-def resolve_device(device: str) -> str:
-    """``cpu`` or ``cuda``; ``auto`` is CUDA when a GPU is present."""
-    if device not in DEVICES:
-        raise UsageError(f"device must be one of {', '.join(DEVICES)}, not {device!r}")
-    if device == "cpu":
-        return device
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    if device == "cuda":
-        raise UsageError("no CUDA device is available; use --device cpu")
-    return "cpu"
 
 
 def _one(name: str, own: Project | None, plan: Plan, options: Options, progress: Progress) -> TargetResult:

@@ -116,7 +116,7 @@ def _surroundings() -> Iterator[str]:
 
     Gives what plugins are judged with.
     """
-    with choose.prepared() as against:
+    with choose.prepared() as judged_with:
         import torch
 
         from lpkit_conformance.vllm_api.stub import lent_buffers
@@ -126,7 +126,7 @@ def _surroundings() -> Iterator[str]:
         torch.set_num_threads(1)
         try:
             with lent_buffers(torch.device("cpu")):
-                yield against
+                yield judged_with
         finally:
             torch.set_num_threads(threads)
 
@@ -189,7 +189,7 @@ def checks(
     Raises:
         UsageError, ProjectError, CaseError: for settings that cannot be used.
     """
-    with _surroundings() as against:
+    with _surroundings() as judged_with:
         from lpkit_conformance.run import Options, check_expected, plan_for
 
         project = projects.find(root or Path.cwd())
@@ -204,8 +204,8 @@ def checks(
             seed=seed,
         )
         plan = plan_for(options, own if cases is None else own and replace(own, cases=()))
-        strangers = frozenset(tree.children())
-        plan = replace(plan, standin=against.startswith(choose.STANDIN), strangers=strangers)
+        bystanders = frozenset(tree.children())
+        plan = replace(plan, standin=judged_with.startswith(choose.STANDIN), bystanders=bystanders)
         run = _Run(target, plan, own)
     return [BoundCheck(run, *item) for item in run.items]
 
@@ -239,7 +239,7 @@ def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, *
         CaseError: for a case that cannot be used.
         LoadError: if the class cannot be loaded.
     """
-    with _surroundings() as against:
+    with _surroundings() as judged_with:
         from lpkit.loading import resolve_target
 
         from lpkit_conformance.errors import UsageError
@@ -252,7 +252,7 @@ def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, *
             cases=(case if isinstance(case, Case) else Case.parse(case or {}),),
             hosts=(host,) if host else None,
             select=(known_code(code, "reference"),),
-            standin=against.startswith(choose.STANDIN),
+            standin=judged_with.startswith(choose.STANDIN),
             **settings,
         )
         cls = resolve_target(target).cls if isinstance(target, str) else target

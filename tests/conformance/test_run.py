@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from lpkit.interfaces import lookup
-from lpkit_conformance import run as suite
+from lpkit_conformance import run
 from lpkit_conformance.catalogue import chosen
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.results import CheckResult, Report, TargetResult
@@ -110,43 +110,43 @@ def test_an_unknown_code_is_answered_with_the_nearest(code: str, hint: str) -> N
 
 def test_nothing_to_check_is_a_usage_error(tmp_path) -> None:
     with pytest.raises(UsageError, match="nothing to check: name a target"):
-        suite.run([], Options(), tmp_path)
+        run.run([], Options(), tmp_path)
 
 
 def test_a_project_without_entry_points_needs_a_target(tmp_path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
     with pytest.raises(UsageError, match="nothing to check"):
-        suite.run([], Options(), tmp_path)
+        run.run([], Options(), tmp_path)
 
 
 def test_unknown_codes_among_announced_failures_are_refused(tmp_path) -> None:
     text = "[tool.lpkit.expected_failures]\nLP222 = 'x'\n"
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
     with pytest.raises(ProjectError, match=r"pyproject.toml.*there is no check LP222; did you mean 'LP22"):
-        suite.run(["x:Y"], Options(), tmp_path)
+        run.run(["x:Y"], Options(), tmp_path)
 
 
 def test_a_family_cannot_be_announced(tmp_path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.lpkit.expected_failures]\nLP2 = 'x'\n", encoding="utf-8")
     with pytest.raises(ProjectError, match="there is no check LP2"):
-        suite.run(["x:Y"], Options(), tmp_path)
+        run.run(["x:Y"], Options(), tmp_path)
 
 
 def test_a_projects_wrong_case_is_told_before_any_target_runs(tmp_path, monkeypatch) -> None:
     ran = []
-    monkeypatch.setattr(suite, "check_target", lambda *arguments: ran.append(arguments))
+    monkeypatch.setattr(run, "check_target", lambda *arguments: ran.append(arguments))
     (tmp_path / "mine.py").touch()
     (tmp_path / "pyproject.toml").write_text("[tool.lpkit]\ncases = [{temprature = 1}]\n", encoding="utf-8")
     with pytest.raises(ProjectError, match=r"pyproject.toml: \[tool.lpkit\] .*did you mean 'temperature'"):
-        suite.run(["theirs:X", "mine:Y"], Options(), tmp_path)
+        run.run(["theirs:X", "mine:Y"], Options(), tmp_path)
     assert ran == []
 
 
 @pytest.mark.parametrize("case", ["{", "[]", '{"temprature": 1}', '{"extra_args": 3}', '{"prompt_token_ids": "x"}'])
 def test_a_malformed_case_is_told_before_any_target_runs(tmp_path, monkeypatch, case: str) -> None:
-    monkeypatch.setattr(suite, "check_target", lambda *arguments: pytest.fail("ran"))
+    monkeypatch.setattr(run, "check_target", lambda *arguments: pytest.fail("ran"))
     with pytest.raises(CaseError):
-        suite.run(["x:Y"], Options(cases=(case,)), tmp_path)
+        run.run(["x:Y"], Options(cases=(case,)), tmp_path)
 
 
 def project(tmp_path: Path) -> Project:
@@ -178,18 +178,18 @@ def test_settings_go_to_the_projects_targets_only(tmp_path, monkeypatch) -> None
         seen[spec] = (plan.vocab_size, bool(path))
         return result("failed")
 
-    monkeypatch.setattr(suite, "check_target", check_target)
+    monkeypatch.setattr(run, "check_target", check_target)
     monkeypatch.setattr(projects, "find", lambda _: replace(project(tmp_path), expected=(Expected("LP202", "why"),)))
-    report = suite.run(["mine", "theirs:X", "mine"], Options(), tmp_path)
+    report = run.run(["mine", "theirs:X", "mine"], Options(), tmp_path)
     assert seen == {"pkg:Mine": (256, True), "theirs:X": (512, False)}
     assert [target.target for target in report.targets] == ["mine", "theirs:X"]
     assert [target.verdict for target in report.targets] == ["pass", "fail"]
 
 
 def test_without_targets_the_projects_entry_points_are_checked(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(suite, "check_target", lambda *_: result("passed"))
+    monkeypatch.setattr(run, "check_target", lambda *_: result("passed"))
     monkeypatch.setattr(projects, "find", lambda _: project(tmp_path))
-    assert [target.target for target in suite.run([], Options(), tmp_path).targets] == ["mine"]
+    assert [target.target for target in run.run([], Options(), tmp_path).targets] == ["mine"]
 
 
 def test_an_unknown_device_is_a_usage_error() -> None:

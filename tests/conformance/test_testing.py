@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from lpkit_conformance import run as suite
+from lpkit_conformance import run
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.run import Options
 from lpkit_conformance.testing import compute_check
@@ -130,10 +130,10 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, st
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> suite.Report:
+def report(tmp_path_factory: pytest.TempPathFactory) -> run.Report:
     """The command's, for the same targets."""
     folder = project(tmp_path_factory.mktemp("again"))
-    return suite.run([], Options(select=SELECT), folder)
+    return run.run([], Options(select=SELECT), folder)
 
 
 MEANS = {

@@ -31,7 +31,7 @@ def work(parent: Parent) -> None:
     import torch
 
     torch.set_num_threads(job["threads"])
-    against = prepare(job["lost"])
+    judged_with = prepare(job["lost"])
     from lpkit.loading import LoadError, resolve_target
 
     from lpkit_conformance.bench.measure import Effort
@@ -40,7 +40,7 @@ def work(parent: Parent) -> None:
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
     device = torch.device(job["device"])
-    parent.tell("ready", against=against, environment=environment(device, job["threads"]))
+    parent.tell("ready", judged_with=judged_with, environment=environment(device, job["threads"]))
     lend_buffers(device)
     sys.path[:0] = job["path"]
     loaded: list[Loaded] = []
@@ -48,7 +48,7 @@ def work(parent: Parent) -> None:
         try:
             loaded.append((who, resolve_target(who["spec"]).cls, Case.parse(who["case"])))
         except LoadError as error:
-            failure = load_failure(who["spec"], error, against.startswith(STANDIN))
+            failure = load_failure(who["spec"], error, judged_with.startswith(STANDIN))
             parent.tell("unusable", problem=". ".join(filter(None, (failure["problem"], failure["remedy"]))))
             return
         except CaseError as error:

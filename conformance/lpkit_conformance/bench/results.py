@@ -74,7 +74,7 @@ class TargetBench:
     target: str
     interface: str = ""
     case: str = "{}"
-    against: str = ""
+    judged_with: str = ""
     points: tuple[Point, ...] = ()
     notes: tuple[str, ...] = ()
     error: str = ""
@@ -82,6 +82,10 @@ class TargetBench:
     @property
     def measured(self) -> bool:
         return any(candidate.kind == "target" and candidate.apply for point in self.points for candidate in point.sides)
+
+    def to_json(self) -> dict[str, Any]:
+        """Its part of ``lpkit-bench/1``, where a key is older than the name ``judged_with``."""
+        return {"against" if key == "judged_with" else key: value for key, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class Bench:
             "schema": SCHEMA,
             "environment": self.environment,
             "settings": self.settings,
-            "targets": [asdict(target) for target in self.targets],
+            "targets": [target.to_json() for target in self.targets],
         }
 
 

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance import run as suite
 from lpkit_conformance.bench.results import Bench, Point, TargetBench, point_from_json
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import Event, Lost
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
-from lpkit_conformance.settings.project import Project
+from lpkit_conformance.settings.plan import resolve_device
+from lpkit_conformance.settings.project import Project, entry_points_of
 from lpkit_conformance.vllm_api.attempts import run_child
 
 BATCHES = (1, 8, 64, 256, 1024)
@@ -60,7 +60,7 @@ class Options:
         return {
             "batches": list(self.batches or (QUICK_BATCHES if self.quick else BATCHES)),
             "vocabs": list(self.vocabs or (QUICK_VOCABS if self.quick else VOCABS.values())),
-            "device": suite.resolve_device(self.device),
+            "device": resolve_device(self.device),
             "threads": self.threads,
             "context": self.context,
             "share": self.share,
@@ -97,7 +97,7 @@ def run(
         UsageError, ProjectError, CaseError: before anything runs.
     """
     project = projects.find(folder or Path.cwd())
-    names = list(dict.fromkeys(targets)) or suite.entry_points_of(project, "measure")
+    names = list(dict.fromkeys(targets)) or entry_points_of(project, "measure")
     if len(options.against_cases) > len(options.against):
         raise UsageError("there are more --against-case than --against: each belongs to the --against before it")
     jobs = [_job(name, project if project and project.owns(name) else None, options) for name in names]
@@ -144,7 +144,7 @@ def _take(state: _State, progress: Progress, event: Event) -> None:
     kind, bench = event["event"], state.bench
     if kind == "ready":
         state.environment = event["environment"]
-        state.bench = replace(bench, against=event["against"])
+        state.bench = replace(bench, judged_with=event["judged_with"])
     elif kind == "unusable":
         state.bench = replace(bench, error=event["problem"])
     elif kind == "loaded":

@@ -147,7 +147,7 @@ class LP606(Check):
 
     @staticmethod
     def _left(subject: PluginUnderTest) -> dict[int, str]:
-        return {process: command for process, command in tree.children().items() if process not in subject.strangers}
+        return {process: command for process, command in tree.children().items() if process not in subject.bystanders}
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class PluginUnderTest:
         case: how to switch it on.
         program: run only this one, in checks that run programs.
         trace: replay only this recorded trace, in this pattern.
-        strangers: processes that this one has started and the plugin has not.
+        bystanders: processes that this one has started and the plugin has not.
         second: a process that was started ahead for comparing with it.
         looked_at: the keys of ``extra_args`` that the plugin has read.
         installed: loaded through an entry point (V1 then never repairs async placeholders).
@@ -49,7 +49,7 @@ class PluginUnderTest:
     standin: bool = False
     program: Program | None = None
     trace: tuple[str, str] | None = None
-    strangers: frozenset[int] = frozenset()
+    bystanders: frozenset[int] = frozenset()
     second: Peer | None = None
     acted: bool = False
     solo_runs: object = None

@@ -29,7 +29,7 @@ def show(bench: Bench, file: IO[str]) -> None:
         console.print(f"[bold]{target.target}[/]  {target.interface}  {_escape(target.case)}")
         console.print(
             f"  {where.get('device')}, {where.get('processor')}, {where.get('threads')} thread(s), "
-            f"{where.get('kernels')} kernels, torch {where.get('torch')}, against {target.against}",
+            f"{where.get('kernels')} kernels, torch {where.get('torch')}, against {target.judged_with}",
             style="dim",
         )
         for point in target.points:

@@ -72,8 +72,8 @@ def every_check(target: TargetResult) -> Iterator[str]:
 
 def headline(target: TargetResult) -> str:
     interface = f" ({target.interface.replace('v', 'V')} interface)" if target.interface else ""
-    against = f", against {target.against}" if target.against else ""
-    return f"{target.target}{interface}{against}"
+    judged_with = f", against {target.judged_with}" if target.judged_with else ""
+    return f"{target.target}{interface}{judged_with}"
 
 
 def check_lines(check: CheckResult) -> Iterator[str]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lpkit_conformance.errors import UsageError
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.results import Status
 from lpkit_conformance.settings.cases import Case
+
+DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Plan:
         done: ``CODE[host]`` labels that need not run again, with their statuses.
         program: run only this one, in the one check that is selected.
         trace: replay only this recorded trace, in this pattern, in the one check that is selected.
-        strangers: processes that this one has started and the plugin has not; None: those there when the checks begin.
+        bystanders: processes that this one has started and the plugin has not; None: those there when the checks begin.
     """
 
     cases: tuple[Case, ...] = (Case(),)
@@ -34,10 +37,25 @@ class Plan:
     done: dict[str, Status] = field(default_factory=dict)
     program: Program | None = None
     trace: tuple[str, str] | None = None
-    strangers: frozenset[int] | None = None
+    bystanders: frozenset[int] | None = None
 
     def wants(self, code: str) -> bool:
         return (not self.select or code.startswith(self.select)) and not self.ignores(code)
 
     def ignores(self, code: str) -> bool:
         return code.startswith(self.ignore)
+
+
+def resolve_device(device: str) -> str:
+    """``cpu`` or ``cuda``; ``auto`` is CUDA when a GPU is present."""
+    if device not in DEVICES:
+        raise UsageError(f"device must be one of {', '.join(DEVICES)}, not {device!r}")
+    if device == "cpu":
+        return device
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "cuda":
+        raise UsageError("no CUDA device is available; use --device cpu")
+    return "cpu"

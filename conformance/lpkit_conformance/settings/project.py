@@ -15,7 +15,7 @@ else:
 
 from lpkit._nearest import suggest
 
-from lpkit_conformance.errors import ProjectError
+from lpkit_conformance.errors import ProjectError, UsageError
 from lpkit_conformance.settings.hosts import HOSTS
 
 GROUP = "vllm.logits_processors"
@@ -109,6 +109,21 @@ def find(folder: Path) -> Project | None:
         str(_table(path, data, "project").get("name", "")),
         tuple(_against(path, item) for item in _list(path, settings, "against")),
     )
+
+
+def entry_points_of(project: Project | None, verb: str) -> list[str]:
+    """The project's processors, for a command that was given no target.
+
+    Raises:
+        UsageError: if there are none.
+    """
+    names = list(project.entry_points) if project else []
+    if not names:
+        raise UsageError(
+            f"nothing to {verb}: name a target (an entry point, module:Class or file.py:Class), or run in the "
+            "folder of a project with entry points of the group vllm.logits_processors"
+        )
+    return names
 
 
 def _table(path: Path, data: dict[str, Any], *keys: str) -> dict[str, Any]:

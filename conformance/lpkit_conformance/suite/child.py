@@ -23,7 +23,7 @@ def work(parent: Parent) -> None:
 
     # One thread: sums come out the same every time, and several targets may be checked side by side.
     torch.set_num_threads(1)
-    against = prepare(job["lost"])
+    judged_with = prepare(job["lost"])
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
     from lpkit_conformance.errors import CaseError
@@ -32,9 +32,9 @@ def work(parent: Parent) -> None:
     from lpkit_conformance.suite.in_process import Session
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
-    parent.tell("ready", against=against)
+    parent.tell("ready", judged_with=judged_with)
     try:
-        plan = plan_of(job["plan"], job["done"], against.startswith(STANDIN))
+        plan = plan_of(job["plan"], job["done"], judged_with.startswith(STANDIN))
     except CaseError as error:
         parent.tell("unusable", problem=str(error))
         return
@@ -79,7 +79,7 @@ def plan_of(data: dict[str, Any], done: dict[str, Status], uses_standin: bool) -
         done=done,
         program=program_from_json(data["program"]) if data["program"] else None,
         trace=tuple(data["trace"]) if data["trace"] else None,
-        strangers=frozenset(),  # whatever this process starts from here on is the plugin's
+        bystanders=frozenset(),  # whatever this process starts from here on is the plugin's
     )
 
 

@@ -56,7 +56,7 @@ class Session:
             for check in checks
             for host in (("",) if not check.hosts else [h for h in self.hosts if h in check.hosts])
         ]
-        self._strangers = frozenset(tree.children()) if plan.strangers is None else plan.strangers
+        self._bystanders = frozenset(tree.children()) if plan.bystanders is None else plan.bystanders
         self._subjects: dict[str, list[PluginUnderTest]] = {}
 
     def results(self, started: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
@@ -105,7 +105,7 @@ class Session:
             standin=plan.standin,
             program=plan.program,
             trace=plan.trace,
-            strangers=self._strangers | started,
+            bystanders=self._bystanders | started,
             second=self.second,
         )
 

@@ -96,11 +96,11 @@ def check_target(
         error = "; ".join(notes) or "the class has no interface of the runners asked for"
     if not error and inactive(results):
         error = hint
-    against = f"vLLM {found.get('version', '')}".strip()
+    judged_with = f"vLLM {found.get('version', '')}".strip()
     if ran:
-        against += " on " + " and ".join(f"{runner.upper()} ({name})" for runner, name in ran.items() if name)
+        judged_with += " on " + " and ".join(f"{runner.upper()} ({name})" for runner, name in ran.items() if name)
     return TargetResult(
-        target, tuple(ran), tuple(results), found.get("interface", ""), against, error, tuple(dict.fromkeys(notes))
+        target, tuple(ran), tuple(results), found.get("interface", ""), judged_with, error, tuple(dict.fromkeys(notes))
     )
 
 
@@ -333,10 +333,10 @@ def _load_failure(error: EngineError) -> dict[str, Any]:
 
 def _unloadable(target: str, found: dict[str, Any]) -> TargetResult:
     failure = found["failure"]
-    against = f"vLLM {found['version']}"
+    judged_with = f"vLLM {found['version']}"
     if not failure["broken"]:
         error = ". ".join(part for part in (failure["problem"], failure["remedy"]) if part)
-        return TargetResult(target, (), (), "", against, error)
+        return TargetResult(target, (), (), "", judged_with, error)
     finding = Finding(failure["problem"], fix=failure["remedy"], location=failure["location"])
     result = CheckResult("LP901", "engine-starts", "", "failed", failure["problem"], finding)
-    return TargetResult(target, (), (result,), "", against)
+    return TargetResult(target, (), (result,), "", judged_with)

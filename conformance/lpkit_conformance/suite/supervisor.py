@@ -47,7 +47,7 @@ class Progress:
 class _State:
     """What the events of a target's workers have said so far."""
 
-    against: str = ""
+    judged_with: str = ""
     interface: str = ""
     hosts: tuple[str, ...] = ()
     labels: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ def check_target(
     error = state.error
     if not error and inactive(results):
         error = state.hint
-    return TargetResult(target, state.hosts, results, state.interface, state.against, error, tuple(state.notes))
+    return TargetResult(target, state.hosts, results, state.interface, state.judged_with, error, tuple(state.notes))
 
 
 def _plan_json(plan: Plan) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _plan_json(plan: Plan) -> dict[str, Any]:
 def _take(state: _State, progress: Progress, event: Event) -> None:
     kind = event["event"]
     if kind == "ready":
-        state.against = event["against"]
+        state.judged_with = event["judged_with"]
     elif kind == "unusable":
         state.error = event["problem"]
     elif kind == "unloadable":
@@ -168,7 +168,7 @@ def _blame(state: _State, loss: Lost, progress: Progress) -> None:
     """The child is gone without saying so: the check that was running failed, or loading did."""
     got = f"{loss.what}{loss.last_words}"
     state.given_up = not state.labels
-    if not state.against:
+    if not state.judged_with:
         state.error = f"the checking process did not start: {got}"
         return
     # Between two checks only the plugin's finalizers run: what the last check left behind.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lpkit_conformance import run as suite
+from lpkit_conformance import run
 from lpkit_conformance.catalogue import all_checks, chosen
 from lpkit_conformance.engine.tiny import Answer
 from lpkit_conformance.engine_checks import workload as workloads
@@ -73,13 +73,13 @@ def test_a_broken_vllm_is_one_line_too(source: str, message: str, tmp_path: Path
 
 def test_a_gpu_is_refused() -> None:
     with pytest.raises(UsageError, match="runs on the CPU"):
-        suite.run(["m:C"], suite.Options(engine="vllm", device="cuda"))
+        run.run(["m:C"], run.Options(engine="vllm", device="cuda"))
 
 
 @pytest.mark.parametrize(("engine", "code"), [("reference", "LP9"), ("reference", "LP902"), ("vllm", "LP2")])
 def test_checks_of_the_other_engine_cannot_be_selected(engine: Any, code: str) -> None:
     with pytest.raises(UsageError, match=f"{code} does not run with --engine {engine}"):
-        suite.run(["m:C"], suite.Options(engine=engine, select=(code,)))
+        run.run(["m:C"], run.Options(engine=engine, select=(code,)))
 
 
 def test_the_reference_runs_no_check_of_the_engine() -> None:

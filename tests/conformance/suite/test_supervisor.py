@@ -152,7 +152,7 @@ def test_only_what_the_plugin_has_lost_is_counted(tmp_path, monkeypatch) -> None
     statuses = {check.label: check.status for check in result.checks}
     assert [statuses[label] for label in ("LP101[v1]", "LP102", "LP103")] == ["failed", "failed", "blocked"]
     assert next(check for check in result.checks if check.label == "LP103").message == "needs LP102"
-    assert result.against.endswith("importing it, the process ended with exit code 11)")
+    assert result.judged_with.endswith("importing it, the process ended with exit code 11)")
 
 
 def test_a_loss_in_the_last_check_leaves_nothing_to_give_up() -> None:

@@ -140,10 +140,10 @@ def test_a_broken_vllm_is_told_and_the_stand_in_used(tmp_path, monkeypatch, how:
     result = check_target(f"{SUSPECTS / 'through_vllm.py'}:RawV1", plan, [])
     assert result.verdict == "pass"
     if how == "lacks a module":
-        assert result.against.startswith(STANDIN)
+        assert result.judged_with.startswith(STANDIN)
     else:
-        assert result.against.startswith(f"{STANDIN} (the installed vLLM is broken: {reason}")
-    assert "\n" not in result.against
+        assert result.judged_with.startswith(f"{STANDIN} (the installed vLLM is broken: {reason}")
+    assert "\n" not in result.judged_with
 
 
 def test_the_command_itself_does_not_import_vllm(tmp_path) -> None:
