@@ -14,6 +14,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from lpkit_cli.app import app
+from lpkit_cli.commands.check import _show
+from lpkit_cli.commands.options import Wanted
+from lpkit_conformance.results import Report, TargetResult
 from typer.testing import CliRunner
 
 SUSPECTS = Path(__file__).parents[1] / "conformance" / "suspects"
@@ -130,6 +133,12 @@ def test_github_gets_annotations_and_a_summary(folder, mixed) -> None:
 def test_a_pipe_gets_plain_text_and_no_progress(mixed) -> None:
     assert "\x1b" not in mixed.stdout
     assert mixed.stderr == ""
+
+
+@pytest.mark.parametrize(("name", "read"), [("json", json.loads), ("junit", ET.fromstring)])
+def test_a_report_on_standard_output_is_alone_there(name: str, read, capsys) -> None:
+    _show(Report((TargetResult("x", (), ()),)), Wanted(files={name: Path("-")}), verbose=False)
+    read(capsys.readouterr().out.encode())
 
 
 # -- projects ----------------------------------------------------------------------------------------------------
