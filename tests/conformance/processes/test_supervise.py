@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from lpkit_conformance.processes import supervise
 from lpkit_conformance.processes.supervise import Child, Event, Lost
+from pids import ends, runs
 
 SECONDS = 20.0
 LINUX = pytest.mark.skipif(not Path("/proc/self").exists(), reason="without /proc only the process group is ended")
@@ -32,15 +33,6 @@ def loss(entry: str, job: Any = None, seconds: float = SECONDS) -> Lost:
     with pytest.raises(Lost) as caught:
         said(entry, job, seconds)
     return caught.value
-
-
-def runs(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_events_come_in_order_and_the_end_is_not_one_of_them() -> None:
@@ -189,7 +181,7 @@ def test_a_childs_child_ends_with_it_and_leaves_no_folder(folders: Path) -> None
         child.send({}, SECONDS)
         event = child.news(SECONDS)
         assert event is not None and runs(event["pids"][0])
-    assert not runs(event["pids"][0])
+    assert ends(event["pids"][0])
 
 
 def test_a_child_can_be_ended_twice_and_after_it_has_ended() -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite import supervisor
 from lpkit_conformance.suite.supervisor import Progress, check_target
 from lpkit_conformance.testing import compute_check
+from pids import ends
 
 SUSPECTS = Path(__file__).parents[1] / "suspects"
 PLAN = Plan(cases=(Case.parse({"extra_args": {"bias": 2.5}}),), select=("LP301",))
@@ -168,22 +168,7 @@ def test_a_process_left_running_fails_a_check_and_is_ended(results, note) -> Non
         assert found.code == "LP606"
         assert f"(process {note.read_text(encoding='ascii')})" in found.finding.got
     if os.name != "nt":
-        deadline = time.monotonic() + 10
-        while runs(int(note.read_text(encoding="ascii"))) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not runs(int(note.read_text(encoding="ascii")))
-
-
-def runs(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    stat = Path(f"/proc/{pid}/stat")
-    if Path("/proc/self").exists():
-        return stat.exists() and stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        assert ends(int(note.read_text(encoding="ascii")))
 
 
 @pytest.mark.parametrize(
