@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
-from lpkit_conformance.hosts.calls import calling, checked
+from lpkit_conformance.hosts.calls import checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import first_row
 from lpkit_conformance.oracle.verify import default_host, solo_runs
@@ -28,23 +29,24 @@ def standing(subject: PluginUnderTest, ops: list[Op], steps: int = 3) -> tuple[t
     """
     host = default_host(subject, subject.max_num_seqs)
     captured: list[Any] = []
-    original = host.processor.apply
 
-    def spy(logits: torch.Tensor, *rest: Any) -> Any:
-        captured[:] = [logits.clone(), rest]
-        return original(logits, *rest)
+    @contextmanager
+    def spy(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        if method == "apply":
+            captured[:] = [args[0].clone(), args[1:]]
+        yield
 
-    host.processor.apply = spy
-    for _ in host.run([*ops, Step(steps)]):
-        pass
+    with host.driver.watched(spy):
+        for _ in host.run([*ops, Step(steps)]):
+            pass
     if not captured:
         raise Skipped("the engine never calls apply for these requests")
     host.rewind()
     logits, rest = captured
 
     def again(other: torch.Tensor) -> Any:
-        with torch.inference_mode(), calling("apply"):
-            return original(other, *rest)
+        with torch.inference_mode():
+            return host.driver.edit(other, *rest)
 
     return logits, again
 

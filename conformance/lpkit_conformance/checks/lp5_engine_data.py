@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,32 +36,28 @@ class LP507(Check):
 
     def run(self, subject: PluginUnderTest) -> str | None:
         host = default_host(subject, 8)
-        for method in host.driver.shares:
-            self._watch(subject, host.driver, method)
         fewer = [Finish("r0"), Finish("r4"), Finish("r5"), Step(2)]
-        for _ in host.run([*mixed_arrivals(6), Step(2), *fewer, *mixed_arrivals(2, "s"), Step(2)]):
-            pass
+        with host.driver.watched(partial(_compare, subject, host.driver)):
+            for _ in host.run([*mixed_arrivals(6), Step(2), *fewer, *mixed_arrivals(2, "s"), Step(2)]):
+                pass
         return None
 
-    def _watch(self, subject: PluginUnderTest, driver: Driver, method: str) -> None:
-        original = getattr(driver.processor, method)
 
-        def call(*args: Any) -> Any:
-            before = driver.shared(method, args)
-            result = original(*args)
-            after = driver.shared(method, args)
-            for name, value in before.items():
-                if not same(value, after[name]):
-                    raise Failed(
-                        f"{method} changed {name}, which other processors read too",
-                        {"method": method},
-                        shown(value),
-                        shown(after[name]),
-                        location=method_location(subject.cls, method),
-                    )
-            return result
-
-        setattr(driver.processor, method, call)
+@contextmanager
+def _compare(subject: PluginUnderTest, driver: Driver, method: str, args: tuple[Any, ...]) -> Iterator[None]:
+    """A call that leaves what other processors read as it was."""
+    before = driver.shared(method, args) if method in driver.shares else {}
+    yield
+    after = driver.shared(method, args) if before else {}
+    for name, value in before.items():
+        if not same(value, after[name]):
+            raise Failed(
+                f"{method} changed {name}, which other processors read too",
+                {"method": method},
+                shown(value),
+                shown(after[name]),
+                location=method_location(subject.cls, method),
+            )
 
 
 def same(one: Any, other: Any) -> bool:

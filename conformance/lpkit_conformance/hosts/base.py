@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +15,13 @@ from lpkit_conformance.hosts.calls import Observation, calling, checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import RequestPool
 from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step
+
+Watch = Callable[[str, tuple[Any, ...]], AbstractContextManager[None]]
+"""What is around a call of the plugin: it gets the method's name and the arguments."""
+
+
+def _unwatched(method: str, args: tuple[Any, ...]) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class Driver(ABC):
@@ -39,6 +47,7 @@ class Driver(ABC):
 
     processor: Any
     invariant: bool = False
+    _watch: Watch = staticmethod(_unwatched)
 
     @abstractmethod
     def __init__(self, cls: Any, config: Any, device: torch.device) -> None: ...
@@ -70,8 +79,21 @@ class Driver(ABC):
 
     def edit(self, logits: torch.Tensor, *context: Any) -> Any:
         """What ``apply`` returns for these very logits, whatever it is."""
-        with calling("apply", as_engine=True):
-            return self.processor.apply(logits, *context)
+        return self.call("apply", logits, *context)
+
+    def call(self, method: str, *args: Any) -> Any:
+        """One call of the plugin, as the engine makes it."""
+        with self._watch(method, args), calling(method, as_engine=True):
+            return getattr(self.processor, method)(*args)
+
+    @contextmanager
+    def watched(self, watch: Watch) -> Iterator[None]:
+        """Within it, ``watch`` is around every call. The plugin is not touched: it may be frozen, or have slots."""
+        self._watch = watch
+        try:
+            yield
+        finally:
+            del self._watch
 
     def edit_copy(self, before: torch.Tensor, *context: Any) -> torch.Tensor:
         """What ``apply`` makes of ``before``, which stays as it is."""

@@ -50,8 +50,7 @@ class V1Driver(Driver):
 
     def update(self, update: BatchUpdate | None) -> None:
         """One ``update_state``."""
-        with calling("update_state", as_engine=True):
-            self.processor.update_state(update)
+        self.call("update_state", update)
 
     def stage(self, raw: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
         if not self.invariant:

@@ -70,16 +70,14 @@ class V2Driver(Driver):
 
     def enter(self, slot: int, params: SamplingParams) -> None:
         """One ``add_request``."""
-        with calling("add_request", as_engine=True):
-            answer = self.processor.add_request(slot, params)
-            if not isinstance(answer, bool):
-                raise PluginError("add_request", f"returned {answer!r} instead of True or False")
+        answer = self.call("add_request", slot, params)
+        if not isinstance(answer, bool):
+            raise PluginError("add_request", f"returned {answer!r} instead of True or False")
         self._gate.enter(slot, params, answer)
 
     def flush(self) -> None:
         """One ``apply_staged_writes``."""
-        with calling("apply_staged_writes", as_engine=True):
-            self.processor.apply_staged_writes()
+        self.call("apply_staged_writes")
 
     def step(self, before: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
         return self.apply(before, self._rows(requests))
