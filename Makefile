@@ -52,7 +52,7 @@ $(VLLM_VENV)/.installed: pyproject.toml
 	$(VLLM_BIN)/python $(PIP) "$(TORCH)" "$(VLLM)"
 	@# These have no build that fits every torch, and break the import; text models do without them.
 	$(VLLM_BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
-	$(VLLM_BIN)/python $(PIP) "$(TORCH)" hatchling -e ".[check,new]"
+	$(VLLM_BIN)/python $(PIP) "$(TORCH)" hatchling pytest-xdist -e ".[check,new]"
 	@touch $@
 
 demo: export PATH := $(CURDIR)/$(DEMO_BIN):$(PATH)
@@ -93,7 +93,8 @@ deep: $(VENV)/.installed ## run the long matrices
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m deep $(PYTEST_OPTIONS)
 
 test-vllm: $(VLLM_VENV)/.installed ## install a real vLLM CPU engine and run the engine tests on both runners
-	$(VLLM_BIN)/python -m pytest tests/engine $(PYTEST_OPTIONS)
+	@# An engine keeps one core busy; a file shares its engines.
+	$(VLLM_BIN)/python -m pytest tests/engine -n 2 --dist loadfile $(PYTEST_OPTIONS)
 
 test-gpu: $(VENV)/.installed ## run the tests that need CUDA
 	$(BIN)/python -m pytest -m gpu $(PYTEST_OPTIONS)
