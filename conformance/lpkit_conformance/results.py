@@ -26,6 +26,8 @@ class Finding:
         cause, fix: the likely mistake and what to change.
         location: ``file:line`` of the method at fault, if it can be told.
         picture: the batch over these operations, as a small table.
+        timeline: the same as data, see :func:`lpkit_conformance.oracle.timeline.timeline`.
+        logits: of the tokens that differ most: the model's, alone and in the batch, as texts.
         scenario: what `lpkit replay` needs to do it again, but for target, check and host.
         saved: the file that holds it for `lpkit replay`, once it is saved.
     """
@@ -39,6 +41,8 @@ class Finding:
     fix: str = ""
     location: str = ""
     picture: tuple[str, ...] = ()
+    timeline: dict[str, Any] | None = None
+    logits: dict[str, Any] | None = None
     scenario: dict[str, Any] | None = None
     saved: str = ""
 

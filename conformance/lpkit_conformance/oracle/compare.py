@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -11,6 +12,12 @@ from lpkit_conformance.oracle.solo import SoloRuns
 
 RELATIVE_TOLERANCE = 2e-5
 """Of the largest finite input logit: reductions over one row and over many may round differently."""
+
+MOST_TOKENS = 8
+"""Whose logits a finding shows."""
+
+LEAST_SHOWN = 1e-4
+"""Of the largest finite difference in a row; smaller ones are rounding."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,7 @@ class Mismatch:
     token: int
     expected: float
     got: float
+    logits: dict[str, Any]  # of the tokens that differ most: the model's, alone and in the batch
     kind: str  # lost: the plugin did not act; stale: it acted where it should not; wrong: it acted differently
 
 
@@ -48,7 +56,24 @@ def compare(seen: Observation, solo: SoloRuns) -> Mismatch | None:
     index, token, expected_value, got_value, kind = found
     row = judged[index][0]
     item = seen.rows[row]
-    return Mismatch(seen.step, row, item.request, item.position, token, expected_value, got_value, kind)
+    logits = differing(seen.before[row], judged[index][1], seen.after[row])
+    return Mismatch(seen.step, row, item.request, item.position, token, expected_value, got_value, logits, kind)
+
+
+def differing(before: torch.Tensor, expected: torch.Tensor, got: torch.Tensor) -> dict[str, Any]:
+    """``{"differ", "of", "tokens"}`` of one row: how many tokens differ, and the largest differences as texts."""
+    gap = (expected - got).abs()
+    same = (expected == got) | (expected.isnan() & got.isnan())  # also equal infinities
+    least = torch.where(gap.isfinite(), gap, 0.0).max() * LEAST_SHOWN
+    gaps = torch.where(same | (gap <= least), 0.0, gap.nan_to_num(nan=1e30, posinf=1e30))
+    count = int(gaps.count_nonzero())
+    tokens = gaps.topk(min(count, MOST_TOKENS)).indices.tolist()
+    values = [[f"{value:g}" for value in row[tokens].tolist()] for row in (before, expected, got)]
+    shown = [
+        {"token": token, "model": model, "alone": alone, "batch": batch}
+        for token, model, alone, batch in zip(tokens, *values, strict=True)
+    ]
+    return {"differ": count, "of": len(gap), "tokens": shown}
 
 
 def first_difference(

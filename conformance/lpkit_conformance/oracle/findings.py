@@ -54,6 +54,7 @@ def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str,
         expected=f"{mismatch.expected:g}",
         got=f"{mismatch.got:g}",
         operations=operations,
+        logits=mismatch.logits,
         cause=CAUSES[mismatch.kind],
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,11 +18,12 @@ MOST_POSITIONS = 10
 
 @dataclass(frozen=True)
 class Frame:
-    """One step: request by position in the batch, and those whose row belongs to a partial prefill."""
+    """One step: request by position in the batch, those whose row belongs to a partial prefill, tokens by request."""
 
     step: int
     positions: dict[int, str]
     prefills: frozenset[str]
+    tokens: dict[str, int]
 
 
 class _Blank:
@@ -60,26 +61,35 @@ class _Spectator:
 
 def record_frames(
     subject: Any, ops: Sequence[Op], max_num_seqs: int, make_host: Callable[[Any, int], Host]
-) -> tuple[list[Frame], frozenset[str]]:
-    """Every step with an ``apply``, and the requests that do without the plugin."""
+) -> tuple[list[Frame], dict[str, str | None]]:
+    """Every step with an ``apply``, and every request's arguments as text; None for those without the plugin."""
     host = make_host(_Spectator(subject), max_num_seqs)
     frames: dict[int, Frame] = {}
     for seen in host.run(ops):
         positions = dict(frames[seen.step].positions) if seen.step in frames else {}
         prefills = set(frames[seen.step].prefills) if seen.step in frames else set[str]()
+        tokens = dict(frames[seen.step].tokens) if seen.step in frames else {}
         for row, item in enumerate(seen.rows):
             positions[host.position(row, item.request)] = item.request
+            tokens.setdefault(item.request, item.position)
         prefills |= {item.request for item in seen.rows if item.discarded}
         prefills -= {item.request for item in seen.rows if not item.discarded}  # a rejected draft is not a prefill
-        frames[seen.step] = Frame(seen.step, positions, frozenset(prefills))
-    plain = frozenset(active.id for active in host.pool.requests.values() if active.variant is None)
-    return list(frames.values()), plain
+        frames[seen.step] = Frame(seen.step, positions, frozenset(prefills), tokens)
+    arguments = {active.id: _arguments(subject, active.variant) for active in host.pool.requests.values()}
+    return list(frames.values()), arguments
 
 
-def draw(frames: Sequence[Frame], plain: frozenset[str], unit: str, culprit: tuple[int, str] | None) -> tuple[str, ...]:
+def _arguments(subject: Any, variant: int | None) -> str | None:
+    return None if variant is None else subject.cases[variant % len(subject.cases)].text
+
+
+def draw(
+    frames: Sequence[Frame], arguments: Mapping[str, str | None], unit: str, culprit: tuple[int, str] | None
+) -> tuple[str, ...]:
     """A small table: a line per step (like ones together), a column per row or slot.
 
     Args:
+        arguments: of every request; None for one without the plugin.
         unit: ``row`` or ``slot``.
         culprit: step and request of the row that differs; later steps are not shown.
     """
@@ -94,7 +104,7 @@ def draw(frames: Sequence[Frame], plain: frozenset[str], unit: str, culprit: tup
     for group in groups:
         frame = group[0]
         steps = str(frame.step) if len(group) == 1 else f"{frame.step}-{group[-1].step}"
-        cells = [_cell(frame, before, position, plain, unit, culprit, legend) for position in positions]
+        cells = [_cell(frame, before, position, arguments, unit, culprit, legend) for position in positions]
         lines.append([steps, *cells])
         before = frame
     hidden = len({position for group in groups for position in group[-1].positions} - set(positions))
@@ -133,7 +143,7 @@ def _cell(
     frame: Frame,
     before: Frame | None,
     position: int,
-    plain: frozenset[str],
+    arguments: Mapping[str, str | None],
     unit: str,
     culprit: tuple[int, str] | None,
     legend: dict[str, None],
@@ -142,7 +152,7 @@ def _cell(
     if request is None:
         return "-"
     text = request
-    if request in plain:
+    if arguments[request] is None:
         text = f"({request})"
         legend["in brackets: without the plugin"] = None
     if request in frame.prefills:

@@ -15,6 +15,7 @@ from lpkit_conformance.oracle.compare import Mismatch, compare
 from lpkit_conformance.oracle.findings import CAUSES, departure, kind_of_stale, raised, settings_of
 from lpkit_conformance.oracle.picture import draw, record_frames
 from lpkit_conformance.oracle.solo import SoloRuns
+from lpkit_conformance.oracle.timeline import timeline
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Op, Program
@@ -100,9 +101,14 @@ def _finding(
         if mismatch.kind == "stale":
             finding = replace(finding, cause=CAUSES[kind_of_stale(mismatch.request, ops)])
         culprit = (mismatch.step, mismatch.request)
-    frames, plain = record_frames(subject, ops, program.max_num_seqs, make_host)
-    picture = draw(frames, plain, HOSTS[subject.host].position, culprit)
-    return replace(finding, picture=picture, scenario=scenario_of(subject, small, make_host))
+    frames, arguments = record_frames(subject, ops, program.max_num_seqs, make_host)
+    unit = HOSTS[subject.host].position
+    return replace(
+        finding,
+        picture=draw(frames, arguments, unit, culprit),
+        timeline=timeline(frames, ops, arguments, unit, culprit, raised=culprit is None),
+        scenario=scenario_of(subject, small, make_host),
+    )
 
 
 def scenario_of(subject: PluginUnderTest, program: Program, make_host: MakeHost) -> dict[str, Any]:

@@ -23,8 +23,8 @@ class Untouchable:
 
 def picture(*ops: Op, host: str = "v1", culprit: tuple[int, str] | None = None, size: int = 8, make=default_host):
     subject = PluginUnderTest("x", Untouchable, host, Case(), device=torch.device("cpu"))
-    frames, plain = record_frames(subject, ops, size, make)
-    return list(draw(frames, plain, "row" if host == "v1" else "slot", culprit))
+    frames, arguments = record_frames(subject, ops, size, make)
+    return list(draw(frames, arguments, "row" if host == "v1" else "slot", culprit))
 
 
 # -- the table ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,106 @@
+"""The batch over a program as data, step by step: what pages and other programs draw it from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lpkit_conformance.oracle.picture import Frame
+from lpkit_conformance.programs.as_json import op_to_json
+from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step
+
+MOST_STEPS = 48
+MOST_POSITIONS = 16
+MOST_CHARACTERS = 200
+"""Of a request's arguments."""
+
+
+def timeline(
+    frames: Sequence[Frame],
+    ops: Sequence[Op],
+    arguments: Mapping[str, str | None],
+    unit: str,
+    culprit: tuple[int, str] | None,
+    raised: bool = False,
+) -> dict[str, Any]:
+    """``{"unit", "requests", "steps", "differs", "raises", "omitted"}``, as JSON can hold it.
+
+    Args:
+        frames: what the batch looked like in every step with an ``apply``.
+        ops: the operations that led there.
+        arguments: of every request as text; None for one without the plugin.
+        unit: ``row`` or ``slot``.
+        culprit: step and request of the row that differs; later steps are left out.
+        raised: the plugin raised in the last step.
+    """
+    by_step = {frame.step: frame for frame in frames}
+    steps = [
+        {**step, "rows": _rows(by_step[step["step"]]) if step["step"] in by_step else []}
+        for step in _steps(ops)
+        if culprit is None or step["step"] <= culprit[0]
+    ]
+    kept = steps[-MOST_STEPS:]
+    everyone = sorted({row["position"] for step in kept for row in step["rows"]})
+    position = _position_of(by_step, culprit)
+    chosen = _nearest(everyone, position)
+    for step in kept:
+        step["rows"] = [row for row in step["rows"] if row["position"] in chosen]
+    present = {row["request"] for step in kept for row in step["rows"]}
+    return {
+        "unit": unit,
+        "requests": [
+            {"id": name, "plugin": text is not None, "arguments": _short(text or "")}
+            for name, text in arguments.items()
+            if name in present
+        ],
+        "steps": kept,
+        "differs": {"step": culprit[0], "request": culprit[1], "position": position} if culprit else None,
+        "raises": {"step": kept[-1]["step"]} if raised and kept else None,
+        "omitted": {"steps": len(steps) - len(kept), "positions": len(everyone) - len(chosen)},
+    }
+
+
+def _steps(ops: Sequence[Op]) -> Iterator[dict[str, Any]]:
+    """Number and kind of every step, and what happened to requests right before it."""
+    number = 0
+    events: list[dict[str, Any]] = []
+    for op in ops:
+        if not isinstance(op, Step | Idle | Speculate):
+            events.append(op_to_json(op))
+            continue
+        drafts = {"drafts": op.drafts, "accepted": op.accepted} if isinstance(op, Speculate) else {}
+        for _ in range(op.count if isinstance(op, Step) else 1):
+            number += 1
+            yield {"step": number, "kind": "idle" if isinstance(op, Idle) else "step", **drafts, "events": events}
+            events = []
+
+
+def _rows(frame: Frame) -> list[dict[str, Any]]:
+    return [
+        {
+            "position": position,
+            "request": request,
+            "tokens": frame.tokens.get(request, 0),
+            "prefill": request in frame.prefills,
+        }
+        for position, request in sorted(frame.positions.items())
+    ]
+
+
+def _position_of(by_step: Mapping[int, Frame], culprit: tuple[int, str] | None) -> int | None:
+    frame = by_step.get(culprit[0]) if culprit else None
+    if frame is None or culprit is None:
+        return None
+    return next((position for position, request in frame.positions.items() if request == culprit[1]), None)
+
+
+def _nearest(positions: Sequence[int], wanted: int | None) -> frozenset[int]:
+    """The lowest positions, and the wanted one."""
+    kept = list(positions[:MOST_POSITIONS])
+    if wanted is not None and wanted not in kept:
+        kept[-1:] = [wanted]
+    return frozenset(kept)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
