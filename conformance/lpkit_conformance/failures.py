@@ -20,7 +20,7 @@ from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, check_target
+from lpkit_conformance.suite.supervisor import CALL_SECONDS, check_target
 from lpkit_conformance.traces.patterns import PATTERNS
 
 SCHEMA = "lpkit.failure/1"
@@ -212,7 +212,7 @@ def _files_like(path: Path) -> str:
 # -- running -----------------------------------------------------------------------------------------------------
 
 
-def rerun(failure: Failure, limit: float = LIMIT_SECONDS) -> TargetResult:
+def rerun(failure: Failure, limit: float = CALL_SECONDS) -> TargetResult:
     """Run exactly these operations again, in a separate process; the result has one check, or an error.
 
     Raises:

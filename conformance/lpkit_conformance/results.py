@@ -79,6 +79,16 @@ class Skipped(Exception):
     """The check cannot say anything about this plugin; the reason is shown."""
 
 
+class Blocked(BaseException):
+    """The check needs a method of the plugin that did not return when ``label``, another check, called it.
+
+    Handlers of a plugin's exceptions let it through, as they let ``KeyboardInterrupt`` through.
+    """
+
+    def __init__(self, label: str) -> None:
+        super().__init__(f"needs {label}")
+
+
 class NeverActive(Skipped):
     """The plugin changed no logit in the whole check."""
 

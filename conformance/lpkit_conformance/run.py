@@ -16,7 +16,7 @@ from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.plan import Plan, resolve_device
 from lpkit_conformance.settings.project import Expected, Project, entry_points_of
-from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, Progress, check_target
+from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_target
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Options:
     ignore: tuple[str, ...] = ()
     seed: int = 0
     device: str = "cpu"
-    limit: float = LIMIT_SECONDS
+    limit: float | None = None
     engine: Engine = "reference"
 
 
@@ -135,7 +135,7 @@ def _one(name: str, own: Project | None, plan: Plan, options: Options, progress:
 
         result = engines.check_target(spec, plan, path, progress, options.limit)
     else:
-        result = check_target(spec, plan, path, progress, options.limit)
+        result = check_target(spec, plan, path, progress, options.limit or CALL_SECONDS)
     result = replace(result, target=name)
     return expect(result, own.expected) if own else result
 

@@ -59,7 +59,13 @@ def check(
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check with its time.")] = False,
-    limit: Annotated[float, typer.Option(help="Time limit of one check, in seconds.", min=1.0)] = 120.0,
+    limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds that a call of the plugin may take (25 by default), or a step of an engine (120).",
+            min=1.0,
+        ),
+    ] = None,
 ) -> None:
     """Check that processors do what vLLM relies on.
 

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A failure that `lpkit check` saved.")],
-    limit: Annotated[float, typer.Option(help="Time limit, in seconds.", min=1.0)] = 120.0,
+    limit: Annotated[float, typer.Option(help="Seconds that a call of the plugin may take.", min=1.0)] = 25.0,
 ) -> None:
     """Replay exactly the operations of a saved failure.
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lpkit_conformance.results import CheckResult, Failed, NeverActive, Skipped
+from lpkit_conformance.results import Blocked, CheckResult, Failed, NeverActive, Skipped
 from lpkit_conformance.settings.hosts import HOSTS
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def judge(
         return result("passed", run() or "")
     except Skipped as reason:
         return result("skipped", str(reason), never_active=isinstance(reason, NeverActive))
+    except Blocked as root:
+        return result("blocked", str(root))
     except Failed as failure:
         finding = failure.finding
         finding = replace(finding, fix=finding.fix or check.sections()["fix"], location=finding.location or location())

@@ -8,6 +8,11 @@ from typing import Any
 import torch
 
 from lpkit_conformance.instruments.author_lines import location_of as location_of
+from lpkit_conformance.processes import pulse
+from lpkit_conformance.results import Blocked
+
+HUNG: dict[str, str] = {}
+"""Methods that did not return in an earlier process of this run, and the check that saw it: not called again."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +53,27 @@ class PluginError(Exception):
 class calling:  # noqa: N801 - read as a word, like those of contextlib
     """A call of the plugin: whatever it raises becomes a :class:`PluginError` that knows the line.
 
+    A method that has hung raises ``Blocked`` instead.
+
     ``as_engine``: within inference mode, in which the engine calls everything but the constructor.
     """
 
     def __init__(self, method: str, as_engine: bool = False) -> None:
-        self._method = method
+        self._method, self._outer = method, ""
         self._mode = torch.inference_mode() if as_engine and not torch.is_inference_mode_enabled() else None
 
     def __enter__(self) -> None:
+        if self._method in HUNG:
+            raise Blocked(HUNG[self._method])
+        self._outer = pulse.call(self._method)
         if self._mode is not None:
             self._mode.__enter__()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self._mode is not None:
             self._mode.__exit__(kind, error, trace)
-        if error is not None and not isinstance(error, PluginError | KeyboardInterrupt):
+        pulse.call(self._outer)
+        if error is not None and not isinstance(error, PluginError | Blocked | KeyboardInterrupt):
             text = f"raised {type(error).__name__}: {error}"[:500]
             raise PluginError(self._method, text, location_of(error)) from error
 

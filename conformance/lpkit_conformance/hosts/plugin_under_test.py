@@ -13,6 +13,7 @@ from lpkit.loading import interfaces_of
 from lpkit.runtime import LogitsSource, make_config
 from lpkit.sampling_params import SamplingParams
 
+from lpkit_conformance.hosts.calls import PluginError, calling
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case, make_params, variants
@@ -98,11 +99,10 @@ class PluginUnderTest:
         validate = getattr(self.cls, "validate_params", None)
         try:
             if validate is not None:
-                validate(params)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            return error
+                with calling("validate_params"):
+                    validate(params)
+        except PluginError as error:
+            return error.__cause__
         return None
 
     def accepts(self, params: SamplingParams) -> bool:

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from lpkit_conformance.processes import pulse
+
 PATIENCE = 0.8
 """Of the time limit, after which the stacks are written down."""
 
@@ -29,11 +31,12 @@ class Parent:
         events: what it reads.
         stacks: where the interpreter says what it was doing when it crashed or hung.
         output: descriptor of the file that takes what is printed.
+        signs: of life, which the parent follows.
     """
 
-    def __init__(self, jobs: TextIO, events: TextIO, stacks: TextIO, output: int) -> None:
+    def __init__(self, jobs: TextIO, events: TextIO, stacks: TextIO, output: int, signs: pulse.Pulse) -> None:
         self._jobs, self._events, self._stacks, self._output = jobs, events, stacks, output
-        self._seconds = 0.0
+        self.heart = pulse.Heart(signs, self._watch)
 
     def job(self) -> Any:
         """Wait for the next job; None when there will be no more."""
@@ -41,7 +44,7 @@ class Parent:
         if not line:
             return None
         message = json.loads(line)
-        self._seconds = message["seconds"] * PATIENCE
+        self.heart.seconds = message["seconds"]
         self._watch()
         return message["job"]
 
@@ -50,14 +53,15 @@ class Parent:
         printed = os.fstat(self._output).st_size
         self._events.write(json.dumps({"event": event, "printed": printed, **fields}) + "\n")
         self._events.flush()
+        self.heart.beat()
         self._watch()
 
     def _watch(self) -> None:
         """Note where the process is shortly before the parent loses patience."""
         self._stacks.seek(0)
         self._stacks.truncate()  # what took long before has come back
-        if self._seconds:
-            faulthandler.dump_traceback_later(self._seconds, file=self._stacks)
+        if self.heart.seconds:
+            faulthandler.dump_traceback_later(self.heart.seconds * PATIENCE, file=self._stacks)
 
 
 def start(arguments: Sequence[str]) -> None:
@@ -73,11 +77,13 @@ def start(arguments: Sequence[str]) -> None:
         os.close(nothing)
         faulthandler.enable(stacks)
         trace_exits(stacks)
-        parent = Parent(jobs, events, stacks, os.dup(1))
+        parent = Parent(jobs, events, stacks, os.dup(1), pulse.Pulse(Path(folder)))
+        pulse.start(parent.heart)
         try:
             resolve(entry)(parent)
             parent.tell(END)
         finally:
+            pulse.stop()
             faulthandler.cancel_dump_traceback_later()
             faulthandler.disable()
 

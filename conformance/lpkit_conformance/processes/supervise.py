@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from lpkit_conformance.processes import tree
+from lpkit_conformance.processes import pulse, tree
 from lpkit_conformance.processes.child import END
 
 START_SECONDS: Final = 120.0
@@ -67,11 +67,15 @@ class Lost(Exception):
         did: the same as what the plugin did, to follow its name.
         stacks: what it was doing, in the form of :mod:`faulthandler`.
         last_line: the last line that it printed.
+        calls: the method of the plugin that it was calling; empty if that is unknown.
     """
 
-    def __init__(self, kind: LossKind, what: str, did: str, stacks: str = "", last_line: str = "") -> None:
+    def __init__(
+        self, kind: LossKind, what: str, did: str, stacks: str = "", last_line: str = "", calls: str = ""
+    ) -> None:
         super().__init__(what)
         self.kind, self.what, self.did, self.stacks, self.last_line = kind, what, did, stacks, last_line
+        self.calls = calls
 
     @property
     def cause(self) -> str:
@@ -104,6 +108,7 @@ class Child:
         self._unread, self._lines = "", deque[str]()
         self._started = False
         (folder / "events.jsonl").touch()
+        self._pulse = pulse.Pulse(folder)
         with output.open("ab") as sink:
             self._printed = sink.tell()
             self._process = subprocess.Popen(
@@ -154,14 +159,16 @@ class Child:
         """The next event; None when it is done.
 
         Args:
-            seconds: how long to wait; for the first event, ``START_SECONDS`` at least.
+            seconds: how long to wait for a sign of life: an event, or a call of the plugin that begins or returns.
+                For the first event, ``START_SECONDS`` at least.
 
         Raises:
-            Lost: it is gone, printed too much since the last event, or there was no event in time.
+            Lost: it is gone, printed too much since the last event, or there was no sign of life in time.
         """
         seconds = seconds if self._started else max(seconds, START_SECONDS)
-        deadline = time.monotonic() + seconds
+        alive, count = time.monotonic(), -1
         while True:
+            pulse.beat()  # who waits for a child of its own has its own limit
             if self._events.closed:
                 raise Lost("exit", *_exit_text(self._process.returncode))
             code = self._process.poll()  # before reading: what it has said last counts
@@ -172,10 +179,11 @@ class Child:
                 return None if event["event"] == END else event
             if code is not None:
                 raise self._lost("exit", *_exit_text(code))
-            if time.monotonic() > deadline:
-                raise self._lost(
-                    "hang", f"the plugin did not return within {seconds:g} s", f"took longer than {seconds:g} s"
-                )
+            if count != self._pulse.count:
+                alive, count = time.monotonic(), self._pulse.count
+            elif time.monotonic() > alive + seconds:
+                what = f"{self._pulse.calls or 'the plugin'} did not return within {seconds:g} s"
+                raise self._lost("hang", what, f"took longer than {seconds:g} s")
             time.sleep(POLL_SECONDS)
 
     def end(self) -> None:
@@ -184,6 +192,7 @@ class Child:
             return
         tree.end(self._process, self._folder.name)
         self.send_no_more()
+        self._pulse.close()
         self._events.close()
         self._output.close()
         self._folder.cleanup()
@@ -208,7 +217,7 @@ class Child:
         text = stacks.read_text(encoding="utf-8", errors="replace") if stacks.exists() else ""
         self._output.seek(max(self._size() - TAIL, 0))
         lines = self._output.read().decode("utf-8", "replace").strip().splitlines()
-        return Lost(kind, what, did, text, lines[-1].strip() if lines else "")
+        return Lost(kind, what, did, text, lines[-1].strip() if lines else "", self._pulse.calls)
 
 
 def import_path() -> list[str]:

@@ -27,6 +27,7 @@ def work(parent: Parent) -> None:
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
     from lpkit_conformance.errors import CaseError
+    from lpkit_conformance.hosts.calls import HUNG
     from lpkit_conformance.oracle.fingerprint_child import fingerprint_peer
     from lpkit_conformance.results import label_of
     from lpkit_conformance.suite.in_process import Session
@@ -40,6 +41,7 @@ def work(parent: Parent) -> None:
         return
     lend_buffers(torch.device(plan.device))
     tree.adopt_orphans()
+    HUNG.update(job["hung"])
     sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
     try:
         target = resolve_target(job["target"])

@@ -24,7 +24,7 @@ from lpkit_conformance.instruments.author_lines import location_of
 from lpkit_conformance.oracle.findings import GENERAL_FIX, method_location, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
-from lpkit_conformance.results import CheckResult, Failed, Skipped, Status, label_of
+from lpkit_conformance.results import Blocked, CheckResult, Failed, Skipped, Status, label_of
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
@@ -80,7 +80,7 @@ class Session:
         begun = time.perf_counter()
         subjects = self.subjects(host)
         results = [_result(check, subject, host) for subject in (subjects[:1] if check.once else subjects)]
-        order: tuple[Status, ...] = ("error", "failed", "advice", "passed", "skipped")
+        order: tuple[Status, ...] = ("error", "failed", "advice", "blocked", "passed", "skipped")
         worst = min(results, key=lambda result: order.index(result.status))
         return replace(worst, seconds=round(time.perf_counter() - begun, 4))
 
@@ -169,7 +169,7 @@ def _run(check: type[Check], subject: PluginUnderTest) -> str | None:
     """Run the check; an exception of the plugin breaks the rule."""
     try:
         return check().run(subject)
-    except (Failed, Skipped, CaseError, KeyboardInterrupt, GeneratorExit):
+    except (Failed, Skipped, Blocked, CaseError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # a plugin may raise what it likes, SystemExit too
         plugins = error if isinstance(error, PluginError) else _plugins(error, subject)

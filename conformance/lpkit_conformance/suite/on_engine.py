@@ -24,11 +24,14 @@ from lpkit_conformance.instruments.author_lines import is_authors, location_in
 from lpkit_conformance.processes.supervise import START_SECONDS
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.supervisor import LIMIT_SECONDS, Progress
+from lpkit_conformance.suite.supervisor import Progress
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 CHILD = "lpkit_conformance.suite.engine_child"
 NEEDED = "--engine vllm needs a vLLM that works in this Python environment"
+
+STEP_SECONDS = 120.0
+"""For one step of an engine."""
 
 FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+)')
 RUNNERS: tuple[Runner, ...] = (V1, V2)
@@ -48,7 +51,7 @@ def require_vllm() -> None:
 
 
 def check_target(
-    target: str, plan: Plan, path: list[str], progress: Progress | None = None, limit: float = LIMIT_SECONDS
+    target: str, plan: Plan, path: list[str], progress: Progress | None = None, limit: float | None = None
 ) -> TargetResult:
     """All checks of the engine on every runner that this vLLM supports and the plan asks for.
 
@@ -56,13 +59,13 @@ def check_target(
         target: entry-point name, ``module:Class`` or ``file.py:Class``.
         plan: which checks, cases and hosts.
         path: folders to put on the child's ``sys.path``.
-        limit: seconds that one step may take; starting an engine may take longer.
+        limit: seconds that one step may take, by default ``STEP_SECONDS``; starting an engine may take longer.
 
     Raises:
         EngineUnavailable: vLLM is absent or broken.
     """
     require_vllm()
-    job = _Job(target, plan, path, progress or Progress(), limit)
+    job = _Job(target, plan, path, progress or Progress(), limit or STEP_SECONDS)
     # V1 needs the least, so it is asked what there is; unless only V2 is wanted.
     wanted: tuple[Runner, ...] = tuple(r for r in RUNNERS if r in (plan.hosts or RUNNERS))
     results: list[CheckResult] = []

@@ -18,13 +18,16 @@ from lpkit_conformance.vllm_api.attempts import run_child
 
 CHILD = "lpkit_conformance.suite.child:work"
 
-LIMIT_SECONDS = 120.0
-"""For one check, and for loading the plugin."""
+CALL_SECONDS = 25.0
+"""For one call of the plugin, and while it is loaded from one import to the next."""
 
 LEAVES_PROCESSES = "LP606"
 """The check that says so itself."""
 
 MOST_LOSSES = 3
+
+MOST_HANGS = 2
+"""After which a run ends: each takes a whole time limit."""
 
 _GOES_ON = "the process keeps running (an engine that hangs or exits fails all requests)"
 EXPECTED = {"exit": _GOES_ON, "hang": _GOES_ON, "output": "little output: an engine runs the plugin for every token"}
@@ -55,6 +58,8 @@ class _State:
     current: str | None = None
     latest: str | None = None
     lost: dict[str, str] = field(default_factory=dict)
+    hung: dict[str, str] = field(default_factory=dict)
+    hangs: int = 0
     hint: str = ""
     error: str = ""
     notes: list[str] = field(default_factory=list)
@@ -71,7 +76,7 @@ def check_target(
     plan: Plan,
     path: list[str],
     progress: Progress | None = None,
-    limit: float = LIMIT_SECONDS,
+    limit: float = CALL_SECONDS,
 ) -> TargetResult:
     """Everything about one target. Never raises for what the plugin does.
 
@@ -79,13 +84,14 @@ def check_target(
         target: entry-point name, ``module:Class`` or ``file.py:Class``.
         plan: which checks, cases and hosts.
         path: folders to put on the child's ``sys.path``.
-        limit: seconds without news after which the child is ended.
+        limit: seconds that one call of the plugin may take before the child is ended. What hung is not called again.
     """
     state = _State()
     progress = progress or Progress()
     job: dict[str, Any] = {"target": target, "path": path, "plan": _plan_json(plan)}
     for losses in range(1, MOST_LOSSES + 1):
         job["done"] = {label: result.status for label, result in state.results.items()}
+        job["hung"] = state.hung
         try:
             run_child(CHILD, job, partial(_take, state, progress), limit, ONE_THREAD)
             break
@@ -93,8 +99,9 @@ def check_target(
             _blame(state, loss, progress)
         if state.given_up or (state.labels and not state.left):
             break
-        if losses == MOST_LOSSES:
+        if losses == MOST_LOSSES or state.hangs == MOST_HANGS:
             state.error = f"gave up after the plugin ended or blocked the process {losses} times"
+            break
     _give_up(state)
     results = tuple(state.results[label] for label in state.labels if label in state.results) or tuple(
         state.results.values()
@@ -174,6 +181,9 @@ def _blame(state: _State, loss: Lost, progress: Progress) -> None:
     # Between two checks only the plugin's finalizers run: what the last check left behind.
     label = state.current or state.latest or "LP001"
     state.current = None
+    if loss.kind == "hang":
+        state.hangs += 1
+        state.hung[loss.calls] = label
     location = location_in(loss.stacks)
     root = location or (loss.cause if loss.kind == "output" else "")
     if root and root in state.lost:  # one root cause, one failure

@@ -1,5 +1,6 @@
 """What the children of ``test_supervise`` do."""
 
+import contextlib
 import ctypes
 import os
 import subprocess
@@ -92,3 +93,46 @@ def starts_a_child(parent):
     own.news(60)
     parent.tell("started", pids=[own.pid])
     time.sleep(300)
+
+
+def calls_for_long_then_hangs(parent):
+    from lpkit_conformance.processes import pulse
+
+    parent.job()
+    parent.tell("ready")
+    for number in range(4):
+        pulse.call(f"call {number}")
+        time.sleep(0.3)
+    pulse.call("last")
+    time.sleep(300)
+
+
+def imports_for_long(parent):
+    pause, begun = parent.job(), time.monotonic()
+    parent.tell("ready")
+    for number in range(4):
+        time.sleep(pause)
+        with contextlib.suppress(ImportError):
+            __import__(f"no_such_module_{number}")
+    parent.tell("imported", seconds=time.monotonic() - begun)
+
+
+def imports_for_ever(parent):
+    parent.job()
+    parent.tell("ready")
+    while True:
+        time.sleep(0.01)
+        with contextlib.suppress(ImportError):
+            import no_such_module  # noqa: F401
+
+
+def waits_for_a_child(parent):
+    from lpkit_conformance.processes.supervise import Child, Lost
+
+    parent.job()
+    parent.tell("ready")
+    with Child("entries:hangs") as own, contextlib.suppress(Lost):
+        own.send({}, 1.5)
+        own.news(1.5)
+        own.news(1.5)
+    parent.tell("waited")

@@ -103,6 +103,23 @@ def test_a_hang_is_told_with_the_line() -> None:
     assert time.monotonic() - begun < SECONDS
 
 
+def test_a_call_that_begins_or_returns_is_a_sign_of_life_and_a_hang_is_told_with_the_call() -> None:
+    found = loss("calls_for_long_then_hangs", seconds=0.6)
+    assert (found.kind, found.what) == ("hang", "last did not return within 0.6 s")
+    assert found.calls == "last"
+    assert "in calls_for_long_then_hangs" in found.stacks
+
+
+def test_imports_are_signs_of_life_but_not_for_ever(tmp_path: Path) -> None:
+    _, event = said("imports_for_long", 0.3, seconds=0.6)
+    assert event["seconds"] > 0.6
+    assert loss("imports_for_ever", seconds=0.4).what == "the plugin did not return within 0.4 s"
+
+
+def test_who_waits_for_a_child_of_its_own_has_the_limit_of_that_wait() -> None:
+    assert [event["event"] for event in said("waits_for_a_child", None, seconds=0.5)] == ["ready", "waited"]
+
+
 def test_starting_may_take_longer_than_the_limit() -> None:
     assert len(said("tells", {"items": [1]}, seconds=0.01)) == 1
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -77,8 +78,38 @@ def line_of(name: str, text: str) -> str:
 def test_a_hang_fails_the_check_that_hung_and_names_the_line(results) -> None:
     found = failure(results["Hangs"])
     assert (found.code, found.host) == ("LP301", "v1")
-    assert found.message == "the plugin did not return within 4 s, during the check"
+    assert found.message == "apply did not return within 4 s, during the check"
     assert found.finding.location == line_of("Hangs", "# here")
+
+
+def test_what_hung_is_not_called_again_and_the_rest_goes_on() -> None:
+    plan = Plan(cases=PLAN.cases, hosts=("v1",), select=("LP301", "LP606"))
+    begun = time.monotonic()
+    result = check_target(f"{SUSPECTS / 'hostile.py'}:HangsInUpdates", plan, [], limit=LIMIT)
+    found = failure(result)
+    assert found.message == "update_state did not return within 4 s, during the check"
+    assert found.finding.location.rpartition(":")[0] == str(SUSPECTS / "hostile.py")
+    statuses = {check.label: (check.status, check.message) for check in result.checks}
+    assert statuses["LP606"] == ("blocked", f"needs {found.label}")  # it requires LP001 only
+    assert statuses["LP101[v1]"] == ("passed", "")
+    assert (result.error, result.verdict) == ("", "fail")
+    assert time.monotonic() - begun < 10 * LIMIT
+
+
+def test_a_run_ends_at_the_second_hang() -> None:
+    result = check_target(f"{SUSPECTS / 'hostile.py'}:HangsOnBoth", Plan(cases=PLAN.cases), [], limit=LIMIT)
+    assert {check.message for check in result.checks if check.status == "failed"} == {
+        "update_state did not return within 4 s, during the check",
+        "add_request did not return within 4 s, during the check",
+    }
+    assert result.error == "gave up after the plugin ended or blocked the process 2 times"
+
+
+def test_a_slow_plugin_does_not_hang() -> None:
+    result = check_target(f"{SUSPECTS / 'hostile.py'}:Slow", PLAN, [], limit=2.0)
+    slow = next(check for check in result.checks if check.label == "LP301[v1]")
+    assert (slow.status, slow.message) == ("passed", "")
+    assert slow.seconds > 2.0
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from bias import Good
+from lpkit import v2
 
 
 class Hangs(Good):
@@ -100,3 +101,25 @@ class LeavesAProcess(Good):
         if not note.exists():
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
             note.write_text(str(child.pid), encoding="ascii")
+
+
+class HangsInUpdates(Good):
+    def update_state(self, batch_update):
+        while batch_update is not None and batch_update.removed:
+            pass  # here
+
+
+class HangsOnBoth(HangsInUpdates, v2.LogitsProcessor):
+    def __init__(self, vllm_config, *arguments):
+        self.biases = {}
+
+    def add_request(self, req_idx, params):
+        time.sleep(300)
+
+
+class Slow(Good):
+    """Slow in each call; a check takes more than the limit of one."""
+
+    def apply(self, logits):
+        time.sleep(0.5)
+        return super().apply(logits)
