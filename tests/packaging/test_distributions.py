@@ -43,6 +43,12 @@ def test_the_wheel_holds_every_recorded_trace(distributions) -> None:
     assert traces <= wheel_names(distributions)
 
 
+def test_the_wheel_holds_the_style_sheets_of_reports(distributions) -> None:
+    folder = ROOT / "conformance"
+    sheets = {path.relative_to(folder).as_posix() for path in folder.rglob("*.css")}
+    assert sheets and sheets <= wheel_names(distributions)
+
+
 def test_no_byte_code_is_shipped(distributions) -> None:
     wheel, sdist = distributions
     with tarfile.open(sdist) as source:

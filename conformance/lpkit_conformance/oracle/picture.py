@@ -97,7 +97,7 @@ def draw(
     groups = _alike(shown, culprit)[-MOST_STEPS:]
     if not groups:
         return ()
-    positions = _chosen([group[-1] for group in groups], culprit)
+    positions = chosen([group[-1] for group in groups], culprit)
     legend: dict[str, None] = {}
     lines = [["step", *(f"{unit} {position}" for position in positions)]]
     before: Frame | None = next((frame for frame in reversed(shown) if frame.step < groups[0][0].step), None)
@@ -127,7 +127,7 @@ def _alike(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[lis
     return groups
 
 
-def _chosen(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[int]:
+def chosen(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[int]:
     """The positions worth a column: the culprit's, then those that changed, latest first, then the lowest."""
     everyone = sorted({position for frame in frames for position in frame.positions})
     wanted: dict[int, None] = {}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lpkit_conformance.oracle.picture import Frame
+from lpkit_conformance.oracle.picture import Frame, chosen
 from lpkit_conformance.programs.as_json import op_to_json
 from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step
 
 MOST_STEPS = 48
-MOST_POSITIONS = 16
 MOST_CHARACTERS = 200
 """Of a request's arguments."""
 
@@ -40,11 +39,10 @@ def timeline(
         if culprit is None or step["step"] <= culprit[0]
     ]
     kept = steps[-MOST_STEPS:]
-    everyone = sorted({row["position"] for step in kept for row in step["rows"]})
-    position = _position_of(by_step, culprit)
-    chosen = _nearest(everyone, position)
+    everyone = {row["position"] for step in kept for row in step["rows"]}
+    shown = chosen([by_step[step["step"]] for step in kept if step["step"] in by_step], culprit) if everyone else []
     for step in kept:
-        step["rows"] = [row for row in step["rows"] if row["position"] in chosen]
+        step["rows"] = [row for row in step["rows"] if row["position"] in shown]
     present = {row["request"] for step in kept for row in step["rows"]}
     return {
         "unit": unit,
@@ -54,9 +52,11 @@ def timeline(
             if name in present
         ],
         "steps": kept,
-        "differs": {"step": culprit[0], "request": culprit[1], "position": position} if culprit else None,
+        "differs": {"step": culprit[0], "request": culprit[1], "position": _position_of(by_step, culprit)}
+        if culprit
+        else None,
         "raises": {"step": kept[-1]["step"]} if raised and kept else None,
-        "omitted": {"steps": len(steps) - len(kept), "positions": len(everyone) - len(chosen)},
+        "omitted": {"steps": len(steps) - len(kept), "positions": len(everyone) - len(shown)},
     }
 
 
@@ -87,19 +87,11 @@ def _rows(frame: Frame) -> list[dict[str, Any]]:
     ]
 
 
-def _position_of(by_step: Mapping[int, Frame], culprit: tuple[int, str] | None) -> int | None:
-    frame = by_step.get(culprit[0]) if culprit else None
-    if frame is None or culprit is None:
+def _position_of(by_step: Mapping[int, Frame], culprit: tuple[int, str]) -> int | None:
+    frame = by_step.get(culprit[0])
+    if frame is None:
         return None
     return next((position for position, request in frame.positions.items() if request == culprit[1]), None)
-
-
-def _nearest(positions: Sequence[int], wanted: int | None) -> frozenset[int]:
-    """The lowest positions, and the wanted one."""
-    kept = list(positions[:MOST_POSITIONS])
-    if wanted is not None and wanted not in kept:
-        kept[-1:] = [wanted]
-    return frozenset(kept)
 
 
 def _short(text: str) -> str:

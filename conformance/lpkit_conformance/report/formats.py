@@ -26,6 +26,7 @@ FORMATS = {
     "plain": Format("text"),
     "github": Format("github"),
     "json": Format("as_json", "--json", "Write the report as JSON; - is standard output."),
+    "html": Format("html", "--html", "Write the report as one page for a browser, with pictures."),
     "junit": Format("junit", "--junit-xml", "Write the report as JUnit XML."),
 }
 

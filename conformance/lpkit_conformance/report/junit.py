@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import IO
 from xml.etree import ElementTree as ET
 
 from lpkit_conformance.report.text import finding_lines
+from lpkit_conformance.report.xml_text import xml_text
 from lpkit_conformance.results import BAD, Report
-
-NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-
-
-def text(value: str) -> str:
-    """``value`` without the characters that XML cannot hold, which a plugin's messages may have."""
-    return NOT_XML.sub("?", value)
 
 
 def write(report: Report, file: IO[str], verbose: bool = False) -> None:
@@ -41,16 +34,16 @@ def write(report: Report, file: IO[str], verbose: bool = False) -> None:
             )
             body = "\n".join(finding_lines(check.finding)) if check.finding else ""
             if check.status in BAD:
-                ET.SubElement(case, "failure", message=text(check.message)).text = text(body)
+                ET.SubElement(case, "failure", message=xml_text(check.message)).text = xml_text(body)
             elif check.status == "error":
-                ET.SubElement(case, "error", message=text(check.message)).text = text(body)
+                ET.SubElement(case, "error", message=xml_text(check.message)).text = xml_text(body)
             elif check.status in ("skipped", "blocked", "expected"):
-                ET.SubElement(case, "skipped", message=text(f"{check.status}: {check.message}"))
+                ET.SubElement(case, "skipped", message=xml_text(f"{check.status}: {check.message}"))
             elif check.status == "advice":
-                ET.SubElement(case, "system-out").text = text(f"advice: {check.message}\n{body}")
+                ET.SubElement(case, "system-out").text = xml_text(f"advice: {check.message}\n{body}")
         if target.error:
             case = ET.SubElement(suite, "testcase", classname=target.target, name="run")
-            ET.SubElement(case, "error", message=text(target.error))
+            ET.SubElement(case, "error", message=xml_text(target.error))
     ET.indent(root)
     # Written as UTF-8; ElementTree would declare the locale's encoding.
     file.write(f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n')

@@ -9,8 +9,8 @@ import torch
 from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import MOST_TOKENS, differing
-from lpkit_conformance.oracle.picture import record_frames
-from lpkit_conformance.oracle.timeline import MOST_POSITIONS, MOST_STEPS, timeline
+from lpkit_conformance.oracle.picture import MOST_POSITIONS, record_frames
+from lpkit_conformance.oracle.timeline import MOST_STEPS, timeline
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Speculate, Step
 from lpkit_conformance.settings.cases import Case

@@ -1,0 +1,189 @@
+"""The page for a browser: complete, self-contained, and safe whatever a plugin's messages hold."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from lpkit_conformance.report import formats
+from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
+from lpkit_conformance.testing import compute_check
+
+SUSPECTS = Path(__file__).parents[1] / "suspects"
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\x00\x1b[31m\ud800'
+CASE = {"extra_args": {"bias": 2.5}}
+VOID = {"meta", "link", "img", "br", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and all text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.text += data
+
+    def of_class(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for _, attributes in self.elements if name in (attributes.get("class") or "").split()]
+
+
+@pytest.fixture(scope="module")
+def failed() -> CheckResult:
+    found = compute_check("LP202", f"{SUSPECTS / 'bias.py'}:ForgetsToReplace", case=CASE)
+    assert found.finding is not None
+    saved = replace(found.finding, saved=".lpkit/failures/x.json")
+    return replace(found, finding=saved)
+
+
+def html(*checks: CheckResult, target: str = "mine", more: tuple[TargetResult, ...] = ()) -> str:
+    file = io.StringIO()
+    formats.write("html", Report((TargetResult(target, ("v1",), checks, "v1", "the stand-in"), *more)), file)
+    return file.getvalue()
+
+
+def test_a_finding_shows_cause_line_batch_logits_arguments_and_replay(failed) -> None:
+    page = Page(html(failed))
+    assert failed.message in page.text
+    assert failed.finding.cause in page.text
+    assert "lpkit replay .lpkit/failures/x.json" in page.text
+    assert '{"extra_args": {"bias": 2.5}}' in page.text
+    assert "in the batch" in page.text and str(failed.finding.where["token id"]) in page.text
+    assert len([tag for tag, attributes in page.elements if attributes.get("class") == "timeline"]) == 1
+    assert len(page.of_class("at")) == 1  # the line at fault, in its excerpt
+    number = failed.finding.location.rpartition(":")[2]
+    assert number in page.text
+
+
+def test_every_check_is_on_the_page_and_those_that_need_attention_are_linked(failed) -> None:
+    passed = CheckResult("LP001", "is-a-processor", "", "passed", "implements v1")
+    page = Page(html(passed, failed, CheckResult("LP203", "remove", "v1", "blocked", "needs LP202")))
+    squares = page.of_class("square")
+    assert [square["class"] for square in squares] == ["square passed", "square failed", "square blocked"]
+    links = [square["href"] for square in squares if "href" in square]
+    ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
+    assert links == ["#LP202-v1"] and {link[1:] for link in links} <= ids
+    assert "needs LP202" in page.text
+
+
+def test_several_targets_have_a_navigation_and_no_id_twice(failed) -> None:
+    page = Page(html(failed, more=(TargetResult("other", ("v1",), (failed,), error="lost"),)))
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    anchors = [
+        str(attributes["href"])[1:] for tag, attributes in page.elements if str(attributes.get("href")).startswith("#")
+    ]
+    assert anchors and set(anchors) <= set(ids)
+    assert "Could not judge: lost" in page.text
+
+
+def test_nothing_is_loaded_and_nothing_runs(failed) -> None:
+    text = html(failed)
+    page = Page(text)
+    assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in page.elements}
+    assert not re.search(r"url\(|@import", text)
+    assert all("src" not in attributes for _, attributes in page.elements)
+
+
+def test_what_a_plugin_says_is_text_and_never_markup(failed) -> None:
+    finding = replace(
+        failed.finding,
+        summary=HOSTILE,
+        where={HOSTILE: HOSTILE},
+        operations=(HOSTILE,),
+        cause=HOSTILE,
+        fix=HOSTILE,
+        location=f"{HOSTILE}:3",
+        saved=HOSTILE,
+    )
+    timeline = finding.timeline
+    request = {**timeline["requests"][0], "id": HOSTILE, "arguments": HOSTILE}
+    row = {"position": 0, "request": HOSTILE, "tokens": 1, "prefill": False}
+    events = [{"op": "arrive", "request": HOSTILE, "variant": 0}]
+    steps = [{"step": 1, "kind": "step", "events": events, "rows": [row]}]
+    hostile = replace(finding, timeline={**timeline, "requests": [request], "steps": steps, "differs": None})
+    text = html(replace(failed, name=HOSTILE, message=HOSTILE, finding=hostile), target=HOSTILE)
+    page = Page(text)
+    assert not {"script", "img"} & {tag for tag, _ in page.elements}
+    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert page.text.count("<script>alert(1)</script>") > 10
+    assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff]", text)
+    text.encode("utf-8")
+
+
+def test_findings_without_evidence_are_shown_as_they_are() -> None:
+    bare = CheckResult("LP101", "constructs", "v1", "failed", "it raised", Finding("it raised"))
+    page = Page(html(bare, CheckResult("LP204", "one-way-move", "v1", "unexpected_pass", "remove it")))
+    assert "it raised" in page.text and "remove it" in page.text
+    assert not page.of_class("timeline")
+
+
+# -- in a browser ------------------------------------------------------------------------------------------------
+
+
+def browser() -> str:
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"NOT RUN IN A BROWSER: none of {', '.join(BROWSERS)} is installed")
+    return found
+
+
+def rendered(folder: Path, text: str, width: int, dark: bool = False) -> str:
+    """The page after a browser has laid it out, with what it measured as attributes of ``html``."""
+    measure = """<script>
+      const all = document.documentElement.dataset;
+      all.overflows = document.documentElement.scrollWidth > innerWidth;
+      all.paper = getComputedStyle(document.querySelector('.finding')).backgroundColor;
+      const box = selector => document.querySelector(selector).getBoundingClientRect();
+      all.band = Math.round(box('.timeline .band').width);
+      all.marked = box('.timeline .culprit').top <= box('.timeline .band.plain').top;
+      all.source = Math.round(box('.source .at').height);
+    </script></body>"""
+    file = folder / "page.html"
+    file.write_text(text.replace("</body>", measure), encoding="utf-8")
+    scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []
+    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", *scheme]
+    done = subprocess.run(
+        [*command, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=True,
+    )
+    return re.search(r"<html[^>]*>", done.stdout)[0]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_lays_the_page_out_without_scrolling_sideways(tmp_path, failed, width) -> None:
+    measured = rendered(tmp_path, html(failed), width)
+    assert 'data-overflows="false"' in measured
+    assert 'data-marked="true"' in measured
+    assert int(re.search(r'data-band="(\d+)"', measured)[1]) > 40
+    assert int(re.search(r'data-source="(\d+)"', measured)[1]) > 10
+
+
+def test_a_browser_shows_it_dark_where_its_user_wants_that(tmp_path, failed) -> None:
+    assert 'data-paper="rgb(255, 255, 255)"' in rendered(tmp_path, html(failed), 1280)
+    assert 'data-paper="rgb(23, 27, 34)"' in rendered(tmp_path, html(failed), 1280, dark=True)
