@@ -4,71 +4,49 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 
+from lpkit_conformance.activity.acting import activity
+from lpkit_conformance.activity.stand import Apply, Standing, stand_after
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
 from lpkit_conformance.hosts.calls import checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import first_row
 from lpkit_conformance.oracle.verify import default_host, solo_runs
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
+from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
-
-Apply = Callable[[torch.Tensor], Any]
-
-
-def standing(subject: PluginUnderTest, ops: list[Op], steps: int = 3) -> tuple[torch.Tensor, Apply]:
-    """Some steps into a run: the logits ``[rows, vocab]`` and a function that applies the plugin to any.
-
-    The function may be called as often as one likes; the engine's side does not move on.
-    """
-    host = default_host(subject, subject.max_num_seqs)
-    captured: list[Any] = []
-
-    @contextmanager
-    def spy(method: str, args: tuple[Any, ...]) -> Iterator[None]:
-        if method == "apply":
-            captured[:] = [args[0].clone(), args[1:]]
-        yield
-
-    with host.driver.watched(spy):
-        for _ in host.run([*ops, Step(steps)]):
-            pass
-    if not captured:
-        raise Skipped("the engine never calls apply for these requests")
-    host.rewind()
-    logits, rest = captured
-
-    def again(other: torch.Tensor) -> Any:
-        with torch.inference_mode():
-            return host.driver.edit(other, *rest)
-
-    return logits, again
 
 
 class ContractCheck(Check):
-    """Applies the plugin to chosen logits in the middle of a run."""
+    """Applies the plugin to chosen logits, in the middle of a run and at the steps at which it acts."""
 
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301")
     own_exceptions = EVERY_METHOD
+    needs_action = True
 
     @abstractmethod
     def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         """As ``run``."""
 
-    def batches(self, subject: PluginUnderTest) -> Iterator[list[Op]]:
-        """The requests of each run; every batch is judged."""
-        yield list(mixed_arrivals(6))
+    def standings(self, subject: PluginUnderTest) -> Iterator[Standing]:
+        """Where to judge."""
+        yield stand_after(subject, mixed_arrivals(6))
+        yield from activity(subject).standings()
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        note = None
-        for ops in self.batches(subject):
-            note = self.judge(subject, *standing(subject, ops))
+        note, acted = None, False
+        for standing in self.standings(subject):
+            acted |= standing.acts
+            try:
+                note = self.judge(subject, standing.logits, standing.again)
+            except Failed as failure:
+                raise Failed(standing.located(failure.finding)) from None
+        if not acted:
+            raise NeverActive
         return note
 
 
@@ -110,7 +88,7 @@ class LP302(Check):
         solo = solo_runs(subject)
         host = default_host(subject, subject.max_num_seqs)
         seen = list(host.run(ops))
-        if not solo.prepare(host.pool.requests):
+        if not (solo.prepare(host.pool.requests) or activity(subject).acts):
             raise NeverActive
         judged = 0
         for observation in seen:
@@ -123,17 +101,28 @@ class LP302(Check):
                 if not torch.equal(alone, before):
                     continue  # the plugin acts on every request; that is its right
                 judged += 1
-                if not torch.equal(before, after):
-                    token = int((before != after).to(torch.int8).argmax())
-                    raise Failed(
-                        f"the row of {item.request}, which does not use the plugin, was changed",
-                        {"request": item.request, "row": str(row), "token id": str(token)},
-                        f"{float(before[token])!r}",
-                        f"{float(after[token])!r}",
-                    )
+                self._judge(before, after, {"request": item.request, "row": str(row)})
         if not judged:
             raise Skipped("the plugin acts on every request")
+        for standing in activity(subject).standings():
+            for row, stance in enumerate(standing.stances):
+                if stance.variant is None:
+                    judged += 1
+                    self._judge(standing.logits[row], standing.after[row], {"row": str(row)})
         return f"{judged} rows"
+
+    @staticmethod
+    def _judge(before: torch.Tensor, after: torch.Tensor, where: dict[str, str]) -> None:
+        if torch.equal(before, after):
+            return
+        token = int((before != after).to(torch.int8).argmax())
+        request = where.get("request", "a request")
+        raise Failed(
+            f"the row of {request}, which does not use the plugin, was changed",
+            {**where, "token id": str(token)},
+            f"{float(before[token])!r}",
+            f"{float(after[token])!r}",
+        )
 
 
 class LP303(ContractCheck):
@@ -224,10 +213,10 @@ class LP306(ContractCheck):
 
     code, name = "LP306", "no-nan"
 
-    def batches(self, subject: PluginUnderTest) -> Iterator[list[Op]]:
-        yield from super().batches(subject)
+    def standings(self, subject: PluginUnderTest) -> Iterator[Standing]:
+        yield from super().standings(subject)
         # A request that leaves an argument out is NaN alone and in the batch alike: no comparison shows that.
-        yield [Arrive(f"v{i}", i) for i in range(len(subject.cases))]
+        yield stand_after(subject, [Arrive(f"v{i}", i) for i in range(len(subject.cases))])
 
     def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         for label, rows in adversarial(logits).items():

@@ -7,9 +7,11 @@ from dataclasses import replace
 import torch
 from lpkit.runtime.sampler.options import is_greedy
 
+from lpkit_conformance.activity.acting import RUN_STEPS
+from lpkit_conformance.activity.stand import Apply
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
-from lpkit_conformance.checks.lp3_contract import Apply, ContractCheck, adversarial
+from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
 from lpkit_conformance.hosts import drive
 from lpkit_conformance.hosts.calls import calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -84,7 +86,8 @@ def _declines_greedy(subject: PluginUnderTest) -> bool:
 class LP402(Check):
     """The claim of argmax invariance never changes.
 
-    ``is_argmax_invariant()`` returns the same bool from every instance, before and after requests arrive.
+    ``is_argmax_invariant()`` returns the same bool from every instance, before and after requests arrive, and however
+    long their outputs are.
 
     Why: vLLM asks once, right after construction; a claim that depends on state is read too early, and one that
     differs between workers makes them disagree.
@@ -99,13 +102,13 @@ class LP402(Check):
         host = default_host(subject, 4)
         with calling("is_argmax_invariant"):
             answers = [drive(subject).processor.is_argmax_invariant(), host.processor.is_argmax_invariant()]
-            for _ in host.run([Arrive("a", 0), Arrive("b", None), Step(2)]):
+            for _ in host.run([Arrive("a", 0), Arrive("b", None), Step(RUN_STEPS)]):
                 answers.append(host.processor.is_argmax_invariant())
         if len(set(answers)) > 1 or not isinstance(answers[0], bool):
             raise Failed(
                 "is_argmax_invariant() does not always return the same bool",
                 expected="True or False, always the same",
-                got=", ".join(map(repr, answers)),
+                got=", ".join(map(repr, dict.fromkeys(answers))),
             )
         return f"claims {answers[0]}"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from lpkit_conformance.activity.stand import stand_after
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.lp3_contract import standing
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.operations import SYNCS, CountOperations
 from lpkit_conformance.programs.generate import Arrive, Op
@@ -15,9 +15,9 @@ from lpkit_conformance.results import Failed, Skipped
 def operations(subject: PluginUnderTest, requests: int, variant: int | None = 0) -> Counter[str]:
     """Operations of one ``apply`` with that many requests."""
     ops: list[Op] = [Arrive(f"r{i}", None if variant is None else i % 4) for i in range(requests)]
-    logits, again = standing(subject, ops)
+    standing = stand_after(subject, ops)
     with CountOperations() as counter:
-        again(logits)
+        standing.again(standing.logits)
     found: Counter[str] = counter.counts
     return found
 

@@ -54,6 +54,7 @@ class PluginUnderTest:
     second: Peer | None = None
     acted: bool = False
     solo_runs: object = None
+    activity: object = None
     looked_at: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zoo import (
     adapter_defects,
     correct,
+    late_defects,
     missed_defects,
     packaging_defects,
     portable_defects,
@@ -23,6 +24,7 @@ __all__ = [
     "Specimen",
     "adapter_defects",
     "correct",
+    "late_defects",
     "missed_defects",
     "outcome",
     "packaging_defects",

@@ -1,0 +1,1 @@
+"""Where a plugin acts: at which steps, and what switches it on."""

@@ -1,0 +1,142 @@
+"""The steps at which a plugin acts: found once per subject, in a longer run and a ladder of lengths beyond it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import pairwise
+
+from lpkit_conformance.activity.shape import UNTOUCHED, Shape, shapes
+from lpkit_conformance.activity.stand import Stance, Standing, stand_after, stand_at
+from lpkit_conformance.hosts import PluginError, parts_of
+from lpkit_conformance.hosts.plugin_under_test import MAX_MODEL_LEN, PluginUnderTest
+from lpkit_conformance.programs.generate import Arrive, Op, Step
+
+RUN_STEPS = 40
+LADDER = (48, 64, 96, 128, 192, 256, 384, 480)
+"""Lengths of outputs beyond the run."""
+
+LEAST_VARIANTS = 4
+MOST_STANCES = 14
+
+
+class Activity:
+    """Where a plugin acts on one host.
+
+    Args:
+        subject: the plugin and its requests.
+
+    Attributes:
+        seen: per variant, each length of its outputs in order, and what the plugin did to its row there.
+    """
+
+    def __init__(self, subject: PluginUnderTest) -> None:
+        self._subject = subject
+        self.seen: dict[int, list[tuple[int, Shape]]] = {i: [] for i in range(len(subject.cases))}
+        # What the plugin raises here is for the checks to say that run programs.
+        with contextlib.suppress(PluginError):
+            self._run()
+        with contextlib.suppress(PluginError):
+            self._climb()
+
+    @property
+    def acts(self) -> bool:
+        """Whether any row was edited."""
+        return any(shape != UNTOUCHED for seen in self.seen.values() for _, shape in seen)
+
+    @cached_property
+    def stances(self) -> tuple[Stance, ...]:
+        """Where to judge: where each variant starts to act, where the kind of its edit changes, and late."""
+        chosen = [_telling(seen) for seen in self.seen.values()]
+        # First of all variants, then second of all, so that a limit takes from the longest lists.
+        picked = [
+            (variant, lengths[rank])
+            for rank in range(max(map(len, chosen), default=0))
+            for variant, lengths in enumerate(chosen)
+            if rank < len(lengths)
+        ]
+        return tuple(Stance(variant, _character(variant), length) for variant, length in picked[:MOST_STANCES])
+
+    @cached_property
+    def strangers(self) -> tuple[Stance, ...]:
+        """Requests beside them that do not use the plugin, young and old."""
+        lengths = sorted(stance.length for stance in self.stances)
+        return tuple(Stance(None, f"stranger {i}", length) for i, length in enumerate({lengths[0], lengths[-1]}))
+
+    def standings(self) -> Iterator[Standing]:
+        """New batches of requests at these steps, none if the plugin acts nowhere."""
+        if not self.stances:
+            return
+        standing = stand_at(self._subject, [*self.stances, *self.strangers])
+        if standing.acts:
+            yield standing
+            return
+        # A plugin that forgets when its requests are preempted: LP211's to say.
+        first = self.stances[0]
+        if first.length < RUN_STEPS:
+            yield stand_after(self._subject, self._arrivals(), first.length + 1)
+
+    def _arrivals(self) -> list[Op]:
+        return [Arrive(f"v{i}", i, character=_character(i)) for i in self.seen]
+
+    def _run(self) -> None:
+        host = parts_of(self._subject.host).host(self._subject, max(self._subject.max_num_seqs, len(self.seen)))
+        for seen in host.run([*self._arrivals(), Step(RUN_STEPS)]):
+            for row, shape in zip(seen.rows, shapes(seen.before, seen.after), strict=True):
+                active = host.pool.requests[row.request]
+                assert active.variant is not None
+                if not row.discarded:
+                    self.seen[active.variant].append((row.position - active.request.prompt_len, shape))
+
+    def _climb(self) -> None:
+        """Longer outputs, each in a row of its own; then the lengths between which a late rule starts."""
+        longest = max(len(self._subject.prompt(_character(i), 5, i)) for i in self.seen)
+        rungs = [length for length in LADDER if length + longest < MAX_MODEL_LEN]
+        ladder = [(variant, length) for variant in list(self.seen)[:LEAST_VARIANTS] for length in rungs]
+        self._note(ladder)
+        self._note([(variant, length) for variant, seen in self.seen.items() for length in _unseen_starts(seen)])
+
+    def _note(self, rows: Iterable[tuple[int, int]]) -> None:
+        stances = [Stance(variant, _character(variant), length) for variant, length in rows]
+        if not stances:
+            return
+        standing = stand_at(self._subject, stances)
+        for stance, shape in zip(stances, shapes(standing.logits, standing.after), strict=True):
+            assert stance.variant is not None
+            self.seen[stance.variant].append((stance.length, shape))
+        for seen in self.seen.values():
+            seen.sort()
+
+
+def _character(variant: int) -> str:
+    return f"variant {variant}"
+
+
+def _telling(seen: list[tuple[int, Shape]]) -> list[int]:
+    """The lengths that tell most about a variant: the first at which it acts, each new kind of edit, the last."""
+    kinds: dict[Shape, int] = {}
+    acting = [(length, shape) for length, shape in seen if shape != UNTOUCHED]
+    for length, shape in acting:
+        kinds.setdefault(shape, length)
+    if not acting:
+        return []
+    first, *others = kinds.values()
+    return list(dict.fromkeys([first, acting[-1][0], *others]))
+
+
+def _unseen_starts(seen: list[tuple[int, Shape]]) -> range:
+    """The lengths that were left out before the first one at which a variant acts."""
+    for (low, _), (high, shape) in pairwise(seen):
+        if shape != UNTOUCHED:
+            return range(low + 1, high)
+    return range(0)
+
+
+def activity(subject: PluginUnderTest) -> Activity:
+    """Where the subject acts, shared by all checks that ask."""
+    if subject.activity is None:
+        subject.activity = Activity(subject)
+    found = subject.activity
+    assert isinstance(found, Activity)
+    return found

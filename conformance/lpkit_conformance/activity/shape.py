@@ -1,0 +1,21 @@
+"""What kind of edit a row got: coarse enough that rows of one rule agree, fine enough that another rule shows."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+Shape = tuple[int, ...]
+"""How many logits were raised, lowered, masked and made NaN, each as the number of its binary digits."""
+
+UNTOUCHED: Shape = (0, 0, 0, 0)
+
+
+def shapes(before: torch.Tensor, after: torch.Tensor) -> list[Shape]:
+    """The kind of each row's edit."""
+    masked = (after == -math.inf) & (before != -math.inf)
+    counts = torch.stack(
+        [(after > before).sum(1), ((after < before) & ~masked).sum(1), masked.sum(1), after.isnan().sum(1)], 1
+    )
+    return [tuple(count.bit_length() for count in row) for row in counts.tolist()]
