@@ -12,7 +12,7 @@ from lpkit_conformance.errors import OutputError
 LONGEST_LINE = 200
 
 
-def write(path: Path, report: Callable[[IO[str]], None]) -> None:
+def write(path: Path, report: Callable[[IO[str]], object]) -> None:
     """Write a report to a file; ``-`` is standard output.
 
     Raises:

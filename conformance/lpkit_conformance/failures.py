@@ -218,13 +218,23 @@ def rerun(failure: Failure, limit: float = CALL_SECONDS) -> TargetResult:
     Raises:
         ProjectError: if the current folder's pyproject.toml cannot be used.
     """
-    project = projects.find(Path.cwd())
-    own = project if project and project.owns(failure.target) else None
-    spec = own.entry_points.get(failure.target, failure.target) if own else failure.target
-    result = check_target(spec, failure.plan, own.import_path if own else [], limit=limit)
+    spec, path = whereabouts(failure)
+    result = check_target(spec, failure.plan, path, limit=limit)
     # Only a defect on the way may be gone: a plugin that acts in none of these operations is no longer at fault.
     silent = bool(result.checks) and all(check.never_active for check in result.checks)
     return replace(result, target=failure.target, error="" if silent else result.error)
+
+
+def whereabouts(failure: Failure) -> tuple[str, list[str]]:
+    """The target as Python finds it, and the folders that it is imported from besides the usual ones.
+
+    Raises:
+        ProjectError: if the current folder's pyproject.toml cannot be used.
+    """
+    project = projects.find(Path.cwd())
+    if project is None or not project.owns(failure.target):
+        return failure.target, []
+    return project.entry_points.get(failure.target, failure.target), project.import_path
 
 
 OUTCOMES: dict[Status, Outcome] = {"passed": "fixed", "skipped": "fixed", "failed": "failing", "advice": "failing"}

@@ -232,7 +232,8 @@ def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, *
         target: the class, or what :func:`checks` takes.
         host: ``v1`` or ``v2``; by default the first that the check judges and the class has an interface for.
         case: a case object; by default one that sets nothing.
-        settings: of ``seed``, ``vocab_size``, ``max_num_seqs`` and ``device``.
+        settings: of ``seed``, ``vocab_size``, ``max_num_seqs`` and ``device``; ``program``: run only this one;
+            ``trace``: replay only this recorded trace, given as its name and a pattern.
 
     Raises:
         UsageError: if there is no such check, or it does not run on this host or class.
@@ -263,6 +264,20 @@ def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, *
         raise UsageError(f"{code} does not run on {cls.__name__}" + (f" on {host}" if host else ""))
 
 
+def require(result: CheckResult) -> None:
+    """Raise :class:`ConformanceError` with the evidence if the plugin broke the rule, or the check could not run.
+
+        require(compute_check("LP203", MyProcessor, case={"extra_args": {"bias": 2.0}}))
+
+    A plugin that did nothing at all in these operations broke no rule.
+    """
+    from lpkit_conformance.report.text import check_lines
+
+    __tracebackhide__ = True
+    if result.status in ("failed", "advice", "error"):
+        raise ConformanceError("\n".join(["", *check_lines(result)]))
+
+
 class ConformanceTests:
     """A ready test class: subclass it under a name that pytest collects, and set ``target``.
 
@@ -283,4 +298,12 @@ class ConformanceTests:
             cls.test_conformance = bound  # type: ignore[attr-defined]
 
 
-__all__ = ["BoundCheck", "ConformanceError", "ConformanceTests", "checks", "compute_check", "parametrize_with_checks"]
+__all__ = [
+    "BoundCheck",
+    "ConformanceError",
+    "ConformanceTests",
+    "checks",
+    "compute_check",
+    "parametrize_with_checks",
+    "require",
+]

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from lpkit_cli.console import write
+
 EXIT_CODES = {"fixed": 0, "failing": 1, "unknown": 2}
 
 
@@ -17,6 +19,10 @@ def register(app: typer.Typer) -> None:
 
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A failure that `lpkit check` saved.")],
+    script: Annotated[
+        Path | None,
+        typer.Option("--script", metavar="FILE", help="Also write a test for pytest that reproduces it by itself."),
+    ] = None,
     limit: Annotated[float, typer.Option(help="Seconds that a call of the plugin may take.", min=1.0)] = 25.0,
 ) -> None:
     """Replay exactly the operations of a saved failure.
@@ -34,4 +40,9 @@ def replay(
     result = failures.rerun(failure, limit)
     outcome = failures.outcome(failure, result)
     show(report.lines(failure, result, outcome), sys.stdout)
+    if script is not None:
+        from lpkit_conformance.report.script import script as text_of
+
+        text = text_of(failure, next(iter(result.checks), None), *failures.whereabouts(failure), script.parent)
+        write(script, lambda stream: stream.write(text))
     raise typer.Exit(EXIT_CODES[outcome])
