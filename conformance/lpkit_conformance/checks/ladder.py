@@ -43,9 +43,13 @@ def host_after(subject: PluginUnderTest, ops: Iterable[Op]) -> Host:
 CHARACTERS = 12
 """Different requests among mixed arrivals before they repeat; a multiple of the periods below."""
 
+GREEDY = (2, 3, 10)
+"""Those of them that are greedy: one without the plugin, two with."""
+
 
 def mixed_arrivals(count: int, prefix: str = "r", start: int = 0, prompt_len: int = 5) -> Iterator[Arrive]:
-    """``count`` arrivals with different arguments; every third does not use the plugin."""
+    """``count`` arrivals with different arguments; every third does not use the plugin, and some are greedy."""
     for i in range(start, start + count):
         variant = None if i % 3 == 2 else i % 4
-        yield Arrive(f"{prefix}{i}", variant, prompt_len + i % 3, character=f"c{i % CHARACTERS}")
+        character = i % CHARACTERS
+        yield Arrive(f"{prefix}{i}", variant, prompt_len + i % 3, greedy=character in GREEDY, character=f"c{character}")

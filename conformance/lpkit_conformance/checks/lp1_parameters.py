@@ -93,7 +93,7 @@ class LP102(Check):
     """Requests that do not use the plugin are accepted.
 
     ``validate_params`` sees every request of the server: without ``extra_args``, with an empty one, with other
-    plugins' keys.
+    plugins' keys, alone or next to this plugin's.
 
     Why: a plugin that refuses unknown keys makes the server reject everyone else's requests.
 
@@ -114,7 +114,22 @@ class LP102(Check):
                     f"{type(error).__name__}: {error}"[:300],
                     location=location_of(error),
                 )
+        for salt in range(4):
+            if subject.accepts(subject.case.params()):
+                self._company(subject, subject.params(0, salt=salt))
         return None
+
+    @staticmethod
+    def _company(subject: PluginUnderTest, params: SamplingParams) -> None:
+        error = subject.refusal(params)
+        if error is not None:
+            raise Failed(
+                "validate_params refuses the case when the request has another plugin's arguments too",
+                {"extra_args": repr(params.extra_args)},
+                "no exception, as without the other plugin's",
+                f"{type(error).__name__}: {error}"[:300],
+                location=location_of(error),
+            )
 
 
 class LP103(Check):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -28,6 +28,12 @@ class LP201(LadderCheck):
         yield program("six together", mixed_arrivals(6), Step(4))
         yield program("one after another", *[[arrival, Step()] for arrival in mixed_arrivals(5)], Step(2))
         yield program("all of them", [Arrive(f"r{i}", i) for i in range(6)], Step(3))
+        # What holds for a whole batch is easily kept once for all of it.
+        yield program(
+            "equal arguments, then a stranger",
+            [Arrive("a", 0), Arrive("b", 0), Arrive("c", 0), Arrive("d", 0), Step()],
+            [Arrive("x", None), Arrive("y", 1), Step(), Finish("y"), Step(), Finish("x"), Step()],
+        )
 
 
 class LP202(LadderCheck):
@@ -63,6 +69,24 @@ class LP202(LadderCheck):
             Step(),
             *[[Finish(f"r{i}"), Arrive(f"n{i}", None), Step()] for i in range(4)],
         )
+        visitors = [None, *range(len(subject.cases))]
+        yield program(
+            "each after every other in one row",
+            [Arrive("other", 1), Arrive("t", 0)],
+            *[
+                [Finish(f"t{n - 1}" if n else "t"), Arrive(f"t{n}", visitor, character=f"v{visitor}"), Step()]
+                for n, visitor in enumerate(tour(visitors))
+            ],
+        )
+
+
+def tour(visitors: Sequence[int | None]) -> Iterator[int | None]:
+    """Every visitor directly after every other at least once."""
+    for n, first in enumerate(visitors):
+        for second in visitors[n + 1 :]:
+            yield first
+            yield second
+        yield first
 
 
 class LP203(LadderCheck):
@@ -191,60 +215,6 @@ class LP206(LadderCheck):
         )
 
 
-class LP207(LadderCheck):
-    """A full batch works.
-
-    Exactly ``max_num_seqs`` requests run; then new requests replace all of them.
-
-    Why: a buffer that is one row short fails only in production, under load.
-
-    Fix: size buffers by ``vllm_config.scheduler_config.max_num_seqs`` (V1) or ``req_states.max_num_reqs`` (V2).
-    """
-
-    code, name = "LP207", "full"
-    requires = ("LP201", "LP202", "LP203")
-
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        n = subject.max_num_seqs
-        yield program(
-            "full, then replaced",
-            mixed_arrivals(n),
-            Step(2),
-            [Finish(f"r{i}") for i in range(n)],
-            mixed_arrivals(n, "s", 1),
-            Step(2),
-            max_num_seqs=n,
-        )
-
-
-class LP208(LadderCheck):
-    """Large batches work.
-
-    Batches grow past 64 and past 256 requests and shrink again.
-
-    Why: fixed-size buffers, row numbers stored in a byte, and blocks of 64 rows look right in small tests.
-
-    Fix: size by the configuration; never assume how many rows there are.
-    """
-
-    code, name = "LP208", "growth"
-    requires = ("LP201", "LP202", "LP203", "LP204", "LP207")
-
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield program(
-            "70, then 264, then few",
-            mixed_arrivals(70),
-            Step(),
-            mixed_arrivals(194, start=70),
-            Step(),
-            [Finish(f"r{i}") for i in range(0, 264, 2)],
-            Step(),
-            [Finish(f"r{i}") for i in range(1, 255, 2)],
-            Step(),
-            max_num_seqs=264,
-        )
-
-
 class LP209(LadderCheck):
     """The batch may become empty.
 
@@ -280,6 +250,11 @@ class LP210(LadderCheck):
         yield program(
             "twins of different age",
             [Arrive("a", 0), Step(2), Arrive("b", twin_of="a"), Step(3), Finish("a"), Step(2)],
+        )
+        yield program(
+            "one twin after the other",
+            [Arrive("a", 0), Arrive("o", 1), Step(3), Finish("a"), Arrive("b", twin_of="a"), Step(2)],
+            [Finish("b"), Step(), Arrive("c", twin_of="a"), Step(2)],
         )
 
 
@@ -359,25 +334,3 @@ class LP213(LadderCheck):
             Step(),
             [Arrive("x", 1), Idle(), Arrive("y", 2), Idle(), Finish("r0"), Idle(), Step(2)],
         )
-
-
-class LP214(LadderCheck):
-    """Long outputs and long prompts work.
-
-    More than forty output tokens, with departures in between; prompts of a hundred tokens.
-
-    Why: a window, cache or counter of fixed size fails only late in a request.
-
-    Fix: size buffers by ``max_model_len``, or grow them.
-    """
-
-    code, name = "LP214", "long-outputs"
-    requires = ("LP201", "LP202", "LP203", "LP204")
-
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield program("forty tokens", mixed_arrivals(3), Step(12), Finish("r0"), Step(14), Arrive("x", 3), Step(16))
-        yield program(
-            "long prompts", [Arrive("a", 0, 100), Arrive("b", 1, 70), Arrive("c", None, 90), Arrive("d", 2, 3)], Step(3)
-        )
-        # 64 tokens fill a buffer of the usual size: alone it needs no padding, next to a longer request it does.
-        yield program("just as long as a buffer", [Arrive("a", 0, 62), Arrive("b", 1, 100)], Step(5))

@@ -14,7 +14,7 @@ from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.hosts.calls import Observation, calling, checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import RequestPool
-from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step
+from lpkit_conformance.programs.generate import Arrive, Idle, Op, Speculate, Step
 
 Watch = Callable[[str, tuple[Any, ...]], AbstractContextManager[None]]
 """What is around a call of the plugin: it gets the method's name and the arguments."""
@@ -129,6 +129,8 @@ class Host(ABC):
 
     def run(self, ops: Iterable[Op]) -> Iterator[Observation]:
         """Carry out ``ops``; yields every ``apply``."""
+        ops = tuple(ops)
+        self.pool.shared.update(op.twin_of for op in ops if isinstance(op, Arrive) and op.twin_of)
         for op in ops:
             if isinstance(op, Step):
                 for _ in range(op.count):

@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from zlib import crc32
 
 import torch
 from lpkit.loading import interfaces_of
@@ -20,6 +21,20 @@ from lpkit_conformance.settings.cases import Case, make_params, variants
 
 MAX_MODEL_LEN = 512
 MAX_CACHED_ROWS = 20_000
+
+FOREIGN_ARGS: tuple[dict[str, Any] | None, ...] = (
+    None,
+    {},
+    {"kv_transfer_params": {"do_remote_decode": False}},
+    {"other_plugin_key": 1},
+)
+"""``extra_args`` that this plugin has nothing to do with."""
+
+TEMPLATE_LEN = 24
+"""The most tokens that prompts begin with alike, as chat templates make them do; half of a shorter prompt."""
+
+LEVELS = ((1.0, 0.0), (1.25, 5.0), (0.75, -4.0), (1.0, 11.0))
+"""Scale and offset of a request's raw logits: models give prompts different ones, so thresholds are a row's own."""
 
 
 @dataclass
@@ -111,25 +126,43 @@ class PluginUnderTest:
         return self.refusal(params) is None
 
     def params(self, variant: int | None, greedy: bool = False, salt: int = 0) -> SamplingParams:
-        """Parameters of a request; ``variant`` None does not use the plugin.
+        """Parameters of a request as a server makes them; ``variant`` None does not use the plugin.
 
-        Requests that do not use it sometimes carry other plugins' keys, as in a real server.
+        Requests sometimes carry other plugins' keys, alone or next to this plugin's.
         """
-        usual = (1.0, 0.75, 1.25)[salt % 3]
-        overrides: dict[str, Any] = {"temperature": 0.0 if greedy else usual}
+        fields = self._server_fields(salt)
+        foreign = copy.deepcopy(FOREIGN_ARGS[salt % len(FOREIGN_ARGS)])
         if variant is None:
-            foreign = [None, {}, {"kv_transfer_params": {"do_remote_decode": False}}, {"other_plugin_key": 1}]
-            return make_params({"extra_args": foreign[salt % len(foreign)], **overrides}, self.looked_at)
-        case = self.cases[variant % len(self.cases)]
-        if not greedy and "temperature" in case.fields:
-            del overrides["temperature"]
-        return make_params({**copy.deepcopy(case.fields), **overrides}, self.looked_at)
+            fields["extra_args"] = foreign
+        else:
+            case = copy.deepcopy(self.cases[variant % len(self.cases)].fields)
+            if foreign:
+                case["extra_args"] = {**foreign, **(case.get("extra_args") or {})}
+            fields.update(case)
+        if greedy:
+            fields["temperature"] = 0.0
+        return make_params(fields, self.looked_at)
+
+    def _server_fields(self, salt: int) -> dict[str, Any]:
+        """What a server writes into every request, whatever the client asked for."""
+        stops = [self.vocab_size - 2, self.vocab_size - 3]  # no program's model chooses them
+        return {
+            "temperature": (1.0, 0.75, 1.25)[salt % 3],
+            "max_tokens": (None, MAX_MODEL_LEN)[salt % 2],
+            "seed": (None, 1000 + salt)[salt % 5 == 1],
+            "stop_token_ids": stops if salt % 4 == 2 else None,
+        }
 
     def prompt(self, request: str, length: int, variant: int | None) -> list[int]:
         """The request's prompt; a case's own prompt ids come last."""
         own = self.cases[variant % len(self.cases)].prompt_token_ids if variant is not None else ()
         count = max(length - len(own), 0 if own else 1)
-        return [*self._tokens("prompt", request, count)[:count], *own]
+        template = min(count // 2, TEMPLATE_LEN)
+        return [
+            *self._tokens("prompt", "", template)[:template],
+            *self._tokens("prompt", request, count - template)[: count - template],
+            *own,
+        ]
 
     def rows(self, keys: list[tuple[str, int]]) -> torch.Tensor:
         """Fresh raw logits ``[len(keys), vocab]`` for (request, position) pairs."""
@@ -138,7 +171,10 @@ class PluginUnderTest:
             if len(self._logits) > MAX_CACHED_ROWS:
                 self._logits.clear()
                 missing = keys
-            self._logits.update(zip(missing, self.source.rows(missing).unbind(), strict=True))
+            fresh = self.source.rows(missing)
+            levels = torch.tensor([LEVELS[crc32(key.encode()) % len(LEVELS)] for key, _ in missing])
+            scale, offset = levels.to(fresh).unsqueeze(2).unbind(1)
+            self._logits.update(zip(missing, (fresh * scale + offset).unbind(), strict=True))
         return torch.stack([self._logits[key] for key in keys])
 
     def emit(self, request: str, variant: int | None, n: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from lpkit.runtime import Request
 
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.recycling import Recycler
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Swap
 
 
@@ -33,9 +34,14 @@ class ActiveRequest:
 class RequestPool:
     """Turns operations into what changes at the next step: departures, entries (in order) and swaps.
 
+    A finished request is gone once the plugin has been told: its record in :attr:`requests` has other objects.
+
     Args:
         subject: makes prompts, parameters and tokens.
         max_num_seqs: arrivals beyond it do nothing.
+
+    Attributes:
+        shared: requests whose parameters their client uses for others too, even after they have finished.
     """
 
     def __init__(self, subject: PluginUnderTest, max_num_seqs: int) -> None:
@@ -47,7 +53,10 @@ class RequestPool:
         self.left: list[str] = []
         self.entered: list[ActiveRequest] = []
         self.swaps: list[tuple[int, int]] = []
+        self.shared: set[str] = set()
         self._in_batch: set[str] = set()
+        self._finished: list[ActiveRequest] = []
+        self._recycler = Recycler()
 
     def do(self, op: Op) -> None:
         """One operation that is not a step."""
@@ -55,8 +64,9 @@ class RequestPool:
             if op.request not in self.requests and len(self.running) < self._max:
                 self._enter(self._new(op))
         elif isinstance(op, Finish):
-            self._leave(op.request)
-            self.waiting.pop(op.request, None)
+            active = self._leave(op.request) or self.waiting.pop(op.request, None)
+            if active is not None:
+                self._finished.append(active)
         elif isinstance(op, Preempt):
             active = self._leave(op.request)
             if active is not None:
@@ -78,6 +88,9 @@ class RequestPool:
         """The host has taken the changes over."""
         self._in_batch = set(self.running)
         self.left, self.entered, self.swaps = [], [], []
+        for active in self._finished:
+            active.request = self._recycler.let_go(active.request, active.id in self.shared)
+        self._finished = []
 
     def emit(self, active: ActiveRequest, count: int = 1) -> list[int]:
         """The next ``count`` output tokens of a request."""
@@ -99,6 +112,7 @@ class RequestPool:
 
     def _new(self, op: Arrive) -> ActiveRequest:
         active = make_active(self._subject, op, self.requests.get)
+        self._recycler.renew(active.request, op.twin_of is not None)
         self.requests[op.request] = active
         return active
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import torch
 from lpkit.runtime import Request, V2Engine, V2Gate, V2Row, V2Slots, make_context
@@ -162,19 +163,22 @@ class V2Host(Host):
             return
         if self.manner.shuffle:
             self._rng.shuffle(actives)
-        tokens = {active.id: self.pool.emit(active, accepted + 1) for active in actives}
+        counts = {active.id: self._drafts(active, drafts) for active in actives}
+        tokens = {active.id: self.pool.emit(active, min(accepted, counts[active.id]) + 1) for active in actives}
         size = -(-len(actives) // self.manner.split)
         for start in range(0, len(actives), size):
-            yield self._apply(actives[start : start + size], drafts, accepted, tokens)
+            yield self._apply(actives[start : start + size], counts, tokens)
         for active in actives:
             if active.chunks:
                 active.chunks -= 1
             else:
                 self.driver.commit(active.request, tokens[active.id])
 
-    def _apply(
-        self, actives: list[ActiveRequest], drafts: int, accepted: int, tokens: dict[str, list[int]]
-    ) -> Observation:
+    def _drafts(self, active: ActiveRequest, most: int) -> int:
+        """How many drafts a request brings: a proposer often has fewer for some than for others."""
+        return max(most - (crc32(f"{active.logits_key} {self.step}".encode()) % 4 == 0), 0)
+
+    def _apply(self, actives: list[ActiveRequest], counts: dict[str, int], tokens: dict[str, list[int]]) -> Observation:
         rows: list[V2Row] = []
         seen: list[SeenRow] = []
         keys: list[tuple[str, int]] = []
@@ -189,8 +193,9 @@ class V2Host(Host):
                 keys.append((active.logits_key, pos + 1))
                 bounds.append(pos + 1)
                 continue
+            drafts = counts[active.id]
             for local in range(drafts + 1):
-                right = local <= accepted
+                right = local < len(tokens[active.id])
                 token = request.last_token_id if local == 0 else tokens[active.id][local - 1] if right else -1
                 rows.append(V2Row(slot, total - 1 + local, token, local))
                 seen.append(SeenRow(active.id, total + local, discarded=not right))

@@ -24,7 +24,7 @@ def collapse(ops: Sequence[Op]) -> tuple[str, ...]:
         run = list(group)
         verb = VERBS.get(kind[0])
         if verb and not kind[1] and len(run) >= FEWEST:
-            lines.append(f"{_names([op.request for op in run])} {verb}{_usage(run)}")  # type: ignore[attr-defined]
+            lines.append(f"{_names([op.request for op in run])} {verb}{_usage(run)}{_greedy(run)}")  # type: ignore[attr-defined]
         else:
             lines += _counted([str(op) for op in run])
     return tuple(lines)
@@ -32,7 +32,7 @@ def collapse(ops: Sequence[Op]) -> tuple[str, ...]:
 
 def _kind(op: Op) -> tuple[type[Op], bool]:
     """Type, and whether there is something special about it, which is then told one by one."""
-    special = isinstance(op, Arrive) and (op.chunks > 0 or op.twin_of is not None or op.greedy)
+    special = isinstance(op, Arrive) and (op.chunks > 0 or op.twin_of is not None)
     return type(op), special or (isinstance(op, Resume) and op.new_list)
 
 
@@ -66,3 +66,11 @@ def _usage(run: Sequence[Op]) -> str:
     if period in ORDINALS and plain[0] < period and plain[-1] + period >= len(run):
         return f", every {ORDINALS[period]} without the plugin"
     return f", {len(plain)} of them without the plugin"
+
+
+def _greedy(run: Sequence[Op]) -> str:
+    """How many of the arrivals sample greedily."""
+    count = sum(isinstance(op, Arrive) and op.greedy for op in run)
+    if not count:
+        return ""
+    return ", greedy" if count == len(run) else f", {count} of them greedy"

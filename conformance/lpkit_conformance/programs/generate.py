@@ -97,13 +97,13 @@ class Idle(Op):
 
 @dataclass(frozen=True)
 class Speculate(Op):
-    """A step in which each decoding request brings ``drafts`` draft tokens, ``accepted`` of them right (V2)."""
+    """A step in which each decoding request brings up to ``drafts`` draft tokens, up to ``accepted`` right (V2)."""
 
     drafts: int = 2
     accepted: int = 1
 
     def __str__(self) -> str:
-        return f"step with {self.drafts} drafts each, {self.accepted} accepted"
+        return f"step with up to {self.drafts} drafts each, up to {self.accepted} accepted"
 
 
 @dataclass(frozen=True)

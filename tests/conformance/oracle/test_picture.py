@@ -113,7 +113,10 @@ def test_without_steps_there_is_no_picture() -> None:
 
 
 def test_repeated_arrivals_share_a_line() -> None:
-    assert collapse([*mixed_arrivals(70), Step()]) == ("r0..r69 arrive, every third without the plugin", "step")
+    assert collapse([*mixed_arrivals(70), Step()]) == (
+        "r0..r69 arrive, every third without the plugin, 17 of them greedy",
+        "step",
+    )
 
 
 def test_arrivals_say_how_many_do_without_the_plugin() -> None:

@@ -11,14 +11,6 @@ from zoo.correct import Bias, History, PortableBias
 from zoo.registry import defect
 
 
-@defect("LP208", "row numbers modulo 512", style="v1", missed="no batch of the suite has more than 264 requests")
-class FiveHundredTwelveRows(Bias):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (where, bias) in self.rows.items():
-            logits[row & 511, where] += bias
-        return logits
-
-
 @defect("LP214", "after 200 tokens reads another list", style="v1", missed="no request of the suite gets that old")
 class LateForgetting(History):
     newest: list[int] = []

@@ -1,0 +1,73 @@
+"""Requests are like those of a server: they come alike, and what has finished is gone."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.programs.generate import Arrive, Finish, Speculate, Step
+from lpkit_conformance.settings.cases import Case
+from zoo.correct import TwoFaced
+
+
+def subject(host: str) -> PluginUnderTest:
+    return PluginUnderTest("subject", TwoFaced, host, Case.parse(TwoFaced.CASE))
+
+
+@pytest.mark.parametrize("host", ["v1", "v2"])
+def test_parameters_of_a_finished_request_are_gone_and_the_next_lists_lie_where_its_lists_lay(host: str) -> None:
+    runner = default_host(subject(host), 8)
+    list(runner.run([Arrive("a", 0), Step(2)]))
+    request = runner.pool.running["a"].request
+    params, lists = weakref.ref(request.params), {id(request.output_token_ids), id(request.prompt_token_ids)}
+    del request
+    list(runner.run([Finish("a"), Step(), Arrive("b", 1)]))
+    assert params() is None
+    fresh = runner.pool.running["b"].request
+    assert {id(fresh.output_token_ids), id(fresh.prompt_token_ids)} & lists
+    assert len(runner.pool.requests["a"].request.output_token_ids) == 2
+
+
+@pytest.mark.parametrize("host", ["v1", "v2"])
+def test_a_twin_has_the_parameters_of_a_request_that_has_finished(host: str) -> None:
+    runner = default_host(subject(host), 8)
+    ops = [Arrive("a", 0), Step(), Finish("a"), Step(), Arrive("b", twin_of="a"), Step()]
+    kept: list[Any] = []
+    for _ in runner.run(ops):
+        kept += [active.request.params for active in runner.pool.running.values()]
+    assert len(kept) == 2
+    assert kept[0] is kept[1]
+
+
+def test_long_prompts_begin_alike_and_end_differently() -> None:
+    prompts = [subject("v1").prompt(name, 40, 0) for name in ("c0", "c1")]
+    assert prompts[0][:20] == prompts[1][:20]
+    assert prompts[0][20:] != prompts[1][20:]
+
+
+def test_requests_have_logits_of_different_levels() -> None:
+    rows = subject("v1").rows([(f"c{n}", 5) for n in range(12)])
+    medians = rows.median(1).values
+    assert float(medians.max() - medians.min()) > 5
+
+
+def test_own_and_foreign_arguments_come_together_and_max_tokens_may_be_missing() -> None:
+    made = [subject("v1").params(0, salt=salt) for salt in range(12)]
+    own = set(Case.parse(TwoFaced.CASE).fields["extra_args"])
+    assert any(set(params.extra_args or {}) > own for params in made)
+    assert {params.max_tokens is None for params in made} == {True, False}
+    assert any(len(params.stop_token_ids or ()) > 1 for params in made)
+    assert {params.seed is None for params in made} == {True, False}
+
+
+def test_requests_bring_different_numbers_of_drafts() -> None:
+    runner = default_host(subject("v2"), 8)
+    seen = list(runner.run([*(Arrive(f"r{n}", n) for n in range(4)), Step(), *[Speculate(3, 3)] * 4]))
+    counts = {
+        tuple(sorted(sum(row.request == name for row in item.rows) for name in ("r0", "r1", "r2", "r3")))
+        for item in seen[1:]
+    }
+    assert any(len(set(count)) > 1 for count in counts)
