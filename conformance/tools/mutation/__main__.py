@@ -9,6 +9,7 @@ for the survivors alone (``--again survived``). Linux only: it forks.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import shutil
@@ -60,18 +61,9 @@ def probes_for(mutant: mutants.Mutant) -> list[str]:
     top = getattr(zoo.correct, mutant.top)
     found = []
     for item in CORRECT:
-        source = Path(zoo.correct.__file__).read_text().splitlines()
-        body = "\n".join(source[slice(*extent(source, item.name))])
-        if (isinstance(top, type) and issubclass(item.target, top)) or mutant.top in body:
+        if (isinstance(top, type) and issubclass(item.target, top)) or mutant.top in inspect.getsource(item.target):
             found.append(item.name)
     return found
-
-
-def extent(source: list[str], name: str) -> tuple[int, int]:
-    """First and last line of a top-level class."""
-    start = next(i for i, line in enumerate(source) if line.startswith((f"class {name}(", f"class {name}:")))
-    end = next((i for i in range(start + 1, len(source)) if source[i][:1].strip() and source[i][0] not in ")#"), None)
-    return start, end if end is not None else len(source)
 
 
 def per_line(file: str, wanted: int | None) -> int | None:
