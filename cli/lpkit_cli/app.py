@@ -44,7 +44,6 @@ app = typer.Typer(
     name="lpkit",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -55,14 +54,28 @@ def _version(wanted: bool) -> None:
     if wanted:
         from lpkit import __version__
 
-        typer.echo(f"lpkit {__version__}")
+        typer.echo("\n".join([f"lpkit {__version__}", *_surroundings()]))
         raise typer.Exit
+
+
+def _surroundings() -> list[str]:
+    """What lpkit's rules are taken from, and what it would work with here; nothing of it is imported."""
+    from lpkit_conformance.discovery import metadata
+    from lpkit_conformance.index import index
+    from lpkit_conformance.vllm_api import VERSION
+
+    lines = [f"rules  {len(index())} checks, of vLLM {VERSION}"]
+    for name, title in (("vllm", "vLLM"), ("torch", "torch")):
+        found = metadata.find(name)
+        lines.append(f"{title:6} {found.version if found else 'not installed'}")
+    return lines
 
 
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the versions of lpkit, vLLM and torch."),
     ] = False,
 ) -> None:
     """Scaffold, test and benchmark logits processors for vLLM.

@@ -12,6 +12,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from lpkit_conformance.checks.base import Check, Engine
+from lpkit_conformance.index import index
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.plan import Plan
 
@@ -27,6 +28,9 @@ FAMILIES = {
     "LP8": "Rows on V2",
     "LP9": "On a real engine",
 }
+
+QUICK = ("LP001", "LP101", "LP202", "LP203", "LP205", "LP301", "LP601", "LP802", "LP803")
+"""What ``lpkit check --quick`` runs: cheap checks of the mistakes that are made most."""
 
 MOST_NAMED = 8
 
@@ -95,17 +99,18 @@ def chosen(plan: Plan, engine: Engine = "reference") -> list[type[Check]]:
     known = {check.code: check for check in all_checks(engine)}
 
     def requires(code: str) -> list[str]:
-        return [other for other in known[code].requires if not plan.ignores(other)]
+        return [other for other in known[code].requires if plan.wants(other) or not (plan.alone or plan.ignores(other))]
 
-    return [known[code] for code in requirements_first(filter(plan.wants, known), requires)]
+    wanted = filter(plan.wants, [*(code for code in plan.first if code in known), *known])
+    return [known[code] for code in requirements_first(wanted, requires)]
 
 
 def inactive(results: Iterable[CheckResult]) -> bool:
     """Whether every check that needs an active plugin was skipped for want of action."""
     results = list(results)
     if not any(result.never_active for result in results):
-        return False  # without loading the checks
-    needing = (result for result in results if by_code()[result.code].needs_action)
+        return False
+    needing = (result for result in results if index()[result.code].needs_action)
     return all(result.status in ("skipped", "blocked") for result in needing)
 
 

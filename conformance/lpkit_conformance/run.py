@@ -8,12 +8,15 @@ from pathlib import Path
 
 from lpkit._nearest import did_you_mean
 
-from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.catalogue import QUICK
 from lpkit_conformance.checks.base import Engine
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
+from lpkit_conformance.index import Entry, index
 from lpkit_conformance.results import CheckResult, Report, TargetResult
+from lpkit_conformance.settings import last_failures
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
+from lpkit_conformance.settings.expression import expression
 from lpkit_conformance.settings.plan import Plan, resolve_device
 from lpkit_conformance.settings.project import Expected, Project, entry_points_of
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_target
@@ -21,12 +24,19 @@ from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_tar
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for; None and empty leave the choice to the project and the defaults."""
+    """What the user asked for; None and empty leave the choice to the project and the defaults.
+
+    Attributes:
+        expression: narrows the checks down by their codes and names.
+        quick: only a few checks on one case, those that failed last first.
+    """
 
     cases: tuple[str, ...] = ()
     hosts: tuple[str, ...] | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    expression: str = ""
+    quick: bool = False
     seed: int = 0
     device: str = "cpu"
     limit: float | None = None
@@ -39,12 +49,38 @@ def known_code(code: str, engine: Engine | None = None) -> str:
     Raises:
         UsageError: with the nearest match.
     """
-    codes = [check.code for check in all_checks(None)]
+    codes = list(index())
     if code.upper().startswith("LP") and any(known.startswith(code.upper()) for known in codes):
-        if not any(check.code.startswith(code.upper()) for check in all_checks(engine)):
+        if not any(entry.code.startswith(code.upper()) for entry in index().values() if engine in (None, entry.engine)):
             raise UsageError(f"{code} does not run with --engine {engine}")
         return code.upper()
-    raise UsageError(f"there is no check {code}", did_you_mean(code, codes) or "see `lpkit explain`")
+    named = [entry for entry in index().values() if entry.name == code.lower()]
+    remedy = f"Did you mean {named[0].code}, which is named {code.lower()}?" if named else did_you_mean(code, codes)
+    raise UsageError(f"there is no check {code}", remedy or "see `lpkit explain`")
+
+
+def wanted(options: Options) -> list[Entry]:
+    """The checks that the options ask for, but for those that these require.
+
+    Raises:
+        UsageError: for codes that do not exist, or if nothing is left.
+    """
+    select = tuple(known_code(code, options.engine) for code in options.select)
+    ignore = tuple(known_code(code) for code in options.ignore)
+    matches = expression(options.expression) if options.expression else None
+    found = [
+        entry
+        for entry in index().values()
+        if entry.engine == options.engine
+        and (not select or entry.code.startswith(select))
+        and not entry.code.startswith(ignore)
+        and (matches is None or matches(f"{entry.code} {entry.name}"))
+    ]
+    if not found:
+        words = {word for entry in index().values() for word in (entry.name, *entry.name.split("-"))}
+        remedy = did_you_mean(options.expression, words) if options.expression else ""
+        raise UsageError("no check is left to run with these options", remedy or "see `lpkit check --list-checks`")
+    return found
 
 
 def run(
@@ -60,17 +96,15 @@ def run(
     """
     project = projects.find(folder or Path.cwd())
     names = list(targets) or entry_points_of(project, "check")
-    for code in options.select:
-        known_code(code, options.engine)
-    for code in options.ignore:
-        known_code(code)
+    wanted(options)
     if options.engine == "vllm":
         _require_engine(options)
     if project:
         check_expected(project)
     # All plans first: a mistake in one of them is told before anything runs.
     jobs = [(name, _owner(name, project)) for name in dict.fromkeys(names)]
-    plans = [plan_for(options, own) for _, own in jobs]
+    failed = last_failures.load() if options.quick else {}
+    plans = [_narrowed(plan_for(options, own), options, failed.get(name, [])) for name, own in jobs]
     return Report(
         tuple(_one(name, own, plan, options, progress_for(name)) for (name, own), plan in zip(jobs, plans, strict=True))
     )
@@ -82,7 +116,7 @@ def check_expected(project: Project) -> None:
     Raises:
         ProjectError: with the nearest code.
     """
-    codes = [check.code for check in all_checks(None)] if project.expected else []  # knowing them takes torch
+    codes = list(index())
     for expected in project.expected:
         if expected.code not in codes:
             raise ProjectError(
@@ -125,6 +159,18 @@ def plan_for(options: Options, project: Project | None) -> Plan:
     if project and project.max_num_seqs:
         plan = replace(plan, max_num_seqs=project.max_num_seqs)
     return plan
+
+
+def _narrowed(plan: Plan, options: Options, failed: Sequence[str]) -> Plan:
+    """The plan with the checks that ``-k`` and ``--quick`` leave."""
+    if not (options.expression or options.quick):
+        return plan
+    codes = [entry.code for entry in wanted(options)]
+    if not options.quick:
+        return replace(plan, select=tuple(codes))
+    if not (options.expression or options.select):
+        codes = [code for code in codes if code in (*QUICK, *failed)]
+    return replace(plan, select=tuple(codes), first=tuple(failed), alone=True, cases=plan.cases[:1])
 
 
 def _one(name: str, own: Project | None, plan: Plan, options: Options, progress: Progress) -> TargetResult:

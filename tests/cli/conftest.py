@@ -24,3 +24,9 @@ def new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> New:
         return done
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _not_on_github(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports look alike wherever the tests run."""
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)

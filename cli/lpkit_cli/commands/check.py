@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from lpkit_conformance.errors import OutputError
+from lpkit_conformance.errors import OutputError, UserError
 from lpkit_conformance.report import formats
-from lpkit_conformance.settings.hosts import HOSTS
 
-from lpkit_cli.commands.options import Device, Host, Targets, Wanted, takes_formats
+from lpkit_cli import watching
+from lpkit_cli.commands.options import Device, Targets, Wanted, hosts_named, several, takes_formats
 from lpkit_cli.console import rewrite_line, write
 
 if TYPE_CHECKING:
@@ -38,7 +41,10 @@ def check(
         typer.Option("--case", metavar="JSON", help='SamplingParams that switch the plugin on: {"extra_args": {...}}'),
     ] = None,
     host: Annotated[
-        Host | None, typer.Option(help="Runner to check on; by default every one whose interface the class has.")
+        list[str] | None,
+        typer.Option(
+            metavar="v1|v2|all", help="Runners to check on; by default every one whose interface the class has."
+        ),
     ] = None,
     engine: Annotated[
         Engine, typer.Option(help="Run in lpkit's reference runtime, or run the checks LP9 in a real vLLM on the CPU.")
@@ -47,9 +53,30 @@ def check(
         Device, typer.Option(help="Device of the tensors; auto is CUDA if a GPU is present.")
     ] = Device.cpu,
     select: Annotated[
-        list[str] | None, typer.Option(metavar="CODE", help="Run this check (or family: LP2) and what it requires.")
+        list[str] | None,
+        typer.Option(metavar="CODES", help="Run these checks (or families: LP2,LP301) and what they require."),
     ] = None,
-    ignore: Annotated[list[str] | None, typer.Option(metavar="CODE", help="Skip this check or family.")] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="CODES", help="Skip these checks or families: LP7,LP601.")
+    ] = None,
+    expression: Annotated[
+        str,
+        typer.Option(
+            "-k", metavar="EXPRESSION", help="Run the checks whose code and name match: 'swap or (LP5 and not drafts)'."
+        ),
+    ] = "",
+    list_checks: Annotated[
+        bool, typer.Option("--list-checks", help="List the checks that these options choose, and run none.")
+    ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="Run a few checks of the commonest mistakes, on one case; what failed last runs first."
+        ),
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Run again whenever a file of the plugin changes, until Ctrl-C.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed for the simulated model and the generated programs.")] = 0,
     wanted: Wanted,
     save: Annotated[
@@ -76,21 +103,50 @@ def check(
 
     lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
     from lpkit_conformance import run
+    from lpkit_conformance.settings import last_failures
 
-    hosts = None if host is None else tuple(HOSTS) if host == "all" else (HOSTS[host].name,)
     options = run.Options(
         cases=tuple(case or ()),
-        hosts=hosts,
-        select=tuple(select or ()),
-        ignore=tuple(ignore or ()),
+        hosts=hosts_named(host),
+        select=several(select),
+        ignore=several(ignore),
+        expression=expression,
+        quick=quick,
         seed=seed,
         device=device.value,
         limit=limit,
         engine=engine.value,
     )
-    report = _save(run.run(targets or (), options, progress_for=_progress), save)
-    _show(report, wanted, verbose)
-    raise typer.Exit(report.exit_code)
+    if list_checks:
+        typer.echo("\n".join(f"{entry.code}  {entry.name:26} {entry.title}" for entry in run.wanted(options)))
+        return
+
+    def once() -> int:
+        report = _save(run.run(targets or (), options, progress_for=_progress), save)
+        if save is None:  # who names a folder gets files there and nowhere else
+            last_failures.remember(report.targets)
+        _show(report, wanted, verbose)
+        return report.exit_code
+
+    raise typer.Exit(_again_and_again(once, targets or []) if watch else once())
+
+
+def _again_and_again(once: Callable[[], int], targets: list[str]) -> int:
+    """Run, and run again after each change; Ctrl-C ends it with the last exit code. A mistake may be repaired, too."""
+    folders = watching.roots(targets)
+    code = 0
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            before = watching.times(folders)
+            try:
+                code = once()
+            except UserError as error:
+                typer.echo(f"lpkit check: {error}", err=True)
+                code = 2
+            typer.echo("\nwaiting for a change; Ctrl-C ends this", err=True)
+            changed = watching.wait(folders, before)
+            typer.echo(f"{', '.join(path.name for path in changed[:3])} changed\n", err=True)
+    return code
 
 
 def _save(report: Report, folder: Path | None) -> Report:
@@ -116,6 +172,13 @@ def _progress(target: str) -> Progress:
 
 def _show(report: Report, wanted: Wanted, verbose: bool) -> None:
     if Path("-") not in wanted.files.values():
-        formats.write(wanted.style or ("rich" if sys.stdout.isatty() else "plain"), report, sys.stdout, verbose)
+        formats.write(wanted.style or _default_style(), report, sys.stdout, verbose)
     for name, path in wanted.files.items():
         write(path, partial(formats.write, name, report))
+
+
+def _default_style() -> str:
+    """Colours on a terminal, annotations and a job summary under GitHub Actions, plain text elsewhere."""
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        return "github"
+    return "rich" if sys.stdout.isatty() else "plain"

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from lpkit._nearest import did_you_mean
+from lpkit_conformance.errors import UsageError
 from lpkit_conformance.report.formats import FORMATS
 from lpkit_conformance.settings.hosts import HOSTS
 
@@ -19,6 +21,24 @@ if TYPE_CHECKING:
 else:
     Host = enum.Enum("Host", {name: name for name in (*HOSTS, "all")}, type=str)
 """A row of the table of hosts, or all of them."""
+
+
+def several(texts: list[str] | None) -> tuple[str, ...]:
+    """Values that were given one by one, or with commas between them."""
+    return tuple(part.strip() for text in texts or () for part in text.split(",") if part.strip())
+
+
+def hosts_named(texts: list[str] | None) -> tuple[str, ...] | None:
+    """The hosts of a list; None if there is none, which leaves the choice to the class.
+
+    Raises:
+        UsageError: with the nearest name.
+    """
+    names = several(texts)
+    for name in names:
+        if name not in (*HOSTS, "all"):
+            raise UsageError(f"there is no host {name!r}", did_you_mean(name, HOSTS) or f"Hosts are {', '.join(HOSTS)}")
+    return tuple(HOSTS) if "all" in names else names or None
 
 
 class Device(str, enum.Enum):
@@ -53,7 +73,7 @@ def takes_formats(command: Callable[..., None]) -> Callable[..., None]:
         for name, row in FORMATS.items()
         if row.option
     }
-    help_text = "By default rich on a terminal, plain in a pipe."
+    help_text = "By default rich on a terminal, github under GitHub Actions, plain in a pipe."
     options["style"] = Annotated[style | None, typer.Option("--format", help=help_text)]
 
     @wraps(command)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.index import index
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
 
@@ -115,7 +115,7 @@ def quoted(path: str) -> str:
 
 def rule_of(code: str) -> str:
     """The title of a check."""
-    return next((check.sections()["title"] for check in all_checks(None) if check.code == code), "")
+    return index()[code].title if code in index() else ""
 
 
 def summary(target: TargetResult) -> Iterator[str]:

@@ -19,6 +19,8 @@ class Plan:
     Attributes:
         hosts: of ``v1`` and ``v2``; None means those whose interface the class implements.
         select, ignore: codes or prefixes of codes; no ``select`` means all.
+        first: codes of checks to run before the others.
+        alone: run what is selected without the checks that it requires.
         done: ``CODE[host]`` labels that need not run again, with their statuses.
         program: run only this one, in the one check that is selected.
         trace: replay only this recorded trace, in this pattern, in the one check that is selected.
@@ -34,6 +36,8 @@ class Plan:
     seed: int = 0
     device: str = "cpu"
     standin: bool = False
+    first: tuple[str, ...] = ()
+    alone: bool = False
     done: dict[str, Status] = field(default_factory=dict)
     program: Program | None = None
     trace: tuple[str, str] | None = None

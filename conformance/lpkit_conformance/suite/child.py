@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 def work(parent: Parent) -> None:
     """Load the plugin and run its checks."""
     job = parent.job()
+    gc.disable()  # an import makes little but what stays
     import torch
 
+    gc.freeze()
+    gc.enable()
     # One thread: sums come out the same every time, and several targets may be checked side by side.
     torch.set_num_threads(1)
     judged_with = prepare(job["lost"])
@@ -73,6 +77,8 @@ def plan_of(data: dict[str, Any], done: dict[str, Status], uses_standin: bool) -
         hosts=tuple(data["hosts"]) if data["hosts"] is not None else None,
         select=tuple(data["select"]),
         ignore=tuple(data["ignore"]),
+        first=tuple(data["first"]),
+        alone=data["alone"],
         vocab_size=data["vocab_size"],
         max_num_seqs=data["max_num_seqs"],
         seed=data["seed"],

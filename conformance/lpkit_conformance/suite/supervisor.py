@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from lpkit_conformance.catalogue import all_checks, inactive
+from lpkit_conformance.catalogue import inactive
+from lpkit_conformance.index import index
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
 from lpkit_conformance.programs.as_json import program_to_json
@@ -118,6 +119,8 @@ def _plan_json(plan: Plan) -> dict[str, Any]:
         "hosts": plan.hosts,
         "select": plan.select,
         "ignore": plan.ignore,
+        "first": plan.first,
+        "alone": plan.alone,
         "vocab_size": plan.vocab_size,
         "max_num_seqs": plan.max_num_seqs,
         "seed": plan.seed,
@@ -168,7 +171,7 @@ def _give_up(state: _State) -> None:
 def _parts(label: str) -> tuple[str, str, str]:
     """Code, name and host of a check's label."""
     code, _, host = label.rstrip("]").partition("[")
-    return code, next(check.name for check in all_checks() if check.code == code), host
+    return code, index()[code].name, host
 
 
 def _blame(state: _State, loss: Lost, progress: Progress) -> None:

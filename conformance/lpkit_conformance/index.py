@@ -1,0 +1,84 @@
+"""What there is to know of every check without loading it: a command that only watches a run needs no torch for it.
+
+Read from the sources of the checks, whose classes say it in literals.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+Engine = Literal["reference", "vllm"]
+
+_ROOMS: dict[str, Engine] = {"checks": "reference", "engine_checks": "vllm"}
+_WANTED = ("code", "name", "tier", "needs_action")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One check, as its class says it."""
+
+    code: str
+    name: str
+    title: str
+    tier: str
+    engine: Engine
+    needs_action: bool
+
+
+@cache
+def index() -> dict[str, Entry]:
+    """Every check by its code, in the order of the codes."""
+    rooms = {
+        engine: [item for file in sorted((Path(__file__).parent / room).glob("*.py")) for item in _classes(file)]
+        for room, engine in _ROOMS.items()
+    }
+    classes = {item.name: item for room in rooms.values() for item in room}
+    found: dict[str, Entry] = {}
+    for engine, room in rooms.items():
+        for item in room:
+            if "code" in _literals(item):
+                title = " ".join((ast.get_docstring(item) or "").partition("\n\n")[0].split())
+                values = _inherited(item, classes)
+                found[values["code"]] = Entry(title=title.rstrip(".").replace("``", "`"), engine=engine, **values)
+    return dict(sorted(found.items()))
+
+
+def _classes(file: Path) -> Iterator[ast.ClassDef]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return (item for item in tree.body if isinstance(item, ast.ClassDef))
+
+
+def _inherited(item: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, Any]:
+    """What the class says, and what its bases say of the rest."""
+    found: dict[str, Any] = {}
+    for base in reversed(item.bases):
+        if isinstance(base, ast.Name) and base.id in classes:
+            found |= _inherited(classes[base.id], classes)
+    return found | _literals(item)
+
+
+def _literals(item: ast.ClassDef) -> dict[str, Any]:
+    """``code, name = "LP201", "neighbours"``, ``needs_action: ClassVar[bool] = True`` and the like."""
+    found: dict[str, Any] = {}
+    for line in item.body:
+        if (
+            isinstance(line, ast.Assign)
+            and isinstance(line.targets[0], ast.Tuple)
+            and isinstance(line.value, ast.Tuple)
+        ):
+            pairs = list(zip(line.targets[0].elts, line.value.elts, strict=True))
+        elif isinstance(line, ast.Assign):
+            pairs = [(line.targets[0], line.value)]
+        elif isinstance(line, ast.AnnAssign) and line.value is not None:
+            pairs = [(line.target, line.value)]
+        else:
+            continue
+        for target, value in pairs:
+            if isinstance(target, ast.Name) and target.id in _WANTED:
+                found[target.id] = ast.literal_eval(value)
+    return found

@@ -1,0 +1,40 @@
+"""Which checks failed when they last ran: those run first while somebody works on a plugin."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from lpkit_conformance.results import BAD, TargetResult
+
+FILE = Path(".lpkit", "last-failures.json")
+"""Below the current folder, in the folder that also holds the saved failures."""
+
+
+def load() -> dict[str, list[str]]:
+    """Codes by target; empty if nothing is remembered, or what is there cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(FILE.read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return {target: [str(code) for code in codes] for target, codes in found.items() if isinstance(codes, list)}
+    return {}
+
+
+def remember(results: Iterable[TargetResult]) -> None:
+    """Note which checks failed; what is known of one that did not run stays. The folder may be read-only."""
+    before = load()
+    known = dict(before)
+    for result in results:
+        ran = {check.code for check in result.checks if check.status not in ("blocked", "skipped")}
+        failed = {check.code for check in result.checks if check.status in BAD}
+        codes = sorted(({*known.get(result.target, ())} - ran) | failed)
+        known[result.target] = codes
+    known = {target: codes for target, codes in known.items() if codes}
+    if known == before:
+        return
+    with contextlib.suppress(OSError):
+        FILE.parent.mkdir(parents=True, exist_ok=True)
+        (FILE.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+        FILE.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
