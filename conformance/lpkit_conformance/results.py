@@ -30,6 +30,7 @@ class Finding:
         logits: of the tokens that differ most: the model's, alone and in the batch, as texts.
         scenario: what `lpkit replay` needs to do it again, but for target, check and host.
         saved: the file that holds it for `lpkit replay`, once it is saved.
+        exception: the type of what the plugin raised, if that is what is wrong.
     """
 
     summary: str
@@ -45,6 +46,12 @@ class Finding:
     logits: dict[str, Any] | None = None
     scenario: dict[str, Any] | None = None
     saved: str = ""
+    exception: str = ""
+
+    @property
+    def raised(self) -> tuple[str, str] | None:
+        """What was raised and where: equal ones have one cause, whatever led there."""
+        return (self.exception, self.location) if self.exception and self.location else None
 
 
 JSON_KEYS = {"location": "place", "saved": "replay"}
@@ -199,7 +206,7 @@ def result_from_json(item: dict[str, Any]) -> CheckResult:
     """Inverse of :meth:`CheckResult.to_json`."""
     finding = item.get("finding")
     if finding is not None:
-        values = {name: finding[JSON_KEYS.get(name, name)] for name in (field.name for field in fields(Finding))}
+        values = {field.name: finding[JSON_KEYS.get(field.name, field.name)] for field in fields(Finding)}
         lines = {name: tuple(values[name]) for name in ("operations", "picture")}
         finding = Finding(**{**values, **lines})
     return CheckResult(**{**item, "finding": finding})

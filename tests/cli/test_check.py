@@ -212,7 +212,7 @@ def test_an_interrupt_ends_the_run_and_the_plugin(folder, tmp_path) -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\nmain()"  # a shell's background job ignores it
     )
     run = subprocess.Popen(
-        [sys.executable, "-c", program, "check", "hostile.py:Hangs", "--case", CASE, "--select", "LP301"],
+        [sys.executable, "-c", program, "check", "hostile.py:Hangs", "--case", CASE, "--select", "LP109"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": SOURCES, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
@@ -220,7 +220,7 @@ def test_an_interrupt_ends_the_run_and_the_plugin(folder, tmp_path) -> None:
         text=True,
     )
     deadline = time.monotonic() + 60
-    while not any("LP301" in file.read_text() for file in tmp_path.glob("lpkit-*/events.jsonl")):
+    while not any("LP109" in file.read_text() for file in tmp_path.glob("lpkit-*/events.jsonl")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)

@@ -10,7 +10,7 @@ from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.verify import default_host, verify
-from lpkit_conformance.programs.generate import Arrive, Op, Program
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step, program
 
 
 class LadderCheck(Check):
@@ -38,6 +38,13 @@ def host_after(subject: PluginUnderTest, ops: Iterable[Op]) -> Host:
     for _ in host.run(ops):
         pass
     return host
+
+
+def everyday() -> Program:
+    """Arrivals, tokens and departures, in batches of which all, some and none use the plugin."""
+    users = [Arrive(f"u{i}", i) for i in range(3)]
+    some = [*mixed_arrivals(4), Step(2), *(Finish(f"r{i}") for i in (0, 1, 3))]
+    return program("everyday", users, Step(), some, Step(), [Finish(user.request) for user in users], Step(2))
 
 
 CHARACTERS = 12

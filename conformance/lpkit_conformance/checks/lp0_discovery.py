@@ -89,7 +89,7 @@ class LP003(Check):
     Fix: define the class at module level, under its own name.
     """
 
-    code, name, hosts, requires, method = "LP003", "picklable", (), ("LP001",), "__init__"
+    code, name, hosts, requires, method = "LP003", "picklable", (), ("LP001", "LP005"), "__init__"
 
     def run(self, subject: PluginUnderTest) -> str | None:
         try:

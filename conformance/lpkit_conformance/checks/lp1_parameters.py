@@ -14,13 +14,14 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
+from lpkit_conformance.hosts import Host
 from lpkit_conformance.hosts.calls import Observation, PluginError, location_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.compare import compare
-from lpkit_conformance.oracle.findings import departure, method_location, raised
-from lpkit_conformance.oracle.verify import default_host, solo_runs
-from lpkit_conformance.programs.generate import Arrive, Op, Step
-from lpkit_conformance.results import Failed, NeverActive, Skipped
+from lpkit_conformance.oracle.compare import first_difference
+from lpkit_conformance.oracle.findings import method_location, raised
+from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.programs.generate import Arrive, Idle, Op, Step
+from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.hosts import hosts_of
 
@@ -62,12 +63,12 @@ def odd_requests(subject: PluginUnderTest) -> Iterator[tuple[str, Any, SamplingP
             yield key, value, make_params(fields)
 
 
-def serve(subject: PluginUnderTest, params: SamplingParams, steps: int, variant: int | None = 0) -> list[Observation]:
+def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[Observation]:
     """What a lone request with these very parameters gets."""
     host = default_host(subject, 4)
     host.pool.do(Arrive("a", variant))
     host.pool.running["a"].request.params = params
-    return list(host.run((Step(steps),)))
+    return list(host.run((steps,)))
 
 
 class LP101(Check):
@@ -92,8 +93,8 @@ class LP101(Check):
 class LP102(Check):
     """Requests that do not use the plugin are accepted.
 
-    ``validate_params`` sees every request of the server: without ``extra_args``, with an empty one, with other
-    plugins' keys, alone or next to this plugin's.
+    ``validate_params`` and the methods that add a request see every request of the server: without ``extra_args``,
+    with an empty one, with other plugins' keys, alone or next to this plugin's.
 
     Why: a plugin that refuses unknown keys makes the server reject everyone else's requests.
 
@@ -103,20 +104,51 @@ class LP102(Check):
     code, name, hosts, requires, method = "LP102", "accepts-others", (), ("LP001",), "validate_params"
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        for salt in range(4):
-            params = subject.params(None, salt=salt)
-            error = subject.refusal(params)
-            if error is not None:
-                raise Failed(
-                    "validate_params refuses a request that does not use the plugin",
-                    {"extra_args": repr(params.extra_args)},
-                    "no exception",
-                    f"{type(error).__name__}: {error}"[:300],
-                    location=location_of(error),
-                )
+        findings = []
+        for args in tuple(subject.foreign):
+            finding = self._refused(subject, args) or self._raised(subject, args)
+            if finding is not None:
+                findings.append(finding)
+                # The other checks go on with requests that it lets through.
+                if len(subject.foreign) > 1:
+                    subject.foreign.remove(args)
+        if findings:
+            raise Failed(findings[0])
         for salt in range(4):
             if subject.accepts(subject.case.params()):
                 self._company(subject, subject.params(0, salt=salt))
+        return None
+
+    @staticmethod
+    def _refused(subject: PluginUnderTest, args: dict[str, Any] | None) -> Finding | None:
+        error = subject.refusal(make_params({"extra_args": copy.deepcopy(args)}))
+        if error is None:
+            return None
+        return Finding(
+            "validate_params refuses a request that does not use the plugin",
+            {"extra_args": repr(args)},
+            "no exception",
+            f"{type(error).__name__}: {error}"[:300],
+            location=location_of(error),
+            exception=type(error).__name__,
+        )
+
+    @staticmethod
+    def _raised(subject: PluginUnderTest, args: dict[str, Any] | None) -> Finding | None:
+        """What becomes of it on the hosts that add a request without any ``extra_args``."""
+        for host in hosts_of(subject.interfaces) if args is not None else ():
+            on_host = replace(subject, host=host)
+            try:
+                serve(on_host, make_params({}), Idle(), None)
+            except PluginError:
+                continue  # LP101 and LP109 judge that
+            try:
+                serve(on_host, make_params({"extra_args": copy.deepcopy(args)}), Idle(), None)
+            except PluginError as error:
+                finding = raised(subject.cls, error)
+                summary = f"{error.method} fails for a request that does not use the plugin: it {error.summary}"
+                where = {**finding.where, "extra_args": repr(args)}
+                return replace(finding, summary=summary, where=where, cause="", fix="")
         return None
 
     @staticmethod
@@ -185,7 +217,7 @@ class LP104(Check):
                 continue
             tried += 1
             try:
-                serve(subject, params, 2)
+                serve(subject, params, Step(2))
             except PluginError as error:
                 finding = raised(subject.cls, error)
                 argument = f"{key}={reprlib.repr(value)}"
@@ -229,7 +261,7 @@ class LP105(Check):
                 raise Skipped("validate_params refuses the case")
             if refusal is not None:
                 raise refusal
-            serve(subject, params, 3, variant)
+            serve(subject, params, Step(3), variant)
             if (repr(params), dict(params.extra_args or {})) != before:
                 raise Failed(
                     "the plugin changed the request's SamplingParams",
@@ -274,7 +306,7 @@ class LP106(Check):
 
     def _same_effect(self, subject: PluginUnderTest, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
         try:
-            runs = [serve(subject, make_params(copy.deepcopy(fields)), 3) for fields in (plain, spoken)]
+            runs = [serve(subject, make_params(copy.deepcopy(fields)), Step(3)) for fields in (plain, spoken)]
         except PluginError:
             return  # other checks judge that
         if not all(torch.equal(one.after, other.after) for one, other in zip(*runs, strict=True)):
@@ -308,25 +340,56 @@ class LP108(Check):
     Fix: create state in ``__init__``.
     """
 
-    code, name, requires, needs_action = "LP108", "instances-are-separate", ("LP101", "LP201"), True
+    code, name, requires, needs_action = "LP108", "instances-are-separate", ("LP101", "LP301", "LP602"), True
     method, own_exceptions = STATE, EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        solo = solo_runs(subject)
-        parties: tuple[list[Op], ...] = (
-            [*mixed_arrivals(4)],
-            [Arrive("x", 3), Arrive("y", None), Arrive("z", 1)],
+        parties: tuple[tuple[Op, ...], ...] = (
+            tuple(mixed_arrivals(4)),
+            (Arrive("x", 3), Arrive("y", None), Arrive("z", 1)),
         )
-        hosts = [default_host(subject, 8) for _ in parties]
-        for host, arrivals in zip(hosts, parties, strict=True):
-            assert not list(host.run(arrivals))
-        acted = False
-        for number, host in enumerate(hosts * 3):
-            for seen in host.run((Step(),)):
-                acted |= solo.prepare(host.pool.requests)
-                mismatch = compare(seen, solo)
-                if mismatch is not None:
-                    raise Failed(departure(mismatch, {"instance": str(number % 2 + 1)}))
-        if not acted:
+        steps = (Step(),) * 3
+
+        def alone(party: tuple[Op, ...]) -> list[Observation]:
+            return list(default_host(subject, 8).run((*party, *steps)))
+
+        expected = [alone(party) for party in parties]
+        again = [alone(party) for party in parties]
+        if not all(
+            torch.equal(a.after, b.after)
+            for one, two in zip(expected, again, strict=True)
+            for a, b in zip(one, two, strict=True)
+        ):
+            raise Skipped("the plugin is not reproducible, which LP601 judges")
+        hosts: list[Host] = []
+        for number, step in enumerate(steps):
+            if number < len(parties):  # the second is made while the first is in use
+                hosts.append(default_host(subject, 8))
+            for instance, host in enumerate(hosts):
+                arrivals = parties[instance] if host.step == 0 else ()
+                for seen in host.run((*arrivals, step)):
+                    self._compare(instance, expected[instance][host.step - 1], seen)
+        if all(torch.equal(seen.before, seen.after) for runs in expected for seen in runs):
             raise NeverActive
         return None
+
+    @staticmethod
+    def _compare(instance: int, alone: Observation, seen: Observation) -> None:
+        found = first_difference(alone.before, alone.after, seen.after)
+        if found is None:
+            return
+        row, token, expected, got, _ = found
+        item = seen.rows[row]
+        raise Failed(
+            f"request {item.request} gets different logits while another instance is in use",
+            {
+                "request": item.request,
+                "instance": str(instance + 1),
+                "row": str(row),
+                "step": str(seen.step),
+                "token id": str(token),
+            },
+            f"{expected:g}, as without the other instance",
+            f"{got:g}",
+            cause="state that belongs to the class or the module instead of the instance",
+        )

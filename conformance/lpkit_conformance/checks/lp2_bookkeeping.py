@@ -22,7 +22,8 @@ class LP201(LadderCheck):
     """
 
     code, name = "LP201", "neighbours"
-    requires = ("LP101", "LP301", "LP302")
+    # What is shared, random or advanced by calls differs from a request alone in any batch: these say it plainly.
+    requires = ("LP101", "LP301", "LP302", "LP105", "LP303", "LP502", "LP507")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("six together", mixed_arrivals(6), Step(4))
@@ -102,6 +103,7 @@ class LP203(LadderCheck):
     """
 
     code, name = "LP203", "remove"
+    requires = ("LP201", "LP202")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("the last row leaves", mixed_arrivals(4), Step(), Finish("r3"), Step(2))
@@ -135,6 +137,7 @@ class LP204(LadderCheck):
     """
 
     code, name = "LP204", "one-way-move"
+    requires = ("LP201", "LP202")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("the last moves down", mixed_arrivals(4), Step(), Finish("r0"), Step(3))
@@ -198,7 +201,7 @@ class LP206(LadderCheck):
     """
 
     code, name, hosts = "LP206", "swap-chain", (V1,)
-    requires = ("LP201", "LP205")
+    requires = ("LP201", "LP202", "LP205")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("rotation", mixed_arrivals(4), Step(), [Swap(0, 1), Swap(1, 2), Swap(2, 3)], Step(2))
@@ -226,6 +229,7 @@ class LP209(LadderCheck):
     """
 
     code, name = "LP209", "empty-then-one"
+    requires = ("LP201", "LP202", "LP203")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
@@ -245,6 +249,7 @@ class LP210(LadderCheck):
     """
 
     code, name = "LP210", "twins"
+    requires = ("LP201", "LP504")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(
@@ -270,6 +275,7 @@ class LP211(LadderCheck):
     """
 
     code, name = "LP211", "resume"
+    requires = ("LP201", "LP202", "LP212", "LP214")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         for new_list in (False, True):
@@ -299,6 +305,7 @@ class LP212(LadderCheck):
     """
 
     code, name = "LP212", "partial-prefill"
+    requires = ("LP201", "LP213")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("two chunks", [Arrive("a", 0, 9, chunks=2), Arrive("b", 1), Step(6)])

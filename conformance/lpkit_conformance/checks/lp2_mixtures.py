@@ -57,7 +57,7 @@ class LP220(Check):
     """
 
     code, name, method = "LP220", "recorded-traces", STATE
-    requires = tuple(f"LP{code}" for code in range(201, 215))
+    requires = ("LP219", "LP802")
     needs_action = True
 
     def run(self, subject: PluginUnderTest) -> str | None:

@@ -46,7 +46,7 @@ class LP208(LadderCheck):
     """
 
     code, name = "LP208", "growth"
-    requires = ("LP201", "LP202", "LP203", "LP204", "LP207")
+    requires = ("LP201", "LP202", "LP203", "LP204", "LP207", "LP210")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program(

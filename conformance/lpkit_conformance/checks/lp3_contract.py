@@ -12,12 +12,12 @@ import torch
 from lpkit_conformance.activity.acting import activity
 from lpkit_conformance.activity.stand import Apply, Standing, stand_after
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
-from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
+from lpkit_conformance.checks.ladder import everyday, host_after, mixed_arrivals
 from lpkit_conformance.hosts.calls import checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.compare import first_row
 from lpkit_conformance.oracle.verify import default_host, solo_runs
-from lpkit_conformance.programs.generate import Arrive, Finish, Step
+from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
 
 
@@ -60,13 +60,10 @@ class LP301(Check):
     Fix: end ``apply`` with ``return logits``.
     """
 
-    code, name, requires, own_exceptions = "LP301", "returns-logits", ("LP101",), ("apply",)
+    code, name, requires, own_exceptions = "LP301", "returns-logits", ("LP101", "LP109"), ("apply",)
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        # All, some and none of a batch use the plugin: early returns are easily forgotten.
-        users = [Arrive(f"u{i}", i) for i in range(3)]
-        some = [*mixed_arrivals(4), Step(2), *(Finish(f"r{i}") for i in (0, 1, 3))]
-        host_after(subject, [*users, Step(), *some, Step(), *(Finish(user.request) for user in users), Step(2)])
+        host_after(subject, everyday().ops)  # early returns are easily forgotten
         return None
 
 
@@ -137,6 +134,7 @@ class LP303(ContractCheck):
     """
 
     code, name = "LP303", "pure-apply"
+    requires = ("LP101", "LP301", "LP507", "LP601")
 
     def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         first = again(logits.clone()).clone()
@@ -212,6 +210,7 @@ class LP306(ContractCheck):
     """
 
     code, name = "LP306", "no-nan"
+    requires = ("LP101", "LP301", "LP201")
 
     def standings(self, subject: PluginUnderTest) -> Iterator[Standing]:
         yield from super().standings(subject)
@@ -238,6 +237,7 @@ class LP307(ContractCheck):
     """
 
     code, name = "LP307", "leaves-a-token"
+    requires = ("LP101", "LP301", "LP201")
 
     def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         for label, rows in adversarial(logits).items():

@@ -54,7 +54,7 @@ class LP308(Check):
     Fix: pass `device=` wherever you create a tensor: the constructor's `device` on V1, `req_states.device` on V2.
     """
 
-    code, name, requires = "LP308", "device-discipline", ("LP101", "LP301")
+    code, name, requires = "LP308", "device-discipline", ("LP101", "LP301", "LP602")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         away = replace(subject)

@@ -51,6 +51,7 @@ class LP501(LadderCheck):
     """
 
     code, name, hosts = "LP501", "live-outputs", (V1,)
+    requires = ("LP201", "LP211")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("tokens arrive late", mixed_arrivals(4), Step(6), Finish("r0"), Step(3), Arrive("x", 2), Step(4))
@@ -118,7 +119,7 @@ class LP504(Check):
     """
 
     code, name, hosts, method = "LP504", "fresh-batch", (V1,), STATE
-    requires = ("LP101", "LP301", "LP211")
+    requires = ("LP101", "LP301", "LP204", "LP211")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         host = default_host(subject, 8)
@@ -171,7 +172,7 @@ class LP505(LadderCheck):
     """
 
     code, name, hosts, needs_action = "LP505", "placeholders", (V1,), False
-    requires = ("LP101", "LP301", "LP201", "LP204")
+    requires = ("LP101", "LP301", "LP201", "LP204", "LP501")
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:

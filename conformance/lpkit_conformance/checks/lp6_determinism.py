@@ -40,7 +40,7 @@ class LP601(Check):
     Fix: seed from the request; derive randomness from (seed, position); sort sets before using their order.
     """
 
-    code, name, requires = "LP601", "two-instances-agree", ("LP101", "LP301")
+    code, name, requires = "LP601", "two-instances-agree", ("LP101", "LP301", "LP108", "LP402")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(2)]
@@ -105,7 +105,7 @@ class LP603(Check):
     Fix: forget a request when its row is removed or replaced (V1), or its slot is reused (V2).
     """
 
-    code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301"), STATE
+    code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301", "LP108", "LP210"), STATE
 
     def run(self, subject: PluginUnderTest) -> str | None:
         host = default_host(subject, 4)

@@ -38,7 +38,7 @@ class LP604(Check):
 
     code, name, hosts, once = "LP604", "processes-agree", (), True
     compares_processes = True
-    requires = ("LP001", "LP003", "LP005")
+    requires = ("LP001", "LP003", "LP005", "LP601")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         target = origin(subject)

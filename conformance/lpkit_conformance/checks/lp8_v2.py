@@ -50,7 +50,7 @@ class LP801(HostileCheck):
     """
 
     code, name = "LP801", "slot-reuse"
-    requires = ("LP101", "LP301", "LP201")
+    requires = ("LP101", "LP301", "LP201", "LP202", "LP219")
     manner = Manner()
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -106,6 +106,7 @@ class LP804(HostileCheck):
     """
 
     code, name = "LP804", "draft-rows"
+    requires = (*HostileCheck.requires, "LP210", "LP308")
     manner = Manner()
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -165,7 +166,7 @@ class LP807(Check):
     Fix: decline requests without your arguments, and accept lengths of 0.
     """
 
-    code, name, hosts, requires = "LP807", "warm-up", (V2,), ("LP101",)
+    code, name, hosts, requires = "LP807", "warm-up", (V2,), ("LP101", "LP301")
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
@@ -193,7 +194,7 @@ class LP808(HostileCheck):
     """
 
     code, name = "LP808", "hostile-soak"
-    requires = (*HostileCheck.requires, "LP802", "LP803", "LP804", "LP806")
+    requires = (*HostileCheck.requires, "LP219", "LP802", "LP803", "LP804", "LP806")
     manner = Manner(poison=True, split=2, padding=1)
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:

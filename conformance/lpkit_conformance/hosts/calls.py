@@ -9,7 +9,7 @@ import torch
 
 from lpkit_conformance.instruments.author_lines import location_of as location_of
 from lpkit_conformance.processes import pulse
-from lpkit_conformance.results import Blocked
+from lpkit_conformance.results import Blocked, Failed, Skipped
 
 HUNG: dict[str, str] = {}
 """Methods that did not return in an earlier process of this run, and the check that saw it: not called again."""
@@ -41,13 +41,24 @@ class Observation:
 
 
 class PluginError(Exception):
-    """The plugin raised, or returned something that is not a batch of logits."""
+    """The plugin raised, or returned something that is not a batch of logits.
 
-    def __init__(self, method: str, summary: str, location: str = "") -> None:
+    Attributes:
+        exception: the type of what it raised; empty if it returned.
+    """
+
+    def __init__(self, method: str, summary: str, location: str = "", exception: str = "") -> None:
         super().__init__(f"{method}: {summary}")
         self.method = method
         self.summary = summary
         self.location = location
+        self.exception = exception
+
+    @classmethod
+    def of(cls, method: str, error: BaseException) -> PluginError:
+        """What the plugin raised in ``method``."""
+        kind = type(error).__name__
+        return cls(method, f"raised {kind}: {error}"[:500], location_of(error), kind)
 
 
 class calling:  # noqa: N801 - read as a word, like those of contextlib
@@ -73,9 +84,9 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
         if self._mode is not None:
             self._mode.__exit__(kind, error, trace)
         pulse.call(self._outer)
-        if error is not None and not isinstance(error, PluginError | Blocked | KeyboardInterrupt):
-            text = f"raised {type(error).__name__}: {error}"[:500]
-            raise PluginError(self._method, text, location_of(error)) from error
+        # What a check raises from within the plugin's call, having wrapped a method, is its finding.
+        if error is not None and not isinstance(error, PluginError | Blocked | Failed | Skipped | KeyboardInterrupt):
+            raise PluginError.of(self._method, error) from error
 
 
 def checked(result: Any, before: torch.Tensor) -> torch.Tensor:

@@ -92,6 +92,7 @@ def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Fi
         operations=operations,
         cause="an unexpected argument, missing state, or a row that no longer exists",
         location=error.location or method_location(cls, error.method),
+        exception=error.exception,
     )
 
 

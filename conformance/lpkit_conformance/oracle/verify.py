@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from lpkit_conformance.hosts import Host, Observation, PluginError, parts_of
@@ -47,10 +48,32 @@ def verify(subject: PluginUnderTest, programs: Iterable[Program], make_host: Mak
         acted |= acted_alone
         rows += judged
         if mismatch is not None:
-            raise Failed(_finding(subject, program, mismatch, solo, make_host))
+            found = partial(_outcome, subject, program, solo, make_host)
+            raise Failed(_finding(subject, program, mismatch, found, make_host))
     if not acted:
         raise NeverActive
     return f"{rows} rows"
+
+
+def survive(subject: PluginUnderTest, program: Program) -> None:
+    """Run a program and compare nothing.
+
+    Raises:
+        Failed: with the shrunk program, when the plugin raises an exception.
+    """
+    program = subject.program or program
+
+    def fails(ops: Sequence[Op]) -> PluginError | None:
+        try:
+            for _ in default_host(subject, program.max_num_seqs).run(ops):
+                pass
+        except PluginError as error:
+            return error if error.exception else None
+        return None
+
+    error = fails(program.ops)
+    if error is not None:
+        raise Failed(_finding(subject, program, error, fails, default_host))
 
 
 def solo_runs(subject: PluginUnderTest) -> SoloRuns:
@@ -81,13 +104,30 @@ def _run(
     return None, acted, judged
 
 
+def _outcome(
+    subject: PluginUnderTest, program: Program, solo: SoloRuns, make_host: MakeHost, ops: Sequence[Op]
+) -> Mismatch | PluginError | None:
+    """What is wrong when only these operations of the program are done."""
+    return _run(subject, Program(program.name, tuple(ops), program.max_num_seqs), solo, make_host)[0]
+
+
+def _alike(one: Mismatch | PluginError, other: Mismatch | PluginError | None) -> bool:
+    """Whether a smaller program shows the same thing: an exception at its line, or any row that differs."""
+    if isinstance(one, PluginError):
+        return isinstance(other, PluginError) and (one.exception, one.location) == (other.exception, other.location)
+    return isinstance(other, Mismatch)
+
+
 def _finding(
-    subject: PluginUnderTest, program: Program, mismatch: Mismatch | PluginError, solo: SoloRuns, make_host: MakeHost
+    subject: PluginUnderTest,
+    program: Program,
+    mismatch: Mismatch | PluginError,
+    outcome: Callable[[Sequence[Op]], Mismatch | PluginError | None],
+    make_host: MakeHost,
 ) -> Finding:
     def fails(ops: Sequence[Op]) -> Mismatch | PluginError | None:
-        smaller = Program(program.name, tuple(ops), program.max_num_seqs)
-        found = _run(subject, smaller, solo, make_host)[0]
-        return found if type(found) is type(mismatch) else None
+        found = outcome(ops)
+        return found if _alike(mismatch, found) else None
 
     ops, mismatch = shrink.shrink(shrink.single_steps(program.ops), mismatch, fails)
     ops = shrink.joined_steps(ops)

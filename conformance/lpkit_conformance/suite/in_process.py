@@ -15,12 +15,11 @@ import torch
 from lpkit._nearest import did_you_mean
 from lpkit.loading import interfaces_of
 
-from lpkit_conformance.catalogue import by_code, chosen, requirements_first
+from lpkit_conformance.catalogue import by_code, chosen
 from lpkit_conformance.checks.base import Check, judge
 from lpkit_conformance.errors import CaseError
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.instruments.author_lines import location_of
+from lpkit_conformance.hosts.plugin_under_test import FOREIGN_ARGS, PluginUnderTest
 from lpkit_conformance.oracle.findings import GENERAL_FIX, method_location, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
@@ -28,6 +27,9 @@ from lpkit_conformance.results import Blocked, CheckResult, Failed, Skipped, Sta
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
+
+STOPPING: tuple[Status, ...] = ("failed", "error", "blocked")
+"""Outcomes of a requirement that stop a check, the worst first."""
 
 
 class Session:
@@ -58,21 +60,33 @@ class Session:
         ]
         self._bystanders = frozenset(tree.children()) if plan.bystanders is None else plan.bystanders
         self._subjects: dict[str, list[PluginUnderTest]] = {}
+        self._foreign = list(FOREIGN_ARGS)
 
     def results(self, started: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
-        """The results, check by check; ``started`` is told the label of each check before it runs."""
-        statuses: dict[str, Status] = dict(self.plan.done)
+        """The results, check by check; ``started`` is told the label of each check before it runs.
+
+        What another check has reported blocks: a failure that this one rests on, and the very exception that it met.
+        """
+        causes: dict[str, set[str]] = {}
+        raised: dict[tuple[str, str], str] = {}
         for check, host in self.items:
             label = label_of(check.code, host)
-            if label in statuses:
+            roots = _roots(check, host, causes)
+            if label in self.plan.done:
+                if self.plan.done[label] in STOPPING:
+                    causes[label] = roots or {check.code}
                 continue
-            roots = _roots(check, host, statuses)
-            if roots:
-                result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(sorted(roots))}")
-            else:
+            if not roots:
                 started(label)
                 result = self.compute(check, host)
-            statuses[label] = result.status
+                met = result.finding.raised if result.finding else None
+                if met and result.status == "failed":  # advice must not hide a failure
+                    raised.setdefault(met, check.code)
+                roots = {raised[met]} - {check.code} if met in raised else set()
+            if roots:
+                result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(sorted(roots))}")
+            if result.status in STOPPING:
+                causes[label] = roots or {check.code}
             yield result
 
     def compute(self, check: type[Check], host: str) -> CheckResult:
@@ -106,6 +120,7 @@ class Session:
             program=plan.program,
             trace=plan.trace,
             bystanders=self._bystanders | started,
+            foreign=self._foreign,
             second=self.second,
         )
 
@@ -135,18 +150,14 @@ class Session:
         return f"{text}. Give a case that switches it on: --case '{suggestion}', or cases in [tool.lpkit]."
 
 
-def _roots(check: type[Check], host: str, statuses: dict[str, Status]) -> set[str]:
-    """The failed checks that ``check`` rests on; what is blocked itself only repeats them."""
-
-    def status(code: str) -> Status | None:
-        return statuses.get(label_of(code, host), statuses.get(code))
-
-    below = requirements_first(
-        check.requires, lambda code: by_code()[code].requires if status(code) == "blocked" else ()
-    )
-    return {code for code in below if status(code) in ("failed", "error")} or {
-        code for code in below if status(code) == "blocked"
-    }
+def _roots(check: type[Check], host: str, causes: dict[str, set[str]]) -> set[str]:
+    """The failed checks that ``check`` rests on, whatever is blocked in between."""
+    found: set[str] = set()
+    for code in check.requires:
+        # A requirement that is about the class, or about another host, stops it on every host.
+        on = (host,) if host in by_code()[code].hosts else ("", *HOSTS)
+        found.update(*(causes.get(label_of(code, name), ()) for name in on))
+    return found
 
 
 def _result(check: type[Check], subject: PluginUnderTest, host: str) -> CheckResult:
@@ -181,10 +192,8 @@ def _run(check: type[Check], subject: PluginUnderTest) -> str | None:
 
 def _plugins(error: BaseException, subject: PluginUnderTest) -> PluginError | None:
     """An exception that no check expected, as the plugin's if it came from its file."""
-    location = location_of(error)
+    found = PluginError.of("the plugin", error)
     home = ""
     with contextlib.suppress(OSError, TypeError):
         home = inspect.getsourcefile(subject.cls) or ""
-    if home and location.rpartition(":")[0] == home:
-        return PluginError("the plugin", f"raised {type(error).__name__}: {error}"[:300], location)
-    return None
+    return found if home and found.location.rpartition(":")[0] == home else None

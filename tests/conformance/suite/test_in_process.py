@@ -13,9 +13,11 @@ from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
-from zoo.correct import Bias, PortableTokenBias, V2Loop, V2Presence
+from zoo.adapter_defects import AddsUp, Unseeded, WritesProgress
+from zoo.correct import Bias, ByHand, PortableTokenBias, V2Loop, V2Presence
 from zoo.packaging_defects import Duck
-from zoo.v1_contract_defects import Centers, Promotes
+from zoo.portable_defects import IndexForSlots
+from zoo.v1_contract_defects import Centers, ClassState, LooksEveryRowUp, PopsRemoved, Promotes
 from zoo.v1_defects import NeedsPrompt, StaleOnDecline
 
 CASE = Case.parse(Bias.CASE)
@@ -54,6 +56,76 @@ def test_one_root_cause_is_one_failure_and_the_rest_is_blocked_by_name() -> None
     assert [label for label, result in found.items() if result.status == "failed"] == ["LP301[v1]"]
     assert found["LP219[v1]"].status == "blocked"
     assert found["LP219[v1]"].message == "needs LP301"
+
+
+def failed(cls: Any, **plan: Any) -> list[str]:
+    found = results(cls, cases=(Case.parse(cls.CASE),), **plan)
+    return [label for label, result in found.items() if result.status == "failed"]
+
+
+def test_an_exception_is_reported_by_its_own_check_with_the_operations_that_lead_to_it() -> None:
+    result = results(LooksEveryRowUp, select=("LP301",))["LP109[v1]"]
+    assert result.finding is not None and result.finding.scenario is not None
+    assert result.finding.exception == "KeyError"
+    assert result.finding.operations
+    assert failed(LooksEveryRowUp, select=("LP20",)) == ["LP109[v1]"]
+
+
+class FailsOnSwaps(ByHand):
+    """Every check that swaps rows meets the same line."""
+
+    def swap(self, first: int, second: int) -> None:
+        raise RuntimeError("not yet")
+
+
+def test_the_exception_of_one_line_is_one_failure_whatever_checks_meet_it() -> None:
+    found = results(FailsOnSwaps, select=("LP206", "LP219"), ignore=("LP205",))
+    assert [label for label, result in found.items() if result.status == "failed"] == ["LP206[v1]"]
+    assert found["LP219[v1]"].message == "needs LP206"
+
+
+def test_what_fails_for_empty_arguments_is_told_once_and_the_rest_is_judged_without_them() -> None:
+    class NeedsAnEntry(Bias):
+        @classmethod
+        def read(cls, params: Any) -> Any:
+            if params.extra_args is not None:
+                next(iter(params.extra_args))
+            return super().read(params)
+
+        @classmethod
+        def validate_params(cls, params: Any) -> None:
+            pass
+
+    found = results(NeedsAnEntry, select=("LP102", "LP202"))
+    assert [label for label, result in found.items() if result.status == "failed"] == ["LP102"]
+    finding = found["LP102"].finding
+    assert finding is not None
+    assert finding.where["extra_args"] == "{}"
+    assert finding.exception == "StopIteration"
+    assert found["LP202[v1]"].status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("cls", "labels"),
+    [
+        (Unseeded, ["LP601[v1]", "LP601[v2]"]),
+        (AddsUp, ["LP303[v1]", "LP303[v2]"]),
+        (WritesProgress, ["LP105[v1]", "LP105[v2]"]),
+        (ClassState, ["LP108[v1]"]),
+    ],
+)
+def test_what_is_random_advanced_by_calls_or_shared_is_not_blamed_on_neighbours(cls: Any, labels: list[str]) -> None:
+    assert failed(cls, select=("LP201", "LP601")) == labels
+
+
+def test_whether_the_runners_agree_is_asked_only_of_requests_that_are_right_on_each() -> None:
+    assert failed(IndexForSlots, select=("LP403",)) == ["LP201[v1]", "LP201[v2]"]
+
+
+def test_what_a_check_finds_from_within_a_call_of_the_plugin_is_not_an_exception_of_the_plugin() -> None:
+    finding = compute_check("LP507", PopsRemoved, case=PopsRemoved.CASE).finding
+    assert finding is not None and not finding.exception
+    assert finding.summary.startswith("update_state changed BatchUpdate.removed")
 
 
 def test_what_is_no_processor_blocks_everything_that_needs_one() -> None:

@@ -77,7 +77,7 @@ def line_of(name: str, text: str) -> str:
 
 def test_a_hang_fails_the_check_that_hung_and_names_the_line(results) -> None:
     found = failure(results["Hangs"])
-    assert (found.code, found.host) == ("LP301", "v1")
+    assert (found.code, found.host) == ("LP109", "v1")
     assert found.message == "apply did not return within 4 s, during the check"
     assert found.finding.location == line_of("Hangs", "# here")
 
@@ -128,7 +128,7 @@ def test_a_crash_in_native_code_is_named_by_its_signal(results) -> None:
     ],
 )
 def test_whatever_a_method_raises_is_a_finding(name: str, message: str) -> None:
-    found = compute_check("LP301", f"{SUSPECTS / 'hostile.py'}:{name}", case=PLAN.cases[0])
+    found = compute_check("LP109", f"{SUSPECTS / 'hostile.py'}:{name}", case=PLAN.cases[0])
     assert found.status == "failed"
     assert found.message.startswith(message)
     assert found.finding.location.startswith(str(SUSPECTS / "hostile.py"))
@@ -165,7 +165,7 @@ def test_output_is_counted_for_each_check(monkeypatch, tmp_path) -> None:
     counts = Progress(finished=lambda _: printed.append(sum(f.stat().st_size for f in tmp_path.glob("*/output.txt"))))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(supervise, "MOST_OUTPUT", 2**20)
-    plan = replace(PLAN, select=("LP3",))
+    plan = replace(PLAN, select=("LP302", "LP304", "LP305", "LP308"))
     result = check_target(f"{SUSPECTS / 'hostile.py'}:PrintsALot", plan, [], counts)
     assert printed[-1] > 2**20
     assert result.verdict == "pass"
@@ -187,9 +187,9 @@ def test_only_what_the_plugin_has_lost_is_counted(tmp_path, monkeypatch) -> None
 
 
 def test_a_loss_in_the_last_check_leaves_nothing_to_give_up() -> None:
-    plan = Plan(cases=PLAN.cases, hosts=("v1",), select=("LP301",))
+    plan = Plan(cases=PLAN.cases, hosts=("v1",), select=("LP109",))
     result = check_target(f"{SUSPECTS / 'hostile.py'}:Exits", plan, [], limit=LIMIT)
-    assert (failure(result).code, result.error) == ("LP301", "")
+    assert (failure(result).code, result.error) == ("LP109", "")
 
 
 def test_a_process_left_running_fails_a_check_and_is_ended(results, note) -> None:

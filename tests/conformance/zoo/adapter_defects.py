@@ -63,7 +63,7 @@ class Counting:
         return logits
 
 
-@defect("LP212", "counts its calls instead of the tokens; a partial prefill counts too")
+@defect("LP303", "counts its calls instead of the tokens; a partial prefill counts too")
 class CountsItsCalls(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         return Counting(amount)
@@ -161,7 +161,7 @@ class AmountIsAToken(Simple):
         return apply
 
 
-@defect("LP301", "returns nothing before the first token")
+@defect("LP109", "returns nothing before the first token")
 class NothingAtFirst(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., Any]:
         def apply(output_ids: list[int], logits: torch.Tensor) -> Any:

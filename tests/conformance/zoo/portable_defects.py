@@ -47,6 +47,13 @@ class Dense(lpkit.LogitsProcessor):
         return logits
 
 
+@defect("LP109", "a name that was changed in one place only")
+class RenamedOnce(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.amounts[rows]  # type: ignore[attr-defined]
+        return logits
+
+
 @defect("LP201", "the maximum of all rows instead of each row's", case=MIN_P)
 class MaximumOfAll(PortableMinP):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
@@ -124,7 +131,7 @@ class StartsAgain(CountsCalls):
         return super().chosen(rows)
 
 
-@defect("LP212", "counts its own calls: partial prefills count too", case={"extra_args": {"dense_amount": 1.5}})
+@defect("LP303", "counts its own calls: partial prefills count too", case={"extra_args": {"dense_amount": 1.5}})
 class CountsProcess(CountsCalls):
     def admit(self, request: lpkit.Request) -> bool:
         outputs = request.sampling_params  # no lengths here: starts from nothing

@@ -225,6 +225,15 @@ class SharedPack(Bias):
         return logits
 
 
+@defect("LP109", "looks every row up, also those of requests without the plugin")
+class LooksEveryRowUp(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row in range(logits.shape[0]) if self.rows else ():
+            where, bias = self.rows[row]
+            logits[row, where] += bias
+        return logits
+
+
 # -- the contract --------------------------------------------------------------------------------------------
 
 

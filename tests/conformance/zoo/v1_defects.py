@@ -344,7 +344,7 @@ class OldList(History):
         return [weight, self.lists.setdefault(id(prompt), (prompt, outputs))[1]]
 
 
-@defect("LP212", "advances a counter in apply")
+@defect("LP303", "advances a counter in apply")
 class CountsApplies(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         weight = self.read(params)
@@ -533,7 +533,7 @@ class ParksOne(ByHand):
         return logits
 
 
-@defect("LP220", "carries out the first three swaps of an update")
+@defect("LP219", "carries out the first three swaps of an update")
 class ThreeSwaps(ByHand):
     def moves(self, update: BatchUpdate) -> None:
         one_way = [move for move in update.moved if move[2] is not SWAP]
@@ -542,6 +542,13 @@ class ThreeSwaps(ByHand):
             self.move(source, target)
         for first, second, _ in swaps[:3]:
             self.swap(first, second)
+
+
+@defect("LP220", "packs the two rows of a swap into three bits each, as if no batch had more than eight rows")
+class SmallSwaps(ByHand):
+    def swap(self, first: int, second: int) -> None:
+        packed = (first % 8) << 3 | second % 8
+        super().swap(packed >> 3, packed % 8)
 
 
 # -- history -------------------------------------------------------------------------------------------------

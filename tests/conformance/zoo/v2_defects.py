@@ -96,6 +96,13 @@ class ClassTable(Boost):
         self.values = self.table[: req_states.max_num_reqs]
 
 
+@defect("LP109", "reads a field that the context does not have, once a request uses it")
+class MisspelledField(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        logits[:, 5] += self.values[ctx.expanded_index_mapping]  # type: ignore[attr-defined]
+        return logits
+
+
 # -- bookkeeping ---------------------------------------------------------------------------------------------
 
 
@@ -178,7 +185,7 @@ class Counter(ByLength):
         return self.count[ctx.expanded_idx_mapping.long()]
 
 
-@defect("LP212", "advances a slot's counter in apply")
+@defect("LP303", "advances a slot's counter in apply")
 class CountsApplies(Counter):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         result = super().apply(logits, ctx)
