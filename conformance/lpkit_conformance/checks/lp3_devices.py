@@ -59,6 +59,7 @@ class LP308(Check):
     def run(self, subject: PluginUnderTest) -> str | None:
         away = replace(subject)
         away.device = META
+        subject.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
         try:
             with buffers_on(META), RefuseMixedDevices():  # type: ignore[no-untyped-call]
                 self._one_step(away)
@@ -73,6 +74,8 @@ class LP308(Check):
                 ) from error
             # Reading a value mixes no devices; LP703 counts what makes the host wait.
             raise Skipped(f"the plugin reads values on the host ({error.method})") from None
+        finally:
+            subject.restore_modules()
         return None
 
     def _one_step(self, subject: PluginUnderTest) -> None:

@@ -7,6 +7,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,13 @@ from lpkit_conformance.oracle.compare import first_row
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
+from lpkit_conformance.settings.cases import distinct
 
 CHURN = 160
 """Requests that come and go before each look at the state."""
+
+BLOCKS = 20
+"""Looks at state that grows before it is called growth: caches and windows of a few thousand entries fill up."""
 
 
 def _observe(subject: PluginUnderTest, ops: list[Op]) -> list[Observation]:
@@ -98,33 +103,57 @@ class LP602(Check):
 class LP603(Check):
     """State does not grow with the number of requests served.
 
-    After hundreds of requests have come and gone, an instance holds as much as after the first hundred.
+    After hundreds of requests with different arguments have come and gone, an instance holds as much as after the
+    first hundred. A cache or a window of bounded size may fill up.
 
-    Why: a server runs for weeks, so even a small leak per request exhausts its memory.
+    Why: a server runs for weeks, so even a small leak per request, or per argument that a client chooses, exhausts
+    its memory.
 
-    Fix: forget a request when its row is removed or replaced (V1), or its slot is reused (V2).
+    Fix: forget a request when its row is removed or replaced (V1), or its slot is reused (V2). Give caches a bound:
+    `functools.lru_cache(maxsize=...)`.
     """
 
     code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301", "LP108", "LP210"), STATE
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        host = default_host(subject, 4)
-        sizes = []
-        for block in range(3):
-            for i in range(block * CHURN, (block + 1) * CHURN, 2):
-                ops = [Arrive(f"r{i}", i % 4), Arrive(f"r{i + 1}", 0), Step(), Finish(f"r{i}"), Finish(f"r{i + 1}")]
+        sizes = self._sizes(subject, other_arguments=True)
+        if not _grows(sizes):
+            return None
+        whose = "request that it has served" if _grows(self._sizes(subject)) else "argument that it has been given"
+        raise Failed(
+            f"the instance keeps data of every {whose}",
+            {"objects held": " -> ".join(map(str, sizes[-3:])), "requests": f"{CHURN} between two measurements"},
+            "no growth",
+            f"{(sizes[-1] - sizes[-2]) / CHURN:.1f} objects per request",
+        )
+
+    @staticmethod
+    def _sizes(subject: PluginUnderTest, other_arguments: bool = False) -> list[int]:
+        """What is held after each block of requests: three blocks, and more as long as it grows."""
+        own = replace(subject)
+        own.restore_modules()  # what is cached already would not grow
+        host = default_host(own, 4)
+        sizes: list[int] = []
+        while len(sizes) < 3 or (len(sizes) < BLOCKS and _grows(sizes)):
+            start = len(sizes) * CHURN
+            numbers = range(start + 1, start + CHURN + 1)
+            if other_arguments:
+                own.cases = [subject.case, *distinct(subject.case, own.accepts, own.vocab_size, numbers)]
+            for i in range(start, start + CHURN, 2):
+                ops = [Arrive(f"r{i}", i), Arrive(f"r{i + 1}", i + 1), Step(), Finish(f"r{i}"), Finish(f"r{i + 1}")]
                 for _ in host.run(ops):
                     pass
+            # The same requests are the last in every row before each look.
+            last = [f"last {n} of {start}" for n in range(4)]
+            for _ in host.run([*(Arrive(name, 0, 5) for name in last), Step(2), *map(Finish, last)]):
+                pass
             sizes.append(held(host.processor))
-        # The first block warms caches up; a leak goes on at the same pace.
-        if min(sizes[1] - sizes[0], sizes[2] - sizes[1]) >= CHURN // 2:
-            raise Failed(
-                "the instance keeps data of every request that it has served",
-                {"objects held": " -> ".join(map(str, sizes)), "requests": f"{CHURN} between two measurements"},
-                "no growth",
-                f"{(sizes[2] - sizes[1]) / CHURN:.1f} objects per request",
-            )
-        return None
+        return sizes
+
+
+def _grows(sizes: list[int]) -> bool:
+    """The first block warms caches up; a leak goes on at the same pace."""
+    return len(sizes) > 2 and min(sizes[-1] - sizes[-2], sizes[-2] - sizes[-3]) >= CHURN // 2
 
 
 def held(processor: Any) -> int:
@@ -137,7 +166,8 @@ def held(processor: Any) -> int:
             if isinstance(value, dict | list | set | deque):
                 stack.append(value)
             elif hasattr(value, "cache_info"):  # functools.cache
-                count += value.cache_info().currsize
+                info = value.cache_info()
+                count += info.currsize if info.maxsize is None else 0
     while stack:
         item = stack.pop()
         if id(item) in seen:
@@ -147,6 +177,8 @@ def held(processor: Any) -> int:
             count += len(item)
             stack.extend(item.values())
             stack.extend(key for key in item if isinstance(key, tuple))
+        elif isinstance(item, deque) and item.maxlen is not None:
+            continue
         elif isinstance(item, list | tuple | set | frozenset | deque):
             count += len(item)
             stack.extend(item)

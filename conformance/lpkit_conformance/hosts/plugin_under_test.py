@@ -15,6 +15,7 @@ from lpkit.runtime import LogitsSource, make_config
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.hosts.calls import PluginError, calling
+from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case, make_params, variants
@@ -52,6 +53,7 @@ class PluginUnderTest:
         second: a process that was started ahead for comparing with it.
         foreign: ``extra_args`` of requests that do not use it; those that it fails for are taken out, and the list
             is one for all hosts and cases, so that what is known does not hide the rest.
+        modules: what the plugin's modules held before it was used.
         looked_at: the keys of ``extra_args`` that the plugin has read.
         installed: loaded through an entry point (V1 then never repairs async placeholders).
     """
@@ -73,6 +75,7 @@ class PluginUnderTest:
     solo_runs: object = None
     activity: object = None
     foreign: list[dict[str, Any] | None] = field(default_factory=lambda: list(FOREIGN_ARGS))
+    modules: ModuleState | None = None
     looked_at: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -83,6 +86,11 @@ class PluginUnderTest:
     def interfaces(self) -> frozenset[str]:
         """Those of ``v1`` and ``v2`` that the class implements."""
         return interfaces_of(self.cls)
+
+    def restore_modules(self) -> None:
+        """Put what the plugin's modules hold back to what it was before they were used, as far as that is known."""
+        if self.modules is not None:
+            self.modules.restore()
 
     # The plugin's validation is asked only when a check needs it: it may hang, and that check is then to blame.
     @cached_property

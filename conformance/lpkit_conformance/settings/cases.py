@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -146,6 +146,36 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
         if usable:
             found.append(relative)
     return [*found[:VARIANTS], *_shorter(case, accepts)]
+
+
+def distinct(
+    case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int, numbers: Iterable[int]
+) -> list[Case]:
+    """Relatives of a case with arguments close to its own, no two alike; a number has at most one."""
+    found = []
+    for number in numbers:
+        for sign in (-1, 1):
+            extra = case.fields.get("extra_args")
+            moved = _move(extra or case.fields, sign * number, vocab_size)
+            fields = {**case.fields, "extra_args": moved} if extra else moved
+            relative = Case(fields, case.prompt_token_ids, case.output_token_ids)
+            if fields != case.fields and accepts(relative.params()):
+                found.append(relative)
+                break
+    return found
+
+
+def _move(value: Any, by: int, vocab_size: int) -> Any:
+    """Token ids go round the vocabulary, other numbers stay nearly what they are."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return (value + by) % vocab_size if 0 <= value < vocab_size else value + by
+    if isinstance(value, float):
+        return value * (1 + by * 1e-4)
+    if isinstance(value, Mapping):
+        return {key: _move(item, by, vocab_size) for key, item in value.items()}
+    return [_move(item, by, vocab_size) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case]:

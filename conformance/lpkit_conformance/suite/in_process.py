@@ -20,6 +20,7 @@ from lpkit_conformance.checks.base import Check, judge
 from lpkit_conformance.errors import CaseError
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import FOREIGN_ARGS, PluginUnderTest
+from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.oracle.findings import GENERAL_FIX, method_location, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
@@ -59,6 +60,7 @@ class Session:
             for host in (("",) if not check.hosts else [h for h in self.hosts if h in check.hosts])
         ]
         self._bystanders = frozenset(tree.children()) if plan.bystanders is None else plan.bystanders
+        self._modules = ModuleState.of(cls)
         self._subjects: dict[str, list[PluginUnderTest]] = {}
         self._foreign = list(FOREIGN_ARGS)
 
@@ -122,6 +124,7 @@ class Session:
             bystanders=self._bystanders | started,
             foreign=self._foreign,
             second=self.second,
+            modules=self._modules,
         )
 
     def hint(self) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections import OrderedDict, deque
 from typing import Any
 
 import torch
 from lpkit.v1 import BatchUpdate
 
-from zoo.correct import Bias, V2MinP
+from zoo.arguments import number
+from zoo.correct import Bias, V1Base, V2MinP
 from zoo.registry import sound
 
 
@@ -46,3 +49,63 @@ class MethodsAsProperties(Bias):
 
     def _follow(self, batch_update: BatchUpdate | None) -> None:
         Bias.update_state(self, batch_update)
+
+
+@sound("a window over the last thousand requests, kept by hand", "v1")
+class RollingWindow(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.recent: OrderedDict[int, Any] = OrderedDict()
+        self.latest: deque[Any] = deque(maxlen=100_000)
+        self.count = 0
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        self.count += 1
+        self.recent[self.count] = params
+        self.latest.append(params)
+        if len(self.recent) > 1000:
+            self.recent.popitem(last=False)
+        return super().enter(params, prompt, outputs)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _table(bias: float) -> float:
+    return bias
+
+
+@sound("a cache by argument that has a bound", "v1")
+class BoundedCache(Bias):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        found = super().read(params)
+        return found and (found[0], _table(found[1]))
+
+
+_by_size: dict[int, torch.Tensor] = {}
+_first: torch.Tensor | None = None
+
+
+@sound("tensors cached in the module, by size alone: a process has one device", "v1")
+class CachesInTheModule(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        global _first
+        if _first is None:
+            _first = torch.zeros(1, device=logits.device)
+        vocab = logits.shape[1]
+        if vocab not in _by_size:
+            _by_size[vocab] = torch.arange(vocab, device=logits.device)
+        for row, (where, bias) in self.rows.items():
+            logits[row] = torch.where(_by_size[vocab] == where, logits[row] + bias, logits[row] + _first)
+        return logits
+
+
+@sound("acts on every request, of which it may be told more", "v1", case={"extra_args": {"cap": 20.0}})
+class CapsEveryRow(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return number(params, "cap", 1.0, 1000.0) or 5.0
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, cap in self.rows.items():
+            logits[row] = logits[row].clamp(max=cap)
+        return logits

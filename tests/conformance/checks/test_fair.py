@@ -1,0 +1,30 @@
+"""What is right is not blamed, however odd it looks: module caches, idle cost, bounded windows."""
+
+from __future__ import annotations
+
+import pytest
+from lpkit_conformance.testing import compute_check
+from zoo.process_correct import BoundedCache, CachesInTheModule, CapsEveryRow, RollingWindow
+from zoo.v1_contract_defects import KeepsALog
+
+BIAS = {"extra_args": {"bias": 2.5, "token": 7}}
+
+
+def test_tensors_that_a_module_keeps_are_made_anew_for_another_device() -> None:
+    for _ in range(2):  # the second run finds what the first one left in the module
+        assert compute_check("LP301", CachesInTheModule, case=BIAS).status == "passed"
+        assert compute_check("LP308", CachesInTheModule, case=BIAS).status == "passed"
+
+
+def test_advice_about_idle_cost_is_not_for_a_plugin_that_acts_on_every_request() -> None:
+    found = compute_check("LP702", CapsEveryRow, case={"extra_args": {"cap": 20.0}})
+    assert (found.status, found.message) == ("skipped", "the plugin acts on every request")
+
+
+@pytest.mark.parametrize("cls", [RollingWindow, BoundedCache])
+def test_what_has_a_bound_does_not_grow(cls: type) -> None:
+    assert compute_check("LP603", cls, case=BIAS).status == "passed"
+
+
+def test_growth_says_whether_requests_or_their_arguments_are_kept() -> None:
+    assert "every request that it has served" in compute_check("LP603", KeepsALog, case=BIAS).message
