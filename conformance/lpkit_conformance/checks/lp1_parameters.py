@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
-import reprlib
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +11,7 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
+from lpkit_conformance.checks.odd_arguments import odd_requests, serve_odd
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.hosts.calls import Observation, PluginError, location_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -24,43 +22,6 @@ from lpkit_conformance.programs.generate import Arrive, Idle, Op, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.hosts import hosts_of
-
-ODD_VALUES: tuple[Any, ...] = (
-    None,
-    "",
-    "x",
-    True,
-    False,
-    0,
-    -1,
-    1,
-    2**31,
-    2**63 - 1,
-    2**63,
-    0.0,
-    -0.5,
-    1e30,
-    math.nan,
-    math.inf,
-    [],
-    [0],
-    ["x"],
-    [-1],
-    [[1]],
-    list(range(100)),
-    {},
-    {"a": 1},
-)
-"""What clients send by mistake."""
-
-
-def odd_requests(subject: PluginUnderTest) -> Iterator[tuple[str, Any, SamplingParams]]:
-    """The case with one argument replaced by each odd value."""
-    for key in subject.case.fields.get("extra_args") or {}:
-        for value in ODD_VALUES:
-            fields = copy.deepcopy(subject.case.fields)
-            fields["extra_args"][key] = value
-            yield key, value, make_params(fields)
 
 
 def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[Observation]:
@@ -212,20 +173,16 @@ class LP104(Check):
 
     def run(self, subject: PluginUnderTest) -> str | None:
         tried = 0
-        for key, value, params in odd_requests(subject):
-            if not subject.accepts(params):
-                continue
-            tried += 1
-            try:
-                serve(subject, params, Step(2))
-            except PluginError as error:
-                finding = raised(subject.cls, error)
-                argument = f"{key}={reprlib.repr(value)}"
+        for served in serve_odd(subject):
+            tried += served.refusal is None
+            if served.error is not None:
+                finding, error = raised(subject.cls, served.error), served.error
+                then = f"{error.method} {error.summary}"
                 raise Failed(
                     replace(
                         finding,
-                        summary=f"{argument} is accepted by validate_params, then {error.method} {error.summary}",
-                        where={**finding.where, "argument": argument},
+                        summary=f"{served.argument} is accepted by validate_params, then {then}",
+                        where={**finding.where, "argument": served.argument},
                         cause="the argument is used without a check of its type or range",
                     )
                 ) from error
@@ -238,7 +195,7 @@ class LP105(Check):
     """The plugin does not modify the request's parameters.
 
     ``SamplingParams`` and its ``extra_args`` belong to the engine and may be shared by several requests. This
-    also applies to requests that do not use the plugin.
+    also applies to requests that do not use the plugin, and to arguments in an odd form, such as unsorted lists.
 
     Why: a popped key is missing when the request resumes after preemption, and for requests that share the object.
 
@@ -267,6 +224,14 @@ class LP105(Check):
                     "the plugin changed the request's SamplingParams",
                     expected=f"extra_args {before[1]!r}",
                     got=f"extra_args {dict(params.extra_args or {})!r}",
+                )
+        for served in serve_odd(subject):
+            if served.changed is not None:
+                raise Failed(
+                    f"the plugin changed the request's SamplingParams, with {served.argument}",
+                    {"argument": served.argument},
+                    expected=f"extra_args {served.changed!r}"[:300],
+                    got=f"extra_args {dict(served.params.extra_args or {})!r}"[:300],
                 )
         return None
 

@@ -73,6 +73,7 @@ class PluginUnderTest:
     second: Peer | None = None
     acted: bool = False
     solo_runs: object = None
+    odd_requests: object = None
     activity: object = None
     foreign: list[dict[str, Any] | None] = field(default_factory=lambda: list(FOREIGN_ARGS))
     modules: ModuleState | None = None

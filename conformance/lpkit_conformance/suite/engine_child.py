@@ -131,7 +131,7 @@ def _turns(lists: list[list[Any]]) -> Iterator[list[Any]]:
 
 
 def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
-    from lpkit_conformance.checks.lp1_parameters import odd_requests
+    from lpkit_conformance.checks.odd_arguments import odd_requests
 
     for subject in _subjects()[:1]:
         for key, value, params in odd_requests(subject):

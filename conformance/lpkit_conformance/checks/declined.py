@@ -1,0 +1,27 @@
+"""What an author's ``admit`` raises, which the SDK logs and takes for a refusal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from lpkit.portable import admission
+
+from lpkit_conformance.instruments.author_lines import location_of
+
+
+@contextmanager
+def watched() -> Iterator[list[BaseException]]:
+    """The exceptions with an author's line in them that made the SDK decline a request in the meantime."""
+    found: list[BaseException] = []
+
+    def note(*_: Any, **__: Any) -> None:
+        error = sys.exc_info()[1]
+        if error is not None and location_of(error):
+            found.append(error)
+
+    with mock.patch.object(admission.logger, "exception", note):
+        yield found

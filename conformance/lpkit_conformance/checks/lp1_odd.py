@@ -1,0 +1,162 @@
+"""LP1, continued: what odd arguments do to a request, to its neighbours, and to its admission."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from lpkit import Bridged
+from lpkit.portable.base import PortableProcessor
+from lpkit.runtime import Request
+
+from lpkit_conformance.checks.base import STATE, Check
+from lpkit_conformance.checks.declined import watched
+from lpkit_conformance.checks.odd_arguments import serve_odd
+from lpkit_conformance.hosts import drive
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.requests import make_active
+from lpkit_conformance.instruments.author_lines import location_of
+from lpkit_conformance.programs.generate import Arrive
+from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.vllm_api.runners import V1
+
+
+class LP111(Check):
+    """Odd arguments leave valid logits.
+
+    A request that ``validate_params`` accepted gets no NaN, no ``+inf``, no token back that was masked, and a row
+    without masked tokens does not become all ``-inf``: with ids around the size of the vocabulary, long, unsorted and
+    repetitive lists, huge, tiny, infinite and missing numbers.
+
+    Why: such a row raises nothing; the sampler picks a nonsensical token, and the client gets nonsense with status 200.
+
+    Fix: refuse in ``validate_params`` what has no meaning (``math.isfinite``); ignore ids outside the vocabulary, and
+    leave the logits alone if nothing remains.
+    """
+
+    code, name, requires = "LP111", "odd-arguments-valid-logits", ("LP101", "LP301", "LP104")
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        judged = 0
+        for served in serve_odd(subject):
+            for before, after in served.rows:
+                judged += 1
+                problem = invalid(before, after)
+                if problem:
+                    summary = f"{served.argument} is accepted by validate_params; the request's row then {problem[0]}"
+                    where = {"argument": served.argument, "token id": str(problem[1])}
+                    values = f"{float(before[problem[1]]):g}", f"{float(after[problem[1]]):g}"
+                    cause = "the argument is used without a check of its range"
+                    raise Failed(summary, where, f"a valid row (the token had {values[0]})", values[1], cause=cause)
+        if not judged:
+            raise Skipped("validate_params accepted none of the odd values")
+        return f"{judged} rows"
+
+
+def invalid(before: torch.Tensor, after: torch.Tensor) -> tuple[str, int] | None:
+    """What is wrong with a row ``[vocab]`` after ``apply``, and a token to show it by."""
+    masked = before == -math.inf
+    for text, bad in (
+        ("contains NaN", after.isnan()),
+        ("contains +inf", (after == math.inf) & (before != math.inf)),
+        ("has a finite logit for a masked token", masked & (after > -math.inf)),
+    ):
+        if bool(bad.any()):
+            return text, int(bad.to(torch.int8).argmax())
+    if bool((after == -math.inf).all()) and not bool(masked.any()):
+        return "is all -inf", int(before.argmax())
+    return None
+
+
+class LP112(Check):
+    """A request with odd arguments does not disturb others.
+
+    A neighbour gets the same logits as alone while such a request is served, and after it; so does a request that
+    arrives in the same update.
+
+    Why: a plugin that catches its own exception around a whole update drops the additions and moves behind the bad
+    one; one that switches itself off after an error stops working for everyone until the engine restarts.
+
+    Fix: catch an exception for the one request, and store nothing for it; go on with the rest of the update.
+    """
+
+    code, name, method = "LP112", "odd-arguments-harm-nobody", STATE
+    requires = ("LP101", "LP301", "LP104", "LP201", "LP202")
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        tried = 0
+        for served in serve_odd(subject):
+            tried += bool(served.rows)
+            if served.disturbed:
+                raise Failed(
+                    f"with {served.argument} in the batch, {served.disturbed} gets other logits than alone",
+                    {"argument": served.argument},
+                    "the same logits as alone",
+                    "different logits",
+                    cause="the plugin's state was left incomplete, or it switched itself off, because of one request",
+                )
+        if not tried:
+            raise Skipped("validate_params accepted none of the odd values")
+        return f"{tried} odd values accepted"
+
+
+class LP113(Check):
+    """``admit`` does not raise.
+
+    lpkit logs an exception in ``admit``, ``new_req_logits_processor`` or ``concerns`` and serves the request without
+    the plugin. For the case's own requests no exception is right; for odd arguments a ``ValueError`` is, as it
+    says that the request is declined on purpose.
+
+    Why: the engine survives, and nobody notices that requests of one kind are served without the plugin.
+
+    Fix: handle this kind of request, or return False (None from ``new_req_logits_processor``) to decline it.
+    """
+
+    code, name, requires = "LP113", "admits-without-exception", ("LP001", "LP101")
+    method = "admit"
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        if not issubclass(subject.cls, PortableProcessor | Bridged):
+            raise Skipped("not a class of lpkit's: its exceptions reach the engine")
+        tried = 0
+        driver, last = drive(subject, 2), ""
+        for kind, request in self._requests(subject):
+            tried += 1
+            with watched() as declined:
+                driver.begin([last] if last else [], [request])
+            last = request.request_id
+            for error in declined:
+                raise _declined(kind, error)
+        for served in serve_odd(subject):
+            tried += served.refusal is None
+            if served.declined is not None and not isinstance(served.declined, ValueError):
+                raise _declined(f"a request with {served.argument}", served.declined)
+        return f"{tried} requests"
+
+    @staticmethod
+    def _requests(subject: PluginUnderTest) -> Iterator[tuple[str, Request]]:
+        variants = [None, *(n for n, case in enumerate(subject.cases) if subject.accepts(case.params()))]
+        for variant in variants:
+            use = "without the plugin's arguments" if variant is None else f"with {subject.cases[variant].text}"
+            for greedy in (False, True):
+                arrived = Arrive(f"r{variant}", variant, greedy=greedy)
+                yield f"a {'greedy ' if greedy else ''}request {use}", make_active(subject, arrived).request
+            resumed = make_active(subject, Arrive("resumed", variant)).request
+            resumed.output_token_ids += [subject.emit("resumed", variant, n) for n in range(3)]
+            yield f"a resumed request {use}", resumed
+            if subject.host == V1:
+                params = subject.params(variant)
+                yield f"a request without prompt ids {use}", Request("embeds", params, None, prompt_len=5)
+
+
+def _declined(kind: str, error: BaseException) -> Failed:
+    raised = f"{type(error).__name__}: {error}"[:300]
+    return Failed(
+        f"{kind} is declined because of an exception ({raised})",
+        {"request": kind},
+        "admitted, or declined without an exception",
+        raised,
+        cause="lpkit logs the exception and serves the request without the plugin",
+        location=location_of(error),
+    )
