@@ -90,7 +90,7 @@ class LP112(Check):
             tried += bool(served.rows)
             if served.disturbed:
                 raise Failed(
-                    f"with {served.argument} in the batch, {served.disturbed} gets other logits than alone",
+                    f"with {served.argument} in the batch, {served.disturbed} gets different logits than alone",
                     {"argument": served.argument},
                     "the same logits as alone",
                     "different logits",

@@ -118,7 +118,7 @@ class Served:
         changed: the request's ``extra_args`` before, if they are others now.
         declined: what ``admit`` raised, which made the SDK decline the request.
         rows: its logits before and after each step; those of the second step have masked tokens.
-        disturbed: which neighbour got other logits than alone, and when.
+        disturbed: which neighbour got different logits than alone.
     """
 
     argument: str

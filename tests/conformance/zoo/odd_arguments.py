@@ -34,7 +34,7 @@ class Listed(V1Base):
         return logits
 
 
-sound("takes any list of numbers, and ignores those that are no tokens of this vocabulary", "v1")(Listed)
+sound("takes any list of numbers, and ignores those outside the vocabulary", "v1")(Listed)
 
 
 @defect("LP105", "sorts the client's own list", style="v1")
