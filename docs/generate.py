@@ -12,6 +12,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,18 @@ from lpkit_cli import app as command  # noqa: E402
 from lpkit_conformance import examples  # noqa: E402
 from lpkit_conformance.catalogue import FAMILIES, all_checks, turning_off  # noqa: E402
 from lpkit_conformance.checks.base import Check  # noqa: E402
+from lpkit_conformance.checks.ladder import LadderCheck  # noqa: E402
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest  # noqa: E402
+from lpkit_conformance.oracle.picture import record_frames  # noqa: E402
+from lpkit_conformance.oracle.shrink import single_steps  # noqa: E402
+from lpkit_conformance.oracle.timeline import timeline  # noqa: E402
+from lpkit_conformance.programs.generate import Idle, Speculate, Step  # noqa: E402
+from lpkit_conformance.report.drawing import svg_file  # noqa: E402
+from lpkit_conformance.settings.cases import Case  # noqa: E402
+from lpkit_conformance.settings.hosts import HOSTS  # noqa: E402
+
+MOST_STEPS = 10
+"""Of a program that is drawn."""
 
 NOTICE = "<!-- Written by docs/generate.py (make docs); edit {} instead. -->"
 
@@ -34,6 +47,9 @@ def pages() -> dict[str, str]:
     checks = all_checks(None)
     return {
         **{f"checks/{check.code}.md": check_page(check) for check in checks},
+        **{
+            f"checks/{check.code}.svg": svg_file(batch_of(check)[1], check.code) for check in checks if has_batch(check)
+        },
         "checks/index.md": check_index(checks),
         "cli.md": cli_page(),
         "../CONTRIBUTING.md": with_layers(read("../CONTRIBUTING.md")),
@@ -70,6 +86,15 @@ def check_page(check: type[Check]) -> str:
     for title, key in (("Rule", "rule"), ("Why", "why"), ("Fix", "fix")):
         if parts[key]:
             lines += [f"## {title}", "", sentence(parts[key]), ""]
+    if has_batch(check):
+        name, _ = batch_of(check)
+        lines += [
+            "## In a batch",
+            "",
+            f"A program of this check, *{name}*: every request must come out as it does alone.",
+            "",
+        ]
+        lines += [f"![{name}, step by step]({check.code}.svg)", ""]
     lines += example_section(check.code)
     lines += ["## Turning it off", "", turning_off(check), ""]
     if getattr(check, "engine", "reference") != "reference":
@@ -78,6 +103,24 @@ def check_page(check: type[Check]) -> str:
         lines += ["A run in which the plugin never changes a logit is skipped, not passed.", ""]
     lines += ["[All checks](index.md)", ""]
     return "\n".join(lines)
+
+
+def has_batch(check: type[Check]) -> bool:
+    """Whether there is a drawing of its first program: for the checks of bookkeeping."""
+    return check.code.startswith(("LP2", "LP8")) and issubclass(check, LadderCheck)
+
+
+@cache
+def batch_of(check: type[LadderCheck]) -> tuple[str, dict[str, Any]]:
+    """The name of the first program, and what happens to the batch in its first steps."""
+    host = check.hosts[0]
+    subject = PluginUnderTest("", object, host, Case())
+    first = next(iter(check().programs(subject)))
+    ops = single_steps(first.ops)
+    ends = [number for number, op in enumerate(ops, 1) if isinstance(op, Step | Idle | Speculate)]
+    ops = ops[: ends[:MOST_STEPS][-1]]
+    frames, arguments = record_frames(subject, ops, first.max_num_seqs, check().host)
+    return first.name, timeline(frames, ops, arguments, HOSTS[host].position, None)
 
 
 def example_section(code: str) -> list[str]:
@@ -208,7 +251,7 @@ def paragraphs(callback: Any) -> Iterator[str]:
 def stale() -> list[str]:
     """Paths below ``docs/`` that are missing, differ, or should not be there."""
     wanted = pages()
-    present = {f"checks/{path.name}" for path in (DOCS / "checks").glob("*.md")}
+    present = {f"checks/{path.name}" for path in (DOCS / "checks").iterdir()}
     differ = [name for name, text in wanted.items() if not (DOCS / name).is_file() or read(name) != text]
     return sorted({*differ, *(present - wanted.keys())})
 
@@ -220,7 +263,7 @@ def read(name: str) -> str:
 def write() -> None:
     wanted = pages()
     (DOCS / "checks").mkdir(exist_ok=True)
-    for path in (DOCS / "checks").glob("*.md"):
+    for path in (DOCS / "checks").iterdir():
         if f"checks/{path.name}" not in wanted:
             path.unlink()
     for name, text in wanted.items():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from lpkit_conformance.documentation import check_page
+
 SCHEMA = "lpkit.check/1"
 
 Status = Literal["passed", "failed", "expected", "unexpected_pass", "skipped", "blocked", "advice", "error"]
@@ -133,7 +135,8 @@ class CheckResult:
         """Its part of ``lpkit.check/1``."""
         found = {key: value for key, value in asdict(self).items() if key != "never_active"}
         if self.finding is not None:
-            found["finding"] = {JSON_KEYS.get(key, key): value for key, value in found["finding"].items()}
+            finding = {JSON_KEYS.get(key, key): value for key, value in found["finding"].items()}
+            found["finding"] = {**finding, "documentation": check_page(self.code)}
         return found
 
 

@@ -41,7 +41,7 @@ def test_the_reports_the_exit_code_and_the_saved_failures(tmp_path: Path) -> Non
 
 
 def element(item: ET.Element) -> Any:
-    prose = {"message": "<text>", "time": "<number>"}
+    prose = {"message": "<text>", "time": "<number>", "value": "<text>"}
     children = [element(child) for child in item]
     if item.tag == "testsuite":
         children.sort(key=lambda case: str(case["@name"]))

@@ -284,9 +284,10 @@ def _looks(step: Mapping[str, Any]) -> Any:
 
 
 def _event_lines(events: Sequence[Mapping[str, Any]], unit: str) -> list[str]:
-    """What happened before a step; many alike are counted."""
+    """What happened before a step; many alike are counted. Swaps are of rows: slots stay where they are."""
+    events = [event for event in events if unit == "row" or event["op"] != "swap"]
     lines = [
-        f"{unit}s {event['first']} \u21c4 {event['second']}"
+        f"rows {event['first']} \u21c4 {event['second']}"
         if event["op"] == "swap"
         else f"{event['request']} {PAST[event['op']]}"
         for event in events

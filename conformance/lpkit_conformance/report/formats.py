@@ -27,6 +27,7 @@ FORMATS = {
     "github": Format("github"),
     "json": Format("as_json", "--json", "Write the report as JSON; - is standard output."),
     "html": Format("html", "--html", "Write the report as one page for a browser, with pictures."),
+    "sarif": Format("sarif", "--sarif", "Write the findings as SARIF 2.1.0, for code scanning."),
     "junit": Format("junit", "--junit-xml", "Write the report as JUnit XML."),
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from lpkit_conformance.documentation import check_page
 from lpkit_conformance.report import text
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.results import BAD, CheckResult, Report
@@ -43,6 +44,7 @@ def _annotation(target: str, check: CheckResult) -> str:
     message = f"{target}: {check.message}"
     if check.finding and check.finding.fix:
         message += f"\nfix: {check.finding.fix}"
+    message += f"\n{check_page(check.code)}"
     return f"::{kind} {location}title={_property(f'{check.label} {check.name}')}::{_data(message)}"
 
 
@@ -59,10 +61,9 @@ def job_summary(report: Report) -> str:
         rows = [check for check in target.checks if check.status in BAD or check.status in ("advice", "error")]
         if rows:
             lines += ["| check | rule | finding |", "|---|---|---|"]
-            lines += [
-                f"| {row.label} | {text.rule_of(row.code)} | {one_line(row.message).replace('|', '/')} |"
-                for row in rows
-            ]
+            for row in rows:
+                cells = f"[{row.label}]({check_page(row.code)})", text.rule_of(row.code), one_line(row.message)
+                lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
             lines.append("")
     return "\n".join(lines)
 

@@ -9,9 +9,9 @@ from typing import IO, Any
 from xml.etree.ElementTree import Element
 
 from lpkit_conformance.catalogue import FAMILIES
+from lpkit_conformance.documentation import check_page
 from lpkit_conformance.report import drawing, text
 from lpkit_conformance.report.excerpt import excerpt, shown, split
-from lpkit_conformance.report.links import check_page
 from lpkit_conformance.report.markup import Child, element, extend, page
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import IO
 from xml.etree import ElementTree as ET
 
+from lpkit_conformance.documentation import check_page
 from lpkit_conformance.report.text import finding_lines
 from lpkit_conformance.report.xml_text import xml_text
-from lpkit_conformance.results import BAD, Report
+from lpkit_conformance.results import BAD, CheckResult, Report
 
 
 def write(report: Report, file: IO[str], verbose: bool = False) -> None:
@@ -32,6 +33,7 @@ def write(report: Report, file: IO[str], verbose: bool = False) -> None:
                 name=f"{check.label} {check.name}",
                 time=f"{check.seconds:.3f}",
             )
+            _properties(case, check)
             body = "\n".join(finding_lines(check.finding)) if check.finding else ""
             if check.status in BAD:
                 ET.SubElement(case, "failure", message=xml_text(check.message)).text = xml_text(body)
@@ -47,3 +49,19 @@ def write(report: Report, file: IO[str], verbose: bool = False) -> None:
     ET.indent(root)
     # Written as UTF-8; ElementTree would declare the locale's encoding.
     file.write(f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n')
+
+
+def _properties(case: ET.Element, check: CheckResult) -> None:
+    """What a CI system may group and link by."""
+    finding = check.finding
+    values = {
+        "status": check.status,
+        "host": check.host,
+        "documentation": check_page(check.code) if finding else "",
+        "line": finding.location if finding else "",
+        "replay": finding.saved if finding else "",
+    }
+    properties = ET.SubElement(case, "properties")
+    for name, value in values.items():
+        if value:
+            ET.SubElement(properties, "property", name=name, value=xml_text(value))

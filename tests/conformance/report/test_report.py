@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from lpkit_conformance.documentation import DOCUMENTATION, check_page
 from lpkit_conformance.report import formats
 from lpkit_conformance.report.github import job_summary
 from lpkit_conformance.report.terminal import one_line, show, show_coloured
@@ -177,9 +178,10 @@ def test_junit_parses_and_its_counts_are_those_of_its_cases() -> None:
 
 def test_github_annotates_the_line_at_fault() -> None:
     lines = [line for line in written("github").splitlines() if line.startswith("::")]
-    assert lines[0] == "::notice title=LP004 default-engine-starts::mine: advised"
+    link = check_page("LP004")
+    assert lines[0] == f"::notice title=LP004 default-engine-starts::mine: advised%0A{link}"
     assert lines[1].startswith("::error file=src/plugin.py,line=12,title=LP202[v1] replace-on-add::mine: two%0Alines")
-    assert lines[1].endswith("100%25%0Afix: a fix")
+    assert lines[1].endswith(f"100%25%0Afix: a fix%0A{check_page('LP202')}")
     assert lines[-1].startswith("::error title=lpkit::theirs: two%0A")
     assert len(lines) == 5
 
@@ -192,8 +194,35 @@ def test_github_annotations_name_files_outside_the_folder_in_full(tmp_path) -> N
 
 def test_the_job_summary_is_a_table_of_what_needs_attention() -> None:
     text = job_summary(REPORT)
-    rows = [line for line in text.splitlines() if line.startswith("| LP")]
-    assert [row.split()[1] for row in rows] == ["LP004", "LP202[v1]", "LP204[v1]", "LP208[v1]"]
+    rows = [line for line in text.splitlines() if line.startswith("| [LP")]
+    labels = [row.removeprefix("| [").partition("](")[0] for row in rows]
+    assert labels == ["LP004", "LP202[v1]", "LP204[v1]", "LP208[v1]"]
     assert all(row.count("|") == 4 for row in rows)
     assert "### mine: fail" in text
     assert "### theirs: error" in text
+
+
+def test_junit_says_in_properties_what_a_ci_system_groups_and_links_by() -> None:
+    root = ET.fromstring(written("junit"))
+    case = next(case for case in root.iter("testcase") if case.get("name", "").startswith("LP202"))
+    assert case[0].tag == "properties"
+    found = {item.get("name"): item.get("value") for item in case[0]}
+    assert found == {
+        "status": "failed",
+        "host": "v1",
+        "documentation": check_page("LP202"),
+        "line": FINDING.location,
+    }
+
+
+def test_every_finding_links_to_the_documentation_of_its_check() -> None:
+    (failed,) = (check for check in json.loads(written("json"))["targets"][0]["checks"] if check["code"] == "LP202")
+    assert failed["finding"]["documentation"] == check_page("LP202")
+    assert result_from_json(failed).finding == FINDING
+    assert f"%0A{check_page('LP202')}" in written("github")
+    assert f"[LP202[v1]]({check_page('LP202')})" in job_summary(REPORT)
+
+
+def test_the_package_names_the_same_documentation() -> None:
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'Documentation = "{DOCUMENTATION}"' in text

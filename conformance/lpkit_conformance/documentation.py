@@ -1,4 +1,4 @@
-"""Where the documentation lies."""
+"""Where the documentation is published."""
 
 from __future__ import annotations
 
