@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-import torch
 from lpkit.runtime import Request
 from lpkit.runtime.engine.v1_async import PLACEHOLDER
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.hosts import Observation, drive
+from lpkit_conformance.checks.lp5_placeholders import lone_row
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.oracle.compare import first_difference
-from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.oracle.solo import fresh_batch
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
-from lpkit_conformance.results import Failed, NeverActive
+from lpkit_conformance.results import Failed
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -137,84 +134,6 @@ class LP504(Check):
                 f"{got:g}",
             )
         return None
-
-
-class NeverRepaired(V1Host):
-    """V1 under async scheduling with an installed plugin: requests named ``u...`` keep their placeholders.
-
-    The result for them is undefined, so their rows are judged only while they have no output.
-    """
-
-    def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
-        for seen in super()._sample(drafts, accepted):
-            rows = []
-            for row in seen.rows:
-                active = self.pool.requests[row.request]
-                outputs = active.request.output_token_ids
-                unknown = active.id.startswith("u")
-                late = unknown and row.position > active.request.prompt_len
-                rows.append(replace(row, discarded=row.discarded or late))
-                if unknown:
-                    outputs[:] = [PLACEHOLDER] * len(outputs)
-            yield replace(seen, rows=tuple(rows))
-
-
-class LP505(LadderCheck):
-    """A placeholder is not treated as a token.
-
-    vLLM never replaces the placeholders of async scheduling for an installed plugin: its output lists keep -1. The
-    plugin must not use -1 as a token, in particular not as the last one of the vocabulary, and the other requests of
-    the batch are unaffected.
-
-    Why: ``logits[-1]`` is legal in Python, so the plugin silently edits token ``vocab_size - 1`` (vLLM #52461).
-
-    Fix: skip ids below 0; leave the logits of a request unchanged if its history is unknown.
-    """
-
-    code, name, hosts, needs_action = "LP505", "placeholders", (V1,), False
-    requires = ("LP101", "LP301", "LP201", "LP204", "LP501")
-    own_exceptions = EVERY_METHOD
-
-    def run(self, subject: PluginUnderTest) -> str | None:
-        last = subject.vocab_size - 1
-        unknown, as_last, as_other = (
-            lone_row(subject, Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=[token] * 3))
-            for token in (PLACEHOLDER, last, subject.vocab_size // 2)
-        )
-        if torch.equal(unknown, as_last) and not torch.equal(as_last, as_other):
-            raise Failed(
-                "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
-                {"output list": "[-1, -1, -1]"},
-                "logits that differ from those for the last token",
-                f"the same as for [{last}, {last}, {last}]",
-                location=method_location(subject.cls, "apply"),
-            )
-        try:
-            return super().run(subject)
-        except NeverActive:
-            return None  # the part that needs no request to act was judged above
-
-    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
-        return NeverRepaired(subject, max_num_seqs)
-
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield program(
-            "some lists are unknown",
-            [Arrive("a", 0), Arrive("u0", 1), Arrive("b", 2), Arrive("u1", 3), Arrive("c", None)],
-            Step(3),
-            Finish("a"),
-            Step(2),
-            [Finish("u0"), Arrive("d", 1), Arrive("u2", 0)],
-            Step(3),
-        )
-
-
-def lone_row(subject: PluginUnderTest, request: Request) -> torch.Tensor:
-    """What a request gets in a new V1 instance that holds nothing else: ``[1, vocab]``."""
-    driver = drive(subject)
-    driver.begin(entering=[request])
-    before = driver.stage(subject.rows([(request.request_id, request.total_len)]), [request.params])
-    return driver.step(before, [request])
 
 
 class Shrinking(V1Host):

@@ -1,0 +1,180 @@
+"""LP5, continued: the placeholders of async scheduling, which stand for tokens that nobody knows yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from lpkit.loading import installed
+from lpkit.runtime import Request
+from lpkit.runtime.engine.v1_async import PLACEHOLDER
+
+from lpkit_conformance.checks.base import EVERY_METHOD, Check
+from lpkit_conformance.checks.ladder import LadderCheck
+from lpkit_conformance.hosts import Observation, drive
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.v1 import V1Host
+from lpkit_conformance.oracle.compare import first_difference
+from lpkit_conformance.oracle.findings import method_location
+from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
+from lpkit_conformance.results import Failed, NeverActive
+from lpkit_conformance.vllm_api.runners import V1
+
+
+class NeverRepaired(V1Host):
+    """V1 under async scheduling with an installed plugin: requests named ``u...`` keep their placeholders.
+
+    The result for them is undefined, so their rows are judged only while they have no output.
+    """
+
+    def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
+        for seen in super()._sample(drafts, accepted):
+            rows = []
+            for row in seen.rows:
+                active = self.pool.requests[row.request]
+                outputs = active.request.output_token_ids
+                unknown = active.id.startswith("u")
+                late = unknown and row.position > active.request.prompt_len
+                rows.append(replace(row, discarded=row.discarded or late))
+                if unknown:
+                    outputs[:] = [PLACEHOLDER] * len(outputs)
+            yield replace(seen, rows=tuple(rows))
+
+
+class LP505(LadderCheck):
+    """A placeholder is not treated as a token.
+
+    vLLM never replaces the placeholders of async scheduling for an installed plugin: its output lists keep -1. The
+    plugin must not use -1 as a token, in particular not as the last one of the vocabulary, and the other requests of
+    the batch are unaffected. A plugin with an entry point whose edits depend on token ids makes none that only
+    placeholders give rise to; for others LP508 advises it.
+
+    Why: ``logits[-1]`` is legal in Python, so the plugin silently edits token ``vocab_size - 1`` (vLLM #52461). A hash
+    or a run of equal ids is as wrong if the ids are placeholders.
+
+    Fix: skip ids below 0; leave the logits of a request unchanged if its history is unknown.
+    """
+
+    code, name, hosts, needs_action = "LP505", "placeholders", (V1,), False
+    requires = ("LP101", "LP301", "LP201", "LP204", "LP501")
+    own_exceptions = EVERY_METHOD
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        last = subject.vocab_size - 1
+        unknown, as_last, as_other = (
+            lone_row(subject, Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=[token] * 3))
+            for token in (PLACEHOLDER, last, subject.vocab_size // 2)
+        )
+        if torch.equal(unknown, as_last) and not torch.equal(as_last, as_other):
+            raise Failed(
+                "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
+                {"output list": "[-1, -1, -1]"},
+                "logits that differ from those for the last token",
+                f"the same as for [{last}, {last}, {last}]",
+                location=method_location(subject.cls, "apply"),
+            )
+        if is_entry_point(subject.cls):
+            judge_dependence(subject)
+        try:
+            return super().run(subject)
+        except NeverActive:
+            return None  # the part that needs no request to act was judged above
+
+    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
+        return NeverRepaired(subject, max_num_seqs)
+
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+        yield program(
+            "some lists are unknown",
+            [Arrive("a", 0), Arrive("u0", 1), Arrive("b", 2), Arrive("u1", 3), Arrive("c", None)],
+            Step(3),
+            Finish("a"),
+            Step(2),
+            [Finish("u0"), Arrive("d", 1), Arrive("u2", 0)],
+            Step(3),
+        )
+
+
+class LP508(Check):
+    """An edit that depends on token ids is not made for placeholders.
+
+    Where other token ids give another edit, a history of placeholders gives none, or that of a history without the
+    tokens in question. Advice for a plugin that is passed explicitly, for which vLLM replaces placeholders before
+    ``apply``; LP505 requires it of one with an entry point.
+
+    Why: as soon as the class becomes an entry point, its lists keep -1 under async scheduling, the default. Its edits
+    then follow from placeholders, without an error.
+
+    Fix: skip ids below 0; leave the logits of a request unchanged if its history is unknown.
+    """
+
+    code, name, hosts, tier = "LP508", "edits-for-placeholders", (V1,), "advice"
+    requires = ("LP101", "LP301", "LP505")
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        judge_dependence(subject)
+        return None
+
+
+def is_entry_point(cls: type) -> bool:
+    """Whether an installed distribution has vLLM load the class."""
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    return any(entry.value.partition("[")[0].strip() == name for entry in installed())
+
+
+LENGTHS = (4, 40)
+"""Outputs of the histories that are compared: some rules act from a certain length on."""
+
+
+def judge_dependence(subject: PluginUnderTest) -> None:
+    """Fail if other token ids give other edits, and placeholders alone give one.
+
+    What most histories have in common is the part of an edit that does not depend on the ids; it may stay.
+    """
+    for length in LENGTHS:
+        before, rows = _edits(subject, [*_histories(subject, length), [], [PLACEHOLDER] * length])
+        known, empty, unknown = rows[:-2], rows[-2:-1], rows[-1:]
+        common = known.median(0, keepdim=True).values
+        if all(first_difference(before, known[:1], row) is None for row in known.unsqueeze(1)):
+            continue
+        if any(first_difference(before, row, unknown) is None for row in (before, common, empty)):
+            continue
+        token = int((unknown != before)[0].to(torch.int8).argmax())
+        raise Failed(
+            "other token ids give other logits, and placeholders of -1 alone give an edit too",
+            {"output list": f"{length} times -1", "token id": str(token)},
+            f"{float(before[0, token]):g}, as before",
+            f"{float(unknown[0, token]):g}",
+            cause="-1 takes part in the computation like a token id",
+            location=method_location(subject.cls, "apply"),
+        )
+
+
+def _histories(subject: PluginUnderTest, length: int) -> list[list[int]]:
+    """Different output lists: as the model would go on, a loop, the prompt again, one token, a row of tokens."""
+    prompt, middle = subject.prompt("a", 4, 0), subject.vocab_size // 2
+    own = [subject.emit("a", 0, n) for n in range(length)]
+    again = (prompt * length)[:length]
+    return [own, (own[:2] * length)[:length], again, [middle] * length, [3 + n % (middle - 3) for n in range(length)]]
+
+
+def _edits(subject: PluginUnderTest, histories: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same logits ``[1, vocab]``, and what a request makes of them alone with each of the output lists."""
+    raw = subject.rows([("a", max(LENGTHS))])
+    rows = []
+    for outputs in histories:
+        request = Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=outputs)
+        driver = drive(subject)
+        driver.begin(entering=[request])
+        before = driver.stage(raw, [request.params])
+        rows.append(driver.step(before, [request]))
+    return before, torch.cat(rows)
+
+
+def lone_row(subject: PluginUnderTest, request: Request) -> torch.Tensor:
+    """What a request gets in a new V1 instance that holds nothing else: ``[1, vocab]``."""
+    driver = drive(subject)
+    driver.begin(entering=[request])
+    before = driver.stage(subject.rows([(request.request_id, request.total_len)]), [request.params])
+    return driver.step(before, [request])
