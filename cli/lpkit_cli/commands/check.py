@@ -143,6 +143,7 @@ def _again_and_again(once: Callable[[], int], targets: list[str]) -> int:
             except UserError as error:
                 typer.echo(f"lpkit check: {error}", err=True)
                 code = 2
+            sys.stdout.flush()
             typer.echo("\nwaiting for a change; Ctrl-C ends this", err=True)
             changed = watching.wait(folders, before)
             typer.echo(f"{', '.join(path.name for path in changed[:3])} changed\n", err=True)
