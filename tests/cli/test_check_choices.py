@@ -64,6 +64,13 @@ def test_what_does_not_exist_is_answered_with_the_nearest(arguments: tuple[str, 
     assert said in lpkit("x:Y", *arguments, code=2)
 
 
+def test_a_shell_completes_codes_also_the_last_of_a_list() -> None:
+    words = {"_LPKIT_COMPLETE": "complete_bash", "COMP_WORDS": "lpkit check --select LP202,LP20", "COMP_CWORD": "3"}
+    done = CliRunner().invoke(app, [], env=words, prog_name="lpkit")
+    found = done.output.split()
+    assert "LP202,LP205" in found and "LP202,LP301" not in found
+
+
 def plan(**options: object) -> run.Plan:
     return run._narrowed(run.plan_for(run.Options(**options), None), run.Options(**options), ["LP210", "LP205"])
 

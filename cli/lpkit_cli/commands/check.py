@@ -16,7 +16,7 @@ from lpkit_conformance.errors import OutputError, UserError
 from lpkit_conformance.report import formats
 
 from lpkit_cli import watching
-from lpkit_cli.commands.options import Device, Targets, Wanted, hosts_named, several, takes_formats
+from lpkit_cli.commands.options import Device, Targets, Wanted, completed_codes, hosts_named, several, takes_formats
 from lpkit_cli.console import rewrite_line, write
 
 if TYPE_CHECKING:
@@ -54,10 +54,15 @@ def check(
     ] = Device.cpu,
     select: Annotated[
         list[str] | None,
-        typer.Option(metavar="CODES", help="Run these checks (or families: LP2,LP301) and what they require."),
+        typer.Option(
+            metavar="CODES",
+            help="Run these checks (or families: LP2,LP301) and what they require.",
+            autocompletion=completed_codes,
+        ),
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option(metavar="CODES", help="Skip these checks or families: LP7,LP601.")
+        list[str] | None,
+        typer.Option(metavar="CODES", help="Skip these checks or families: LP7,LP601.", autocompletion=completed_codes),
     ] = None,
     expression: Annotated[
         str,

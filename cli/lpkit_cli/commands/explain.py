@@ -6,13 +6,18 @@ from typing import Annotated
 
 import typer
 
+from lpkit_cli.commands.options import completed_codes
+
 
 def register(app: typer.Typer) -> None:
     app.command("explain")(explain)
 
 
 def explain(
-    code: Annotated[str | None, typer.Argument(help="A check's code, such as LP202; without one, list all.")] = None,
+    code: Annotated[
+        str | None,
+        typer.Argument(help="A check's code, such as LP202; without one, list all.", autocompletion=completed_codes),
+    ] = None,
 ) -> None:
     """Explain a check: the rule, why it matters, how to fix a failure, and what ignoring it hides."""
     from lpkit_conformance.catalogue import all_checks

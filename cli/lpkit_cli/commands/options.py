@@ -28,6 +28,15 @@ def several(texts: list[str] | None) -> tuple[str, ...]:
     return tuple(part.strip() for text in texts or () for part in text.split(",") if part.strip())
 
 
+def completed_codes(incomplete: str) -> list[tuple[str, str]]:
+    """For the shell: codes that begin so, with their rules; the last one of a list with commas."""
+    from lpkit_conformance.index import index
+
+    before, comma, last = incomplete.rpartition(",")
+    entries = (entry for entry in index().values() if entry.code.startswith(last.upper()))
+    return [(f"{before}{comma}{entry.code}", entry.title) for entry in entries]
+
+
 def hosts_named(texts: list[str] | None) -> tuple[str, ...] | None:
     """The hosts of a list; None if there is none, which leaves the choice to the class.
 
