@@ -9,6 +9,7 @@
      + NotBridgeableError   what lpkit new --wrap was given
      + OutputError          a file or a folder that cannot be written
      + EngineUnavailable    the vLLM that a command needs
+     + StandinError         what a plugin needs of vLLM, where there is only the stand-in
 
 A plugin that cannot be loaded is the SDK's :class:`lpkit.loading.LoadError`: a finding, not the end of a command.
 """
@@ -59,6 +60,10 @@ class NotBridgeableError(UserError, ValueError):
 
 class OutputError(UserError):
     """A file or a folder cannot be written."""
+
+
+class StandinError(UserError):
+    """A plugin uses more of vLLM than the stand-in has: no verdict on the plugin."""
 
 
 class EngineUnavailable(UserError):

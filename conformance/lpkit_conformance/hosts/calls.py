@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 
+from lpkit_conformance.errors import StandinError
 from lpkit_conformance.instruments.author_lines import location_of as location_of
 from lpkit_conformance.processes import pulse
 from lpkit_conformance.results import Blocked, Failed, Skipped
+from lpkit_conformance.vllm_api.parts import lacking
+from lpkit_conformance.vllm_api.stub import is_installed
 
 HUNG: dict[str, str] = {}
 """Methods that did not return in an earlier process of this run, and the check that saw it: not called again."""
@@ -64,7 +67,7 @@ class PluginError(Exception):
 class calling:  # noqa: N801 - read as a word, like those of contextlib
     """A call of the plugin: whatever it raises becomes a :class:`PluginError` that knows the line.
 
-    A method that has hung raises ``Blocked`` instead.
+    A method that has hung raises ``Blocked`` instead, and what the stand-in for vLLM lacks is a ``StandinError``.
 
     ``as_engine``: within inference mode, in which the engine calls everything but the constructor.
     """
@@ -84,8 +87,11 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
         if self._mode is not None:
             self._mode.__exit__(kind, error, trace)
         pulse.call(self._outer)
+        if error is not None and is_installed() and (beyond := lacking(error)):
+            raise StandinError(beyond) from error
         # What a check raises from within the plugin's call, having wrapped a method, is its finding.
-        if error is not None and not isinstance(error, PluginError | Blocked | Failed | Skipped | KeyboardInterrupt):
+        passing = PluginError | StandinError | Blocked | Failed | Skipped | KeyboardInterrupt
+        if error is not None and not isinstance(error, passing):
             raise PluginError.of(self._method, error) from error
 
 

@@ -19,6 +19,7 @@ from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case, make_params, variants
+from lpkit_conformance.vllm_api.tokenizer import END, tokenizer_folder
 
 MAX_MODEL_LEN = 512
 MAX_CACHED_ROWS = 20_000
@@ -117,6 +118,8 @@ class PluginUnderTest:
             max_num_seqs=max_num_seqs or self.max_num_seqs,
             vocab_size=self.vocab_size,
             max_model_len=MAX_MODEL_LEN,
+            eos_token_id=END,
+            tokenizer=tokenizer_folder(self.vocab_size),
             device=self.device,
         )
 

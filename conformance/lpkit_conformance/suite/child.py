@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +95,10 @@ def load_failure(target: str, error: Any, uses_standin: bool) -> dict[str, Any]:
     from lpkit.loading import ImportFailedError, WrongInterfaceError
 
     from lpkit_conformance.instruments.author_lines import location_of
-    from lpkit_conformance.vllm_api.stub import missing
+    from lpkit_conformance.vllm_api.parts import lacking
 
     cause = error.__cause__
-    beyond = uses_standin and isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] == "vllm"
+    beyond = lacking(cause) if uses_standin else ""
     module = target.partition(":")[0]
     absent = (
         isinstance(cause, ModuleNotFoundError)
@@ -109,8 +108,7 @@ def load_failure(target: str, error: Any, uses_standin: bool) -> dict[str, Any]:
     broken = isinstance(error, WrongInterfaceError) or (isinstance(error, ImportFailedError) and not absent)
     problem, remedy = error.problem, error.remedy
     if beyond:
-        name = re.search(r"cannot import name '(\w+)'", str(cause))
-        problem, remedy = missing(f"{cause.name}.{name[1]}" if name else cause.name), ""
+        problem, remedy = beyond, ""
     return {
         "broken": broken and not beyond,
         "problem": problem,

@@ -17,7 +17,7 @@ from lpkit.loading import interfaces_of
 
 from lpkit_conformance.catalogue import by_code, chosen
 from lpkit_conformance.checks.base import Check, judge
-from lpkit_conformance.errors import CaseError
+from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import FOREIGN_ARGS, PluginUnderTest
 from lpkit_conformance.instruments.module_state import ModuleState
@@ -168,7 +168,7 @@ def _result(check: type[Check], subject: PluginUnderTest, host: str) -> CheckRes
     method = check.method if isinstance(check.method, str) else check.method[host]
     try:
         return judge(check, host, lambda: _run(check, subject), lambda: method_location(subject.cls, method))
-    except CaseError as error:
+    except (CaseError, StandinError) as error:
         return CheckResult(check.code, check.name, host, "error", str(error))
     except (KeyboardInterrupt, GeneratorExit):
         raise
@@ -183,7 +183,7 @@ def _run(check: type[Check], subject: PluginUnderTest) -> str | None:
     """Run the check; an exception of the plugin breaks the rule."""
     try:
         return check().run(subject)
-    except (Failed, Skipped, Blocked, CaseError, KeyboardInterrupt, GeneratorExit):
+    except (Failed, Skipped, Blocked, CaseError, StandinError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # a plugin may raise what it likes, SystemExit too
         plugins = error if isinstance(error, PluginError) else _plugins(error, subject)

@@ -10,7 +10,6 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import inspect
-import logging
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -27,9 +26,17 @@ from lpkit.interfaces import v1 as own_v1
 from lpkit.runtime.batch.buffers import HostBackedTensor, StagedTensor
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.vllm_api import VERSION
+from lpkit_conformance.vllm_api import VERSION, parts
 
 BUFFERS = "vllm.v1.worker.gpu.buffer_utils"
+
+CHANGES = ("AddedRequest", "MovedRequest", "RemovedRequest")
+INTERFACE = ("BatchUpdate", "LogitsProcessor", "MoveDirectionality", *CHANGES)
+STATE = ("BatchUpdate", "BatchUpdateBuilder", "LogitsProcessors", *CHANGES)
+"""Which of V1's names vLLM's modules have."""
+
+EARLIER = "vllm.transformers_utils.tokenizer"
+"""A module of earlier releases, which plugins still import."""
 
 
 class AdapterLogitsProcessor(v1.LogitsProcessor):
@@ -156,30 +163,65 @@ class VLLMValidationError(Exception):
         super().__init__(message)
 
 
-def _async_tensor_h2d(data: Any, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> torch.Tensor:
-    return torch.as_tensor(data, dtype=dtype, device=device)
+def async_tensor_h2d(
+    data: Any, device: Any = None, dtype: torch.dtype | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """What is on the host as a tensor on the device, or in ``out``."""
+    found = torch.as_tensor(data, dtype=dtype or (None if out is None else out.dtype), device=device)
+    return found if out is None else out.copy_(found)
 
 
-def _contents() -> dict[str, dict[str, Any]]:
+def contents() -> dict[str, dict[str, Any]]:
+    """By module, what the stand-in has."""
     interface = {name: getattr(v1, name) for name in v1.__all__}
-    adapter = {"AdapterLogitsProcessor": AdapterLogitsProcessor, "LOGITSPROCS_GROUP": "vllm.logits_processors"}
+    builtin = f"{lookup.V1_MODULE}.builtin"
+    builtins = {
+        name: parts.name_only(builtin, name, v1.LogitsProcessor)
+        for name in ("MinTokensLogitsProcessor", "LogitBiasLogitsProcessor", "MinPLogitsProcessor")
+    }
+    loading = {
+        "AdapterLogitsProcessor": AdapterLogitsProcessor,
+        "LOGITSPROCS_GROUP": parts.GROUP,
+        "BUILTIN_LOGITS_PROCESSORS": list(builtins.values()),
+        "STR_POOLING_REJECTS_LOGITSPROCS": parts.STR_POOLING_REJECTS_LOGITSPROCS,
+        "STR_SPEC_DEC_REJECTS_LOGITSPROCS": parts.STR_SPEC_DEC_REJECTS_LOGITSPROCS,
+        "_load_custom_logitsprocs": parts._load_custom_logitsprocs,
+    }
+    tokenizers = {
+        name: getattr(parts, name)
+        for name in ("TokenizerLike", "get_tokenizer", "cached_get_tokenizer", "cached_tokenizer_from_config")
+    }
     second = {name: getattr(v2, name) for name in v2.__all__}
     params = {"SamplingParams": SamplingParams}
     return {
-        "vllm": {**params, "__version__": VERSION, "__lpkit_standin__": True},
+        "vllm": {
+            **params,
+            "LLM": parts.name_only("vllm", "LLM"),
+            "__version__": VERSION,
+            "__lpkit_standin__": True,
+        },
         "vllm.sampling_params": params,
         "vllm.config": {"VllmConfig": VllmConfig},
         "vllm.exceptions": {"VLLMValidationError": VLLMValidationError},
-        "vllm.logger": {"init_logger": logging.getLogger},
+        "vllm.logger": {"init_logger": parts.init_logger, "logger": parts.init_logger("vllm.logger")},
         "vllm.logits_process": {"LogitsProcessor": own_v1.RequestLogitsProcessor},
+        "vllm.tokenizers": tokenizers,
+        "vllm.transformers_utils": {},
+        EARLIER: {name: tokenizers[name] for name in ("get_tokenizer", "cached_tokenizer_from_config")},
+        "vllm.triton_utils": parts.triton_utils(),
         "vllm.utils": {},
-        "vllm.utils.torch_utils": {"PIN_MEMORY": False, "async_tensor_h2d": _async_tensor_h2d},
+        "vllm.utils.gpu_sync_debug": {"gpu_sync_allowed": parts.gpu_sync_allowed},
+        "vllm.utils.torch_utils": {"PIN_MEMORY": False, "async_tensor_h2d": async_tensor_h2d},
         "vllm.v1": {},
         "vllm.v1.sample": {},
-        lookup.V1_MODULE: {**interface, **adapter},
-        f"{lookup.V1_MODULE}.interface": interface,
-        f"{lookup.V1_MODULE}.state": interface,
-        f"{lookup.V1_MODULE}.builtin": {"process_dict_updates": v1.process_dict_updates},
+        lookup.V1_MODULE: {
+            **{name: value for name, value in interface.items() if name not in CHANGES},
+            **builtins,
+            **loading,
+        },
+        f"{lookup.V1_MODULE}.interface": {name: interface[name] for name in INTERFACE},
+        f"{lookup.V1_MODULE}.state": {name: interface[name] for name in STATE},
+        builtin: {"process_dict_updates": v1.process_dict_updates, **builtins},
         "vllm.v1.worker": {},
         "vllm.v1.worker.gpu": {},
         BUFFERS: LENT,
@@ -189,16 +231,11 @@ def _contents() -> dict[str, dict[str, Any]]:
     }
 
 
-def missing(name: str) -> str:
-    """The message for code that needs more of vLLM than the stand-in has."""
-    return f"{name} is not in lpkit's stand-in for vLLM; install vLLM to check this plugin"
-
-
 @cache
 def _modules() -> dict[str, ModuleType]:
     """The stand-in's modules, by name; made once, so that a class is the same one each time they are installed."""
     found = {}
-    for name, members in _contents().items():
+    for name, members in contents().items():
         found[name] = module = ModuleType(name, "lpkit's stand-in for this module of vLLM")
         module.__path__ = []
         module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
@@ -215,7 +252,7 @@ class _NoMore(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name.startswith("vllm."):
-            raise ModuleNotFoundError(missing(name), name=name)
+            raise ModuleNotFoundError(parts.missing(name), name=name)
         return None
 
 

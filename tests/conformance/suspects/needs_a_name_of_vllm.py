@@ -1,8 +1,8 @@
 """Imports a name that vLLM has and lpkit's stand-in has not."""
 
-from vllm import LLM
+from vllm import AsyncLLMEngine
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
 
 class NeedsLLM(LogitsProcessor):
-    engine = LLM
+    engine = AsyncLLMEngine

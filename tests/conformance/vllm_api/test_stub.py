@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 from lpkit.loading import interfaces_of, resolve_target
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
@@ -112,7 +114,7 @@ def test_staged_writes_can_be_dropped(installed) -> None:
     ("target", "missing"),
     [
         ("needs_more_of_vllm.py:NeedsMore", "vllm.model_executor"),
-        ("needs_a_name_of_vllm.py:NeedsLLM", "vllm.LLM"),
+        ("needs_a_name_of_vllm.py:NeedsLLM", "vllm.AsyncLLMEngine"),
     ],
 )
 def test_what_the_stand_in_lacks_is_no_fault_of_the_plugin(target: str, missing: str) -> None:
@@ -158,3 +160,35 @@ def test_the_command_itself_does_not_import_vllm(tmp_path) -> None:
     )
     assert done.returncode == 2
     assert "there is no check LP9999" in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_real_plugins_import_loads_and_a_tiny_tokenizer_with_it(installed) -> None:
+    pytest.importorskip("transformers")
+    cls = resolve_target(f"{SUSPECTS / 'loads_a_tokenizer.py'}:FindsItsToken").cls
+    found = list(Session("tokenizer", cls, replace(PLAN, select=("LP101", "LP301", "LP201"))).results())
+    assert [check.label for check in found if check.status != "passed"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("StartsAnEngine", "vllm.LLM"),
+        ("ImportsMoreInItsConstructor", "vllm.distributed"),
+        ("ReadsMoreInApply", "vllm.envs"),
+    ],
+)
+def test_what_the_stand_in_lacks_is_no_failure_of_the_plugin_whenever_it_is_used(installed, name, what) -> None:
+    cls = resolve_target(f"{SUSPECTS / 'loads_a_tokenizer.py'}:{name}").cls
+    found = list(Session(name, cls, replace(PLAN, select=("LP301",))).results())
+    assert not [check.label for check in found if check.status == "failed"]
+    (error,) = [check.message for check in found if check.status == "error"]
+    assert error == f"{what} is not in lpkit's stand-in for vLLM; install vLLM to check this plugin"
+
+
+def test_copies_to_the_device_take_their_arguments_in_vllms_order(installed) -> None:
+    from vllm.utils.torch_utils import async_tensor_h2d
+
+    out = torch.zeros(2)
+    assert async_tensor_h2d([1, 2], "cpu", torch.int32).dtype == torch.int32
+    assert async_tensor_h2d([1, 2], out=out) is out and out.tolist() == [1.0, 2.0]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lpkit.runtime.sampler.thinking import ThinkingMarkers
 
 MODEL_NAME = "lpkit/reference"
-"""The model and tokenizer that the configuration names. Neither exists: a constructor must not need them."""
+"""The model that the configuration names, and the tokenizer unless it is told another. Neither exists."""
 
 
 @dataclass
@@ -24,7 +24,6 @@ class SchedulerConfig:
     max_model_len: int
     async_scheduling: bool
     enable_chunked_prefill: bool = True
-    runner_type: str = "generate"
 
 
 @dataclass
@@ -34,6 +33,9 @@ class ModelConfig:
     hf_config: SimpleNamespace
     model: str = MODEL_NAME
     tokenizer: str = MODEL_NAME
+    tokenizer_mode: str = "auto"
+    tokenizer_revision: str | None = None
+    revision: str | None = None
     skip_tokenizer_init: bool = True
     trust_remote_code: bool = False
     runner_type: str = "generate"
@@ -99,17 +101,19 @@ def make_config(
     eos_token_id: int | None = None,
     device: str | torch.device = "cpu",
     thinking: ThinkingMarkers | None = None,
+    tokenizer: str | None = None,
 ) -> Config:
-    """What a processor's constructor gets as ``vllm_config``."""
+    """What a processor's constructor gets as ``vllm_config``; ``tokenizer`` is the folder of one that exists."""
     hf_config = SimpleNamespace(
         vocab_size=vocab_size,
         eos_token_id=eos_token_id,
         max_position_embeddings=max_model_len,
         model_type="llama",
     )
+    named = {} if tokenizer is None else {"tokenizer": tokenizer, "skip_tokenizer_init": False}
     return Config(
         SchedulerConfig(max_num_seqs, max_num_batched_tokens, max_model_len, async_scheduling),
-        ModelConfig(max_model_len, vocab_size, hf_config),
+        ModelConfig(max_model_len, vocab_size, hf_config, **named),  # type: ignore[arg-type]
         DeviceConfig(pick_device(device)),
         reasoning_config=None if thinking is None else thinking.as_config(),
     )

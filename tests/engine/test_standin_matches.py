@@ -1,0 +1,62 @@
+"""The stand-in for vLLM and the configuration, name by name and parameter by parameter, against the installed vLLM."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from lpkit.runtime import make_config
+from lpkit_conformance.vllm_api import stub
+
+pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
+
+OWN = ("__version__", "__lpkit_standin__")
+CONTENTS = {name: members for name, members in stub.contents().items() if name != stub.EARLIER}
+
+
+@pytest.mark.parametrize("module", CONTENTS)
+def test_every_name_of_the_stand_in_is_vllms(module: str) -> None:
+    theirs = importlib.import_module(module)
+    assert [name for name in CONTENTS[module] if name not in OWN and not hasattr(theirs, name)] == []
+
+
+def parameters(function: Any) -> list[tuple[str, Any]]:
+    return [(name, parameter.kind) for name, parameter in inspect.signature(function).parameters.items()]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("vllm.utils.torch_utils", "async_tensor_h2d"),
+        ("vllm.utils.gpu_sync_debug", "gpu_sync_allowed"),
+        ("vllm.tokenizers", "get_tokenizer"),
+        ("vllm.tokenizers", "cached_tokenizer_from_config"),
+        ("vllm.logger", "init_logger"),
+        ("vllm.v1.sample.logits_processor", "_load_custom_logitsprocs"),
+    ],
+)
+def test_functions_have_vllms_parameters_in_vllms_order(module: str, name: str) -> None:
+    theirs = getattr(importlib.import_module(module), name)
+    assert parameters(CONTENTS[module][name]) == parameters(theirs)
+
+
+def test_loggers_have_vllms_methods() -> None:
+    theirs = importlib.import_module("vllm.logger").init_logger("theirs")
+    ours = CONTENTS["vllm.logger"]["init_logger"]("ours")
+    assert {name for name in vars(theirs) if name.endswith("_once")} <= set(dir(ours))
+
+
+def test_every_field_of_the_configuration_is_vllms() -> None:
+    from vllm.config import VllmConfig
+
+    config, theirs = make_config(), {item.name: item for item in fields(VllmConfig)}
+    for part in fields(config):
+        assert part.name in theirs
+    for name, cls in (("model_config", "ModelConfig"), ("scheduler_config", "SchedulerConfig")):
+        vllms = getattr(importlib.import_module("vllm.config"), cls)
+        known = {item.name for item in fields(vllms)} | set(dir(vllms))
+        ours = {item.name for item in fields(getattr(config, name))}
+        assert ours - known <= {"vocab_size"}  # what get_vocab_size() returns
