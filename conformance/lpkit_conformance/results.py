@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lpkit_conformance.documentation import check_page
 
@@ -140,9 +140,37 @@ class CheckResult:
         return found
 
 
+class Entry(NamedTuple):
+    """One finding: what a check said of each of these hosts, with the evidence of the first."""
+
+    check: CheckResult
+    hosts: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """``LP203[v1, v2]``."""
+        return label_of(self.check.code, ", ".join(self.hosts))
+
+    def to_json(self) -> dict[str, Any]:
+        """Its part of ``lpkit.check/1``; the evidence stands with the first of the checks it names."""
+        check = self.check
+        return {
+            "code": check.code,
+            "status": check.status,
+            "hosts": list(self.hosts),
+            "checks": [label_of(check.code, host) for host in self.hosts or ("",)],
+            "message": check.message,
+            "place": check.finding.location if check.finding else "",
+        }
+
+
 @dataclass(frozen=True)
 class TargetResult:
-    """Everything found out about one plugin."""
+    """Everything found out about one plugin.
+
+    Attributes:
+        settings: what it takes to get this result again: seed, cases, what was selected and ignored, versions.
+    """
 
     target: str
     hosts: tuple[str, ...]
@@ -151,6 +179,7 @@ class TargetResult:
     judged_with: str = ""
     error: str = ""
     notes: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -165,6 +194,16 @@ class TargetResult:
 
     def count(self, *statuses: Status) -> int:
         return sum(check.status in statuses for check in self.checks)
+
+    def together(self, *statuses: Status) -> list[Entry]:
+        """The results of these statuses, those that say the same of several hosts as one."""
+        found: dict[tuple[str, str, str], Entry] = {}
+        for check in self.checks:
+            if check.status in statuses:
+                key = (check.code, check.status, check.finding.location if check.finding else check.message)
+                first = found.setdefault(key, Entry(check, ()))
+                found[key] = Entry(first.check, (*first.hosts, check.host) if check.host else ())
+        return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -198,7 +237,9 @@ class Report:
                     "against": target.judged_with,
                     "error": target.error,
                     "notes": list(target.notes),
+                    "settings": target.settings,
                     "checks": [check.to_json() for check in target.checks],
+                    "findings": [entry.to_json() for entry in target.together("failed", "unexpected_pass", "advice")],
                 }
                 for target in self.targets
             ],

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from lpkit import __version__
 from lpkit._nearest import did_you_mean
 
 from lpkit_conformance.catalogue import QUICK
@@ -182,8 +187,26 @@ def _one(name: str, own: Project | None, plan: Plan, options: Options, progress:
         result = engines.check_target(spec, plan, path, progress, options.limit)
     else:
         result = check_target(spec, plan, path, progress, options.limit or CALL_SECONDS)
-    result = replace(result, target=name)
+    result = replace(result, target=name, settings=_settings(plan))
     return expect(result, own.expected) if own else result
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    """What a reader needs to get the same result again."""
+    return {
+        "seed": plan.seed,
+        "cases": [json.loads(case.text) for case in plan.cases],
+        "select": list(plan.select),
+        "ignore": list(plan.ignore),
+        "device": plan.device,
+        "vocab_size": plan.vocab_size,
+        "max_num_seqs": plan.max_num_seqs,
+        "versions": {
+            "lpkit": __version__,
+            "torch": version("torch"),  # without importing it, which takes a second
+            "python": platform.python_version(),
+        },
+    }
 
 
 def expect(result: TargetResult, expected: Sequence[Expected]) -> TargetResult:

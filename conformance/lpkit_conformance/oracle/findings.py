@@ -96,16 +96,28 @@ def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Fi
     )
 
 
+HOOKS: dict[str, tuple[str, ...]] = {
+    "apply": ("process", "new_req_logits_processor", "admit"),
+    "is_argmax_invariant": ("process",),
+    "validate_params": ("Params", "new_req_logits_processor", "admit"),
+}
+"""What an author writes where lpkit or vLLM has the method; other methods tell of requests."""
+
+TOLD = ("admit", "new_req_logits_processor", "process", "apply")
+
+
 def method_location(cls: Any, name: str) -> str:
-    """``file:line`` of a method, as far as Python knows it."""
+    """``file:line`` of a method, or of what the author wrote for it where lpkit or vLLM has the method itself."""
+    return next(filter(None, (own_line(cls, each) for each in (name, *HOOKS.get(name, TOLD)))), "")
+
+
+def own_line(cls: Any, name: str) -> str:
+    """``file:line`` of a method, if it is the author's own and Python knows where it is."""
     if not isinstance(cls, type):
         return ""
     try:
         method = inspect.unwrap(getattr(cls, name))
         path = Path(inspect.getsourcefile(method) or "")
-        # A method of a base class of the SDK or of vLLM is not where an author should look.
-        if not is_authors(str(path)):
-            method, path = cls, Path(inspect.getsourcefile(cls) or "")
-        return f"{path}:{inspect.getsourcelines(method)[1]}"
+        return f"{path}:{inspect.getsourcelines(method)[1]}" if is_authors(str(path)) else ""
     except (AttributeError, OSError, TypeError):
         return ""

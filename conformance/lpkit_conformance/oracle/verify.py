@@ -13,13 +13,14 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import shrink
 from lpkit_conformance.oracle.compare import Mismatch, compare
-from lpkit_conformance.oracle.findings import CAUSES, departure, kind_of_stale, raised, settings_of
+from lpkit_conformance.oracle.findings import CAUSES, departure, kind_of_stale, own_line, raised, settings_of
+from lpkit_conformance.oracle.lines import line_of_edit
 from lpkit_conformance.oracle.picture import draw, record_frames
 from lpkit_conformance.oracle.solo import SoloRuns
 from lpkit_conformance.oracle.timeline import timeline
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
-from lpkit_conformance.programs.generate import Op, Program
+from lpkit_conformance.programs.generate import Arrive, Op, Program, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.settings.hosts import HOSTS
 
@@ -140,6 +141,10 @@ def _finding(
         finding = departure(mismatch, {"program": program.name}, operations)
         if mismatch.kind == "stale":
             finding = replace(finding, cause=CAUSES[kind_of_stale(mismatch.request, ops)])
+        # Where nobody left or moved, or lpkit keeps the books, the fault is in what edits the logits.
+        if not own_line(subject.cls, HOSTS[subject.host].told_by) or all(isinstance(op, Arrive | Step) for op in ops):
+            location = line_of_edit(subject, ops, program.max_num_seqs, mismatch, make_host)
+            finding = replace(finding, location=location)
         culprit = (mismatch.step, mismatch.request)
     frames, arguments = record_frames(subject, ops, program.max_num_seqs, make_host)
     unit = HOSTS[subject.host].position

@@ -33,10 +33,10 @@ class Arrive(Op):
     character: str = ""
 
     def __str__(self) -> str:
-        use = "without the plugin" if self.variant is None else f"with arguments {self.variant}"
+        use = " without the plugin" if self.variant is None else ""
         extra = f", {self.chunks} partial prefills" if self.chunks else ""
         twin = f", twin of {self.twin_of}" if self.twin_of else ""
-        return f"{self.request} arrives {use}{', greedy' if self.greedy else ''}{extra}{twin}"
+        return f"{self.request} arrives{use}{', greedy' if self.greedy else ''}{extra}{twin}"
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import IO
 
 from lpkit_conformance.index import index
+from lpkit_conformance.report.excerpt import excerpt, split
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
 
@@ -33,6 +35,7 @@ OUTCOMES: dict[Status, str] = {
 
 
 MOST_LABELS = 6
+MOST_ARGUMENTS = 4
 
 
 def write(report: Report, file: IO[str], verbose: bool = False) -> None:
@@ -49,13 +52,13 @@ def lines(report: Report, verbose: bool = False) -> Iterator[str]:
 def target_lines(target: TargetResult, verbose: bool = False) -> Iterator[str]:
     """One target: a headline, what needs attention, a summary."""
     yield headline(target)
+    yield from settings_lines(target)
     if verbose:
         yield from every_check(target)
     for status in SHOWN:
-        for check in target.checks:
-            if check.status == status:
-                yield ""
-                yield from check_lines(check)
+        for entry in target.together(status):
+            yield ""
+            yield from check_lines(entry.check, entry.label)
     yield ""
     yield from summary(target)
 
@@ -76,9 +79,24 @@ def headline(target: TargetResult) -> str:
     return f"{target.target}{interface}{judged_with}"
 
 
-def check_lines(check: CheckResult) -> Iterator[str]:
-    """One check that needs attention, with its evidence."""
-    yield f"{MARKS[check.status]} {check.label} {check.name}: {one_line(check.message)}"
+def settings_lines(target: TargetResult) -> Iterator[str]:
+    """What it takes to get the same report again."""
+    if not target.settings:
+        return
+    given = target.settings
+    versions = ", ".join(f"{name} {number}" for name, number in given["versions"].items())
+    yield f"  seed {given['seed']}; {versions}"
+    for case in given["cases"]:
+        if case:
+            yield f"  case {one_line(json.dumps(case))}"
+    for name in ("select", "ignore"):
+        if given[name]:
+            yield f"  {name} {', '.join(given[name])}"
+
+
+def check_lines(check: CheckResult, label: str = "") -> Iterator[str]:
+    """One check that needs attention, with its evidence; ``label`` names it with all its hosts."""
+    yield f"{MARKS[check.status]} {label or check.label} {check.name}: {one_line(check.message)}"
     if check.status == "expected":
         return
     rule = rule_of(check.code)
@@ -96,16 +114,45 @@ def finding_lines(finding: Finding) -> Iterator[str]:
         "expected": (finding.expected,),
         "got": (finding.got,),
         "operations": finding.operations,
+        "arguments": tuple(arguments_of(finding)),
         "batch": finding.picture,
         "cause": (finding.cause,),
         "fix": (finding.fix,),
-        "line": (finding.location,),
+        "line": (finding.location, *source_lines(finding.location)),
         "replay": (f"lpkit replay {quoted(finding.saved)}" if finding.saved else "",),
     }
     for label, texts in shown.items():
         for number, line in enumerate(texts):
             if line:
-                yield f"    {'' if number else label:11} {line.rstrip() if label == 'batch' else one_line(line)}"
+                text = line.rstrip() if label == "batch" or (label == "line" and number) else one_line(line)
+                yield f"    {'' if number else label:11} {text}"
+
+
+def arguments_of(finding: Finding) -> Iterator[str]:
+    """``a, b: {...}``: what the requests that use the plugin were sent with; one line for equal ones."""
+    users: dict[str, list[str]] = {}
+    for request in (finding.timeline or {}).get("requests", ()):
+        if request["plugin"]:
+            users.setdefault(request["arguments"], []).append(request["id"])
+    for arguments, names in list(users.items())[:MOST_ARGUMENTS]:
+        shown = names if len(names) <= MOST_ARGUMENTS else [*names[:MOST_ARGUMENTS], "..."]
+        yield f"{', '.join(shown)}: {arguments}"
+    if len(users) > MOST_ARGUMENTS:
+        yield f"and {len(users) - MOST_ARGUMENTS} more"
+
+
+def source_lines(location: str) -> Iterator[str]:
+    """The lines around ``file:line``, this one marked."""
+    _, line = split(location)
+    lines = excerpt(location)
+    indent = min((len(text) - len(text.lstrip()) for _, text in lines if text.strip()), default=0)
+    for number, text in lines:
+        yield printable(f"{'>' if number == line else ' '} {number} | {text[indent:]}")
+
+
+def printable(text: str) -> str:
+    """``text`` as it is, without control characters."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def quoted(path: str) -> str:
@@ -124,7 +171,8 @@ def summary(target: TargetResult) -> Iterator[str]:
     ran = target.count("passed", "failed", "advice", "expected", "unexpected_pass", "error")
     counts = [f"{target.count(status)} {label}" for status, label in OUTCOMES.items() if target.count(status)]
     hosts = f" on {' and '.join(host.upper() for host in target.hosts)}" if target.hosts else ""
-    yield f"{ran} of {total} checks ran{hosts}: {', '.join(counts) or 'none'}"
+    ignored = f"; ignored: {', '.join(target.settings['ignore'])}" if target.settings.get("ignore") else ""
+    yield f"{ran} of {total} checks ran{hosts}: {', '.join(counts) or 'none'}{ignored}"
     silent: tuple[Status, ...] = ("skipped", "blocked")
     for status in silent:
         reasons: dict[str, list[str]] = {}

@@ -74,7 +74,7 @@ def test_a_program_is_flat_and_its_operations_read_like_sentences() -> None:
     found = program("p", Arrive("a", None), [Step(), [Finish("a")][0]], Step(3))
     assert [str(op) for op in found.ops] == ["a arrives without the plugin", "step", "a finishes", "step x3"]
     assert str(Arrive("b", 2, chunks=1, twin_of="a", greedy=True)) == (
-        "b arrives with arguments 2, greedy, 1 partial prefills, twin of a"
+        "b arrives, greedy, 1 partial prefills, twin of a"
     )
 
 

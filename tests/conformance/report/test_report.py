@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -103,6 +104,51 @@ def test_text_puts_failures_first_and_advice_last() -> None:
 def test_text_gives_the_evidence_in_order() -> None:
     labels = re.findall(r"^    (\w+)  ", written("plain", Report((TargetResult("x", (), CHECKS[2:3]),))), re.M)
     assert labels == ["rule", "where", "expected", "got", "operations", "cause", "fix", "line", "more"]
+
+
+def test_text_names_one_finding_once_with_both_hosts() -> None:
+    failed = [replace(CHECKS[2], host=host) for host in ("v1", "v2")]
+    other = replace(CHECKS[2], host="v2", finding=replace(FINDING, location="elsewhere.py:3"))
+    heads = [
+        line
+        for line in written("plain", Report((TargetResult("x", (), (*failed, other)),))).splitlines()
+        if "FAIL LP" in line
+    ]
+    assert [head.split(" replace")[0] for head in heads] == ["FAIL LP202[v1, v2]", "FAIL LP202[v2]"]
+    found = json.loads(written("json", Report((TargetResult("x", (), tuple(failed)),))))["targets"][0]
+    assert [entry["checks"] for entry in found["findings"]] == [["LP202[v1]", "LP202[v2]"]]
+    assert len(found["checks"]) == 2
+
+
+def test_text_shows_the_source_and_the_arguments_of_the_requests() -> None:
+    line = next(
+        n for n, text in enumerate(Path(__file__).read_text(encoding="utf-8").splitlines(), 1) if "NASTY =" in text
+    )
+    requests = [
+        {"id": "a", "plugin": True, "arguments": "{'bias': 2}"},
+        {"id": "b", "plugin": False, "arguments": ""},
+        {"id": "c", "plugin": True, "arguments": "{'bias': 2}"},
+    ]
+    finding = replace(FINDING, location=f"{__file__}:{line}", timeline={"requests": requests})
+    check = replace(CHECKS[2], finding=finding)
+    shown = written("plain", Report((TargetResult("x", (), (check,)),)))
+    assert "    arguments   a, c: {'bias': 2}\n" in shown
+    assert f"> {line} | NASTY = " in shown
+
+
+def test_text_begins_with_what_it_takes_to_get_it_again_and_counts_name_what_was_ignored() -> None:
+    settings = {
+        "seed": 7,
+        "cases": [{"extra_args": {"bias": 2}}],
+        "select": [],
+        "ignore": ["LP7"],
+        "versions": {"lpkit": "1.0", "torch": "2.9"},
+    }
+    lines = written("plain", Report((replace(REPORT.targets[0], settings=settings),))).splitlines()
+    assert lines[1:4] == ["  seed 7; lpkit 1.0, torch 2.9", '  case {"extra_args": {"bias": 2}}', "  ignore LP7"]
+    assert any(" checks ran" in line and line.endswith("; ignored: LP7") for line in lines)
+    report = Report((replace(REPORT.targets[0], settings=settings),))
+    assert json.loads(written("json", report))["targets"][0]["settings"] == settings
 
 
 def test_text_keeps_a_message_on_its_line() -> None:

@@ -52,6 +52,8 @@ def report(document: dict[str, Any]) -> dict[str, Any]:
                 "against": "<text>",
                 "error": bool(target["error"]),
                 "notes": [] if target["notes"] == [] else ["<text>"],
+                "settings": shape(target["settings"]),
+                "findings": [{**entry, "message": "<text>", "place": "<text>"} for entry in target["findings"]],
                 "checks": [
                     _check(item) for item in sorted(target["checks"], key=lambda item: (item["code"], item["host"]))
                 ],

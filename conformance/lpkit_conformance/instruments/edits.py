@@ -1,0 +1,68 @@
+"""Which line of the author's edited a row of logits."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from lpkit_conformance.instruments.author_lines import is_authors
+from lpkit_conformance.instruments.dispatch import Watch
+
+CALLERS = str(Path(__file__).parents[1] / "hosts")
+"""Above these modules a stack is of who called the host."""
+
+
+_is_authors = cache(is_authors)
+
+
+def author_line() -> str:
+    """``file:line`` of the innermost frame of the author's in this call of the plugin; empty if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not frame.f_code.co_filename.startswith(CALLERS):
+        if _is_authors(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+class NoteEdits(Watch):  # type: ignore[no-untyped-call]
+    """Notes the author's lines while tensor operations run.
+
+    Args:
+        logits: of one call of ``apply``.
+        row: the one of interest.
+
+    Attributes:
+        edited: the last line that changed this row in place.
+        wrote: the last line that wrote to the logits at all.
+        computed: the last line that ran an operation on tensors.
+    """
+
+    def __init__(self, logits: torch.Tensor, row: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._logits, self._row = logits, row
+        self._storage = logits.untyped_storage().data_ptr()
+        self.edited = self.wrote = self.computed = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        line = author_line()
+        self.computed = line or self.computed
+        writes = func._schema.is_mutable and any(
+            isinstance(item, torch.Tensor) and item.untyped_storage().data_ptr() == self._storage
+            for item in tree_leaves((args, kwargs or {}))
+        )
+        # What lpkit writes back is what the author's last operation computed.
+        line = line or self.computed
+        before = self._logits[self._row].clone() if writes and self._row < len(self._logits) else None
+        result = func(*args, **(kwargs or {}))
+        if writes:
+            self.wrote = line or self.wrote
+            if before is not None and not torch.equal(before, self._logits[self._row]):
+                self.edited = line or self.edited
+        return result

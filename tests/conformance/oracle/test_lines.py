@@ -1,0 +1,48 @@
+"""The line that a finding names: where the author edited the logits or keeps the books."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lpkit_conformance.oracle.findings import method_location
+from lpkit_conformance.testing import compute_check
+from zoo import adapter_defects, portable_defects, v1_defects
+from zoo.v1_contract_defects import NeedsEos
+
+
+def line_with(module: Any, cls: str, text: str) -> str:
+    """``file:line`` of the first line that holds ``text``, behind ``class cls``."""
+    file = inspect.getsourcefile(module) or ""
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"class {cls}("))
+    return f"{file}:{next(n for n, line in enumerate(lines[start:], start + 1) if text in line)}"
+
+
+@pytest.mark.parametrize(
+    ("module", "cls", "code", "text"),
+    [
+        (adapter_defects, "LateBinding", "LP201", "logits[5] += self.amount"),
+        (portable_defects, "LastAdmitted", "LP201", "logits[:, 5] += self.last"),
+        (portable_defects, "IndexForSlots", "LP201", "logits[:, 5] += self.amount.all"),
+        (v1_defects, "StaleOnDecline", "LP202", ""),
+    ],
+)
+def test_a_departure_names_the_statement_that_edited_the_row_or_the_authors_own_books(
+    module: Any, cls: str, code: str, text: str
+) -> None:
+    plugin = getattr(module, cls)
+    finding = compute_check(code, plugin, case=plugin.CASE).finding
+    assert finding is not None
+    assert finding.location == (line_with(module, cls, text) if text else method_location(plugin, "update_state"))
+
+
+@pytest.mark.parametrize("name", ["apply", "update_state", "add_request", "__init__"])
+def test_no_line_is_that_of_a_class(name: str) -> None:
+    plugins = (adapter_defects.LateBinding, portable_defects.LastAdmitted, NeedsEos)
+    for plugin in plugins:
+        file, _, line = method_location(plugin, name).rpartition(":")
+        assert file
+        assert " def " in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
