@@ -13,7 +13,7 @@ from lpkit_conformance.documentation import check_page
 from lpkit_conformance.report import drawing, text
 from lpkit_conformance.report.excerpt import excerpt, shown, split
 from lpkit_conformance.report.markup import Child, element, extend, page
-from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
+from lpkit_conformance.results import CheckResult, Entry, Finding, Report, Status, TargetResult, label_of
 
 WORDS: dict[Status, str] = {
     "failed": "failed",
@@ -66,8 +66,14 @@ def _navigation(report: Report) -> Iterator[Element]:
 
 
 def _target(target: TargetResult, prefix: str) -> Element:
-    shown_checks = [check for status in text.SHOWN for check in target.checks if check.status == status]
+    entries = [entry for status in text.SHOWN for entry in target.together(status)]
+    anchors = {
+        label_of(entry.check.code, host): f"{prefix}{_anchor(entry.check)}"
+        for entry in entries
+        for host in entry.hosts or ("",)
+    }
     facts = [target.interface.replace("v", "V") + " interface" if target.interface else "", target.judged_with]
+    facts += [line.strip() for line in text.settings_lines(target)]
     section = element(
         "section",
         element("h2", element("code", target.target), " ", _verdict(target.verdict)),
@@ -75,12 +81,14 @@ def _target(target: TargetResult, prefix: str) -> Element:
         element("p", f"Could not judge: {target.error}", class_="problem") if target.error else None,
         *(element("p", note, class_="note") for note in target.notes),
         _counts(target),
-        _overview(target, {check.label for check in shown_checks}, prefix),
+        _overview(target, anchors),
         id=f"{prefix}top",
         class_="target",
     )
     return extend(
-        section, *(_finding(check, prefix) for check in shown_checks), _all_checks(target) if target.checks else None
+        section,
+        *(_finding(entry, anchors[entry.check.label]) for entry in entries),
+        _all_checks(target) if target.checks else None,
     )
 
 
@@ -93,24 +101,23 @@ def _counts(target: TargetResult) -> Element:
     return element("ul", *items, class_="counts")
 
 
-def _overview(target: TargetResult, linked: set[str], prefix: str) -> Element:
+def _overview(target: TargetResult, anchors: Mapping[str, str]) -> Element:
     """A square per check, a line per family."""
     rows = []
     for family, title in FAMILIES.items():
         checks = [check for check in target.checks if check.code.startswith(family)]
         if checks:
-            squares = element("span", *(_square(check, check.label in linked, prefix) for check in checks))
+            squares = element("span", *(_square(check, anchors.get(check.label)) for check in checks))
             rows.append(element("li", element("span", title, class_="family"), squares))
     return element("ul", *rows, class_="overview", aria_label="All checks by family")
 
 
-def _square(check: CheckResult, linked: bool, prefix: str) -> Element:
+def _square(check: CheckResult, anchor: str | None) -> Element:
     said = f"{check.label} {check.name}: {WORDS[check.status]}"
-    if linked:
-        return element(
-            "a", class_=f"square {check.status}", href=f"#{prefix}{_anchor(check)}", title=said, aria_label=said
-        )
-    return element("span", class_=f"square {check.status}", title=said)
+    kind = f"square {check.status}"
+    if anchor is None:
+        return element("span", class_=kind, title=said)
+    return element("a", class_=kind, href=f"#{anchor}", title=said, aria_label=said)
 
 
 def _anchor(check: CheckResult) -> str:
@@ -120,7 +127,8 @@ def _anchor(check: CheckResult) -> str:
 # -- one finding -------------------------------------------------------------------------------------------------
 
 
-def _finding(check: CheckResult, prefix: str) -> Element:
+def _finding(entry: Entry, anchor: str) -> Element:
+    check = entry.check
     article = element(
         "article",
         element(
@@ -128,11 +136,11 @@ def _finding(check: CheckResult, prefix: str) -> Element:
             element("span", WORDS[check.status], class_=f"status {check.status}"),
             element("a", check.code, href=check_page(check.code), title="documentation of this check"),
             element("span", check.name),
-            element("span", check.host.upper(), class_="host") if check.host else None,
+            *(element("span", host.upper(), class_="host") for host in entry.hosts),
         ),
         element("h3", *_prose(check.message)),
         element("p", element("b", "Rule "), *_prose(text.rule_of(check.code)), class_="rule"),
-        id=f"{prefix}{_anchor(check)}",
+        id=anchor,
         class_=f"finding {check.status}",
     )
     return extend(article, *_evidence(check.finding, check)) if check.finding else article

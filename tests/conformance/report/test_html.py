@@ -87,6 +87,21 @@ def test_every_check_is_on_the_page_and_those_that_need_attention_are_linked(fai
     assert "needs LP202" in page.text
 
 
+def test_what_two_hosts_say_alike_is_one_finding_that_both_squares_lead_to(failed) -> None:
+    page = Page(html(failed, replace(failed, host="v2")))
+    assert len(page.of_class("finding")) == 1
+    assert [square["href"] for square in page.of_class("square")] == ["#LP202-v1", "#LP202-v1"]
+    assert len(page.of_class("host")) == 2
+
+
+def test_the_page_begins_with_what_it_takes_to_get_it_again() -> None:
+    settings = {"seed": 7, "versions": {"lpkit": "1.2.3"}, "cases": [CASE], "select": [], "ignore": ["LP7"]}
+    file = io.StringIO()
+    formats.write("html", Report((TargetResult("mine", ("v1",), (), settings=settings),)), file)
+    said = Page(file.getvalue()).text
+    assert "seed 7; lpkit 1.2.3" in said and "ignore LP7" in said and '"bias": 2.5' in said
+
+
 def test_several_targets_have_a_navigation_and_no_id_twice(failed) -> None:
     page = Page(html(failed, more=(TargetResult("other", ("v1",), (failed,), error="lost"),)))
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
