@@ -12,9 +12,11 @@ from zlib import crc32
 import torch
 from lpkit.loading import interfaces_of
 from lpkit.runtime import LogitsSource, make_config
+from lpkit.runtime.batch.logits import VOCAB_MULTIPLE
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.hosts.calls import PluginError, calling
+from lpkit_conformance.hosts.worlds import USUAL, World
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.programs.generate import Program
@@ -55,6 +57,7 @@ class PluginUnderTest:
         foreign: ``extra_args`` of requests that do not use it; those that it fails for are taken out, and the list
             is one for all hosts and cases, so that what is known does not hide the rest.
         modules: what the plugin's modules held before it was used.
+        world: how the engine is set up.
         looked_at: the keys of ``extra_args`` that the plugin has read.
         installed: loaded through an entry point (V1 then never repairs async placeholders).
     """
@@ -75,6 +78,7 @@ class PluginUnderTest:
     acted: bool = False
     solo_runs: object = None
     odd_requests: object = None
+    world: World = USUAL
     activity: object = None
     foreign: list[dict[str, Any] | None] = field(default_factory=lambda: list(FOREIGN_ARGS))
     modules: ModuleState | None = None
@@ -102,7 +106,8 @@ class PluginUnderTest:
 
     @cached_property
     def source(self) -> LogitsSource:
-        return LogitsSource(self.vocab_size, self.seed, self.device, self._likely)
+        whole = -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+        return LogitsSource(whole, self.seed, self.device, self._likely)
 
     @cached_property
     def _likely(self) -> list[int]:
@@ -114,14 +119,16 @@ class PluginUnderTest:
 
     def config(self, max_num_seqs: int | None = None) -> Any:
         """What the plugin's constructor gets as ``vllm_config``."""
-        return make_config(
+        config = make_config(
             max_num_seqs=max_num_seqs or self.max_num_seqs,
             vocab_size=self.vocab_size,
-            max_model_len=MAX_MODEL_LEN,
+            max_model_len=self.world.max_model_len,
             eos_token_id=END,
             tokenizer=tokenizer_folder(self.vocab_size),
             device=self.device,
         )
+        self.world.furnish(config)
+        return config
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -163,7 +170,7 @@ class PluginUnderTest:
         stops = [self.vocab_size - 2, self.vocab_size - 3]  # no program's model chooses them
         return {
             "temperature": (1.0, 0.75, 1.25)[salt % 3],
-            "max_tokens": (None, MAX_MODEL_LEN)[salt % 2],
+            "max_tokens": (None, self.world.max_model_len)[salt % 2],
             "seed": (None, 1000 + salt)[salt % 5 == 1],
             "stop_token_ids": stops if salt % 4 == 2 else None,
         }
@@ -186,7 +193,7 @@ class PluginUnderTest:
             if len(self._logits) > MAX_CACHED_ROWS:
                 self._logits.clear()
                 missing = keys
-            fresh = self.source.rows(missing)
+            fresh = self.source.rows(missing)[:, : self.vocab_size]
             levels = torch.tensor([LEVELS[crc32(key.encode()) % len(LEVELS)] for key, _ in missing])
             scale, offset = levels.to(fresh).unsqueeze(2).unbind(1)
             self._logits.update(zip(missing, (fresh * scale + offset).unbind(), strict=True))

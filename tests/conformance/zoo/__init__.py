@@ -17,6 +17,7 @@ from zoo import (
     v1_contract_defects,
     v1_defects,
     v2_defects,
+    worlds,
 )
 from zoo.registry import CORRECT, DEFECTS, MISSED, Defect, Specimen, outcome, run_all
 
@@ -42,4 +43,5 @@ __all__ = [
     "v1_contract_defects",
     "v1_defects",
     "v2_defects",
+    "worlds",
 ]

@@ -43,6 +43,6 @@ def tokens(params: Any, key: str) -> list[int] | None:
     return list(value)
 
 
-def noise(seed: int, key: int, position: int) -> torch.Tensor:
-    """``[vocab]`` positive random numbers, a pure function of the arguments."""
-    return torch.from_numpy(exponential(row_hashes(seed, "zoo", [(key, position)]), VOCAB))[0]
+def noise(seed: int, key: int, position: int, vocab_size: int = VOCAB) -> torch.Tensor:
+    """``[vocab_size]`` positive random numbers, a pure function of the arguments."""
+    return torch.from_numpy(exponential(row_hashes(seed, "zoo", [(key, position)]), vocab_size))[0]

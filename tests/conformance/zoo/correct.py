@@ -268,7 +268,7 @@ class SeededNoise(V1Base):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (seed, outputs) in self.rows.items():
-            logits[row] += noise(0, seed, len(outputs)).to(self.device)
+            logits[row] += noise(0, seed, len(outputs), logits.shape[1]).to(self.device)
         return logits
 
 
@@ -550,7 +550,7 @@ class V2Seeded(V2Base):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         for row, (slot, pos) in enumerate(zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True)):
             if self.values[slot]:
-                logits[row] += noise(1, int(self.values[slot]), pos)
+                logits[row] += noise(1, int(self.values[slot]), pos, logits.shape[1])
         return logits
 
 

@@ -11,23 +11,6 @@ from zoo.correct import Bias, History, PortableBias
 from zoo.registry import defect
 
 
-@defect("LP214", "after 200 tokens reads another list", style="v1", missed="no request of the suite gets that old")
-class LateForgetting(History):
-    newest: list[int] = []
-
-    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
-        state = super().enter(params, prompt, outputs)
-        self.newest = outputs if state else self.newest
-        return state
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (weight, outputs) in self.rows.items():
-            source = outputs if len(outputs) < 200 else self.newest
-            if source and source[-1] >= 0:
-                logits[row, source[-1]] -= weight
-        return logits
-
-
 @defect(
     "LP104",
     "token ids in a byte",

@@ -1,0 +1,133 @@
+"""LP2, continued: the same requests in engines that are set up otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from lpkit.runtime import Request
+
+from lpkit_conformance.checks.base import STATE, Check
+from lpkit_conformance.hosts import PluginError, drive
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.requests import make_active
+from lpkit_conformance.hosts.worlds import BEYOND, SECOND_RANK, USUAL, WORLDS, World
+from lpkit_conformance.oracle.compare import first_difference
+from lpkit_conformance.oracle.findings import raised
+from lpkit_conformance.programs.generate import Arrive
+from lpkit_conformance.results import Failed
+
+STEPS = 3
+VARIANTS = (0, None, 1, 2)
+
+
+class LP221(Check):
+    """Other engines work.
+
+    A short run each with a vocabulary that is not a multiple of 32, with more than 1,024 output tokens, with
+    asynchronous scheduling and a list of end tokens, with speculative decoding configured (a constructor may refuse
+    that with ``ValueError``), and on the second of two ranks, where the edits are those of the first.
+
+    Why: buffers of 1,024 tokens, masks of whole words of 32 bits, and ``int(eos_token_id)`` work with most models, and
+    stop the engine with the next. A rank that edits nothing samples other tokens than its peers.
+
+    Fix: take sizes from the configuration and the logits, and test ids against the vocabulary's size before you index
+    with them.
+    """
+
+    code, name, method = "LP221", "other-engines", STATE
+    requires = ("LP101", "LP301", "LP201")
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        refused = [world.name for world in WORLDS if not works(subject, world)]
+        return f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS)} engines"
+
+
+class LP222(Check):
+    """Prompt ids may lie outside the vocabulary.
+
+    Prompts may hold ids that the logits have no column for: of tokens that were added to the tokenizer, or of
+    embeddings.
+
+    Why: ``logits[row, prompt_ids]`` and a table of ``vocab_size`` counts raise, or read another row's memory on a GPU:
+    one prompt stops the engine for everyone. Advice, because vLLM lets such ids in with few models only.
+
+    Fix: drop prompt ids of ``vocab_size`` and above before you index with them.
+    """
+
+    code, name, tier = "LP222", "prompt-ids-beyond", "advice"
+    requires = ("LP101", "LP301", "LP201")
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        works(subject, BEYOND)
+        return None
+
+
+def works(subject: PluginUnderTest, world: World) -> bool:
+    """False if the constructor refuses, where it may.
+
+    Raises:
+        Failed: if it does not work there.
+    """
+    there = moved(subject, world)
+    try:
+        together = run(there, [_request(there, variant) for variant in VARIANTS])
+        peers = moved(subject, USUAL) if world is SECOND_RANK else there
+        alone = [run(peers, [_request(peers, variant)]) for variant in VARIANTS]
+    except PluginError as error:
+        if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
+            return False
+        finding = raised(subject.cls, error)
+        summary = f"in an engine with {world.name}, {finding.summary}"
+        raise Failed(replace(finding, summary=summary, where={**finding.where, "engine": world.name})) from error
+    for row, variant in enumerate(VARIANTS):
+        for step in range(STEPS):
+            before, after = together[step]
+            found = first_difference(before[row : row + 1], alone[row][step][1], after[row : row + 1])
+            if found is not None:
+                _, token, expected, got, _ = found
+                use = (
+                    "without the plugin"
+                    if variant is None
+                    else f"with {subject.cases[variant % len(subject.cases)].text}"
+                )
+                than = "on the first rank" if world is SECOND_RANK else "alone"
+                raise Failed(
+                    f"in an engine with {world.name}, a request {use} gets different logits than {than}",
+                    {"engine": world.name, "token id": str(token)},
+                    f"{expected:g}",
+                    f"{got:g}",
+                )
+    return True
+
+
+def moved(subject: PluginUnderTest, world: World) -> PluginUnderTest:
+    """The plugin in another engine."""
+    size = subject.vocab_size + world.more_tokens
+    return replace(subject, world=world, vocab_size=size, solo_runs=None, odd_requests=None)
+
+
+def run(subject: PluginUnderTest, requests: Sequence[Request]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The logits before and after each step; requests in the order of their rows."""
+    driver = drive(subject, len(VARIANTS))
+    driver.begin(entering=requests)
+    seen = []
+    for step in range(STEPS):
+        if step:
+            driver.begin()
+        raw = subject.rows([(request.request_id, request.total_len) for request in requests])
+        before = driver.stage(raw, [request.params for request in requests])
+        seen.append((before, driver.step(before, requests)))
+        for request in requests:
+            driver.commit(request, [subject.emit(request.request_id, 0, len(request.output_token_ids))])
+    return seen
+
+
+def _request(subject: PluginUnderTest, variant: int | None) -> Request:
+    world, name = subject.world, f"w{variant}"
+    request = make_active(subject, Arrive(name, variant, prompt_len=6)).request
+    if world.beyond and request.prompt_token_ids is not None:
+        request.prompt_token_ids[0:2] = [subject.vocab_size, subject.vocab_size + 1000]
+    request.output_token_ids += [subject.emit(name, variant, n) for n in range(world.outputs)]
+    return request

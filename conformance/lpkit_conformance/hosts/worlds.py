@@ -1,0 +1,65 @@
+"""Engines that are set up otherwise: what a plugin's constructor is told, and what its requests are like there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+
+def _as_it_is(config: Any) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class World:
+    """One engine.
+
+    Attributes:
+        name: as a report says it, after "an engine with".
+        furnish: changes the configuration.
+        more_tokens: by how much its vocabulary is larger.
+        max_model_len: of the model.
+        outputs: tokens that requests have generated when they enter, as after a preemption.
+        beyond: whether prompts hold ids outside the vocabulary, as of embeddings and added tokens.
+        may_refuse: whether a ``ValueError`` of the constructor is an answer.
+    """
+
+    name: str
+    furnish: Callable[[Any], None] = _as_it_is
+    more_tokens: int = 0
+    max_model_len: int = 512
+    outputs: int = 0
+    beyond: bool = False
+    may_refuse: bool = False
+
+
+USUAL = World("nothing special")
+
+
+def _drafts(config: Any) -> None:
+    config.speculative_config = SimpleNamespace(method="ngram", num_speculative_tokens=3, model=None)
+
+
+def _asynchronous(config: Any) -> None:
+    config.scheduler_config.async_scheduling = True
+    config.model_config.hf_config.eos_token_id = [2, 1]
+
+
+def _second_rank(config: Any) -> None:
+    parallel = config.parallel_config
+    parallel.tensor_parallel_size, parallel.world_size, parallel.rank = 2, 2, 1
+
+
+SECOND_RANK = World("two ranks, on the second one", _second_rank)
+
+BEYOND = World("prompt ids outside the vocabulary", beyond=True)
+
+WORLDS = (
+    World("a vocabulary that is not a multiple of 32", more_tokens=77, may_refuse=True),
+    World("requests of 1,030 output tokens", max_model_len=2048, outputs=1030),
+    World("asynchronous scheduling and several end tokens", _asynchronous),
+    World("speculative decoding", _drafts, may_refuse=True),
+    SECOND_RANK,
+)

@@ -1,0 +1,108 @@
+"""Processors that meet engines which are set up otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from zoo.correct import Bias, History, V2Bias
+from zoo.registry import defect, sound
+
+
+@defect("LP221", "a vocabulary is so many words of 32 tokens", style="v1")
+class WordsOf32(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        words = logits.view(logits.shape[0], -1, 32)
+        for row, (where, bias) in self.rows.items():
+            words[row, where // 32, where % 32] += bias
+        return logits
+
+
+@defect("LP221", "a table of 1,024 output tokens", style="v1")
+class TableOf1024(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        table = torch.full((1024,), -1)
+        for row, (weight, outputs) in self.rows.items():
+            table[: len(outputs)] = torch.tensor(outputs)
+            if outputs and int(table[len(outputs) - 1]) >= 0:
+                logits[row, int(table[len(outputs) - 1])] -= weight
+        return logits
+
+
+@defect("LP221", "after 200 tokens reads another list", style="v1")
+class LateForgetting(History):
+    newest: list[int] = []
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        self.newest = outputs if state else self.newest
+        return state
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            source = outputs if len(outputs) < 200 else self.newest
+            if source and source[-1] >= 0:
+                logits[row, source[-1]] -= weight
+        return logits
+
+
+@defect("LP221", "takes the end token for one number", style="v1")
+class OneEndToken(Bias):
+    def __init__(self, vllm_config: Any, *rest: Any) -> None:
+        super().__init__(vllm_config, *rest)
+        end = vllm_config.model_config.hf_config.eos_token_id
+        self.end = None if end is None else int(end)
+
+
+@defect("LP221", "works on the first rank only", style="v1")
+class FirstRankOnly(Bias):
+    def __init__(self, vllm_config: Any, *rest: Any) -> None:
+        super().__init__(vllm_config, *rest)
+        self.rank = vllm_config.parallel_config.rank
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().apply(logits) if self.rank == 0 else logits
+
+
+@defect(
+    "LP221", "reads a speculative configuration as a mapping", style="v2", case={"extra_args": {"ids": [4], "by": -3.0}}
+)
+class DraftsByKey(V2Bias):
+    def __init__(self, vllm_config: Any, *rest: Any) -> None:
+        super().__init__(vllm_config, *rest)
+        drafts = vllm_config.speculative_config
+        self.drafts = drafts["num_speculative_tokens"] if drafts else 0
+
+
+@sound("refuses speculative decoding in its constructor, as vLLM's own example does", "v1")
+class RefusesDrafts(Bias):
+    def __init__(self, vllm_config: Any, *rest: Any) -> None:
+        if vllm_config.speculative_config:
+            raise ValueError("speculative decoding is not supported")
+        super().__init__(vllm_config, *rest)
+
+
+class CountsPrompt(History):
+    """Lowers the prompt's tokens that the vocabulary has; the sound version."""
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else (weight, list(prompt or ()))
+
+    def known(self, ids: list[int], size: int) -> list[int]:
+        return sorted({item for item in ids if 0 <= item < size})
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, prompt) in self.rows.items():
+            logits[row, self.known(prompt, logits.shape[1])] -= weight
+        return logits
+
+
+sound("ignores prompt ids outside the vocabulary", "v1")(CountsPrompt)
+
+
+@defect("LP222", "indexes the logits with whatever the prompt holds", style="v1")
+class IndexesPrompt(CountsPrompt):
+    def known(self, ids: list[int], size: int) -> list[int]:
+        return sorted(set(ids))
