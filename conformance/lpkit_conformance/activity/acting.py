@@ -9,9 +9,11 @@ from itertools import pairwise
 
 from lpkit_conformance.activity.shape import UNTOUCHED, Shape, shapes
 from lpkit_conformance.activity.stand import Stance, Standing, stand_after, stand_at
+from lpkit_conformance.activity.triggers import sweep
 from lpkit_conformance.hosts import PluginError, parts_of
 from lpkit_conformance.hosts.plugin_under_test import MAX_MODEL_LEN, PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Op, Step
+from lpkit_conformance.results import Blocked
 
 RUN_STEPS = 40
 LADDER = (48, 64, 96, 128, 192, 256, 384, 480)
@@ -35,9 +37,9 @@ class Activity:
         self._subject = subject
         self.seen: dict[int, list[tuple[int, Shape]]] = {i: [] for i in range(len(subject.cases))}
         # What the plugin raises here is for the checks to say that run programs.
-        with contextlib.suppress(PluginError):
+        with contextlib.suppress(PluginError, Blocked):
             self._run()
-        with contextlib.suppress(PluginError):
+        with contextlib.suppress(PluginError, Blocked):
             self._climb()
 
     @property
@@ -59,6 +61,11 @@ class Activity:
         return tuple(Stance(variant, _character(variant), length) for variant, length in picked[:MOST_STANCES])
 
     @cached_property
+    def triggers(self) -> list[Stance]:
+        """Where one token makes the plugin do something else."""
+        return sweep(self._subject)
+
+    @cached_property
     def strangers(self) -> tuple[Stance, ...]:
         """Requests beside them that do not use the plugin, young and old."""
         lengths = sorted(stance.length for stance in self.stances)
@@ -68,7 +75,7 @@ class Activity:
         """New batches of requests at these steps, none if the plugin acts nowhere."""
         if not self.stances:
             return
-        standing = stand_at(self._subject, [*self.stances, *self.strangers])
+        standing = stand_at(self._subject, [*self.stances, *self.triggers, *self.strangers])
         if standing.acts:
             yield standing
             return

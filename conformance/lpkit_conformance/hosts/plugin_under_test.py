@@ -207,6 +207,11 @@ class PluginUnderTest:
             return int(own[n % cycle])
         return self._tokens("output", request, n + 1)[n]
 
+    def begun(self, request: str, variant: int | None) -> list[int]:
+        """What a request has generated already when it comes."""
+        count = self.cases[variant % len(self.cases)].generated if variant is not None else 0
+        return [self.emit(request, variant, n) for n in range(count)]
+
     def _tokens(self, what: str, request: str, count: int) -> list[int]:
         """The first tokens of a request's prompt or output, ``count`` of them at least; not to be changed."""
         found = self._streams.setdefault((what, request), [])

@@ -20,6 +20,7 @@ class ActiveRequest:
     variant: int | None
     chunks: int  # partial prefills still to come
     arrived: Arrive
+    begun: int = 0  # output tokens that it came with
 
     @property
     def id(self) -> str:
@@ -122,14 +123,16 @@ def make_active(
 ) -> ActiveRequest:
     """The request that ``op`` describes; the same one each time."""
     twin = find(op.twin_of) if op.twin_of else None
-    if twin is not None:
-        request = Request(op.request, twin.request.params, twin.request.prompt_token_ids, 10**6)
-        return ActiveRequest(request, twin.variant, 0, op)
     character = op.character or op.request
-    salt = sum(character.encode())
-    params = subject.params(op.variant, op.greedy, salt)
-    prompt = subject.prompt(character, max(op.prompt_len, op.chunks + 1), op.variant)
-    return ActiveRequest(Request(op.request, params, prompt, 10**6), op.variant, op.chunks, op)
+    variant = twin.variant if twin is not None else op.variant
+    begun = subject.begun(character, variant)
+    if twin is not None:
+        params, prompt = twin.request.params, twin.request.prompt_token_ids
+    else:
+        params = subject.params(variant, op.greedy, sum(character.encode()))
+        prompt = subject.prompt(character, max(op.prompt_len, op.chunks + 1), variant)
+    request = Request(op.request, params, prompt, 10**6, output_token_ids=begun)
+    return ActiveRequest(request, variant, 0 if twin is not None else op.chunks, op, len(begun))
 
 
 def known_as(arrived: Arrive) -> Arrive:

@@ -119,7 +119,8 @@ class V1TraceHost(TraceHost):
         driver = V1Driver(self.subject.cls, self.subject.config(self.trace.max_num_seqs), self.subject.device)
         for step in self.trace.v1_steps:
             for request, length in step.lists.items():
-                del self.requests[request].request.output_token_ids[length:]
+                active = self.requests[request]
+                del active.request.output_token_ids[active.begun + length :]
             driver.update(self._batch_update(step.update) if step.update else None)
             if step.applied:
                 yield self._apply(driver, step)

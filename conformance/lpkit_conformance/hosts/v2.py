@@ -245,7 +245,7 @@ class V2TraceHost(TraceHost):
 
     def _seen(self, active: ActiveRequest, recorded: int, discarded: bool) -> SeenRow:
         """A row at the recorded position, moved by the difference between our prompt and the recorded one."""
-        moved = recorded + active.request.prompt_len - self.trace.requests[active.id].prompt_len
+        moved = recorded + active.request.prompt_len + active.begun - self.trace.requests[active.id].prompt_len
         if discarded:  # a partial prefill: somewhere before the end of the prompt
             moved = min(max(moved, 0), active.request.total_len - 2)
         return SeenRow(active.id, moved + 1, discarded)

@@ -45,7 +45,7 @@ class SoloRuns:
             twin = actives.get(active.arrived.twin_of or "")
             key = (known_as(active.arrived), known_as(twin.arrived) if twin else None)
             self._current[active.id] = key
-            count = len(active.request.output_token_ids)
+            count = len(active.request.output_token_ids) - active.begun
             if count > len(self._rows.get(key, ())):
                 count = max(count, reached.get(key[0], 0)) if reached else count
                 companion = make_active(self._subject, key[1]) if key[1] else None
@@ -69,7 +69,7 @@ class SoloRuns:
         for n, before in enumerate(driver.stage(raw, [request.params] * count).unsqueeze(1)):
             driver.begin(entering=[request] if n == 0 else [])
             found[request.total_len] = self._note(key, before, driver.step(before, [request]))
-            driver.commit(request, [subject.emit(active.logits_key, active.variant, n)])
+            driver.commit(request, [subject.emit(active.logits_key, active.variant, active.begun + n)])
         return found
 
     def _note(self, key: tuple[Arrive, Arrive | None], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
@@ -79,10 +79,12 @@ class SoloRuns:
 
 
 def private(active: ActiveRequest) -> Request:
-    """The request with its own lists, from its first token."""
-    request = active.request
+    """The request with its own lists, as it came."""
+    request, begun = active.request, active.request.output_token_ids[: active.begun]
     prompt = None if request.prompt_token_ids is None else list(request.prompt_token_ids)
-    return Request(request.request_id, request.params, prompt, request.max_tokens, prompt_len=request.prompt_len)
+    found = Request(request.request_id, request.params, prompt, request.max_tokens, prompt_len=request.prompt_len)
+    found.output_token_ids += begun
+    return found
 
 
 def fresh_batch(subject: PluginUnderTest, actives: list[ActiveRequest], seen: Observation) -> torch.Tensor:
@@ -94,7 +96,7 @@ def fresh_batch(subject: PluginUnderTest, actives: list[ActiveRequest], seen: Ob
     requests = []
     for active, item in zip(actives, seen.rows, strict=True):
         request = private(active)
-        request.output_token_ids += active.request.output_token_ids[: item.position - active.request.prompt_len]
+        request.output_token_ids = active.request.output_token_ids[: item.position - active.request.prompt_len]
         requests.append(request)
     driver.begin(entering=requests)
     return driver.step(seen.before, requests)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,10 @@ from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.errors import CaseError
 
 OWN_KEYS = ("prompt_token_ids", "output_token_ids")
+GENERATED = "generated"
+
+MOST_GENERATED = 256
+"""Of the output a request may bring; what the longest programs and traces need has to fit as well."""
 
 VARIANTS = 4
 """How many requests with different arguments a case gives; alike requests would hide a swap."""
@@ -34,11 +38,14 @@ class Case:
         fields: keyword arguments of ``SamplingParams``.
         prompt_token_ids: what the prompts of its requests end with.
         output_token_ids: tokens that the host makes the model emit, in a loop among others.
+        generated: how many tokens its requests have generated when they come, as after a preemption: for a plugin
+            that acts late.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
     prompt_token_ids: tuple[int, ...] = ()
     output_token_ids: tuple[int, ...] = ()
+    generated: int = 0
 
     @classmethod
     def parse(cls, value: object, complete: bool = True) -> Case:
@@ -54,16 +61,20 @@ class Case:
                 raise CaseError(f'case is not JSON: {error}; example: {{"extra_args": {{"my_key": 1}}}}') from None
         if not isinstance(value, Mapping):
             raise CaseError(f"a case is a JSON object of SamplingParams fields, not {type(value).__name__}")
-        known = {*_field_names(), *OWN_KEYS}
+        known = {*_field_names(), *OWN_KEYS, GENERATED}
         for key in value:
             if complete and key not in known:
                 remedy = f'{did_you_mean(str(key), known)} Arguments of plugins go under "extra_args"'
                 raise CaseError(f"case has an unknown key {key!r}", remedy.strip())
-        fields = {key: item for key, item in value.items() if key not in OWN_KEYS}
+        fields = {key: item for key, item in value.items() if key not in (*OWN_KEYS, GENERATED)}
         extra = fields.get("extra_args")
         if extra is not None and not isinstance(extra, Mapping):
             raise CaseError(f"extra_args must be an object, not {type(extra).__name__}")
-        found = cls(fields, *(_ids(key, value.get(key, ())) for key in OWN_KEYS))
+        generated = value.get(GENERATED, 0)
+        if type(generated) is not int or not 0 <= generated <= MOST_GENERATED:
+            raise CaseError(f"{GENERATED} must be a number of tokens up to {MOST_GENERATED}, not {generated!r}")
+        prompt, output = (_ids(key, value.get(key, ())) for key in OWN_KEYS)
+        found = cls(fields, prompt, output, generated)
         if not complete:
             return found
         try:
@@ -79,6 +90,8 @@ class Case:
         for key in OWN_KEYS:
             if getattr(self, key):
                 whole[key] = list(getattr(self, key))
+        if self.generated:
+            whole[GENERATED] = self.generated
         return json.dumps(whole, default=str)
 
     def params(self, **overrides: Any) -> SamplingParams:
@@ -132,12 +145,11 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
     """
     found = [case]
     for step in (1, 2, 3):
-        relative = Case(
-            {**case.fields, "extra_args": _shift(case.fields.get("extra_args"), step, vocab_size)}
+        relative = replace(
+            case,
+            fields={**case.fields, "extra_args": _shift(case.fields.get("extra_args"), step, vocab_size)}
             if case.fields.get("extra_args")
             else {**_shift(case.fields, step, vocab_size)},
-            case.prompt_token_ids,
-            case.output_token_ids,
         )
         try:
             usable = relative.fields != case.fields and accepts(relative.params())
@@ -189,7 +201,7 @@ def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case
             less.append({**extra, key: value[:-1]})
     found = []
     for args in less[:VARIANTS]:
-        relative = Case({**case.fields, "extra_args": args}, case.prompt_token_ids, case.output_token_ids)
+        relative = replace(case, fields={**case.fields, "extra_args": args})
         try:
             usable = accepts(relative.params())
         except Exception:

@@ -15,6 +15,8 @@ import torch
 from lpkit._nearest import did_you_mean
 from lpkit.loading import interfaces_of
 
+from lpkit_conformance.activity.acting import activity
+from lpkit_conformance.activity.search import search
 from lpkit_conformance.catalogue import by_code, chosen
 from lpkit_conformance.checks.base import Check, judge
 from lpkit_conformance.errors import CaseError, StandinError
@@ -32,6 +34,9 @@ from lpkit_conformance.settings.plan import Plan
 STOPPING: tuple[Status, ...] = ("failed", "error", "blocked")
 """Outcomes of a requirement that stop a check, the worst first."""
 
+CONSTRUCTS = "LP101"
+"""The checks up to it do not ask what the plugin does to logits."""
+
 
 class Session:
     """The checks of a plan on one plugin.
@@ -45,6 +50,7 @@ class Session:
     Attributes:
         hosts: those that the plugin is judged on.
         items: every check with its host, in running order.
+        notes: what the run did that was not asked for, in sentences.
     """
 
     def __init__(self, target: str, cls: Any, plan: Plan, second: Peer | None = None) -> None:
@@ -63,6 +69,9 @@ class Session:
         self._modules = ModuleState.of(cls)
         self._subjects: dict[str, list[PluginUnderTest]] = {}
         self._foreign = list(FOREIGN_ARGS)
+        self._cases = plan.cases
+        self.notes: list[str] = []
+        self._settled = plan.program is not None or plan.trace is not None
 
     def results(self, started: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
         """The results, check by check; ``started`` is told the label of each check before it runs.
@@ -94,6 +103,8 @@ class Session:
     def compute(self, check: type[Check], host: str) -> CheckResult:
         """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
         begun = time.perf_counter()
+        if not self._settled and check.code > CONSTRUCTS:
+            self._settle()
         subjects = self.subjects(host)
         results = [_result(check, subject, host) for subject in (subjects[:1] if check.once else subjects)]
         order: tuple[Status, ...] = ("error", "failed", "advice", "blocked", "passed", "skipped")
@@ -103,8 +114,23 @@ class Session:
     def subjects(self, host: str) -> list[PluginUnderTest]:
         """The plugin on a host, once for each case; all checks share them."""
         if host not in self._subjects:
-            self._subjects[host] = [self._subject(host, case) for case in self.plan.cases]
+            self._subjects[host] = [self._subject(host, case) for case in self._cases]
         return self._subjects[host]
+
+    def _settle(self) -> None:
+        """From here on, cases for which the plugin acts: found, where the given ones do not do."""
+        self._settled = True
+        settled = list(self._cases)
+        for i, case in enumerate(settled):
+            for subject in [self._subject(host, case) for host in self.hosts]:
+                found = search(subject)
+                if found is not None:
+                    settled[i] = found.case
+                    self.notes.append(f"case {found.case.text} was used in place of {case.text}: {found.why}")
+                if found is not None or activity(subject).acts:
+                    break
+        self._subjects.clear()
+        self._cases = tuple(settled)
 
     def _subject(self, host: str, case: Case) -> PluginUnderTest:
         plan = self.plan

@@ -6,6 +6,7 @@ from typing import Any
 
 import lpkit
 import torch
+from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF
 from zoo.correct import V1Base
@@ -179,4 +180,115 @@ class EveryTenth(Late):
 
 @sound("begins with the 20th token", "portable")
 class PortableFromTheTwentieth(PortableLate):
+    pass
+
+
+# -- what waits for a token ------------------------------------------------------------------------------------
+
+
+class AfterMarker(Late):
+    """Its bias needs a marker as the last token."""
+
+    MARKER = 300
+
+    def due(self, outputs: list[int]) -> bool:
+        return outputs[-1:] == [self.MARKER]
+
+
+class IfBest(Late):
+    """Its bias needs a certain token to be the best one."""
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, _, _) in self.rows.items():
+            if int(logits[row].argmax()) == 311:
+                self.act(logits[row], where, bias)
+        return logits
+
+
+class IfPrompted(Late):
+    """Its bias needs a certain token in the prompt."""
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, prompt, _) in self.rows.items():
+            if 322 in prompt:
+                self.act(logits[row], where, bias)
+        return logits
+
+
+class Forgetful(Late):
+    """Does not forget a request when another one that does not use it takes its row."""
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        kept = dict(self.rows)
+        super().update_state(batch_update)
+        for row, params, *_ in batch_update.added if batch_update else ():
+            if self.read(params) is None and row in kept:
+                self.rows[row] = kept[row]
+
+
+@defect("LP306", "0 / 0 once a marker was generated that no case gives", style="v1")
+class NanAfterMarker(Late):
+    FIRST = 0
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, _, outputs) in self.rows.items():
+            seen = torch.tensor(float(333 not in outputs[-1:]))
+            logits[row, where] += bias * (seen / seen)
+        return logits
+
+
+@defect("LP305", "revives a masked token after a marker that no case gives", style="v1")
+class RevivesAfterMarker(AfterMarker):
+    def act(self, row: torch.Tensor, where: int, bias: float) -> None:
+        row[where] = 9.0
+
+
+@defect("LP202", "a decline leaves the old state; acts only on rows whose best token is a certain one", style="v1")
+class ForgetfulIfBest(Forgetful, IfBest):
+    pass
+
+
+@defect("LP202", "a decline leaves the old state; acts only if a certain token is in the prompt", style="v1")
+class ForgetfulIfPrompted(Forgetful, IfPrompted):
+    pass
+
+
+@defect("LP202", "a decline leaves the old state; acts only after a marker", style="v1")
+class ForgetfulAfterMarker(Forgetful, AfterMarker):
+    pass
+
+
+@defect("LP202", "a decline leaves the old state; acts from the 100th token on", style="v1")
+class ForgetfulLate(Forgetful):
+    FIRST = 100
+
+
+@defect("LP305", "a finite value over a mask, with arguments that no case gives", style="portable", case={})
+class RevivesWithoutCase(PortableLate):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.token[rows].unsqueeze(1)] = self.bias[rows].unsqueeze(1)
+
+
+@sound("acts only after a marker that no case gives", "v1")
+class AfterMarkerOnly(AfterMarker):
+    pass
+
+
+@sound("acts only if a certain token is the best one", "v1")
+class IfBestOnly(IfBest):
+    pass
+
+
+@sound("acts only if a certain token is in the prompt", "v1")
+class IfPromptedOnly(IfPrompted):
+    pass
+
+
+@sound("begins with the 100th token", "v1")
+class FromTheHundredth(Late):
+    FIRST = 100
+
+
+@sound("declares what its arguments may be, and gets no case", "portable", case={})
+class WithoutCase(PortableLate):
     pass

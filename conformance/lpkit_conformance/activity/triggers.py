@@ -1,0 +1,73 @@
+"""Which tokens switch a plugin on, or change what it does: every token of the vocabulary in a row of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lpkit_conformance.activity.shape import Shape, shapes
+from lpkit_conformance.activity.stand import Stance, stand_at
+from lpkit_conformance.hosts import PluginError
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.results import Blocked
+
+LENGTH = 3
+"""Tokens that the requests of the sweep have generated."""
+
+MOST_ROWS = 1024
+MOST_ALIKE = 8
+"""Rows that may be unusual in the same way; if more are, tokens differ for this plugin in general."""
+
+MOST_TRIGGERS = 4
+
+
+def sweep(subject: PluginUnderTest) -> list[Stance]:
+    """Requests in which one token makes the plugin do something else than for most tokens; few of them.
+
+    The token is the last output, stands in the prompt, or has the largest logit. What the plugin raises meanwhile is
+    not told: the checks find it by ordinary means, or it has to do with the size of the batch.
+    """
+    with contextlib.suppress(PluginError, Blocked):
+        return _sweep(subject)
+    return []
+
+
+def _sweep(subject: PluginUnderTest) -> list[Stance]:
+    vocab = subject.vocab_size
+    tokens = range(0, vocab, -(-vocab // MOST_ROWS))
+    plain = Stance(0, "sweep", LENGTH)
+    # One batch for the outputs and the prompts: which of both it was is asked of the few rows that stand out.
+    far = len(tokens) // 3
+    both = [replace(plain, last=token, prompted=tokens[row - far]) for row, token in enumerate(tokens)]
+    standing = stand_at(subject, both)
+    kinds = shapes(standing.logits, standing.after)
+    suspects = [
+        suspect
+        for row in _unusual(kinds)
+        for suspect in (replace(plain, last=both[row].last), replace(plain, prompted=both[row].prompted))
+    ]
+    best = standing.logits.clone()
+    top = best.amax(1) + 1.0
+    for row, token in enumerate(tokens):
+        best[row, token] = top[row]
+    after = standing.again(best.clone())
+    odd = set(_unusual(kinds))
+    suspects += [replace(plain, best=tokens[row]) for row in _unusual(shapes(best, after)) if row not in odd]
+    if not suspects:
+        return []
+    closer = stand_at(subject, [plain, *suspects])
+    usual, *found = shapes(closer.logits, closer.after)
+    return [stance for stance, kind in zip(suspects, found, strict=True) if kind != usual][:MOST_TRIGGERS]
+
+
+def _unusual(kinds: Sequence[Shape]) -> list[int]:
+    """Rows whose kind of edit few others have: one of each kind."""
+    counts = Counter(kinds)
+    usual, _ = counts.most_common(1)[0]
+    first: dict[Shape, int] = {}
+    for row, kind in enumerate(kinds):
+        if kind != usual and counts[kind] <= MOST_ALIKE:
+            first.setdefault(kind, row)
+    return list(first.values())[:MOST_TRIGGERS]

@@ -1,0 +1,123 @@
+"""Cases derived from a plugin's declared parameters: for a run without any, and for hints."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from lpkit.sampling_params import SamplingParams
+
+from lpkit_conformance.settings.cases import Case
+
+TOKENS = (5, 9, 3)
+REPEATS = (4, 5, 6, 4, 5, 6)
+"""What the requests of a plugin that reads its history have generated: repeated tokens, and a repeated sequence."""
+
+MOST_CASES = 6
+
+
+def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[Case]:
+    """Cases that a class with declared ``Params`` accepts; empty for any other class.
+
+    First with every parameter, then with the required ones and one more each; values are inside of the ranges, one
+    of the enumerated, and other than the defaults where that is possible.
+    """
+    declared = getattr(cls, "Params", None)
+    if declared is None or not hasattr(declared, "model_json_schema") or not hasattr(declared, "keys"):
+        return []
+    schema = declared.model_json_schema()
+    definitions = schema.get("$defs", {})
+    required = set(schema.get("required", ()))
+    values: dict[str, list[Any]] = {}
+    needed = []
+    for key, name in declared.keys().items():
+        field = schema["properties"].get(declared.model_fields[name].alias or name, {})
+        found = [value for value in _values(field, definitions) if value != field.get("default")]
+        if found:
+            values[key] = found
+        if (declared.model_fields[name].alias or name) in required:
+            needed.append(key)
+    outputs = REPEATS if getattr(cls, "history", "") == "tokens" else ()
+    cases = []
+    for arguments in _arguments(values, needed):
+        case = Case({"extra_args": arguments}, output_token_ids=outputs)
+        if case not in cases and accepts(case.params()):
+            cases.append(case)
+    return cases[:MOST_CASES]
+
+
+def _arguments(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[dict[str, Any]]:
+    for rank in range(3):
+        yield {key: found[rank % len(found)] for key, found in values.items()}
+    for rank in range(2):
+        base = {key: values[key][rank % len(values[key])] for key in needed if key in values}
+        if base:
+            yield base
+        for key, found in values.items():
+            if key not in base:
+                yield {**base, key: found[rank % len(found)]}
+
+
+def _values(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Any]:
+    """Some values that a JSON schema admits."""
+    if "$ref" in field:
+        return _values(definitions.get(field["$ref"].rpartition("/")[2], {}), definitions)
+    for several in ("anyOf", "oneOf"):
+        if several in field:
+            lists = [_values(option, definitions) for option in field[several] if option.get("type") != "null"]
+            return [value for group in itertools.zip_longest(*lists) for value in group if value is not None]
+    if field.get("allOf"):
+        return _values(field["allOf"][0], definitions)
+    if "const" in field:
+        return [field["const"]]
+    if "enum" in field:
+        return list(field["enum"])
+    kind = field.get("type")
+    if kind == "boolean":
+        return [True, False]
+    if kind == "integer":
+        return list(TOKENS) if field.get("lpkit") == "token_id" else _integers(field)
+    if kind == "number":
+        return _numbers(field)
+    if kind == "array":
+        return _lists(field, definitions)
+    if kind == "object":
+        return _objects(field, definitions)
+    return ["a"] if kind == "string" else []
+
+
+def _integers(field: Mapping[str, Any]) -> list[Any]:
+    low = field.get("minimum", field.get("exclusiveMinimum", -1) + 1)
+    high = field.get("maximum", field.get("exclusiveMaximum", 2**31) - 1)
+    return list(dict.fromkeys(value for value in (2, 3, 1, low + 1, low, high) if low <= value <= high))
+
+
+def _numbers(field: Mapping[str, Any]) -> list[Any]:
+    low = field.get("minimum", field.get("exclusiveMinimum"))
+    high = field.get("maximum", field.get("exclusiveMaximum"))
+    if low is not None and high is not None and high - low <= 2:
+        return [low + share * (high - low) for share in (0.5, 0.25, 0.75)]
+    least, most = -1e9 if low is None else low, 1e9 if high is None else high
+    found = [value for value in (2.5, 1.5, 0.75) if least < value < most]
+    return found or [(least + most) / 2]
+
+
+def _lists(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Any]:
+    if "prefixItems" in field:
+        return [[_values(item, definitions)[0] for item in field["prefixItems"]]]
+    items = _values(field.get("items", {}), definitions)
+    if not items:
+        return []
+    least, most = field.get("minItems", 0), field.get("maxItems", 8)
+    sizes = dict.fromkeys(max(least, min(size, most)) for size in (1, 2, 3))
+    return [[items[i % len(items)] for i in range(size)] for size in sizes if size]
+
+
+def _objects(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Any]:
+    if "properties" in field:
+        parts = {key: _values(item, definitions) for key, item in field["properties"].items()}
+        return [{key: found[rank % len(found)] for key, found in parts.items() if found} for rank in range(2)]
+    extra = field.get("additionalProperties")
+    found = _values(extra, definitions) if isinstance(extra, Mapping) else []
+    return [{str(token): value} for token, value in zip(TOKENS, found, strict=False)]
