@@ -34,6 +34,10 @@ QUICK = ("LP001", "LP101", "LP202", "LP203", "LP205", "LP301", "LP601", "LP802",
 
 MOST_NAMED = 8
 
+BOOKKEEPING = "LP2"
+MOST_SILENT = 2
+"""Checks of the bookkeeping that never saw the plugin act, for each one that did."""
+
 
 def _modules() -> Iterator[ModuleType]:
     """The modules of checks, named by their families; a family may have several."""
@@ -106,12 +110,24 @@ def chosen(plan: Plan, engine: Engine = "reference") -> list[type[Check]]:
 
 
 def inactive(results: Iterable[CheckResult]) -> bool:
-    """Whether every check that needs an active plugin was skipped for want of action."""
+    """Whether too few checks saw the plugin act to mean anything.
+
+    That is so if every check that needs an active plugin was skipped for want of action, or, on any of the hosts, most
+    of those that hold the bookkeeping.
+    """
     results = list(results)
     if not any(result.never_active for result in results):
         return False
-    needing = (result for result in results if index()[result.code].needs_action)
-    return all(result.status in ("skipped", "blocked") for result in needing)
+    needing = [result for result in results if index()[result.code].needs_action]
+    if all(result.status in ("skipped", "blocked") for result in needing):
+        return True
+    for host in {result.host for result in needing}:
+        held = [result for result in needing if result.host == host and result.code.startswith(BOOKKEEPING)]
+        silent = sum(result.never_active for result in held)
+        acted = sum(result.status not in ("skipped", "blocked") for result in held)
+        if silent > MOST_SILENT * acted:
+            return True
+    return False
 
 
 def dependents(code: str) -> list[str]:

@@ -43,9 +43,14 @@ class Activity:
             self._climb()
 
     @property
+    def lengths(self) -> list[int]:
+        """Where its rows were edited: the lengths of their outputs, of all variants."""
+        return [length for seen in self.seen.values() for length, shape in seen if shape != UNTOUCHED]
+
+    @property
     def acts(self) -> bool:
         """Whether any row was edited."""
-        return any(shape != UNTOUCHED for seen in self.seen.values() for _, shape in seen)
+        return bool(self.lengths)
 
     @cached_property
     def stances(self) -> tuple[Stance, ...]:

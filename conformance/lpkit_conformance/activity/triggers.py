@@ -42,32 +42,31 @@ def _sweep(subject: PluginUnderTest) -> list[Stance]:
     far = len(tokens) // 3
     both = [replace(plain, last=token, prompted=tokens[row - far]) for row, token in enumerate(tokens)]
     standing = stand_at(subject, both)
-    kinds = shapes(standing.logits, standing.after)
+    usual, unusual = _unusual(shapes(standing.logits, standing.after))
     suspects = [
-        suspect
-        for row in _unusual(kinds)
+        (suspect, usual)
+        for row in unusual
         for suspect in (replace(plain, last=both[row].last), replace(plain, prompted=both[row].prompted))
     ]
     best = standing.logits.clone()
     top = best.amax(1) + 1.0
     for row, token in enumerate(tokens):
         best[row, token] = top[row]
-    after = standing.again(best.clone())
-    odd = set(_unusual(kinds))
-    suspects += [replace(plain, best=tokens[row]) for row in _unusual(shapes(best, after)) if row not in odd]
+    usual, odd = _unusual(shapes(best, standing.again(best.clone())))
+    suspects += [(replace(plain, best=tokens[row]), usual) for row in odd if row not in unusual]
     if not suspects:
         return []
-    closer = stand_at(subject, [plain, *suspects])
-    usual, *found = shapes(closer.logits, closer.after)
-    return [stance for stance, kind in zip(suspects, found, strict=True) if kind != usual][:MOST_TRIGGERS]
+    closer = stand_at(subject, [stance for stance, _ in suspects])
+    found = zip(suspects, shapes(closer.logits, closer.after), strict=True)
+    return [stance for (stance, usual), kind in found if kind != usual][:MOST_TRIGGERS]
 
 
-def _unusual(kinds: Sequence[Shape]) -> list[int]:
-    """Rows whose kind of edit few others have: one of each kind."""
+def _unusual(kinds: Sequence[Shape]) -> tuple[Shape, list[int]]:
+    """What happens to most rows, and rows to which few others have the like happen: one of each kind."""
     counts = Counter(kinds)
     usual, _ = counts.most_common(1)[0]
     first: dict[Shape, int] = {}
     for row, kind in enumerate(kinds):
         if kind != usual and counts[kind] <= MOST_ALIKE:
             first.setdefault(kind, row)
-    return list(first.values())[:MOST_TRIGGERS]
+    return usual, list(first.values())[:MOST_TRIGGERS]

@@ -62,7 +62,7 @@ def work(parent: Parent) -> None:
         for result in session.results(lambda label: parent.tell("started", label=label)):
             hint = session.hint() if result.never_active else ""
             parent.tell("result", result={**result.to_json(), "never_active": result.never_active}, hint=hint)
-    parent.tell("done", children=len(tree.children()))
+    parent.tell("done", children=len(tree.children()), notes=session.notes)
 
 
 def plan_of(data: dict[str, Any], done: dict[str, Status], uses_standin: bool) -> Plan:

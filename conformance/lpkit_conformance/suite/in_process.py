@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lpkit._nearest import did_you_mean
 from lpkit.loading import interfaces_of
 
 from lpkit_conformance.activity.acting import activity
@@ -30,6 +29,7 @@ from lpkit_conformance.results import Blocked, CheckResult, Failed, Skipped, Sta
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.inactive import why_inactive
 
 STOPPING: tuple[Status, ...] = ("failed", "error", "blocked")
 """Outcomes of a requirement that stop a check, the worst first."""
@@ -154,29 +154,8 @@ class Session:
         )
 
     def hint(self) -> str:
-        """Why nothing happened, as far as the arguments tell, and what to try."""
-        subjects = [subject for host in ("", *self.hosts) for subject in self.subjects(host)]
-        for subject in subjects:
-            error = subject.refusal(subject.case.params())
-            if error is not None:
-                said = f"{type(error).__name__}: {error}"[:300]
-                return f"no case made the plugin change a logit: validate_params refuses {subject.case.text} ({said})"
-        given = sorted({key for subject in subjects for key in subject.case.fields.get("extra_args") or {}})
-        looked = sorted(set().union(*(subject.looked_at for subject in subjects)))
-        text = "no case made the plugin change a logit"
-        if looked:
-            text += f"; it looked at extra_args {', '.join(map(repr, looked))}"
-        if given:
-            text += f", the cases give {', '.join(map(repr, given))}"
-        for key in given:
-            near = did_you_mean(key, looked) if key not in looked else ""
-            text += f" ({key!r}: {near})" if near else ""
-        missing = [key for key in looked if key not in given]
-        if looked and not missing:
-            return f"{text}. Other values may switch it on."
-        example = ", ".join(f'"{key}": 1' for key in missing) or "..."
-        suggestion = f'{{"extra_args": {{{example}}}}}'
-        return f"{text}. Give a case that switches it on: --case '{suggestion}', or cases in [tool.lpkit]."
+        """Why nothing happened, or too little, as far as the arguments tell, and what to try."""
+        return why_inactive([subject for host in ("", *self.hosts) for subject in self.subjects(host)])
 
 
 def _roots(check: type[Check], host: str, causes: dict[str, set[str]]) -> set[str]:

@@ -151,6 +151,7 @@ def _take(state: _State, progress: Progress, event: Event) -> None:
         state.current, state.hint = None, event["hint"] or state.hint
         _add(result_from_json(event["result"]), state, progress)
     elif kind == "done":
+        state.notes += event["notes"]
         told = any(result.code == LEAVES_PROCESSES for result in state.results.values())
         if event["children"] and not told:
             state.notes.append("the plugin left a process running; it was ended with the run")

@@ -243,9 +243,10 @@ class RevivesAfterMarker(AfterMarker):
         row[where] = 9.0
 
 
-@defect("LP202", "a decline leaves the old state; acts only on rows whose best token is a certain one", style="v1")
-class ForgetfulIfBest(Forgetful, IfBest):
-    pass
+@defect("LP306", "0 / 0 in rows whose best token is a certain one", style="v1")
+class NanIfBest(IfBest):
+    def act(self, row: torch.Tensor, where: int, bias: float) -> None:
+        row[where] += bias * ((row[311] - row.max()) / (row[311] - row.max()))
 
 
 @defect("LP202", "a decline leaves the old state; acts only if a certain token is in the prompt", style="v1")

@@ -1,0 +1,66 @@
+"""What a user is told whose cases do not make the plugin act, or not often enough."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lpkit._nearest import did_you_mean
+
+from lpkit_conformance.activity.acting import Activity
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.derived import derived_cases
+
+GUESSES: tuple[Any, ...] = (1, 0.5, True, 2.5, [5], [5, 9], "a", {"5": 1.0})
+"""Values for an argument of which only the name is known."""
+
+MOST_GUESSED = 100
+
+
+def why_inactive(subjects: Sequence[PluginUnderTest]) -> str:
+    """Why the plugin changed no logit of these requests, or few, and what to try.
+
+    ``subjects``: the plugin on each host and with each case.
+    """
+    for subject in subjects:
+        error = subject.refusal(subject.case.params())
+        if error is not None:
+            said = f"{type(error).__name__}: {error}"[:300]
+            return f"no case made the plugin change a logit: validate_params refuses {subject.case.text} ({said})"
+    known = [subject.activity for subject in subjects if isinstance(subject.activity, Activity)]
+    lengths = [length for activity in known for length in activity.lengths]
+    text = "no case made the plugin change a logit"
+    if lengths:
+        text = "the plugin changed logits in too few checks to judge its bookkeeping"
+        text += f": first after {min(lengths)} output tokens, {len(lengths)} times in the longest run"
+    given = sorted({key for subject in subjects for key in subject.case.fields.get("extra_args") or {}})
+    looked = sorted(set().union(*(subject.looked_at for subject in subjects)))
+    if looked:
+        text += f"; it looked at extra_args {', '.join(map(repr, looked))}"
+    if given:
+        text += f", the cases give {', '.join(map(repr, given))}"
+    for key in given:
+        near = did_you_mean(key, looked) if key not in looked else ""
+        text += f" ({key!r}: {near})" if near else ""
+    missing = [key for key in looked if key not in given]
+    if looked and not missing:
+        return f"{text}. Other values may switch it on."
+    suggestion = suggested(subjects[0], missing)
+    example = f": --case '{suggestion.text}', or" if suggestion else " with --case, or"
+    return f"{text}. Give a case that switches it on{example} cases in [tool.lpkit]."
+
+
+def suggested(subject: PluginUnderTest, keys: Sequence[str]) -> Case | None:
+    """A case with these arguments that the plugin's own validation accepts, if one comes to mind."""
+    return next((case for case in _thinkable(subject, keys) if subject.accepts(case.params())), None)
+
+
+def _thinkable(subject: PluginUnderTest, keys: Sequence[str]) -> Iterator[Case]:
+    yield from derived_cases(subject.cls, subject.accepts)
+    if keys:
+        alike = [(value,) * len(keys) for value in GUESSES]
+        mixed = itertools.islice(itertools.product(GUESSES, repeat=len(keys)), MOST_GUESSED)
+        for values in (*alike, *mixed):
+            yield Case({"extra_args": dict(zip(keys, values, strict=True))})
