@@ -11,10 +11,14 @@ from lpkit.runtime import Request
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.v2 import Manner, V2Driver, V2Host
+from lpkit_conformance.hosts.v2 import Manner, V2Driver, V2Host, keep_buffers
+from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Speculate, Step, program, soak
+from lpkit_conformance.results import Failed, NeverActive
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.vllm_api.runners import V2
+
+KEPT_STEPS = 12
 
 
 class HostileCheck(LadderCheck):
@@ -78,6 +82,26 @@ class LP802(HostileCheck):
 
     code, name = "LP802", "rebound-buffers"
     manner = Manner(poison=True)
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        try:
+            return super().run(subject)
+        except NeverActive:
+            if self._acts_on_kept_buffers(subject):
+                raise Failed(
+                    "the plugin changes logits only while prompt_len.gpu and prefill_len.gpu stay the same tensors",
+                    expected="the same edits on an engine that rebinds them, as vLLM does",
+                    got="no edit at all",
+                    location=method_location(subject.cls, "__init__"),
+                ) from None
+            raise
+
+    def _acts_on_kept_buffers(self, subject: PluginUnderTest) -> bool:
+        """Whether it acts where these tensors are brought up to date in place."""
+        host = V2Host(subject)
+        keep_buffers(host.driver.slots)
+        seen = host.run([*mixed_arrivals(5), Step(KEPT_STEPS)])
+        return any(not torch.equal(item.before, item.after) for item in seen)
 
 
 class LP803(HostileCheck):

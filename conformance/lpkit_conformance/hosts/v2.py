@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -115,6 +116,12 @@ class V2Driver(Driver):
     def commit(self, request: Request, tokens: Sequence[int]) -> None:
         super().commit(request, tokens)
         self.slots.commit(self.slots.slot(request.request_id), tokens)
+
+
+def keep_buffers(slots: V2Slots) -> None:
+    """Bring the lengths of prompts up to date in place from now on, as vLLM does not."""
+    for buffer in (slots.prompt_len, slots.prefill_len):
+        buffer.flush = partial(buffer.gpu.copy_, buffer.cpu)  # type: ignore[assignment, method-assign]
 
 
 @dataclass(frozen=True)

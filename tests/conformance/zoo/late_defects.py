@@ -6,10 +6,11 @@ from typing import Any
 
 import lpkit
 import torch
+from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF
-from zoo.correct import V1Base
+from zoo.correct import V1Base, V2MinTokens
 from zoo.registry import defect, sound
 
 
@@ -158,6 +159,35 @@ class PortableLateRevival(PortableLate):
         return torch.full_like(now, 9.0)
 
 
+class V2OnceOld(V2MinTokens):
+    """Raises a token once the output is as long as its argument says."""
+
+    def lengths(self) -> torch.Tensor:
+        return self.req_states.prompt_len.gpu
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots, lengths = ctx.expanded_idx_mapping.long(), self.lengths()
+        asked = self.per_row(ctx)
+        due = (asked > 0) & (lengths[slots] > 0) & (ctx.pos + 1 - lengths[slots] >= asked)
+        logits[:, 2] = torch.where(due, logits[:, 2] + 3.0, logits[:, 2])
+        return logits
+
+
+@defect(
+    "LP802",
+    "keeps prompt_len.gpu, in which no prompt ever has a length",
+    style="v2",
+    case={"extra_args": {"least": 2.0}},
+)
+class V2OldLengths(V2OnceOld):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.kept = req_states.prompt_len.gpu
+
+    def lengths(self) -> torch.Tensor:
+        return self.kept
+
+
 # -- correct ones that look odd --------------------------------------------------------------------------------
 
 
@@ -292,4 +322,9 @@ class FromTheHundredth(Late):
 
 @sound("declares what its arguments may be, and gets no case", "portable", case={})
 class WithoutCase(PortableLate):
+    pass
+
+
+@sound("acts once the output is long enough", "v2", case={"extra_args": {"least": 2.0}})
+class V2LongEnough(V2OnceOld):
     pass

@@ -1,0 +1,132 @@
+"""What switches a plugin on is found: tokens, lengths, and arguments that it declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lpkit
+import pytest
+from lpkit_conformance.activity.acting import Activity
+from lpkit_conformance.activity.search import search
+from lpkit_conformance.catalogue import inactive
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import Session
+from lpkit_conformance.suite.inactive import suggested, why_inactive
+from zoo.correct import Bias, NoRepeatBigram
+from zoo.late_defects import AfterMarker, FirstTokenOnly, FromTheHundredth, IfBest, IfPrompted, Late, PortableLate
+
+
+def subject_of(cls: Any, case: dict[str, Any] | None = None, host: str = "v1") -> PluginUnderTest:
+    return PluginUnderTest("target", cls, host, Case.parse(cls.CASE if case is None else case))
+
+
+class FromTheFourHundredth(Late):
+    FIRST = 400
+
+
+class OnceInAWhile(Late):
+    def due(self, outputs: list[int]) -> bool:
+        return len(outputs) % 300 == 299
+
+
+class Never(Late):
+    def due(self, outputs: list[int]) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("cls", "key", "value"),
+    [
+        (AfterMarker, "output_token_ids", (300,)),
+        (IfBest, "output_token_ids", (311,)),
+        (IfPrompted, "prompt_token_ids", (322,)),
+        (FromTheHundredth, "generated", 99),
+    ],
+)
+def test_what_it_waits_for_becomes_part_of_the_case(cls: Any, key: str, value: Any) -> None:
+    found = search(subject_of(cls))
+    assert found is not None
+    assert getattr(found.case, key) == value
+    assert found.case.fields == cls.CASE
+    assert Activity(subject_of(cls, {**found.case.fields, key: value})).acts
+
+
+@pytest.mark.parametrize("cls", [Bias, FirstTokenOnly, NoRepeatBigram])
+def test_a_case_for_which_it_acts_soon_is_left_alone(cls: Any) -> None:
+    assert search(subject_of(cls)) is None
+
+
+def test_without_a_case_one_is_derived_from_the_declared_parameters() -> None:
+    found = search(subject_of(PortableLate, {}))
+    assert found is not None
+    assert set(found.case.fields["extra_args"]) == {"late_bias", "late_token", "late_start"}
+    assert PortableLate.Params.parse(found.case.fields["extra_args"]) is not None
+
+
+class EveryKind(lpkit.LogitsProcessor):
+    history = "tokens"
+
+    class Params(lpkit.Params, prefix="kind_"):
+        share: float = lpkit.Field(gt=0.0, lt=1.0)
+        mode: str = lpkit.Field(default="off", pattern="^(off|on)$")
+        window: int | None = lpkit.Field(default=None, ge=2, le=9)
+        ids: list[lpkit.TokenId] = lpkit.Field(min_length=2)
+
+    def process(self, logits: Any, rows: Any) -> Any:
+        return logits + 1.0
+
+
+def test_derived_cases_are_accepted_and_repeat_tokens_for_a_reader_of_the_history() -> None:
+    found = search(subject_of(EveryKind, {}, "v2"))
+    assert found is not None
+    assert EveryKind.Params.parse(found.case.fields["extra_args"]) is not None
+    assert len(set(found.case.output_token_ids)) < len(found.case.output_token_ids)
+
+
+def results_of(cls: Any) -> tuple[Session, list[Any]]:
+    session = Session("target", cls, Plan(cases=(Case.parse(cls.CASE),), select=("LP2", "LP303"), ignore=("LP215",)))
+    return session, list(session.results())
+
+
+def test_acting_too_late_for_the_bookkeeping_is_no_verdict() -> None:
+    session, results = results_of(FromTheFourHundredth)
+    assert not [result for result in results if result.status == "failed"]
+    assert [result.code for result in results if result.status == "passed" and result.code == "LP303"]
+    assert inactive(results)
+    assert "too few checks to judge its bookkeeping: first after 400 output tokens" in session.hint()
+
+
+@pytest.mark.parametrize("cls", [Never, OnceInAWhile])
+def test_acting_in_no_step_or_hardly_any_is_no_verdict(cls: Any) -> None:
+    assert inactive(results_of(cls)[1])
+
+
+def test_acting_from_the_hundredth_token_is_judged_and_noted() -> None:
+    session, results = results_of(FromTheHundredth)
+    assert not inactive(results)
+    assert {result.status for result in results} == {"passed"}
+    assert "first acts after 100 output tokens" in session.notes[0]
+
+
+class WantsAList(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        given = (params.extra_args or {}).get("ids")
+        if given is not None and not (isinstance(given, list) and len(given) == 2):
+            raise ValueError("ids must be two token ids")
+
+    @classmethod
+    def read(cls, params: Any) -> None:
+        cls.validate_params(params)
+
+
+def test_a_suggested_case_is_one_that_the_plugin_accepts() -> None:
+    subject = subject_of(WantsAList, {})
+    subject.accepts(subject.params(0))
+    subject.looked_at.add("ids")
+    case = suggested(subject, ["ids"])
+    assert case is not None
+    assert subject.accepts(case.params())
+    assert f"--case '{case.text}'" in why_inactive([subject])
