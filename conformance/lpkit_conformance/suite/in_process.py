@@ -35,7 +35,7 @@ STOPPING: tuple[Status, ...] = ("failed", "error", "blocked")
 """Outcomes of a requirement that stop a check, the worst first."""
 
 CONSTRUCTS = "LP101"
-"""The checks up to it do not ask what the plugin does to logits."""
+"""The checks that require it run the plugin, and want it to act."""
 
 
 class Session:
@@ -71,7 +71,8 @@ class Session:
         self._foreign = list(FOREIGN_ARGS)
         self._cases = plan.cases
         self.notes: list[str] = []
-        self._settled = plan.program is not None or plan.trace is not None
+        # A failure that runs again has its case; and what ended a process may well have been the search for one.
+        self._settled = plan.program is not None or plan.trace is not None or bool(plan.done)
 
     def results(self, started: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
         """The results, check by check; ``started`` is told the label of each check before it runs.
@@ -103,7 +104,7 @@ class Session:
     def compute(self, check: type[Check], host: str) -> CheckResult:
         """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
         begun = time.perf_counter()
-        if not self._settled and check.code > CONSTRUCTS:
+        if not self._settled and CONSTRUCTS in check.requires:
             self._settle()
         subjects = self.subjects(host)
         results = [_result(check, subject, host) for subject in (subjects[:1] if check.once else subjects)]
