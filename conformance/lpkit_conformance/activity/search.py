@@ -14,7 +14,7 @@ SOON = 4
 """Output tokens by which a request should be edited: short programs end then."""
 
 ENOUGH = 2
-"""Edits within these that are no accident."""
+"""Edits within these that rule an accident out."""
 
 MANY = 8
 """Edits in the whole run with which the first may be one that came late."""
