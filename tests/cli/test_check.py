@@ -127,7 +127,7 @@ def test_junit_has_a_suite_per_target(folder, targets) -> None:
 
 def test_github_gets_annotations_and_a_summary(folder, mixed) -> None:
     assert re.search(r"^::error file=bias.py,line=\d+,title=LP202\[v1\] replace-on-add::", mixed.stdout, re.M)
-    assert "| LP202[v1] |" in (folder / "summary.md").read_text(encoding="utf-8")
+    assert "| [LP202[v1]](" in (folder / "summary.md").read_text(encoding="utf-8")
 
 
 def test_a_pipe_gets_plain_text_and_no_progress(mixed) -> None:
@@ -178,7 +178,7 @@ def test_a_case_that_never_acts_is_exit_code_2_with_a_suggestion(folder) -> None
         (["x:Y", "--select", "LP2O2"], "there is no check LP2O2; did you mean 'LP2"),
         (["x:Y", "--ignore", "XY"], "there is no check XY"),
         ([], "nothing to check: name a target"),
-        (["x:Y", "--host", "v3"], "Invalid value for '--host'"),
+        (["x:Y", "--host", "v3"], "there is no host 'v3'"),
         (["x:Y", "--limit", "0"], "Invalid value for '--limit'"),
     ],
 )
