@@ -15,7 +15,7 @@ from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import everyday, host_after, mixed_arrivals
 from lpkit_conformance.hosts.calls import checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.compare import first_row
+from lpkit_conformance.oracle.compare import first_row, unequal
 from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
@@ -141,7 +141,7 @@ class LP303(ContractCheck):
         for n in (2, 3):
             again(logits.flip(0).flip(1))  # other logits in between: they must not be remembered
             other = again(logits.clone())
-            unlike = differing(first, other)
+            unlike = unequal(first, other)
             if bool(unlike.any()):
                 where = {"row": str(first_row(unlike))}
                 raise Failed(f"call {n} of apply gives a different result", where, "equal logits", "different logits")
@@ -167,7 +167,7 @@ class LP304(ContractCheck):
         view.copy_(logits)
         expected = again(logits.clone()).clone()
         got = checked(again(view), logits)
-        unlike = differing(expected, got)
+        unlike = unequal(expected, got)
         if bool(unlike.any()):
             where = {"row": str(first_row(unlike))}
             raise Failed("a non-contiguous view gives different logits", where, "equal logits", "different logits")
@@ -250,11 +250,6 @@ class LP307(ContractCheck):
                 summary = f"every token of a row of {label} logits was masked"
                 raise Failed(summary, {"row": str(first_row(empty))}, "a finite logit", "all -inf")
         return None
-
-
-def differing(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Where two results differ; NaN in both is LP306's to say."""
-    return (one != other) & ~(one.isnan() & other.isnan())
 
 
 def masks(subject: PluginUnderTest, logits: torch.Tensor) -> Iterator[torch.Tensor]:

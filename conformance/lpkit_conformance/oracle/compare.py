@@ -35,6 +35,11 @@ class Mismatch:
     kind: str  # lost: the plugin did not act; stale: it acted where it should not; wrong: it acted differently
 
 
+def unequal(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Where two results that should be equal differ; NaN in both is LP306's to say."""
+    return (one != other) & ~(one.isnan() & other.isnan())
+
+
 def first_row(wrong: torch.Tensor) -> int:
     """The first row of a bool ``[rows, ...]`` that holds a True."""
     return int(wrong.flatten(1).any(1).to(torch.int8).argmax())
