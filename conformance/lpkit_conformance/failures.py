@@ -83,10 +83,15 @@ def save(report: Report, folder: Path) -> Report:
 
 
 def _save_target(target: TargetResult, folder: Path) -> TargetResult:
-    return replace(target, checks=tuple(_save_check(target.target, check, folder) for check in target.checks))
+    return replace(target, checks=tuple(save_check(target.target, check, folder) for check in target.checks))
 
 
-def _save_check(target: str, check: CheckResult, folder: Path) -> CheckResult:
+def save_check(target: str, check: CheckResult, folder: Path = FOLDER) -> CheckResult:
+    """Write a failure's file, if it has operations; what comes back names it.
+
+    Raises:
+        OSError: if the folder cannot be written.
+    """
     if check.finding is None or check.finding.scenario is None or check.status == "expected":
         return check
     folder.mkdir(parents=True, exist_ok=True)

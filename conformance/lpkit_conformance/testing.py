@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -31,9 +31,10 @@ from lpkit_conformance.vllm_api import choose
 if TYPE_CHECKING:
     from lpkit.loading import LoadError
 
-    from lpkit_conformance.results import CheckResult
+    from lpkit_conformance.results import CheckResult, TargetResult
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.settings.project import Project
+    from lpkit_conformance.suite.in_process import Session
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
@@ -45,13 +46,14 @@ class ConformanceError(AssertionError):
 class _Run:
     """The results of one plugin, computed as they are asked for, in the suite's order."""
 
-    def __init__(self, target: str, plan: Plan, project: Project | None) -> None:
+    def __init__(self, target: str, plan: Plan, project: Project | None, judged_with: str) -> None:
         from lpkit.loading import LoadError, resolve_target
 
         from lpkit_conformance.suite.in_process import Session
 
-        self.target, self.project = target, project
+        self.target, self.project, self._judged_with = target, project, judged_with
         self._results: dict[str, CheckResult] = {}
+        self._session: Session | None = None
         try:
             cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
         except LoadError as error:
@@ -77,6 +79,17 @@ class _Run:
             results = expect(TargetResult(self.target, (), results), self.project.expected).checks
         return next(result for result in results if result.label == label)
 
+    def everything(self) -> TargetResult:
+        """What ``lpkit check`` reports; runs all checks."""
+        from lpkit_conformance.results import TargetResult
+
+        results = tuple(self.result(label) for label in self._labels())
+        if self._session is None:
+            return TargetResult(self.target, (), results, judged_with=self._judged_with)
+        interface = " and ".join(sorted(self._session.interfaces))
+        error = self.hint() if self.inactive() else ""
+        return TargetResult(self.target, self._session.hosts, results, interface, self._judged_with, error)
+
     def inactive(self) -> bool:
         """Whether no check at all saw the plugin act; runs them all."""
         from lpkit_conformance.catalogue import inactive
@@ -85,6 +98,7 @@ class _Run:
 
     def hint(self) -> str:
         """Why it did not."""
+        assert self._session is not None
         with _surroundings():
             return self._session.hint()
 
@@ -151,11 +165,14 @@ class BoundCheck:
         """Raise :class:`ConformanceError` if the plugin breaks the rule; skip the test if nothing can be said."""
         import pytest
 
+        from lpkit_conformance.failures import save_check
         from lpkit_conformance.report.text import check_lines
 
         __tracebackhide__ = True
         result = self._run.result(self.label)
         if result.status in ("failed", "unexpected_pass", "error"):
+            with suppress(OSError):  # a folder that cannot be written costs the file, not the verdict
+                result = save_check(self._run.target, result)
             raise ConformanceError("\n".join(["", *check_lines(result)]))
         if result.status == "expected":
             pytest.xfail(result.message)
@@ -189,6 +206,35 @@ def checks(
     Raises:
         UsageError, ProjectError, CaseError: for settings that cannot be used.
     """
+    run = _prepare(target, cases, select, ignore, hosts, seed, root)
+    return [BoundCheck(run, *item) for item in run.items]
+
+
+def check(target: str, **settings: Any) -> TargetResult:
+    """Every result for ``target`` as data: what ``lpkit check --json`` writes, computed in this process.
+
+        assert check("my_package.processor:MyProcessor", select="LP2").verdict == "pass"
+
+    Args:
+        target: as for :func:`checks`.
+        settings: the other arguments of :func:`checks`.
+
+    Raises:
+        UsageError, ProjectError, CaseError: for settings that cannot be used.
+    """
+    given: dict[str, Any] = {"cases": None, "select": (), "ignore": (), "hosts": None, "seed": 0, "root": None}
+    return _prepare(target, **{**given, **settings}).everything()
+
+
+def _prepare(
+    target: str,
+    cases: Iterable[Any] | None,
+    select: str | Iterable[str],
+    ignore: str | Iterable[str],
+    hosts: str | Iterable[str] | None,
+    seed: int,
+    root: Path | None,
+) -> _Run:
     with _surroundings() as judged_with:
         from lpkit_conformance.run import Options, check_expected, plan_for
 
@@ -206,8 +252,7 @@ def checks(
         plan = plan_for(options, own if cases is None else own and replace(own, cases=()))
         bystanders = frozenset(tree.children())
         plan = replace(plan, standin=judged_with.startswith(choose.STANDIN), bystanders=bystanders)
-        run = _Run(target, plan, own)
-    return [BoundCheck(run, *item) for item in run.items]
+        return _Run(target, plan, own, judged_with)
 
 
 def _several(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -302,6 +347,7 @@ __all__ = [
     "BoundCheck",
     "ConformanceError",
     "ConformanceTests",
+    "check",
     "checks",
     "compute_check",
     "parametrize_with_checks",

@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from lpkit_conformance import run
+from lpkit_conformance.catalogue import chosen
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.run import Options
-from lpkit_conformance.testing import compute_check
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.testing import ConformanceError, check, checks, compute_check
 from zoo.correct import Bias, PortableTokenBias
 from zoo.v1_defects import StaleOnDecline
 
@@ -184,13 +187,36 @@ def test_a_ready_class_collects_the_checks(outcomes) -> None:
 
 
 def test_one_code_may_be_given_as_a_string(outcomes) -> None:
-    assert set(outcomes["test_them.test_one_code"]) == {f"LP{n}[v1]" for n in (201, 203, 301, 302)}
+    assert set(outcomes["test_them.test_one_code"]) == {
+        f"{item.code}[v1]" for item in chosen(Plan(select=("LP203",), ignore=("LP1",)))
+    }
 
 
 @needs_absence
 @pytest.mark.parametrize("file", ["test_a", "test_z"])
 def test_other_tests_of_the_session_see_no_stand_in_for_vllm(outcomes, file: str) -> None:
     assert outcomes[f"{file}.test_neighbour"] == {"": "skipped"}
+
+
+def test_the_results_of_a_plugin_are_data_without_pytest() -> None:
+    settings: dict[str, Any] = {"cases": [{"extra_args": {"bias": 2.5}}], "select": "LP202"}
+    found = check(f"{SUSPECTS / 'bias.py'}:ForgetsToReplace", **settings)
+    assert (found.verdict, found.hosts, found.interface) == ("fail", ("v1",), "v1")
+    assert [entry.label for entry in found.together("failed")] == ["LP202[v1]"]
+    assert check(f"{SUSPECTS / 'bias.py'}:Good", **settings).verdict == "pass"
+    unloadable = check(f"{SUSPECTS / 'bias.py'}:Missing")
+    assert (unloadable.verdict, [result.label for result in unloadable.checks]) == ("fail", ["LP001"])
+
+
+def test_a_failed_test_saves_its_failure_for_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = f"{SUSPECTS / 'bias.py'}:ForgetsToReplace"
+    bound = checks(target, cases=[{"extra_args": {"bias": 2.5}}], select="LP202")
+    with pytest.raises(ConformanceError) as caught:
+        next(item for item in bound if item.code == "LP202").run()
+    (file,) = (tmp_path / ".lpkit" / "failures").glob("*.json")
+    assert f"lpkit replay .lpkit/failures/{file.name}" in str(caught.value)
+    assert len(str(caught.value).splitlines()) < 40
 
 
 def test_one_check_is_computed_in_one_line() -> None:

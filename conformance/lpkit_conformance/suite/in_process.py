@@ -48,6 +48,7 @@ class Session:
         second: a process started ahead, for the check that compares two; none: it starts its own, and waits for it.
 
     Attributes:
+        interfaces: those that the class implements.
         hosts: those that the plugin is judged on.
         items: every check with its host, in running order.
         notes: what the run did that was not asked for, in sentences.
@@ -55,7 +56,8 @@ class Session:
 
     def __init__(self, target: str, cls: Any, plan: Plan, second: Peer | None = None) -> None:
         self.target, self.cls, self.plan, self.second = target, cls, plan, second
-        wanted = hosts_of(interfaces_of(cls)) if plan.hosts is None else plan.hosts
+        self.interfaces = interfaces_of(cls)
+        wanted = hosts_of(self.interfaces) if plan.hosts is None else plan.hosts
         self.hosts = tuple(host for host in HOSTS if host in wanted)
         checks = chosen(plan)
         if plan.program is not None or plan.trace is not None:

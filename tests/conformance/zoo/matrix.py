@@ -97,6 +97,7 @@ def page(measured: dict[str, tuple[Outcome, list[Shrunk]]]) -> str:
         caught = sum(bool(found[item.id].get(item.code, set()) & {"failed", "advice"}) for item in own)
         right = sum(item.style.split("+")[0] == style for item in zoo.CORRECT)
         lines.append(f"| {label} | {len(own)} | {caught} | {right} |")
+    lines += ["", *_per_cause(found)]
     lines += ["", SHRINKING, "", *_shrinking([item for _, shrunk in measured.values() for item in shrunk])]
     lines += ["", "## Defect by defect", "", "Advice is in italics. Blocked checks are not listed.", ""]
     for style, label in STYLES.items():
@@ -148,6 +149,17 @@ def _shrinking(shrunk: list[Shrunk]) -> list[str]:
         cells = (statistics.median(ranked), ranked[len(ranked) * 9 // 10], ranked[-1])
         lines.append(f"| {name} | {' | '.join(f'{cell:.3g}' for cell in cells)} |")
     return lines
+
+
+def _per_cause(found: dict[str, Outcome]) -> list[str]:
+    """How many failures a reader sees of one defect; a finding on both hosts counts once, advice does not count."""
+    tiers = {check.code: check.tier for check in all_checks()}
+    counts = [len(_reporting(found[item.id], core=True)) for item in zoo.DEFECTS if tiers[item.code] == "core"]
+    return [
+        f"One defect should be one failure. Of the {len(counts)} defects that fail a check, {counts.count(1)} are "
+        f"reported once; the median is {statistics.median(counts):g} failures, the mean "
+        f"{statistics.mean(counts):.2f}, the most {max(counts)}."
+    ]
 
 
 def _reporting(outcome: Outcome, core: bool = False) -> list[str]:
