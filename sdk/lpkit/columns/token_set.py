@@ -114,10 +114,10 @@ class TokenSetColumn(Column):
         return logits
 
     def contains(self, rows: HasSlots, ids: torch.Tensor) -> torch.Tensor:
-        """Which of ``ids`` ``[n, k]`` are in their row's set: bool ``[n, k]``; -1 is in none."""
-        known = ids.clamp(min=0)
+        """Which of ``ids`` ``[n, k]`` are in their row's set: bool ``[n, k]``; none outside the vocabulary is."""
+        known = ids.clamp(0, self.all.shape[1] * 8 - 1)
         octets = self.all[self._indices_of(rows).unsqueeze(1), known >> 3].to(torch.int64)
-        return (((octets >> (known & 7)) & 1) > 0) & (ids >= 0)
+        return (((octets >> (known & 7)) & 1) > 0) & (ids == known)
 
     def flush(self) -> None:
         self._masks.flush()

@@ -110,27 +110,30 @@ class SparseLogits:
     """Some elements per row of a batch of logits.
 
     ``logits[ids]`` reads ``[n, k]`` values at token ids ``[n, k]``; ``logits[ids] = values`` writes them. Ids of
-    -1 read the row's token 0 and write nothing. An id that occurs twice in a row must be given equal values.
+    -1 read the row's token 0 and write nothing; ids of ``vocab_size`` and above, which a prompt may hold, read its last
+    token and write nothing. An id that occurs twice in a row must be given equal values.
     """
 
     def __init__(self, logits: torch.Tensor, rows: Rows) -> None:
         self._logits = logits
         self._rows = rows.index.unsqueeze(1)
+        self._last = logits.shape[1] - 1
 
     def __getitem__(self, ids: torch.Tensor) -> torch.Tensor:
-        return self._logits[self._rows, ids.clamp(min=0)]
+        return self._logits[self._rows, ids.clamp(0, self._last)]
 
     def __setitem__(self, ids: torch.Tensor, values: torch.Tensor | float) -> None:
         if ids.shape[1] == 0:
             return
-        real = ids >= 0
+        within = ids.clamp(0, self._last)
+        real = ids == within
         if not isinstance(values, torch.Tensor):
             # Filled on the device: a tensor made from a Python number would be a blocking copy from the host.
             values = torch.full((), values, dtype=self._logits.dtype, device=self._logits.device)
         spread = values.to(self._logits.dtype).expand(ids.shape)
         # A padding write must not race with a real one, so it repeats a real write of its row; a row without
-        # any rewrites its token 0, which nothing else touches.
+        # any rewrites one token, which nothing else touches.
         first = real.to(torch.int8).argmax(1, keepdim=True)
-        fill_ids = ids.gather(1, first).clamp(min=0)
+        fill_ids = within.gather(1, first)
         fill_values = torch.where(real.gather(1, first), spread.gather(1, first), self._logits[self._rows, fill_ids])
         self._logits[self._rows, torch.where(real, ids, fill_ids)] = torch.where(real, spread, fill_values)

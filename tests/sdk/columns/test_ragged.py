@@ -72,7 +72,7 @@ def test_sets_are_masks_over_the_vocabulary() -> None:
     mask = chosen[rows(3, 1, 0)]
     assert mask.dtype == torch.bool
     assert [row.nonzero().flatten().tolist() for row in mask] == [[2], [], [0, 7, 8, VOCAB - 1]]
-    asked = torch.tensor([[2, 0, -1], [0, VOCAB - 1, 6]])
+    asked = torch.tensor([[2, 0, -1], [0, VOCAB - 1, VOCAB + 64]])
     assert chosen.contains(rows(3, 0), asked).tolist() == [[True, False, False], [True, True, False]]
 
 

@@ -73,6 +73,17 @@ def test_reading_padding_gives_some_value_of_the_row_and_no_error() -> None:
     assert read.tolist() == [[float(logits[1, 0]), float(logits[1, 4])]]
 
 
+def test_ids_outside_the_vocabulary_read_some_value_and_write_nothing() -> None:
+    logits = logits_of(2)
+    before = logits.clone()
+    sparse = SparseLogits(logits, rows_at(0, 1))
+    size = logits.shape[1]
+    ids = torch.tensor([[size, 2, size + 1000], [size, size, size]])
+    sparse[ids] = sparse[ids] + 1
+    before[0, 2] += 1
+    assert torch.equal(logits, before)
+
+
 def test_no_ids_at_all_is_no_edit() -> None:
     logits = logits_of(2)
     before = logits.clone()
