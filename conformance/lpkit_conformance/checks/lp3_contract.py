@@ -53,7 +53,8 @@ class ContractCheck(Check):
 class LP301(Check):
     """``apply`` returns the batch's logits.
 
-    It returns a tensor with the shape, dtype and device of its input: the same tensor, or a new one.
+    It returns a tensor with the shape, dtype and device of its input: the same tensor, or a new one. Each row has
+    memory of its own, in order (a stride of 1): the sampler's kernels read a transposed or expanded tensor wrongly.
 
     Why: None, half precision or fewer rows fail the step and stop the engine for everyone.
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import json
 import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import BuiltinFunctionType
 from typing import Any
 from unittest import mock
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.instruments.module_state import owners
 from lpkit_conformance.oracle.fingerprint import digest, fingerprint
 from lpkit_conformance.oracle.fingerprint_child import fingerprint_peer
 from lpkit_conformance.processes import tree
@@ -89,7 +92,7 @@ def origin(subject: PluginUnderTest) -> str | None:
 class LP605(Check):
     """Results do not depend on the clock.
 
-    With a clock that jumps by hours between calls the logits stay the same.
+    With clocks that jump by hours between calls the logits stay the same: those of `time`, and `datetime.now`.
 
     Why: ranks read their clocks at different moments, so they disagree; and a request replayed later differs.
 
@@ -100,7 +103,7 @@ class LP605(Check):
 
     def run(self, subject: PluginUnderTest) -> str | None:
         normal = digest(subject)
-        with jumping_clock():
+        with jumping_clock(subject.cls):
             jumpy = digest(subject)
         if normal != jumpy:
             raise Failed(
@@ -151,8 +154,8 @@ class LP606(Check):
 
 
 @contextmanager
-def jumping_clock() -> Iterator[None]:
-    """Every reading of ``time``'s clocks is hours after the last."""
+def jumping_clock(cls: Any) -> Iterator[None]:
+    """Every reading of ``time``'s clocks is hours after the last, in the modules of ``cls`` by other names, too."""
     now = [time.time()]
 
     def later() -> float:
@@ -165,5 +168,26 @@ def jumping_clock() -> Iterator[None]:
     seconds = ("time", "monotonic", "perf_counter", "process_time")
     clocks: dict[str, Any] = dict.fromkeys(seconds, later)
     clocks |= {f"{name}_ns": later_ns for name in seconds}
-    with mock.patch.multiple(time, **clocks):
+
+    class Jumping(datetime.datetime):
+        """Reads the clock that jumps."""
+
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return cls.fromtimestamp(later() % 2**31, tz)
+
+        utcnow = today = now
+
+    others = {getattr(time, name): clock for name, clock in clocks.items()} | {datetime.datetime: Jumping}
+    with ExitStack() as stack:
+        for owner in owners(cls):
+            named = {
+                name: others[value]
+                for name, value in vars(owner).items()
+                if isinstance(value, type | BuiltinFunctionType) and value in others
+            }
+            if named:
+                stack.enter_context(mock.patch.multiple(owner, **named))
+        stack.enter_context(mock.patch.multiple(time, **clocks))
+        stack.enter_context(mock.patch.object(datetime, "datetime", Jumping))
         yield

@@ -104,6 +104,9 @@ def checked(result: Any, before: torch.Tensor) -> torch.Tensor:
         raise PluginError("apply", f"returned shape {list(result.shape)} for logits of shape {list(before.shape)}")
     if result.dtype != before.dtype:
         raise PluginError("apply", f"returned {result.dtype} for {before.dtype} logits")
+    # vLLM's kernels step through a row one element at a time, and its sampler edits rows in place.
+    if result.stride() != before.stride() and (result.stride(1) != 1 or 0 in result.stride()) and result.numel():
+        raise PluginError("apply", f"returned logits with strides {list(result.stride())}: no rows of their own")
     if result.device != before.device:
         raise PluginError("apply", f"returned logits on {result.device}, got them on {before.device}")
     return result

@@ -23,7 +23,7 @@ class ModuleState:
     def __init__(self, cls: Any) -> None:
         self._names: list[tuple[Any, dict[str, Any]]] = []
         self._contents: list[tuple[Any, Any]] = []
-        for owner in _owners(cls):
+        for owner in owners(cls):
             found = dict(vars(owner))
             self._names.append((owner, found))
             for name, value in found.items():
@@ -67,7 +67,7 @@ def _same(one: Any, other: Any) -> bool:
     return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
 
 
-def _owners(cls: Any) -> Iterator[Any]:
+def owners(cls: Any) -> Iterator[Any]:
     """The author's modules, and the classes that they define."""
     bases = [base.__module__ for base in getattr(cls, "__mro__", ())]
     package = str(getattr(cls, "__module__", "")).partition(".")[0]

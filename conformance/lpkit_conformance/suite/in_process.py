@@ -22,6 +22,7 @@ from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import FOREIGN_ARGS, PluginUnderTest
 from lpkit_conformance.instruments.module_state import ModuleState
+from lpkit_conformance.instruments.process_settings import settings_kept
 from lpkit_conformance.oracle.findings import GENERAL_FIX, method_location, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
@@ -190,7 +191,8 @@ def _result(check: type[Check], subject: PluginUnderTest, host: str) -> CheckRes
 def _run(check: type[Check], subject: PluginUnderTest) -> str | None:
     """Run the check; an exception of the plugin breaks the rule."""
     try:
-        return check().run(subject)
+        with settings_kept():  # what a plugin changes must not be there in the next check
+            return check().run(subject)
     except (Failed, Skipped, Blocked, CaseError, StandinError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # a plugin may raise what it likes, SystemExit too

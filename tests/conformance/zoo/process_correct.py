@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import functools
+import logging
+import os
 from collections import OrderedDict, deque
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -109,3 +113,31 @@ class CapsEveryRow(V1Base):
         for row, cap in self.rows.items():
             logits[row] = logits[row].clamp(max=cap)
         return logits
+
+
+_pool = ThreadPoolExecutor(2)
+_log = logging.getLogger("zoo.tidy")
+
+
+@sound("threads of its module, a file that closes, a logger and a generator of its own", "v1")
+class Tidy(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.file = Path(os.devnull).open()  # noqa: SIM115 - it closes with the instance
+        self.ready = _pool.submit(int, "1")
+        _log.setLevel(logging.ERROR)
+
+    def __del__(self) -> None:
+        self.file.close()
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().apply(logits) * float(self.ready.result())
+
+
+@sound("returns its rows in another buffer, which is wider", "v1")
+class WiderBuffer(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        wide = torch.zeros(logits.shape[0], logits.shape[1] + 7, dtype=logits.dtype, device=logits.device)
+        result = wide[:, : logits.shape[1]]
+        result.copy_(logits)
+        return super().apply(result)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import functools
+import logging
+import os
+import threading
+from datetime import datetime
+from time import time
 from typing import Any
 
-from zoo.correct import Bias
+import torch
+from lpkit.v1 import BatchUpdate
+
+from zoo.correct import Bias, V2MinP
 from zoo.registry import defect
 
 
@@ -20,3 +28,70 @@ class CachesByArgument(Bias):
     def read(cls, params: Any) -> Any:
         found = super().read(params)
         return found and (found[0], _weight(found[1]))
+
+
+@defect("LP605", "a clock that was imported by its name", style="v1")
+class ClockByName(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row, where] += bias * (1 + int(time() / 3600) % 2)
+        return logits
+
+
+@defect("LP605", "decides by the hour of the day", style="v1")
+class ByTheHour(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row, where] += bias * (1 + datetime.now().hour % 2)
+        return logits
+
+
+@defect("LP301", "returns a transposed tensor", style="v1")
+class Transposes(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().apply(logits).t().contiguous().t()
+
+
+_opened: list[int] = []
+
+
+@defect("LP607", "changes the default dtype", style="v1")
+class ChangesTheDtype(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        torch.set_default_dtype(torch.float64)
+
+
+@defect("LP607", "turns the grad mode off for everyone", style="v2", case={"extra_args": {"floor": 0.15}})
+class TurnsGradOff(V2MinP):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        torch.set_grad_enabled(False)
+
+
+@defect("LP607", "adds a handler to the root logger", style="v1")
+class ConfiguresLogging(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        logging.getLogger().addHandler(logging.NullHandler())
+
+
+@defect("LP607", "sets an environment variable for its requests", style="v1")
+class SetsTheEnvironment(Bias):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        os.environ["ZOO_STEPS"] = str(len(self.rows))
+        super().update_state(batch_update)
+
+
+@defect("LP607", "a thread for each instance, which never ends", style="v1")
+class LeavesAThread(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        threading.Thread(target=threading.Event().wait, args=(20.0,), daemon=True).start()
+
+
+@defect("LP607", "a file for each instance, which stays open", style="v1")
+class LeavesAFileOpen(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        _opened.append(os.open(os.devnull, os.O_RDONLY))

@@ -1,0 +1,88 @@
+"""LP6: the process is the engine's: what a plugin must leave there as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import threading
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
+from lpkit_conformance.hosts import drive
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.instruments.process_settings import settings, settings_kept
+from lpkit_conformance.programs.generate import Finish, Step
+from lpkit_conformance.results import Failed
+
+OPEN_FILES = Path("/proc/self/fd")
+
+INSTANCES = 3
+
+
+class LP607(Check):
+    """The plugin leaves the process's settings as they are.
+
+    Constructing an instance and serving requests changes no default dtype or device, no grad mode, no environment
+    variable, and no handler or level of the root logger. With the instance go its threads and its open files.
+
+    Why: the process is the engine's. A default dtype changes every tensor that the model makes next, another handler
+    of the root logger prints every line twice, and an engine runs out of what each instance leaves behind.
+
+    Fix: pass `dtype=` and `device=` to each call, log through `logging.getLogger(__name__)`, read files in a `with`,
+    and start no threads.
+    """
+
+    code, name, requires, method = "LP607", "leaves-the-process", ("LP101", "LP301"), "__init__"
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        left: list[dict[str, int]] = []
+        with settings_kept():
+            logging.getLogger().handlers.clear()  # logging.basicConfig does nothing where there is one
+            before = settings()
+            drive(subject)
+            _compare(before, settings(), "constructing an instance")
+            for _ in range(INSTANCES):
+                host_after(subject, [*mixed_arrivals(4), Step(3), Finish("r0"), Step(2)])
+                if left and any(count > left[-1][name] for name, count in held().items()):
+                    gc.collect()  # what has not gone only because nothing has been collected yet
+                left.append(held())
+            _compare(before, settings(), "serving requests")
+        for name, first in left[0].items():
+            counts = [first, *(item[name] for item in left[1:])]
+            if all(later > earlier for earlier, later in pairwise(counts)):
+                raise Failed(
+                    f"each instance leaves {name} behind",
+                    {f"{name} after each instance": " -> ".join(map(str, counts))},
+                    "as many as before",
+                    f"{counts[-1] - counts[0]} more after {INSTANCES - 1} more instances",
+                )
+        return None
+
+
+def held() -> dict[str, int]:
+    """How many threads run and how many files are open, as far as the system says."""
+    opened = 0
+    for entry in OPEN_FILES.iterdir() if OPEN_FILES.is_dir() else ():
+        with contextlib.suppress(OSError):
+            opened += not str(entry.readlink()).startswith("/proc/")
+    return {"threads": threading.active_count(), "open files": opened}
+
+
+def _compare(before: dict[str, Any], after: dict[str, Any], when: str) -> None:
+    changed = [name for name, value in before.items() if after[name] != value]
+    if changed:
+        old, new = before[changed[0]], after[changed[0]]
+        raise Failed(f"{when} changed the {' and the '.join(changed)}", {}, _shown(old, new), _shown(new, old))
+
+
+def _shown(value: Any, other: Any) -> str:
+    """What one side has and the other has not."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items() if other.get(key) != item)[:300] or "not set"
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value if item not in other)[:300] or "none of these"
+    return str(value)

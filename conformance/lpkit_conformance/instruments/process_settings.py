@@ -1,0 +1,52 @@
+"""Settings of a process that its code shares: what a plugin may have changed, and putting it back."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+LIBRARIES = ("TORCHINDUCTOR_", "TRITON_")
+"""Variables that torch sets for itself when it compiles."""
+
+
+def settings() -> dict[str, Any]:
+    """Settings of the process, by name."""
+    root = logging.getLogger()
+    return {
+        "default dtype": torch.get_default_dtype(),
+        "default device": torch.get_default_device(),
+        "grad mode": torch.is_grad_enabled(),
+        "number of torch's threads": torch.get_num_threads(),
+        "environment": {name: value for name, value in os.environ.items() if not name.startswith(LIBRARIES)},
+        "root logger's handlers": list(root.handlers),
+        "root logger's level": logging.getLevelName(root.level),
+        "disabled levels of logging": logging.root.manager.disable,
+    }
+
+
+@contextlib.contextmanager
+def settings_kept() -> Iterator[None]:
+    """Afterwards the settings are what they were."""
+    root = logging.getLogger()
+    dtype, device, grad = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
+    kept = list(root.handlers), root.level, logging.root.manager.disable
+    threads, environment = torch.get_num_threads(), dict(os.environ)
+    try:
+        yield
+    finally:
+        if torch.get_default_dtype() != dtype:
+            torch.set_default_dtype(dtype)
+        if torch.get_default_device() != device:
+            torch.set_default_device(None if device.type == "cpu" else device)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        torch.set_grad_enabled(grad)
+        root.handlers[:], root.level, logging.root.manager.disable = kept
+        if dict(os.environ) != environment:
+            os.environ.clear()
+            os.environ.update(environment)
