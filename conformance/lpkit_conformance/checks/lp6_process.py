@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
 from lpkit_conformance.hosts import drive
@@ -41,7 +43,10 @@ class LP607(Check):
     def run(self, subject: PluginUnderTest) -> str | None:
         left: list[dict[str, int]] = []
         with settings_kept():
-            logging.getLogger().handlers.clear()  # logging.basicConfig does nothing where there is one
+            # What an instance before this one has set would not change; logging.basicConfig minds other handlers.
+            torch.set_default_dtype(torch.float32)
+            torch.set_grad_enabled(True)
+            logging.getLogger().handlers.clear()
             before = settings()
             drive(subject)
             _compare(before, settings(), "constructing an instance")

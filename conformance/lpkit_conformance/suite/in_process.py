@@ -108,7 +108,8 @@ class Session:
         """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
         begun = time.perf_counter()
         if not self._settled and CONSTRUCTS in check.requires:
-            self._settle()
+            with settings_kept():
+                self._settle()
         subjects = self.subjects(host)
         results = [_result(check, subject, host) for subject in (subjects[:1] if check.once else subjects)]
         order: tuple[Status, ...] = ("error", "failed", "advice", "blocked", "passed", "skipped")
