@@ -233,11 +233,12 @@ class LP306(ContractCheck):
 class LP307(ContractCheck):
     """At least one token can still be sampled.
 
-    A row without masked tokens does not become all ``-inf``, even if its logits are tied, flat, huge or tiny.
+    A row without masked tokens does not become all ``-inf``, even if its logits are tied, flat, huge or tiny. A row in
+    which a grammar has masked tokens does not either, if it leaves one that the plugin keeps without the grammar.
 
     Why: the sampler then picks token 0, or nonsense, without an error.
 
-    Fix: keep at least the best token.
+    Fix: keep at least the best token; watch for NaN where tokens are masked (``0 * -inf``), which compares as False.
     """
 
     code, name = "LP307", "leaves-a-token"
@@ -251,6 +252,18 @@ class LP307(ContractCheck):
             if bool(empty.any()):
                 summary = f"every token of a row of {label} logits was masked"
                 raise Failed(summary, {"row": str(first_row(empty))}, "a finite logit", "all -inf")
+        kept = again(logits.clone()) > -math.inf
+        for masked in masks(subject, logits):
+            left = (kept & ~masked).any(1, keepdim=True)
+            emptied = left & ~(again(logits.masked_fill(masked, -math.inf)) > -math.inf).any(1, keepdim=True)
+            if bool(emptied.any()):
+                row = first_row(emptied)
+                raise Failed(
+                    f"every token of a row was masked, of which {int(masked[row].sum())} were masked before",
+                    {"row": str(row)},
+                    "a finite logit: without these masks the plugin keeps a token that they leave",
+                    "all -inf, or NaN",
+                )
         return None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from lpkit.runtime import Request
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
@@ -43,13 +45,26 @@ class RefuseMixedDevices(Watch):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
 
+class HostCopies(TorchFunctionMode):
+    """What goes to the host is a copy, as on a GPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        # A device object may be that of the logits.
+        named = func is torch.Tensor.to and any(
+            isinstance(item, str) and item == "cpu" for item in (*args[1:2], *(kwargs or {}).values())
+        )
+        return result.clone() if (func is torch.Tensor.cpu or named) and result is args[0] else result
+
+
 class LP308(Check):
     """Tensors are on the device of the logits.
 
     A processor creates its tensors on the device it is given. lpkit passes torch's meta device and refuses operations
-    that mix it with the CPU, as a GPU does.
+    that mix it with the CPU, as a GPU does. What it copies to the host to read, it does not edit there.
 
-    Why: on a CPU every tensor is on the right device; on a GPU the engine crashes in its first step.
+    Why: on a CPU every tensor is on the right device; on a GPU the engine crashes in its first step, or edits of a
+    copy on the host are lost.
 
     Fix: pass `device=` wherever you create a tensor: the constructor's `device` on V1, `req_states.device` on V2.
     """
@@ -73,10 +88,33 @@ class LP308(Check):
                     location=error.location or method_location(subject.cls, error.method),
                 ) from error
             # Reading a value mixes no devices; LP703 counts what makes the host wait.
-            raise Skipped(f"the plugin reads values on the host ({error.method})") from None
+            lost = self._lost_on_the_host(subject)
+            if not lost:
+                raise Skipped(f"the plugin reads values on the host ({error.method})") from None
+            raise Failed(
+                "apply edits a copy of the logits on the host",
+                {"method": "apply"},
+                "the edit in what apply returns",
+                f"on a GPU {lost} would be lost; on a CPU the copy shares the memory of the logits",
+                location=method_location(subject.cls, "apply"),
+            ) from None
         finally:
             subject.restore_modules()
         return None
+
+    def _lost_on_the_host(self, subject: PluginUnderTest) -> str:
+        """What the plugin's edits come to where `Tensor.cpu` copies, as it does on a GPU; empty if they stay."""
+        plain, copied = (self._edited(subject, mode) for mode in (nullcontext(), HostCopies()))
+        return "" if torch.equal(plain, copied) else f"{int((plain != copied).sum())} edited logits"
+
+    def _edited(self, subject: PluginUnderTest, mode: AbstractContextManager[Any]) -> torch.Tensor:
+        driver, requests = drive(subject), self._requests(subject)
+        driver.begin(entering=requests)
+        context = driver.context(requests)
+        logits = subject.rows([(request.request_id, request.total_len) for request in requests])
+        with mode:
+            result: torch.Tensor = driver.edit(logits.clone(), *context)
+        return result
 
     def _one_step(self, subject: PluginUnderTest) -> None:
         driver = drive(subject)

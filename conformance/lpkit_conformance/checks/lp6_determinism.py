@@ -26,6 +26,9 @@ from lpkit_conformance.settings.cases import distinct
 CHURN = 160
 """Requests that come and go before each look at the state."""
 
+CHURN_STEPS = 4
+"""Tokens that each of them gets."""
+
 BLOCKS = 20
 """Looks at state that grows before it is called growth: caches and windows of a few thousand entries fill up."""
 
@@ -140,9 +143,11 @@ class LP603(Check):
             numbers = range(start + 1, start + CHURN + 1)
             if other_arguments:
                 own.cases = [subject.case, *distinct(subject.case, own.accepts, own.vocab_size, numbers)]
-            for i in range(start, start + CHURN, 2):
-                ops = [Arrive(f"r{i}", i), Arrive(f"r{i + 1}", i + 1), Step(), Finish(f"r{i}"), Finish(f"r{i + 1}")]
-                for _ in host.run(ops):
+            for i in range(start, start + CHURN, 4):
+                # A few tokens each: what is kept of every history grows too.
+                names = [f"r{n}" for n in range(i, i + 4)]
+                arrivals = [Arrive(name, n) for n, name in enumerate(names, i)]
+                for _ in host.run([*arrivals, Step(CHURN_STEPS), *map(Finish, names)]):
                     pass
             # The same requests are the last in every row before each look.
             last = [f"last {n} of {start}" for n in range(4)]

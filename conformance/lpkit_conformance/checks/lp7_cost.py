@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import logging
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from unittest import mock
 
 from lpkit_conformance.activity.stand import Standing, stand_after
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.operations import SYNCS, CountOperations
-from lpkit_conformance.programs.generate import Arrive, Op
+from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Skipped
 
 
@@ -102,3 +108,52 @@ class LP703(CostCheck):
             got = ", ".join(f"{name} x{n}" for name, n in sorted(syncs.items()) if n)
             raise Failed("apply makes the host wait for the device", {}, "no such operation", got)
         return None
+
+
+QUIET_STEPS = 4
+"""That are watched for what is logged."""
+
+
+class LP704(CostCheck):
+    """A step writes nothing to the log.
+
+    Once its requests have been told of, a batch that only generates leads to no log record and no printed line.
+
+    Why: a server runs thousands of steps a second; its log fills up with what the engine already counts, or with
+    users' tokens.
+
+    Fix: log once, when a request or a configuration is unusual; at debug level otherwise.
+    """
+
+    code, name = "LP704", "quiet-steps"
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        host = default_host(subject, subject.max_num_seqs)
+        for _ in host.run([*(Arrive(f"r{i}", i % 4) for i in range(4)), Step(2)]):
+            pass
+        with written() as said:
+            for _ in host.run([Step(QUIET_STEPS)]):
+                pass
+        if len(said) >= QUIET_STEPS:
+            summary = "the plugin writes to the log in every step"
+            raise Failed(
+                summary, {"steps": str(QUIET_STEPS)}, "nothing", f"{len(said)} records, the first by {said[0]}"
+            )
+        return None
+
+
+@contextmanager
+def written() -> Iterator[list[str]]:
+    """Who writes log records and lines in the meantime, which go nowhere."""
+    said: list[str] = []
+
+    class Printed(io.StringIO):
+        def write(self, text: str) -> int:
+            said.extend(["print"] * text.count("\n"))
+            return len(text)
+
+    def note(logger: logging.Logger, record: logging.LogRecord) -> None:
+        said.append(f"logger {logger.name!r} at level {record.levelname}")
+
+    with mock.patch.object(logging.Logger, "handle", note), redirect_stdout(Printed()), redirect_stderr(Printed()):
+        yield said

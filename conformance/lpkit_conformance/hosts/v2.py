@@ -185,6 +185,15 @@ class V2Host(Host):
         """How many drafts a request brings: a proposer often has fewer for some than for others."""
         return max(most - (crc32(f"{active.logits_key} {self.step}".encode()) % 4 == 0), 0)
 
+    def _wrong_draft(self, active: ActiveRequest, position: int, right: int) -> int:
+        """A draft that is rejected: a placeholder, or a token that may well be one that the plugin waits for."""
+        drawn = crc32(f"{active.logits_key} {position} wrong".encode())
+        likely = [token for token in self.subject.case.token_ids() if token < self.subject.vocab_size]
+        if drawn % 3 == 0 or not likely:
+            return -1
+        token = likely[drawn % len(likely)]
+        return token if token != right else (right + 1) % self.subject.vocab_size
+
     def _apply(self, actives: list[ActiveRequest], counts: dict[str, int], tokens: dict[str, list[int]]) -> Observation:
         rows: list[V2Row] = []
         seen: list[SeenRow] = []
@@ -203,7 +212,12 @@ class V2Host(Host):
             drafts = counts[active.id]
             for local in range(drafts + 1):
                 right = local < len(tokens[active.id])
-                token = request.last_token_id if local == 0 else tokens[active.id][local - 1] if right else -1
+                if local == 0:
+                    token = request.last_token_id
+                elif right:
+                    token = tokens[active.id][local - 1]
+                else:
+                    token = self._wrong_draft(active, total + local, tokens[active.id][-1])
                 rows.append(V2Row(slot, total - 1 + local, token, local))
                 seen.append(SeenRow(active.id, total + local, discarded=not right))
                 keys.append((active.logits_key if right else f"{active.logits_key} rejected", total + local))
