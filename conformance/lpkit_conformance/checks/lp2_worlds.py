@@ -37,7 +37,7 @@ class LP221(Check):
     """
 
     code, name, method = "LP221", "other-engines", STATE
-    requires = ("LP101", "LP301", "LP201")
+    requires = ("LP101", "LP301", "LP201", "LP207")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         refused = [world.name for world in WORLDS if not works(subject, world)]
@@ -57,7 +57,7 @@ class LP222(Check):
     """
 
     code, name, tier = "LP222", "prompt-ids-beyond", "advice"
-    requires = ("LP101", "LP301", "LP201")
+    requires = ("LP101", "LP301", "LP201", "LP207")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         works(subject, BEYOND)
