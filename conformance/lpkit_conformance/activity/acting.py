@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
@@ -31,16 +30,18 @@ class Activity:
 
     Attributes:
         seen: per variant, each length of its outputs in order, and what the plugin did to its row there.
+        raises: whether the plugin raised an exception on the way; the checks that run programs say so.
     """
 
     def __init__(self, subject: PluginUnderTest) -> None:
         self._subject = subject
         self.seen: dict[int, list[tuple[int, Shape]]] = {i: [] for i in range(len(subject.cases))}
-        # What the plugin raises here is for the checks to say that run programs.
-        with contextlib.suppress(PluginError, Blocked):
-            self._run()
-        with contextlib.suppress(PluginError, Blocked):
-            self._climb()
+        self.raises = False
+        for look in (self._run, self._climb):
+            try:
+                look()
+            except (PluginError, Blocked):
+                self.raises = True
 
     @property
     def lengths(self) -> list[int]:

@@ -34,10 +34,10 @@ class Found:
 
 
 def search(subject: PluginUnderTest) -> Found | None:
-    """A case for which the plugin acts soon; None: the given one is as good as any."""
+    """A case for which the plugin acts soon; None: the given one is as good as any, or makes the plugin raise."""
     given = activity(subject)
     soon = _often(given, 0)
-    if soon >= ENOUGH or (soon and len(given.lengths) >= MANY):
+    if given.raises or soon >= ENOUGH or (soon and len(given.lengths) >= MANY):
         return None
     best: tuple[int, Found] | None = None
     for found in _candidates(subject):

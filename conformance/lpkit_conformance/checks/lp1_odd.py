@@ -35,7 +35,7 @@ class LP111(Check):
     leave the logits alone if nothing remains.
     """
 
-    code, name, requires = "LP111", "odd-arguments-valid-logits", ("LP101", "LP301", "LP104")
+    code, name, requires = "LP111", "odd-arguments-valid-logits", ("LP101", "LP301", "LP104", "LP305", "LP306")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         judged = 0

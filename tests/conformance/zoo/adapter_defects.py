@@ -38,7 +38,7 @@ class LateBinding(Simple):
         return apply
 
 
-@defect("LP201", "a mutable default argument, shared by all callables")
+@defect("LP108", "a mutable default argument, shared by all callables")
 class SharedDefault(Simple):
     def make(self, amount: float, params: Any, settings: dict[str, float] = {}) -> Callable[..., torch.Tensor]:  # noqa: B006
         settings["amount"] = amount
