@@ -15,6 +15,7 @@ from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
+from zoo.late_defects import Late
 
 V1_ONLY = [specimen for specimen in zoo.CORRECT if specimen.style == "v1"]
 EACH_KIND = {"ForcedSequence", "OwnGenerator", "Sharpen"}
@@ -108,7 +109,10 @@ def processed(engine: Engine, case: dict[str, Any]) -> dict[tuple[str, int], tor
 
 
 @pytest.mark.parametrize(
-    "specimen", [item for item in V1_ONLY if "extra_args" in item.case.fields], ids=lambda item: item.name
+    "specimen",
+    # These requests are too short for rules that begin late.
+    [item for item in V1_ONLY if "extra_args" in item.case.fields and not issubclass(item.target, Late)],
+    ids=lambda item: item.name,
 )
 def test_both_runners_choose_by_the_same_logits(specimen: zoo.Specimen) -> None:
     case = dict(specimen.case.fields)

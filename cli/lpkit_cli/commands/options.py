@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from lpkit._nearest import did_you_mean
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.report.formats import FORMATS
 from lpkit_conformance.settings.hosts import HOSTS
@@ -43,6 +42,8 @@ def hosts_named(texts: list[str] | None) -> tuple[str, ...] | None:
     Raises:
         UsageError: with the nearest name.
     """
+    from lpkit._nearest import did_you_mean
+
     names = several(texts)
     for name in names:
         if name not in (*HOSTS, "all"):

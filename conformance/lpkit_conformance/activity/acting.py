@@ -9,6 +9,7 @@ from itertools import pairwise
 from lpkit_conformance.activity.shape import UNTOUCHED, Shape, shapes
 from lpkit_conformance.activity.stand import Stance, Standing, stand_after, stand_at
 from lpkit_conformance.activity.triggers import sweep
+from lpkit_conformance.errors import StandinError
 from lpkit_conformance.hosts import PluginError, parts_of
 from lpkit_conformance.hosts.plugin_under_test import MAX_MODEL_LEN, PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Op, Step
@@ -40,7 +41,7 @@ class Activity:
         for look in (self._run, self._climb):
             try:
                 look()
-            except (PluginError, Blocked):
+            except (PluginError, Blocked, StandinError):
                 self.raises = True
 
     @property

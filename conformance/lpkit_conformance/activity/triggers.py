@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from lpkit_conformance.activity.shape import Shape, shapes
 from lpkit_conformance.activity.stand import Stance, stand_at
+from lpkit_conformance.errors import StandinError
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.results import Blocked
@@ -29,7 +30,7 @@ def sweep(subject: PluginUnderTest) -> list[Stance]:
     The token is the last output, stands in the prompt, or has the largest logit. What the plugin raises meanwhile is
     not told: the checks find it by ordinary means, or it has to do with the size of the batch.
     """
-    with contextlib.suppress(PluginError, Blocked):
+    with contextlib.suppress(PluginError, Blocked, StandinError):
         return _sweep(subject)
     return []
 

@@ -47,6 +47,10 @@ def _asynchronous(config: Any) -> None:
     config.model_config.hf_config.eos_token_id = [2, 1]
 
 
+def _without_end(config: Any) -> None:
+    config.model_config.hf_config.eos_token_id = None
+
+
 def _second_rank(config: Any) -> None:
     parallel = config.parallel_config
     parallel.tensor_parallel_size, parallel.world_size, parallel.rank = 2, 2, 1
@@ -60,6 +64,7 @@ WORLDS = (
     World("a vocabulary that is not a multiple of 32", more_tokens=77, may_refuse=True),
     World("requests of 1,030 output tokens", max_model_len=2048, outputs=1030),
     World("asynchronous scheduling and several end tokens", _asynchronous),
+    World("a model without an end token", _without_end),
     World("speculative decoding", _drafts, may_refuse=True),
     SECOND_RANK,
 )

@@ -31,7 +31,9 @@ def _is_ours(path: Path) -> bool:
 
 
 def location_of(error: BaseException) -> str:
-    """``file:line`` of the innermost frame of the author's, or an empty string."""
+    """``file:line`` of the innermost frame of the author's, or of what Python cannot parse; empty if there is none."""
+    if isinstance(error, SyntaxError) and error.filename and is_authors(error.filename):
+        return f"{error.filename}:{error.lineno or 1}"
     best = ""
     for frame in traceback.extract_tb(error.__traceback__):
         if is_authors(frame.filename):

@@ -38,6 +38,19 @@ CAUSES = {
     ),
 }
 
+ALONE = {
+    "lost": "the plugin left the row unchanged, although no other request came near it: its state was lost on the way",
+    "out of step": (
+        "in a private instance the plugin leaves this row unchanged, and no other request came near it here: its state "
+        "is ahead of the tokens or behind them"
+    ),
+    "wrong": (
+        "no other request came near it: the plugin's state is ahead of the tokens or behind them, because it counts "
+        "calls or steps, or is not what the tokens so far make it"
+    ),
+}
+"""The same where the operations have one request only."""
+
 
 def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str, ...] = ()) -> Finding:
     """A finding for a row that is not what its request gets alone."""
@@ -59,8 +72,18 @@ def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str,
     )
 
 
-def kind_of_stale(request: str, ops: Iterable[Op]) -> str:
-    """Why a row was edited that the plugin leaves unchanged in the solo run: what the operations allow."""
+def cause_of(mismatch: Mismatch, ops: Iterable[Op]) -> str:
+    """What the operations leave of the usual causes."""
+    ops = list(ops)
+    kind = mismatch.kind
+    if kind == "stale":
+        kind = _kind_of_stale(mismatch.request, ops)
+    alone = sum(isinstance(op, Arrive) for op in ops) == 1
+    return ALONE.get(kind, CAUSES[kind]) if alone else CAUSES[kind]
+
+
+def _kind_of_stale(request: str, ops: Iterable[Op]) -> str:
+    """Why a row was edited that the plugin leaves unchanged in the solo run."""
     ops = list(ops)
     if any(isinstance(op, Arrive) and op.request == request and op.variant is not None for op in ops):
         return "out of step"

@@ -13,7 +13,7 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import shrink
 from lpkit_conformance.oracle.compare import Mismatch, compare
-from lpkit_conformance.oracle.findings import CAUSES, departure, kind_of_stale, own_line, raised, settings_of
+from lpkit_conformance.oracle.findings import cause_of, departure, own_line, raised, settings_of
 from lpkit_conformance.oracle.lines import line_of_edit
 from lpkit_conformance.oracle.picture import draw, record_frames
 from lpkit_conformance.oracle.solo import SoloRuns
@@ -139,8 +139,7 @@ def _finding(
         culprit = None
     else:
         finding = departure(mismatch, {"program": program.name}, operations)
-        if mismatch.kind == "stale":
-            finding = replace(finding, cause=CAUSES[kind_of_stale(mismatch.request, ops)])
+        finding = replace(finding, cause=cause_of(mismatch, ops))
         # Where nobody left or moved, or lpkit keeps the books, the fault is in what edits the logits.
         if not own_line(subject.cls, HOSTS[subject.host].told_by) or all(isinstance(op, Arrive | Step) for op in ops):
             location = line_of_edit(subject, ops, program.max_num_seqs, mismatch, make_host)

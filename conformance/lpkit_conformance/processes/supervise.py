@@ -100,8 +100,7 @@ class Child:
     """
 
     def __init__(self, entry: str, env: Mapping[str, str] | None = None, output: Path | None = None) -> None:
-        own = os.environ.get(tree.MARK, "")
-        within = own if own and Path(own).is_dir() else None
+        within = tree.own_folder()
         self._folder = tempfile.TemporaryDirectory(prefix="lpkit-", dir=within, ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         output = output or folder / "output.txt"

@@ -60,6 +60,12 @@ def marked(folder: str) -> list[int]:
     return found
 
 
+def own_folder() -> str | None:
+    """The folder of the child that this process is, or belongs to; it is removed at the child's end."""
+    own = os.environ.get(MARK, "")
+    return own if own and Path(own).is_dir() else None
+
+
 def adopt_orphans() -> None:
     """Let processes whose parent has ended become this process's own, where the system can do that (Linux)."""
     with contextlib.suppress(OSError, AttributeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 AROUND = 3
@@ -30,3 +31,15 @@ def excerpt(location: str) -> list[tuple[int, str]]:
         return []
     numbers = range(max(line - AROUND, 1), min(line + AROUND, len(lines)) + 1)
     return [(number, lines[number - 1].expandtabs(4)) for number in numbers] if line <= len(lines) else []
+
+
+def unparsable(location: str) -> int:
+    """The column, from 1, at which Python cannot parse that very line; 0 if it can."""
+    file, line = split(location)
+    try:
+        ast.parse(Path(file).read_bytes())
+    except SyntaxError as error:
+        return (error.offset or 0) if error.lineno == line else 0
+    except (OSError, ValueError):
+        return 0
+    return 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from lpkit_conformance.index import index
-from lpkit_conformance.report.excerpt import excerpt, split
+from lpkit_conformance.report.excerpt import excerpt, split, unparsable
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
 
@@ -146,8 +146,12 @@ def source_lines(location: str) -> Iterator[str]:
     _, line = split(location)
     lines = excerpt(location)
     indent = min((len(text) - len(text.lstrip()) for _, text in lines if text.strip()), default=0)
+    column = unparsable(location)
     for number, text in lines:
-        yield printable(f"{'>' if number == line else ' '} {number} | {text[indent:]}")
+        marked = f"{'>' if number == line else ' '} {number} | "
+        yield printable(f"{marked}{text[indent:]}")
+        if number == line and column:
+            yield " " * (len(marked) + column - 1 - indent) + "^"
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from lpkit_conformance.processes import tree
+
 SPECIAL = ("<unk>", "<s>", "</s>")
 END = 2
 """The id of the token that ends an output."""
@@ -17,7 +19,8 @@ END = 2
 @cache
 def tokenizer_folder(vocab_size: int) -> str:
     """The folder of a tokenizer of that size: special tokens, one token per byte, and words."""
-    folder = Path(tempfile.mkdtemp(prefix="lpkit-tokenizer-"))
+    # In the folder of the child that this process is, which goes with it however it ends.
+    folder = Path(tempfile.mkdtemp(prefix="lpkit-tokenizer-", dir=tree.own_folder()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     tokens = [*SPECIAL, *_bytes()][:vocab_size]
     tokens += [f"\u0120word{n}" for n in range(len(tokens), vocab_size)]

@@ -144,7 +144,9 @@ def _missing_module(missing: str) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """``file:line`` of the last frame that is not the import system's or ours."""
+    """``file:line`` of what cannot be parsed, or of the last frame that is not the import system's or ours."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename != __file__ and not frame.filename.startswith("<") and "importlib" not in frame.filename:
             return f"{frame.filename}:{frame.lineno}"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from lpkit_conformance.checks.lp6_environment import jumping_clock
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.findings import CAUSES, kind_of_stale
+from lpkit_conformance.oracle.compare import Mismatch
+from lpkit_conformance.oracle.findings import ALONE, CAUSES, cause_of
 from lpkit_conformance.oracle.shrink import shrink
 from lpkit_conformance.oracle.verify import verify
 from lpkit_conformance.programs.as_text import collapse
@@ -56,7 +57,7 @@ def test_the_same_failure_shrinks_to_the_same_program_on_a_slow_machine() -> Non
     def fails(candidate: Sequence[Op]) -> bool | None:
         return set(ops[::7]) <= set(candidate) or None
 
-    with jumping_clock():
+    with jumping_clock(Bias):
         slowly = shrink(list(ops), True, fails)
     assert slowly == shrink(list(ops), True, fails) == (ops[::7], True)
 
@@ -107,13 +108,20 @@ def test_passing_programs_say_how_many_rows_were_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ops", "kind"),
+    ("kind", "ops", "cause"),
     [
-        ([Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step(2)], "out of step"),
-        ([Arrive("b", 0), Step(), Finish("b"), Arrive("a", None), Step()], "stale"),
-        ([Arrive("b", 0), Arrive("a", None), Step()], "stray"),
+        ("stale", [Arrive("a", 0), Arrive("b", 1), Step(), Preempt("a"), Resume("a"), Step(2)], CAUSES["out of step"]),
+        ("stale", [Arrive("b", 0), Step(), Finish("b"), Arrive("a", None), Step()], CAUSES["stale"]),
+        ("stale", [Arrive("b", 0), Arrive("a", None), Step()], CAUSES["stray"]),
+        ("wrong", [Arrive("b", 0), Arrive("a", 1), Step()], CAUSES["wrong"]),
+        ("stale", [Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step(2)], ALONE["out of step"]),
+        ("wrong", [Arrive("a", 0), Step(2)], ALONE["wrong"]),
+        ("lost", [Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step()], ALONE["lost"]),
     ],
 )
-def test_the_cause_is_one_that_the_operations_allow(ops: list[Op], kind: str) -> None:
-    assert kind_of_stale("a", ops) == kind
-    assert kind in CAUSES
+def test_the_cause_is_one_that_the_operations_allow(kind: str, ops: list[Op], cause: str) -> None:
+    assert cause_of(Mismatch(1, 0, "a", 5, 7, 0.0, 1.0, {}, kind), ops) == cause
+
+
+def test_a_lone_request_is_never_told_of_others() -> None:
+    assert not [text for text in ALONE.values() if "belongs to another" in text or "state of another" in text]

@@ -14,6 +14,7 @@ from lpkit_conformance.documentation import DOCUMENTATION, check_page
 from lpkit_conformance.report import formats
 from lpkit_conformance.report.github import job_summary
 from lpkit_conformance.report.terminal import one_line, show, show_coloured
+from lpkit_conformance.report.text import source_lines
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult, result_from_json
 
 NASTY = "two\nlines, \x1b[31mred\x00 | <&> 100%"
@@ -272,3 +273,11 @@ def test_every_finding_links_to_the_documentation_of_its_check() -> None:
 def test_the_package_names_the_same_documentation() -> None:
     text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
     assert f'Documentation = "{DOCUMENTATION}"' in text
+
+
+def test_what_cannot_be_parsed_is_shown_with_its_line_and_a_caret(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text("import lpkit\n\nclass P:\n    def process(self, logits, rows)\n        pass\n")
+    shown = list(source_lines(f"{tmp_path / 'plugin.py'}:4"))
+    caret = shown[[line.startswith(">") for line in shown].index(True) + 1]
+    assert (caret.strip(), shown[shown.index(caret) - 1][caret.index("^") - 1]) == ("^", ")")
+    assert not any("^" in line for line in source_lines(f"{tmp_path / 'plugin.py'}:3"))

@@ -89,7 +89,7 @@ class PrintsALot(Good):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        print("w" * 100_000)
+        print("w" * 40_000)
 
 
 class LeavesAProcess(Good):

@@ -38,7 +38,7 @@ sound("takes any list of numbers, and ignores those outside the vocabulary", "v1
 
 
 @defect("LP105", "sorts the client's own list", style="v1")
-class SortsInPlace(Listed):
+class SortsTheClientsList(Listed):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         ids = (params.extra_args or {}).get("lower")
         if ids:

@@ -286,13 +286,6 @@ class CrossChecks(lpkit.LogitsProcessor):
         return logits
 
 
-@defect("LP104", "an int where a token id is meant", case={"extra_args": {"it_token": 17, "it_bias": 2.0}})
-class IntForToken(PortableBias):
-    class Params(lpkit.Params, prefix="it_"):
-        bias: float = lpkit.Field(ge=-100.0, le=100.0)
-        token: int = lpkit.Field(ge=0)
-
-
 @defect("LP105", "takes its argument out of extra_args")
 class TakesArgument(Dense):
     def admit(self, request: lpkit.Request) -> bool:

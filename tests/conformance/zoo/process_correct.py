@@ -6,7 +6,9 @@ import functools
 import logging
 import os
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +91,16 @@ _by_size: dict[int, torch.Tensor] = {}
 _first: torch.Tensor | None = None
 
 
-@sound("tensors cached in the module, by size alone: a process has one device", "v1")
+@contextmanager
+def _new_process() -> Iterator[None]:
+    """As nothing has been cached yet."""
+    global _first
+    _first = None
+    _by_size.clear()
+    yield
+
+
+@sound("tensors cached in the module, by size alone: a process has one device", "v1", surroundings=_new_process)
 class CachesInTheModule(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         global _first

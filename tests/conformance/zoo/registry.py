@@ -90,12 +90,18 @@ def defect(
     return note
 
 
-def sound(what: str, style: str, *, case: dict[str, Any] | None = None) -> Callable[[T], T]:
+def sound(
+    what: str,
+    style: str,
+    *,
+    case: dict[str, Any] | None = None,
+    surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Callable[[T], T]:
     """Class decorator: register a processor that no check may fail."""
 
     def note(target: T) -> T:
         given = Case.parse(case if case is not None else getattr(target, "CASE", {}))
-        CORRECT.append(Specimen(getattr(target, "__name__", ""), target, style, given, what))
+        CORRECT.append(Specimen(getattr(target, "__name__", ""), target, style, given, what, surroundings))
         return target
 
     return note

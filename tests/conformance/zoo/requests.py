@@ -224,7 +224,7 @@ class OnlyMine(Bias):
         super().validate_params(params)
 
 
-@defect("LP301", "counts down from max_tokens, which need not be there", style="v1")
+@defect("LP109", "counts down from max_tokens, which need not be there", style="v1")
 class CountsDown(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         state = super().enter(params, prompt, outputs)

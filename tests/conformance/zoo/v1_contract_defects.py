@@ -26,7 +26,7 @@ class OneSeat(Bias):
         self.share = 1 / (vllm_config.scheduler_config.max_num_seqs - 1)
 
 
-@defect("LP101", "needs an end-of-sequence id, which a model need not have")
+@defect("LP221", "needs an end-of-sequence id, which a model need not have")
 class NeedsEos(Bias):
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)

@@ -453,7 +453,7 @@ class FlatTable(Relative):
         return logits
 
 
-@defect("LP214", "after the ninth token reads the newest list of all instead of its own")
+@defect("LP202", "after the ninth token reads the newest list of all instead of its own")
 class SharedAfterNine(Relative):
     newest: list[int] = []
 
@@ -496,11 +496,11 @@ class SharedScratch(History):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (weight, _, prompt) in self.rows.items():
-            logits[row, prompt[0]] -= weight
+            logits[row, prompt[-1]] -= weight
         return logits
 
 
-@defect("LP219", "parks the progress of one preempted request; a second preemption overwrites it")
+@defect("LP504", "parks the progress of one preempted request; a second preemption overwrites it")
 class ParksOne(ByHand):
     CASE = {"extra_args": {"weight": 1.5}}
     read = History.read

@@ -361,7 +361,7 @@ class MappingFromDevice(Boost):
 # -- rows and slots ------------------------------------------------------------------------------------------
 
 
-@defect("LP801", "an argument that is not given keeps the last occupant's value")
+@defect("LP202", "an argument that is not given keeps the last occupant's value")
 class KeepsOptional(V2Base):
     CASE = {"extra_args": {"by": 2.0, "at": 9}}
     KEY = "by"
@@ -393,7 +393,7 @@ class KeepsOptionalForLater(KeepsOptional):
         return torch.where((ctx.pos + 1 > prompt)[:, None], super().apply(logits.clone(), ctx), logits)
 
 
-@defect("LP801", "a row of ids is overwritten up to the new one's length only")
+@defect("LP202", "a row of ids is overwritten up to the new one's length only")
 class ShorterList(V2Bias):
     CASE = {"extra_args": {"ids": [4, 9], "by": -3.0}}
 
@@ -522,7 +522,7 @@ class ShareOfPrompt(Boost):
         return super().add_request(req_idx, params)
 
 
-@defect("LP808", "leaves the draft rows of greedy requests alone: for them verification needs no sampling")
+@defect("LP804", "leaves the draft rows of greedy requests alone: for them verification needs no sampling")
 class GreedyDrafts(Boost):
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)

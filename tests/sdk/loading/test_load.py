@@ -261,7 +261,7 @@ class TestMistakes:
             ("1 / 0", r"importing lp_bad failed at .*lp_bad\.py:2: ZeroDivisionError: division by zero"),
             ("import lp_not_there", r"No module named 'lp_not_there'\. Install .* 'lp_not_there'"),
             ("raise SystemExit(3)", "SystemExit: 3"),
-            ("def f(:", "SyntaxError"),
+            ("def f(:", r"importing lp_bad failed at .*lp_bad\.py:2: SyntaxError"),
             ("raise RuntimeError('No CUDA GPUs are available')", "not at import"),
         ],
     )
