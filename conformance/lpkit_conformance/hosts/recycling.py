@@ -77,9 +77,9 @@ def _at(address: int, make: Callable[[], T]) -> list[T]:
     return []
 
 
-_FIELDS = tuple(
-    [item.name for item in fields(SamplingParams)]
+_FIELDS: tuple[str, ...] = (
+    tuple(item.name for item in fields(SamplingParams))
     if is_dataclass(SamplingParams)
-    else vars(SamplingParams)["__struct_fields__"]
+    else getattr(SamplingParams, "__struct_fields__")  # noqa: B009 - not in the class's own namespace, nor in its stub
 )
 """vLLM's class is a msgspec Struct, or a dataclass in its stand-in."""
