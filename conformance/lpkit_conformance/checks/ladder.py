@@ -45,8 +45,8 @@ def everyday() -> Program:
     users = [Arrive(f"u{i}", i) for i in range(3)]
     some = [*mixed_arrivals(4), Step(2), *(Finish(f"r{i}") for i in (0, 1, 3))]
     # V2 calls apply for a stranger whose temperature is not 1, as that of "y".
-    left = [*(Finish(user.request) for user in users), Arrive("y", None)]
-    return program("everyday", users, Step(), some, Step(), left, Step(2))
+    left = [Finish(user.request) for user in users]
+    return program("everyday", users, Step(), some, Step(), left, Step(2), Arrive("y", None), Step())
 
 
 CHARACTERS = 12

@@ -151,11 +151,7 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
             if case.fields.get("extra_args")
             else {**_shift(case.fields, step, vocab_size)},
         )
-        try:
-            usable = relative.fields != case.fields and accepts(relative.params())
-        except Exception:
-            usable = False
-        if usable:
+        if relative.fields != case.fields and _usable(relative, accepts):
             found.append(relative)
     return [*found[:VARIANTS], *_shorter(case, accepts)]
 
@@ -171,10 +167,17 @@ def distinct(
             moved = _move(extra or case.fields, sign * number, vocab_size)
             fields = {**case.fields, "extra_args": moved} if extra else moved
             relative = Case(fields, case.prompt_token_ids, case.output_token_ids)
-            if fields != case.fields and accepts(relative.params()):
+            if fields != case.fields and _usable(relative, accepts):
                 found.append(relative)
                 break
     return found
+
+
+def _usable(case: Case, accepts: Callable[[SamplingParams], bool]) -> bool:
+    try:
+        return accepts(case.params())
+    except Exception:  # SamplingParams refuses what does not fit together
+        return False
 
 
 def _move(value: Any, by: int, vocab_size: int) -> Any:
@@ -202,11 +205,7 @@ def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case
     found = []
     for args in less[:VARIANTS]:
         relative = replace(case, fields={**case.fields, "extra_args": args})
-        try:
-            usable = accepts(relative.params())
-        except Exception:
-            usable = False
-        if usable:
+        if _usable(relative, accepts):
             found.append(relative)
     return found
 

@@ -537,6 +537,14 @@ class GreedyDrafts(Boost):
         return torch.where(greedy & (ctx.expanded_local_pos > 0), 0.0, super().per_row(ctx))
 
 
+@defect("LP808", "leaves the draft rows of resumed requests alone: their prompt is longer than its first part")
+class ResumedDrafts(Boost):
+    def per_row(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.long()
+        resumed = self.req_states.prefill_len.gpu[slots] > self.req_states.prompt_len.gpu[slots]
+        return torch.where(resumed & (ctx.expanded_local_pos > 0), 0.0, super().per_row(ctx))
+
+
 @defect("LP102", "refuses requests whose extra_args lack its key")
 class WantsItsKey(Boost):
     @classmethod
