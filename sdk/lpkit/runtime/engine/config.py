@@ -21,7 +21,6 @@ MODEL_NAME = "lpkit/reference"
 class SchedulerConfig:
     max_num_seqs: int
     max_num_batched_tokens: int
-    max_model_len: int
     async_scheduling: bool
     enable_chunked_prefill: bool = True
 
@@ -112,7 +111,7 @@ def make_config(
     )
     named = {} if tokenizer is None else {"tokenizer": tokenizer, "skip_tokenizer_init": False}
     return Config(
-        SchedulerConfig(max_num_seqs, max_num_batched_tokens, max_model_len, async_scheduling),
+        SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling),
         ModelConfig(max_model_len, vocab_size, hf_config, **named),  # type: ignore[arg-type]
         DeviceConfig(pick_device(device)),
         reasoning_config=None if thinking is None else thinking.as_config(),
