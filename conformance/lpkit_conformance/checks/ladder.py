@@ -44,8 +44,8 @@ def everyday() -> Program:
     """Arrivals, tokens and departures, in batches of which all, some and none use the plugin."""
     users = [Arrive(f"u{i}", i) for i in range(3)]
     some = [*mixed_arrivals(4), Step(2), *(Finish(f"r{i}") for i in (0, 1, 3))]
-    # V2 calls apply for a stranger whose temperature is not 1, as that of "y".
     left = [Finish(user.request) for user in users]
+    # V2 calls apply for a stranger whose temperature is not 1, as that of "y".
     return program("everyday", users, Step(), some, Step(), left, Step(2), Arrive("y", None), Step())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +72,8 @@ def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str,
     )
 
 
-def cause_of(mismatch: Mismatch, ops: Iterable[Op]) -> str:
+def cause_of(mismatch: Mismatch, ops: Sequence[Op]) -> str:
     """What the operations leave of the usual causes."""
-    ops = list(ops)
     kind = mismatch.kind
     if kind == "stale":
         kind = _kind_of_stale(mismatch.request, ops)
@@ -82,9 +81,8 @@ def cause_of(mismatch: Mismatch, ops: Iterable[Op]) -> str:
     return ALONE.get(kind, CAUSES[kind]) if alone else CAUSES[kind]
 
 
-def _kind_of_stale(request: str, ops: Iterable[Op]) -> str:
+def _kind_of_stale(request: str, ops: Sequence[Op]) -> str:
     """Why a row was edited that the plugin leaves unchanged in the solo run."""
-    ops = list(ops)
     if any(isinstance(op, Arrive) and op.request == request and op.variant is not None for op in ops):
         return "out of step"
     return "stale" if any(isinstance(op, Finish | Preempt | Swap) for op in ops) else "stray"

@@ -196,10 +196,7 @@ def _timeline(timeline: Mapping[str, Any], check: CheckResult) -> Element:
 
 def _arguments(timeline: Mapping[str, Any]) -> Element | None:
     """Of every request that uses the plugin; one line for requests with the same."""
-    users: dict[str, list[str]] = {}
-    for request in timeline["requests"]:
-        if request["plugin"]:
-            users.setdefault(request["arguments"], []).append(request["id"])
+    users = text.users_by_arguments(timeline)
     pairs = (
         element("div", element("dt", ", ".join(names)), element("dd", element("code", arguments)))
         for arguments, names in users.items()

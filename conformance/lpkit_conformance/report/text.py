@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
 
 from lpkit_conformance.index import index
 from lpkit_conformance.report.excerpt import excerpt, split, unparsable
@@ -130,15 +130,21 @@ def finding_lines(finding: Finding) -> Iterator[str]:
 
 def arguments_of(finding: Finding) -> Iterator[str]:
     """``a, b: {...}``: what the requests that use the plugin were sent with; one line for equal ones."""
-    users: dict[str, list[str]] = {}
-    for request in (finding.timeline or {}).get("requests", ()):
-        if request["plugin"]:
-            users.setdefault(request["arguments"], []).append(request["id"])
+    users = users_by_arguments(finding.timeline or {})
     for arguments, names in list(users.items())[:MOST_ARGUMENTS]:
         shown = names if len(names) <= MOST_ARGUMENTS else [*names[:MOST_ARGUMENTS], "..."]
         yield f"{', '.join(shown)}: {arguments}"
     if len(users) > MOST_ARGUMENTS:
         yield f"and {len(users) - MOST_ARGUMENTS} more"
+
+
+def users_by_arguments(timeline: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The requests of a batch that use the plugin, by what they were sent with."""
+    users: dict[str, list[str]] = {}
+    for request in timeline.get("requests", ()):
+        if request["plugin"]:
+            users.setdefault(request["arguments"], []).append(request["id"])
+    return users
 
 
 def source_lines(location: str) -> Iterator[str]:
