@@ -127,15 +127,16 @@ class Session:
         self._settled = True
         settled = list(self._cases)
         for i, case in enumerate(settled):
-            for subject in [self._subject(host, case) for host in self.hosts]:
+            for subject in [self.subjects(host)[i] for host in self.hosts]:
                 found = search(subject)
                 if found is not None:
                     settled[i] = found.case
                     self.notes.append(f"case {found.case.text} was used in place of {case.text}: {found.why}")
                 if found is not None or activity(subject).acts:
                     break
-        self._subjects.clear()
-        self._cases = tuple(settled)
+        if tuple(settled) != self._cases:  # else what is known of the subjects by now is of use to the checks
+            self._subjects.clear()
+            self._cases = tuple(settled)
 
     def _subject(self, host: str, case: Case) -> PluginUnderTest:
         plan = self.plan
