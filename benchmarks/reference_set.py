@@ -1,4 +1,4 @@
-"""Benches every plugin of ``reference_plugins/`` and prints the tables of ``docs/performance.md``.
+"""Benches every plugin of ``reference_plugins/`` and prints the tables of ``docs/evidence/performance.md``.
 
     python benchmarks/reference_set.py [--batch 8,256] [--vocab 151936] [--device cuda] [--json FILE]
     python benchmarks/reference_set.py --show FILE      # the tables again, from an earlier run

@@ -1,5 +1,5 @@
-"""Writes the generated pages: ``checks/`` from the checks' docstrings, ``cli.md`` from the command's own help, and the
-table of layers in CONTRIBUTING.
+"""Writes the generated pages: ``checks/`` from the checks' docstrings, ``reference/cli.md`` from the command's help,
+and the table of layers in CONTRIBUTING.
 
 ``python docs/generate.py`` writes, ``--check`` only compares and exits with 1 if a page is not what it should be.
 """
@@ -51,7 +51,7 @@ def pages() -> dict[str, str]:
             f"checks/{check.code}.svg": svg_file(batch_of(check)[1], check.code) for check in checks if has_batch(check)
         },
         "checks/index.md": check_index(checks),
-        "cli.md": cli_page(),
+        "reference/cli.md": cli_page(),
         "../CONTRIBUTING.md": with_layers(read("../CONTRIBUTING.md")),
     }
 
@@ -141,7 +141,7 @@ def check_index(checks: list[type[Check]]) -> str:
         "",
         f"{len(checks)} checks. Codes are never renumbered or used again. A check of the advice tier never fails a "
         "plugin. Some run on each runner whose interface the class has, others once. How they work together: "
-        "[conformance](../conformance.md).",
+        "[conformance](../explanation/conformance.md).",
         "",
     ]
     for family, title in FAMILIES.items():

@@ -113,7 +113,8 @@ def render(caught: Catch, named: dict[str, str]) -> str:
         "",
         "# What the recorded traces add",
         "",
-        "The generated programs of `lpkit check` are our idea of an engine; the [traces](../traces.md) are an engine.",
+        "The generated programs of `lpkit check` are our idea of an engine; "
+        "the [traces](../explanation/traces.md) are an engine.",
         "This page tells what the traces catch by themselves: every planted defect of the zoo on every trace of its",
         "runners, each with all, no, alternating and mixed requests using the plugin, and no generated program.",
         "",

@@ -9,7 +9,7 @@ import pytest
 from markdown_blocks import blocks
 from walk import MARKS, Walk
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "migration.md"
 BLOCKS = blocks(PAGE)
 SECTIONS = list(dict.fromkeys(block.section for block in BLOCKS))
 

@@ -20,15 +20,15 @@ from markdown_blocks import Block, blocks, matches
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 RUN = [
-    "concepts.md",
-    "sdk.md",
-    "conformance.md",
-    "compatibility.md",
-    "engine.md",
+    "explanation/concepts.md",
+    "reference/sdk.md",
+    "explanation/conformance.md",
+    "explanation/compatibility.md",
+    "explanation/engine.md",
     "index.md",
-    "traces.md",
-    "doctor.md",
-    "performance.md",
+    "explanation/traces.md",
+    "how-to/doctor.md",
+    "evidence/performance.md",
 ]
 PROCESSORS = [(name, block) for name in RUN for block in blocks(DOCS / name) if block.mark == "case"]
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
@@ -92,7 +92,9 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_every_surprise_names_a_test_that_exists() -> None:
-    rows = re.findall(r"\| `(\w+\.py)`: `(\w+)` \|$", (DOCS / "compatibility.md").read_text(encoding="utf-8"), re.M)
+    rows = re.findall(
+        r"\| `(\w+\.py)`: `(\w+)` \|$", (DOCS / "explanation/compatibility.md").read_text(encoding="utf-8"), re.M
+    )
     assert len(rows) >= 3
     for file, test in rows:
         assert f"def {test}(" in (ROOT / "tests" / "engine" / file).read_text(encoding="utf-8"), f"{file}: {test}"
@@ -104,7 +106,7 @@ def test_every_finding_of_the_doctor_is_on_its_page() -> None:
     written = {
         name for path in folder.glob("*.py") for found in code.findall(path.read_text("utf-8")) for name in found
     }
-    page = (DOCS / "doctor.md").read_text(encoding="utf-8")
+    page = (DOCS / "how-to/doctor.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"## Findings\n(.+?)\n## ", page, re.S)
     listed = {name for row in re.findall(r"^\|([^|]+)\|", table, re.M) for name in re.findall(r"`([a-z0-9-]+)`", row)}
     assert written - {""} == listed

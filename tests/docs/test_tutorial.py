@@ -10,7 +10,7 @@ from markdown_blocks import blocks
 from walk import MARKS, Walk
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "tutorial.md"
+PAGE = ROOT / "docs" / "start" / "tutorial.md"
 BLOCKS = blocks(PAGE)
 
 

@@ -8,7 +8,7 @@ import lpkit
 import pytest
 from lpkit import v1, v2
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "sdk.md").read_text("utf-8")
 
 
 def public(cls: type) -> set[str]:

@@ -53,7 +53,7 @@ class LP220(Check):
 
     Why: the generated programs model vLLM; the traces were recorded from it.
 
-    Fix: look up the update by the trace and step shown; docs/traces.md explains the format.
+    Fix: look up the update by the trace and step shown; docs/explanation/traces.md explains the format.
     """
 
     code, name, method = "LP220", "recorded-traces", STATE

@@ -69,7 +69,7 @@ class Diagnosis:
         return installed + [(plugin, True, verdict(plugin, situation, passed=True)) for plugin in situation.passed]
 
     def to_json(self) -> dict[str, Any]:
-        """The document of schema ``lpkit.doctor/1``; docs/doctor.md describes it."""
+        """The document of schema ``lpkit.doctor/1``; docs/how-to/doctor.md describes it."""
         engine, situation = self.inventory.engine, self.situation
         return {
             "schema": SCHEMA,

@@ -15,7 +15,7 @@ class Issue:
     """What is wrong, why, and what to do.
 
     Attributes:
-        code: stable name of the kind of issue; docs/doctor.md lists them.
+        code: stable name of the kind of issue; docs/how-to/doctor.md lists them.
         level: ``"error"``: a problem with the present setup; ``"note"``: a possible problem, or one in another setup.
         problem: what would happen.
         evidence: how that is known.

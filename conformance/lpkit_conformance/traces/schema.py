@@ -1,4 +1,4 @@
-"""What a recorded trace holds: one frozen dataclass per kind of thing (``docs/traces.md`` has the file format)."""
+"""What a recorded trace holds: one frozen dataclass per kind of thing (format: ``docs/explanation/traces.md``)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ It downloads each release, reads a few files of it, and compares the facts with 
 batch bookkeeping alone is run, in a separate process, with random operations next to lpkit's.
 
 The first column says from which release on a value holds. "-": the release has nothing of it; `*`: abstract.
-What the facts mean for a plugin is in [compatibility](../compatibility.md).
+What the facts mean for a plugin is in [compatibility](../explanation/compatibility.md).
 """
 
 
