@@ -25,7 +25,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep test-vllm test-gpu lint format layers types docs docs-check build record canary matrix mutation traces-value clean
+.PHONY: help venv install demo test deep test-vllm test-gpu lint format layers types docs site docs-check build record canary matrix mutation traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -115,6 +115,10 @@ types: $(VENV)/.installed ## check types, strictly
 
 docs: $(VENV)/.installed ## write the generated pages
 	$(BIN)/python docs/generate.py
+
+site: $(VENV)/.installed ## build the documentation's site into build/site, without a network
+	@rm -rf build/site
+	$(BIN)/python -m sphinx -b dirhtml -W --keep-going -n -q -d build/site-cache docs build/site
 
 docs-check: $(VENV)/.installed ## run the documentation's code and compare its generated parts
 	$(BIN)/python -m pytest tests/docs $(PYTEST_OPTIONS)

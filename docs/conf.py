@@ -1,0 +1,36 @@
+"""How Sphinx builds the site (``make site``): without a network, and with warnings as errors."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+for folder in ("docs/_site", "sdk", "conformance", "cli"):
+    sys.path.insert(0, str(DOCS.parent / folder))
+
+from lpkit import __version__  # noqa: E402
+
+project = "lpkit"
+author = "The lpkit developers"
+copyright = author
+version = release = __version__
+
+extensions = [
+    "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "contents",
+    "redirects",
+]
+exclude_patterns = ["_site", "generate.py"]
+nitpicky = True
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+
+html_theme = "furo"
+html_title = f"lpkit {version}"
+html_copy_source = False
+html_show_copyright = False
+copybutton_prompt_text = "$ "
