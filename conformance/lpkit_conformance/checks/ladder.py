@@ -9,13 +9,19 @@ from typing import ClassVar
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.oracle.hazards import Hazard
 from lpkit_conformance.oracle.verify import default_host, verify
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step, program
 
 
 class LadderCheck(Check):
-    """Programs with one hazard each: no request may come out otherwise than alone."""
+    """Programs with one hazard each: no request may come out otherwise than alone.
 
+    Attributes:
+        hazard: what a failing program holds that is of this check's kind; None: any, or what its host does.
+    """
+
+    hazard: ClassVar[Hazard | None] = None
     needs_action: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201")
     method = STATE
@@ -29,7 +35,7 @@ class LadderCheck(Check):
         return default_host(subject, max_num_seqs)
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        return verify(subject, self.programs(subject), self.host)
+        return verify(subject, self.programs(subject), self.host, self.hazard)
 
 
 def host_after(subject: PluginUnderTest, ops: Iterable[Op]) -> Host:

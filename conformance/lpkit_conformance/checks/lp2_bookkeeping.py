@@ -22,6 +22,7 @@ class LP201(LadderCheck):
     """
 
     code, name = "LP201", "neighbours"
+    hazard = "company"
     # What is shared, random or advanced by calls differs from a request alone in any batch: these say it plainly.
     requires = ("LP101", "LP301", "LP302", "LP105", "LP303", "LP502", "LP507")
 
@@ -50,6 +51,7 @@ class LP202(LadderCheck):
     """
 
     code, name = "LP202", "replace-on-add"
+    hazard = "replace"
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         for old, new in ((0, None), (0, 1), (None, 0)):
@@ -103,6 +105,7 @@ class LP203(LadderCheck):
     """
 
     code, name = "LP203", "remove"
+    hazard = "remove"
     requires = ("LP201", "LP202")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -137,6 +140,7 @@ class LP204(LadderCheck):
     """
 
     code, name = "LP204", "one-way-move"
+    hazard = "move"
     requires = ("LP201", "LP202")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -181,6 +185,7 @@ class LP205(LadderCheck):
     """
 
     code, name, hosts = "LP205", "swap", (V1,)
+    hazard = "swap"
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         for first, second in ((0, 1), (0, None), (None, 1)):
@@ -201,6 +206,7 @@ class LP206(LadderCheck):
     """
 
     code, name, hosts = "LP206", "swap-chain", (V1,)
+    hazard = "swap"
     requires = ("LP201", "LP202", "LP205")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -229,6 +235,7 @@ class LP209(LadderCheck):
     """
 
     code, name = "LP209", "empty-then-one"
+    hazard = "empty"
     requires = ("LP201", "LP202", "LP203")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -249,6 +256,7 @@ class LP210(LadderCheck):
     """
 
     code, name = "LP210", "twins"
+    hazard = "twins"
     requires = ("LP201", "LP504")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -275,6 +283,7 @@ class LP211(LadderCheck):
     """
 
     code, name = "LP211", "resume"
+    hazard = "resume"
     requires = ("LP201", "LP202", "LP212", "LP214")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -305,6 +314,7 @@ class LP212(LadderCheck):
     """
 
     code, name = "LP212", "partial-prefill"
+    hazard = "prefill"
     requires = ("LP201", "LP213")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -331,6 +341,7 @@ class LP213(LadderCheck):
     """
 
     code, name = "LP213", "idle-steps"
+    hazard = "idle"
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("idle between steps", mixed_arrivals(3), Step(), Idle(), Idle(), Step(2), Idle(), Step(2))

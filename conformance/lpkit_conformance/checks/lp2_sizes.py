@@ -20,6 +20,7 @@ class LP207(LadderCheck):
     """
 
     code, name = "LP207", "full"
+    hazard = "full"
     requires = ("LP201", "LP202", "LP203")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -46,6 +47,7 @@ class LP208(LadderCheck):
     """
 
     code, name = "LP208", "growth"
+    hazard = "many"
     requires = ("LP201", "LP202", "LP203", "LP204", "LP207", "LP210")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
@@ -76,6 +78,7 @@ class LP214(LadderCheck):
     """
 
     code, name = "LP214", "long-outputs"
+    hazard = "long"
     requires = ("LP201", "LP202", "LP203", "LP204")
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:

@@ -54,6 +54,7 @@ class LP801(HostileCheck):
     """
 
     code, name = "LP801", "slot-reuse"
+    hazard = "replace"
     requires = ("LP101", "LP301", "LP201", "LP202", "LP219")
     manner = Manner()
 
@@ -130,6 +131,7 @@ class LP804(HostileCheck):
     """
 
     code, name = "LP804", "draft-rows"
+    hazard = "drafts"
     requires = (*HostileCheck.requires, "LP210", "LP308")
     manner = Manner()
 

@@ -48,14 +48,16 @@ class PluginError(Exception):
 
     Attributes:
         exception: the type of what it raised; empty if it returned.
+        fix: what to change, if that is known.
     """
 
-    def __init__(self, method: str, summary: str, location: str = "", exception: str = "") -> None:
+    def __init__(self, method: str, summary: str, location: str = "", exception: str = "", fix: str = "") -> None:
         super().__init__(f"{method}: {summary}")
         self.method = method
         self.summary = summary
         self.location = location
         self.exception = exception
+        self.fix = fix
 
     @classmethod
     def of(cls, method: str, error: BaseException) -> PluginError:
@@ -99,14 +101,22 @@ def checked(result: Any, before: torch.Tensor) -> torch.Tensor:
     """``result`` if the engine could go on with it; else :class:`PluginError`."""
     if not isinstance(result, torch.Tensor):
         what = "None" if result is None else type(result).__name__
-        raise PluginError("apply", f"returned {what} instead of the logits")
+        raise _returned(f"{what} instead of the logits", "end every path through `apply` with `return logits`")
     if result.shape != before.shape:
-        raise PluginError("apply", f"returned shape {list(result.shape)} for logits of shape {list(before.shape)}")
+        shapes = f"shape {list(result.shape)} for logits of shape {list(before.shape)}"
+        raise _returned(shapes, "return all rows and all tokens of the logits, also if you computed on some of them")
     if result.dtype != before.dtype:
-        raise PluginError("apply", f"returned {result.dtype} for {before.dtype} logits")
+        cast = f"convert the result back: `.to(logits.dtype)`, which is {before.dtype}"
+        raise _returned(f"{result.dtype} for {before.dtype} logits", cast)
     # vLLM's kernels step through a row one element at a time, and its sampler edits rows in place.
     if result.stride() != before.stride() and (result.stride(1) != 1 or 0 in result.stride()) and result.numel():
-        raise PluginError("apply", f"returned logits with strides {list(result.stride())}: no rows of their own")
+        own = "return `result.contiguous()`, or write the result into `logits`"
+        raise _returned(f"logits with strides {list(result.stride())}: no rows of their own", own)
     if result.device != before.device:
-        raise PluginError("apply", f"returned logits on {result.device}, got them on {before.device}")
+        moved = "compute on `logits.device`, or move the result back to it"
+        raise _returned(f"logits on {result.device}, got them on {before.device}", moved)
     return result
+
+
+def _returned(what: str, fix: str) -> PluginError:
+    return PluginError("apply", f"returned {what}", fix=fix)

@@ -12,11 +12,9 @@ from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.oracle.compare import Mismatch
+from lpkit_conformance.oracle.exceptions import read
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Swap
 from lpkit_conformance.results import Finding
-
-GENERAL_FIX = "check what the method assumes about rows and arguments"
-"""For an exception that a check met by the way."""
 
 CAUSES = {
     "lost": (
@@ -104,14 +102,16 @@ def settings_of(subject: PluginUnderTest) -> dict[str, Any]:
 
 
 def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Finding:
-    """A finding for a plugin that raised, or returned an invalid value."""
+    """A finding for a plugin that raised, or returned an invalid value; it has a fix if the error leaves no doubt."""
+    reading = read(error.exception, error.summary, getattr(cls, "__name__", ""))
     return Finding(
         summary=f"{error.method} {error.summary}",
         where={"method": error.method},
         expected="no exception (one here would stop the engine for everyone)",
         got=error.summary,
         operations=operations,
-        cause="an unexpected argument, missing state, or a row that no longer exists",
+        cause=reading.cause,
+        fix=error.fix or reading.fix,
         location=error.location or method_location(cls, error.method),
         exception=error.exception,
     )

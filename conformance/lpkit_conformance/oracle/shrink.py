@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from lpkit_conformance.programs.generate import Op, Step
+from lpkit_conformance.programs.generate import Arrive, Op, Resume, Speculate, Step
 
 BUDGET = 50_000
 """Operations in all programs that are tried. Not a time: one seed gives the same program on every machine."""
+
+SIMPLIFY_BUDGET = 2_000
+
+_DEFAULTS: dict[str, Any] = {"chunks": 0, "twin_of": None, "prompt_len": Arrive.prompt_len, "greedy": False}
+PLAIN: dict[type[Op], tuple[dict[str, Any], ...]] = {
+    Arrive: (_DEFAULTS, *({name: value} for name, value in _DEFAULTS.items())),
+    Resume: ({"new_list": False},),
+    Speculate: ({},),
+}
+"""What an operation is without anything special, and without one special thing each."""
 
 
 def shrink(ops: list[Op], outcome: Any, fails: Callable[[Sequence[Op]], Any]) -> tuple[list[Op], Any]:
@@ -30,6 +41,22 @@ def shrink(ops: list[Op], outcome: Any, fails: Callable[[Sequence[Op]], Any]) ->
             return ops, outcome
         if not shrunk:
             size = max(size // 2, 1)
+
+
+def simplify(ops: list[Op], outcome: Any, fails: Callable[[Sequence[Op]], Any]) -> tuple[list[Op], Any]:
+    """Take from each operation what the failure does not need: what stays is what it takes."""
+    budget = SIMPLIFY_BUDGET
+    for place in range(len(ops)):
+        for plain in PLAIN.get(type(ops[place]), ()):
+            simpler = Step() if isinstance(ops[place], Speculate) else replace(ops[place], **plain)  # type: ignore[type-var]
+            if simpler == ops[place] or budget <= 0:
+                continue
+            candidate = [*ops[:place], simpler, *ops[place + 1 :]]
+            budget -= len(candidate)
+            found = fails(candidate)
+            if found is not None:
+                ops, outcome = candidate, found
+    return ops, outcome
 
 
 def single_steps(ops: Iterable[Op]) -> list[Op]:

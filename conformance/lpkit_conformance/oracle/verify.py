@@ -14,6 +14,7 @@ from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import shrink
 from lpkit_conformance.oracle.compare import Mismatch, compare
 from lpkit_conformance.oracle.findings import cause_of, departure, own_line, raised, settings_of
+from lpkit_conformance.oracle.hazards import Hazard, fix_for
 from lpkit_conformance.oracle.lines import line_of_edit
 from lpkit_conformance.oracle.picture import draw, record_frames
 from lpkit_conformance.oracle.solo import SoloRuns
@@ -32,8 +33,16 @@ def default_host(subject: PluginUnderTest, max_num_seqs: int) -> Host:
     return parts_of(subject.host).host(subject, max_num_seqs)
 
 
-def verify(subject: PluginUnderTest, programs: Iterable[Program], make_host: MakeHost = default_host) -> str:
+def verify(
+    subject: PluginUnderTest,
+    programs: Iterable[Program],
+    make_host: MakeHost = default_host,
+    hazard: Hazard | None = None,
+) -> str:
     """Hold every program against its requests' solo runs.
+
+    Args:
+        hazard: what the programs are there for; a finding has the fix for it if its program still holds it.
 
     Raises:
         Failed: with the shrunk program, on the first row that differs or when the plugin raises.
@@ -50,7 +59,8 @@ def verify(subject: PluginUnderTest, programs: Iterable[Program], make_host: Mak
         rows += judged
         if mismatch is not None:
             found = partial(_outcome, subject, program, solo, make_host)
-            raise Failed(_finding(subject, program, mismatch, found, make_host))
+            finding, small = _finding(subject, program, mismatch, found, make_host)
+            raise Failed(replace(finding, fix=finding.fix or _fix(subject, small, finding, mismatch, hazard)))
     if not acted:
         raise NeverActive
     return f"{rows} rows"
@@ -74,7 +84,7 @@ def survive(subject: PluginUnderTest, program: Program) -> None:
 
     error = fails(program.ops)
     if error is not None:
-        raise Failed(_finding(subject, program, error, fails, default_host))
+        raise Failed(_finding(subject, program, error, fails, default_host)[0])
 
 
 def solo_runs(subject: PluginUnderTest) -> SoloRuns:
@@ -125,12 +135,15 @@ def _finding(
     mismatch: Mismatch | PluginError,
     outcome: Callable[[Sequence[Op]], Mismatch | PluginError | None],
     make_host: MakeHost,
-) -> Finding:
+) -> tuple[Finding, Program]:
+    """The evidence, and the program made small."""
+
     def fails(ops: Sequence[Op]) -> Mismatch | PluginError | None:
         found = outcome(ops)
         return found if _alike(mismatch, found) else None
 
     ops, mismatch = shrink.shrink(shrink.single_steps(program.ops), mismatch, fails)
+    ops, mismatch = shrink.simplify(ops, mismatch, fails)
     ops = shrink.joined_steps(ops)
     small = Program(program.name, tuple(ops), program.max_num_seqs)
     operations = collapse(ops)
@@ -147,12 +160,27 @@ def _finding(
         culprit = (mismatch.step, mismatch.request)
     frames, arguments = record_frames(subject, ops, program.max_num_seqs, make_host)
     unit = HOSTS[subject.host].position
-    return replace(
+    finding = replace(
         finding,
         picture=draw(frames, arguments, unit, culprit),
         timeline=timeline(frames, ops, arguments, unit, culprit, raised=culprit is None),
         scenario=scenario_of(subject, small, make_host),
     )
+    return finding, small
+
+
+def _fix(
+    subject: PluginUnderTest,
+    small: Program,
+    finding: Finding,
+    outcome: Mismatch | PluginError,
+    hazard: Hazard | None,
+) -> str:
+    """What to change, by what is left of the program; none where only an unusual host shows the failure."""
+    usual = _outcome(subject, small, solo_runs(subject), default_host, small.ops)
+    if not _alike(outcome, usual):
+        return ""
+    return fix_for(small.ops, subject.host, small.max_num_seqs, hazard, raised=bool(finding.exception))
 
 
 def scenario_of(subject: PluginUnderTest, program: Program, make_host: MakeHost) -> dict[str, Any]:

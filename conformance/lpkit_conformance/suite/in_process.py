@@ -23,7 +23,8 @@ from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import FOREIGN_ARGS, PluginUnderTest
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import settings_kept
-from lpkit_conformance.oracle.findings import GENERAL_FIX, method_location, raised
+from lpkit_conformance.oracle.exceptions import GENERAL_FIX
+from lpkit_conformance.oracle.findings import method_location, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.results import Blocked, CheckResult, Failed, Skipped, Status, label_of
@@ -202,7 +203,9 @@ def _run(check: type[Check], subject: PluginUnderTest) -> str | None:
         if plugins is None:
             raise
         finding = raised(subject.cls, plugins)
-        raise Failed(finding if plugins.method in check.own_exceptions else replace(finding, fix=GENERAL_FIX)) from None
+        if not finding.fix and plugins.method not in check.own_exceptions:
+            finding = replace(finding, fix=GENERAL_FIX)
+        raise Failed(finding) from None
 
 
 def _plugins(error: BaseException, subject: PluginUnderTest) -> PluginError | None:
