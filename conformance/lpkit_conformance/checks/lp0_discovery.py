@@ -38,12 +38,14 @@ class LP001(Check):
                 expected="a class",
                 got=repr(cls)[:200],
                 cause="the entry point names an instance, a function or a module",
+                fix="point the entry point at the class itself",
             )
         if not subject.interfaces:
             raise Failed(
                 f"{cls.__qualname__} implements neither of vLLM's interfaces",
                 expected=f"a subclass of {' or '.join(BASES)}",
                 got=f"bases: {', '.join(base.__qualname__ for base in cls.__mro__[1:-1]) or 'none'}",
+                fix="derive it from `lpkit.LogitsProcessor`, or from vLLM's base",
             )
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         if missing:

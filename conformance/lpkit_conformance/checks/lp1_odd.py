@@ -48,25 +48,50 @@ class LP111(Check):
                     where = {"argument": served.argument, "token id": str(problem[1])}
                     values = f"{float(before[problem[1]]):g}", f"{float(after[problem[1]]):g}"
                     cause = "the argument is used without a check of its range"
-                    raise Failed(summary, where, f"a valid row (the token had {values[0]})", values[1], cause=cause)
+                    expected = f"a valid row (the token had {values[0]})"
+                    raise Failed(summary, where, expected, values[1], cause=cause, fix=INVALID[problem[0]])
         if not judged:
             raise Skipped("validate_params accepted none of the odd values")
         return f"{judged} rows"
 
 
+_MEANINGLESS = "refuse in `validate_params` what has no meaning (`math.isfinite`) or is too large for a logit"
+INVALID = {
+    "contains NaN": _MEANINGLESS,
+    "contains +inf": _MEANINGLESS,
+    "has a finite logit for a masked token": "write only where `logits > -inf`, for every argument that you accept",
+    "is all -inf": "ignore ids outside the vocabulary, and leave the logits alone if nothing remains",
+}
+"""What may be wrong with a row, and what to change."""
+
+
 def invalid(before: torch.Tensor, after: torch.Tensor) -> tuple[str, int] | None:
     """What is wrong with a row ``[vocab]`` after ``apply``, and a token to show it by."""
+    nan, infinite, revived, empty = INVALID
     masked = before == -math.inf
     for text, bad in (
-        ("contains NaN", after.isnan()),
-        ("contains +inf", (after == math.inf) & (before != math.inf)),
-        ("has a finite logit for a masked token", masked & (after > -math.inf)),
+        (nan, after.isnan()),
+        (infinite, (after == math.inf) & (before != math.inf)),
+        (revived, masked & (after > -math.inf)),
     ):
         if bool(bad.any()):
             return text, int(bad.to(torch.int8).argmax())
     if bool((after == -math.inf).all()) and not bool(masked.any()):
-        return "is all -inf", int(before.argmax())
+        return empty, int(before.argmax())
     return None
+
+
+DISTURBED = {
+    True: (
+        "the plugin's state was left incomplete, or it switched itself off, because of one request",
+        "catch an exception for the one request, and store nothing for it; go on with the rest of the update",
+    ),
+    False: (
+        "what this request asks for reaches another request's row, or was stored for it",
+        "edit a row by the arguments of its own request only; check ids and lengths before you index with them",
+    ),
+}
+"""Cause and fix, by whether the plugin left the other request's row alone."""
 
 
 class LP112(Check):
@@ -89,12 +114,14 @@ class LP112(Check):
         for served in serve_odd(subject):
             tried += bool(served.rows)
             if served.disturbed:
+                cause, fix = DISTURBED[served.difference == "lost"]
                 raise Failed(
                     f"with {served.argument} in the batch, {served.disturbed} gets different logits than alone",
                     {"argument": served.argument},
                     "the same logits as alone",
                     "different logits",
-                    cause="the plugin's state was left incomplete, or it switched itself off, because of one request",
+                    cause=cause,
+                    fix=fix,
                 )
         if not tried:
             raise Skipped("validate_params accepted none of the odd values")

@@ -22,6 +22,7 @@ from lpkit_conformance.programs.generate import Arrive, Idle, Op, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.hosts import hosts_of
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 
 def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[Observation]:
@@ -30,6 +31,10 @@ def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: 
     host.pool.do(Arrive("a", variant))
     host.pool.running["a"].request.params = params
     return list(host.run((steps,)))
+
+
+CONSTRUCTOR = {V1: "(vllm_config, device, is_pin_memory)", V2: "(vllm_config, req_states)"}
+"""What a plugin's constructor is passed, by host."""
 
 
 class LP101(Check):
@@ -47,8 +52,22 @@ class LP101(Check):
 
     def run(self, subject: PluginUnderTest) -> str | None:
         for max_num_seqs in (subject.max_num_seqs, 1):
-            default_host(subject, max_num_seqs)
+            try:
+                default_host(subject, max_num_seqs)
+            except PluginError as error:
+                finding = raised(subject.cls, error)
+                raise Failed(replace(finding, fix=finding.fix or self._fix(subject, error))) from error
         return None
+
+    @staticmethod
+    def _fix(subject: PluginUnderTest, error: PluginError) -> str:
+        if error.exception == "TypeError" and "argument" in error.summary:
+            return f"accept what the engine passes on {subject.host.upper()}: `{CONSTRUCTOR[subject.host]}`"
+        if isinstance(error.__cause__, OSError):
+            return "open no files and no connections in the constructor: load what a request needs when one needs it"
+        if "NoneType" in error.summary or "SimpleNamespace" in error.summary:
+            return "a field of the configuration may be missing or may be None, as without a tokenizer: ask before use"
+        return "correct the line: the constructor must work in every engine, whether or not a request uses the plugin"
 
 
 class LP102(Check):
@@ -121,6 +140,7 @@ class LP102(Check):
                 {"extra_args": repr(params.extra_args)},
                 "no exception, as without the other plugin's",
                 f"{type(error).__name__}: {error}"[:300],
+                fix="read your own keys, and ignore keys that you do not know",
                 location=location_of(error),
             )
 
@@ -236,6 +256,9 @@ class LP105(Check):
         return None
 
 
+TOO_STRICT = "the plugin compares types too strictly, for example with `is True`"
+
+
 class LP106(Check):
     """The case is accepted, and has the same effect after a round trip through JSON.
 
@@ -253,7 +276,11 @@ class LP106(Check):
         spoken = copy.deepcopy(plain)
         if spoken.get("extra_args"):
             spoken["extra_args"] = _as_msgpack(spoken["extra_args"])
-        for how, fields in (("as written", plain), ("after JSON and msgpack", spoken)):
+        ways = (
+            ("as written", plain, "the plugin does not accept this case", "correct the case, or accept it"),
+            ("after JSON and msgpack", spoken, TOO_STRICT, "accept 0 and 1 for bools, and lists for tuples and sets"),
+        )
+        for how, fields, cause, fix in ways:
             error = subject.refusal(make_params(copy.deepcopy(fields)))
             if error is not None:
                 raise Failed(
@@ -261,7 +288,8 @@ class LP106(Check):
                     {"case": subject.case.text},
                     "no exception",
                     f"{type(error).__name__}: {error}"[:300],
-                    cause="the case is wrong, or the plugin compares types too strictly",
+                    cause=cause,
+                    fix=fix,
                     location=location_of(error),
                 )
         if repr(plain) != repr(spoken):
@@ -280,7 +308,8 @@ class LP106(Check):
                 {"case": subject.case.text},
                 f"the logits for extra_args {plain['extra_args']!r}",
                 f"different logits for extra_args {spoken['extra_args']!r}",
-                cause="the plugin compares types too strictly, for example with `is True`",
+                cause=TOO_STRICT,
+                fix="accept 0 and 1 for bools, and lists for tuples and sets",
                 location=method_location(subject.cls, STATE[subject.host]),
             )
 

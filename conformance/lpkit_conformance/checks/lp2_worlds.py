@@ -80,7 +80,8 @@ def works(subject: PluginUnderTest, world: World) -> bool:
             return False
         finding = raised(subject.cls, error)
         summary = f"in an engine with {world.name}, {finding.summary}"
-        raise Failed(replace(finding, summary=summary, where={**finding.where, "engine": world.name})) from error
+        where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
+        raise Failed(replace(finding, summary=summary, where=where, fix=fix)) from error
     for row, variant in enumerate(VARIANTS):
         for step in range(STEPS):
             before, after = together[step]
@@ -98,6 +99,7 @@ def works(subject: PluginUnderTest, world: World) -> bool:
                     {"engine": world.name, "token id": str(token)},
                     f"{expected:g}",
                     f"{got:g}",
+                    fix=world.fix,
                 )
     return True
 

@@ -174,7 +174,8 @@ class LP304(ContractCheck):
             where = {"row": str(first_row(unlike))}
             raise Failed("a non-contiguous view gives different logits", where, "equal logits", "different logits")
         if not bool((wide[:, logits.shape[1] :] == 3.0).all()):
-            raise Failed("apply wrote to the padding behind the vocabulary", {}, "untouched", "changed")
+            fix = "write to columns of `logits` only, not through its storage (`as_strided`, `data_ptr`)"
+            raise Failed("apply wrote to the padding behind the vocabulary", {}, "untouched", "changed", fix=fix)
         return None
 
 
@@ -226,8 +227,24 @@ class LP306(ContractCheck):
             result = again(rows.clone())
             if bool(result.isnan().any()):
                 row, token = (int(i) for i in result.isnan().nonzero()[0])
-                raise Failed(f"NaN for {label} logits", {"row": str(row), "token_id": str(token)}, "a number", "nan")
+                where = {"row": str(row), "token_id": str(token)}
+                raise Failed(f"NaN for {label} logits", where, "a number", "nan", fix=self._fix(label))
         return None
+
+    @staticmethod
+    def _fix(label: str) -> str:
+        """Masked rows are the usual reason, and need not be the one."""
+        if label in ("one-hot", "mostly masked"):
+            return ""
+        return {
+            "ordinary": "check the arithmetic with this request's arguments: 0 / 0, an argument of 0 or infinity, the "
+            "logarithm or root of a negative number",
+            "tied": "do not divide by the distance of two logits: it can be 0",
+            "flat": "do not divide by the spread of a row (its range or standard deviation): it can be 0",
+            "huge": "take the row's maximum off before you exponentiate or multiply: large logits overflow to `inf`",
+            "tiny": "do not divide by logits or by their sum: they can be 0, or too small for a number",
+            "negative": "do not divide by a sum of exponentials, or take its logarithm: it can be 0. Use `log_softmax`",
+        }[label]
 
 
 class LP307(ContractCheck):
@@ -251,7 +268,8 @@ class LP307(ContractCheck):
             empty = (again(rows.clone()) == -math.inf).all(1, keepdim=True)
             if bool(empty.any()):
                 summary = f"every token of a row of {label} logits was masked"
-                raise Failed(summary, {"row": str(first_row(empty))}, "a finite logit", "all -inf")
+                fix = "keep at least the best token, whatever the threshold is"
+                raise Failed(summary, {"row": str(first_row(empty))}, "a finite logit", "all -inf", fix=fix)
         kept = again(logits.clone()) > -math.inf
         for masked in masks(subject, logits):
             left = (kept & ~masked).any(1, keepdim=True)
@@ -263,6 +281,7 @@ class LP307(ContractCheck):
                     {"row": str(row)},
                     "a finite logit: without these masks the plugin keeps a token that they leave",
                     "all -inf, or NaN",
+                    fix="decide by the tokens that are not masked; watch for NaN (`0 * -inf`), which compares as False",
                 )
         return None
 

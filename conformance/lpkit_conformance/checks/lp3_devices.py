@@ -96,6 +96,7 @@ class LP308(Check):
                 {"method": "apply"},
                 "the edit in what apply returns",
                 f"on a GPU {lost} would be lost; on a CPU the copy shares the memory of the logits",
+                fix="edit `logits` itself, or return the copy on its device: `.to(logits.device)`",
                 location=method_location(subject.cls, "apply"),
             ) from None
         finally:

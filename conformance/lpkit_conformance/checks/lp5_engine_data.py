@@ -56,6 +56,7 @@ def _compare(subject: PluginUnderTest, driver: Driver, method: str, args: tuple[
                 {"method": method},
                 shown(value),
                 shown(after[name]),
+                fix=f"change a copy of {name}",
                 location=method_location(subject.cls, method),
             )
 

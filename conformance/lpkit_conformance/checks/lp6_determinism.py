@@ -67,6 +67,14 @@ class LP601(Check):
         return None
 
 
+OWN_GENERATORS = {
+    "torch": "`torch.Generator`",
+    "random": "`random.Random`",
+    "numpy": "`numpy.random.default_rng`",
+}
+"""What to draw from instead of a library's global generator."""
+
+
 class LP602(Check):
     """The plugin does not advance the global random state.
 
@@ -96,11 +104,12 @@ class LP602(Check):
             torch.set_rng_state(mine[0])
             random.setstate(mine[1])
             np.random.set_state(mine[2])
-        names = ("torch", "random", "numpy")
-        changed = [name for name, old, new in zip(names, before, after, strict=True) if old != new]
+        changed = [name for name, old, new in zip(OWN_GENERATORS, before, after, strict=True) if old != new]
         if changed:
             summary = f"the plugin drew from the global generator of {' and '.join(changed)}"
-            raise Failed(summary, expected="an unchanged state", got="a changed state")
+            own = " and a ".join(OWN_GENERATORS[name] for name in changed)
+            fix = f"draw from a {own} of your own, seeded from the request"
+            raise Failed(summary, expected="an unchanged state", got="a changed state", fix=fix)
         return None
 
 
@@ -123,12 +132,16 @@ class LP603(Check):
         sizes = self._sizes(subject, other_arguments=True)
         if not _grows(sizes):
             return None
-        whose = "request that it has served" if _grows(self._sizes(subject)) else "argument that it has been given"
+        forget = "forget a request when its row is removed or replaced (V1), or its slot is reused (V2)"
+        whose, fix = "argument that it has been given", "give the cache a bound: `functools.lru_cache(maxsize=...)`"
+        if _grows(self._sizes(subject)):
+            whose, fix = "request that it has served", forget
         raise Failed(
             f"the instance keeps data of every {whose}",
             {"objects held": " -> ".join(map(str, sizes[-3:])), "requests": f"{CHURN} between two measurements"},
             "no growth",
             f"{(sizes[-1] - sizes[-2]) / CHURN:.1f} objects per request",
+            fix=fix,
         )
 
     @staticmethod

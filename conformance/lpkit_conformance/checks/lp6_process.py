@@ -25,6 +25,22 @@ OPEN_FILES = Path("/proc/self/fd")
 INSTANCES = 3
 
 
+_LOG = "log through `logging.getLogger(__name__)`, and leave handlers and levels to the application"
+FIXES = {
+    "default dtype": "pass `dtype=` to each call",
+    "default device": "pass `device=` to each call",
+    "grad mode": "use `with torch.no_grad():` around what needs it; the engine's calls are in inference mode anyway",
+    "number of torch's threads": "leave the number of threads to the engine",
+    "environment": "set no environment variable: pass the value to what needs it",
+    "root logger's handlers": _LOG,
+    "root logger's level": _LOG,
+    "disabled levels of logging": _LOG,
+    "threads": "start no threads, or end them when the instance goes (`weakref.finalize`)",
+    "open files": "read files in a `with`",
+}
+"""What to change, by what a plugin has changed or left behind."""
+
+
 class LP607(Check):
     """The plugin leaves the process's settings as they are.
 
@@ -64,6 +80,7 @@ class LP607(Check):
                     {f"{name} after each instance": " -> ".join(map(str, counts))},
                     "as many as before",
                     f"{counts[-1] - counts[0]} more after {INSTANCES - 1} more instances",
+                    fix=FIXES[name],
                 )
         return None
 
@@ -81,7 +98,8 @@ def _compare(before: dict[str, Any], after: dict[str, Any], when: str) -> None:
     changed = [name for name, value in before.items() if after[name] != value]
     if changed:
         old, new = before[changed[0]], after[changed[0]]
-        raise Failed(f"{when} changed the {' and the '.join(changed)}", {}, _shown(old, new), _shown(new, old))
+        fix = "; ".join(dict.fromkeys(FIXES[name] for name in changed))
+        raise Failed(f"{when} changed the {' and the '.join(changed)}", {}, _shown(old, new), _shown(new, old), fix=fix)
 
 
 def _shown(value: Any, other: Any) -> str:

@@ -119,6 +119,7 @@ class Served:
         declined: what ``admit`` raised, which made the SDK decline the request.
         rows: its logits before and after each step; those of the second step have masked tokens.
         disturbed: which neighbour got different logits than alone.
+        difference: in which way, as a comparison calls it: ``lost`` if the plugin left the row alone.
     """
 
     argument: str
@@ -129,6 +130,7 @@ class Served:
     declined: BaseException | None = None
     rows: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     disturbed: str = ""
+    difference: str = ""
 
 
 def serve_odd(subject: PluginUnderTest) -> list[Served]:
@@ -197,8 +199,9 @@ class _Table:
         served.rows.append((before[1], after[1]))
         for row, name, who in ((0, "n", "its neighbour"), (2, "g", "the request that came after it in the update")):
             expected = self._alone[name][requests[row].total_len]
-            if first_difference(before[row : row + 1], expected.unsqueeze(0), after[row : row + 1]) is not None:
-                served.disturbed = served.disturbed or who
+            found = first_difference(before[row : row + 1], expected.unsqueeze(0), after[row : row + 1])
+            if found is not None and not served.disturbed:
+                served.disturbed, served.difference = who, found[-1]
         for request in requests:
             driver.commit(request, [subject.emit(request.request_id, 0, len(request.output_token_ids))])
 

@@ -27,7 +27,7 @@ class EngineCheck(Check):
     def judge(self, evidence: Evidence) -> str | None:
         """Like ``run``, on the answers of one runner."""
 
-    def differs(self, evidence: Evidence, name: str, found: Difference, summary: str) -> Failed:
+    def differs(self, evidence: Evidence, name: str, found: Difference, summary: str, fix: str = "") -> Failed:
         """The failure for a request whose logits are not what they should be."""
         from lpkit_conformance.engine_checks.workload import told
         from lpkit_conformance.oracle.findings import CAUSES
@@ -50,6 +50,7 @@ class EngineCheck(Check):
                 f"{found.got:g}",
                 told(evidence.workload),
                 CAUSES[found.kind],
+                fix,
             )
         )
 
@@ -202,7 +203,9 @@ class LP905(EngineCheck):
             n = min(n, common(alone.token_ids, evidence.mixed[name].token_ids))
             found = difference(answer.rows[:n], alone.rows[:n], evidence.expected[name])
             if found is not None:
-                raise self.differs(evidence, name, found, "got different logits while other requests were refused")
+                fix = "change no state in `validate_params`; without `--engine` odd arguments are tried one by one"
+                summary = "got different logits while other requests were refused"
+                raise self.differs(evidence, name, found, summary, fix)
         if not evidence.workload.bad:
             raise Skipped("validate_params refuses none of the odd values")
         return f"{len(evidence.workload.bad)} bad arguments"

@@ -24,6 +24,7 @@ class World:
         outputs: tokens that requests have generated when they enter, as after a preemption.
         beyond: whether prompts hold ids outside the vocabulary, as of embeddings and added tokens.
         may_refuse: whether a ``ValueError`` of the constructor is an answer.
+        fix: what to change where a plugin does not work in it; empty where the check that uses it says so.
     """
 
     name: str
@@ -33,6 +34,7 @@ class World:
     outputs: int = 0
     beyond: bool = False
     may_refuse: bool = False
+    fix: str = ""
 
 
 USUAL = World("nothing special")
@@ -56,15 +58,38 @@ def _second_rank(config: Any) -> None:
     parallel.tensor_parallel_size, parallel.world_size, parallel.rank = 2, 2, 1
 
 
-SECOND_RANK = World("two ranks, on the second one", _second_rank)
+SECOND_RANK = World(
+    "two ranks, on the second one",
+    _second_rank,
+    fix="edit alike on every rank: each samples by itself, and they must choose the same token",
+)
 
 BEYOND = World("prompt ids outside the vocabulary", beyond=True)
 
 WORLDS = (
-    World("a vocabulary that is not a multiple of 32", more_tokens=77, may_refuse=True),
-    World("requests of 1,030 output tokens", max_model_len=2048, outputs=1030),
-    World("asynchronous scheduling and several end tokens", _asynchronous),
-    World("a model without an end token", _without_end),
-    World("speculative decoding", _drafts, may_refuse=True),
+    World(
+        "a vocabulary that is not a multiple of 32",
+        more_tokens=77,
+        may_refuse=True,
+        fix="take the vocabulary's size from the logits, and round what holds whole words of 32 tokens up",
+    ),
+    World(
+        "requests of 1,030 output tokens",
+        max_model_len=2048,
+        outputs=1030,
+        fix="size buffers by `max_model_len`, or grow them",
+    ),
+    World(
+        "asynchronous scheduling and several end tokens",
+        _asynchronous,
+        fix="expect a list of ids in `eos_token_id`, and `async_scheduling` to be True",
+    ),
+    World("a model without an end token", _without_end, fix="expect `eos_token_id` to be None"),
+    World(
+        "speculative decoding",
+        _drafts,
+        may_refuse=True,
+        fix="expect a `speculative_config`; what does not work with drafts is refused with `ValueError` in `__init__`",
+    ),
     SECOND_RANK,
 )

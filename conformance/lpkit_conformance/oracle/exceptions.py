@@ -25,20 +25,16 @@ _NONE = Reading("a value is None that the line expects to be there, such as `ext
 
 _BY_TYPE: dict[str, Reading] = {
     "NameError": Reading("a name is not defined where this line uses it", "define or import the name"),
-    "UnboundLocalError": Reading(
-        "a variable is read on a path on which it was not set", "set it on every path"
-    ),
-    "ImportError": Reading(
-        "what the line imports is not installed here", "install it, or declare it as a dependency"
-    ),
+    "UnboundLocalError": Reading("a variable is read on a path on which it was not set", "set it on every path"),
+    "ImportError": Reading("what the line imports is not installed here", "install it, or declare it as a dependency"),
     "NotImplementedError": Reading("the method is not implemented", "implement it"),
     "KeyError": Reading(
         "the line looks up what is not there: state of a row or request that was not stored or is gone, or an argument "
         "that the request does not have"
     ),
     "IndexError": Reading(
-        "an index lies beyond the end: a row that no longer exists, a token id outside the vocabulary, or a buffer that "
-        "is too small"
+        "an index lies beyond the end: a row that no longer exists, a token id outside the vocabulary, or too small a "
+        "buffer"
     ),
     "ZeroDivisionError": Reading("the line divides by a number that can be 0, such as a count or a length"),
     "AssertionError": Reading("an assertion does not hold that the plugin, or what it calls, makes"),

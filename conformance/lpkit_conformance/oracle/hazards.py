@@ -65,11 +65,11 @@ FIXES: Final[Mapping[Hazard, Mapping[str, str]]] = {
         V1: "size by `vllm_config.scheduler_config.max_num_seqs`; never assume how many rows there are",
         V2: "size by `req_states.max_num_reqs`; never assume how many rows there are",
     },
-    "long": {
-        host: "make a row's result independent of how long other rows are: leave padding out of counts and reductions, "
-        "and let no other request's tokens push a request's own out of a cache or a window"
-        for host in (V1, V2)
-    },
+    "long": dict.fromkeys(
+        (V1, V2),
+        "make a row's result independent of how long other rows are: leave padding out of counts and reductions, "
+        "and let no other request's tokens push a request's own out of a cache or a window",
+    ),
     "replace": {
         V1: 'treat every entry of `added` as "forget this row first", even when the new request does not use the '
         "plugin; `removed` does not list a row that is taken in the same step",
@@ -89,10 +89,10 @@ FIXES: Final[Mapping[Hazard, Mapping[str, str]]] = {
         V1: "compute per row, and look a row's arguments up by its own row",
         V2: "compute per row, and look a row's arguments up by its own slot",
     },
-    "alone": {
-        host: "make the result a function of the request's arguments and its tokens so far; do not count calls or steps"
-        for host in (V1, V2)
-    },
+    "alone": dict.fromkeys(
+        (V1, V2),
+        "make the result a function of the request's arguments and its tokens so far; do not count calls or steps",
+    ),
 }
 """What to change where this is all that sets a request's treatment apart; from the special to the general."""
 
@@ -128,11 +128,12 @@ def fix_for(ops: Sequence[Op], host: str, max_num_seqs: int, meant: Hazard | Non
         raised: whether the plugin raised, so that there is a line to correct.
     """
     found = hazards(ops, host, max_num_seqs)
-    if meant not in found:
-        if len(found & {"swap", "resume", "replace", "move", "remove"}) > 2:
-            return ""
-        meant = next(name for name in FIXES if name in found)
-    return f"make the line work when {WHEN[meant]}" if raised else FIXES[meant].get(host, "")
+    hazard: Hazard = next(name for name in FIXES if name in found)
+    if meant is not None and meant in found:
+        hazard = meant
+    elif len(found & {"swap", "resume", "replace", "move", "remove"}) > 2:
+        return ""
+    return f"make the line work when {WHEN[hazard]}" if raised else FIXES[hazard].get(host, "")
 
 
 def hazards(ops: Sequence[Op], host: str, max_num_seqs: int) -> set[Hazard]:

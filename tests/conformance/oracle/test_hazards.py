@@ -79,7 +79,12 @@ def test_a_program_loses_what_its_failure_does_not_need() -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "cause", "fix"),
     [
-        ("AttributeError", "raised AttributeError: 'Mine' object has no attribute 'ros'", "misspelt", "correct the name"),
+        (
+            "AttributeError",
+            "raised AttributeError: 'Mine' object has no attribute 'ros'",
+            "misspelt",
+            "correct the name",
+        ),
         ("AttributeError", "raised AttributeError: 'str' object has no attribute 'items'", "another type", ""),
         ("AttributeError", "raised AttributeError: 'NoneType' object has no attribute 'get'", "None", ""),
         ("TypeError", "raised TypeError: 'NoneType' object is not iterable", "None", ""),
