@@ -1,0 +1,43 @@
+"""Wrap-up: a reply that grows too long is talked into ending, instead of being cut off.
+
+`max_tokens` stops in the middle of a sentence. This processor raises the score of a token of your choice (the
+end-of-sequence token, a newline, a closing brace) a little more with every token past a soft limit, so that the
+model ends where ending fits.
+"""
+
+from __future__ import annotations
+
+import lpkit
+import torch
+
+
+class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
+    """Raise the logit of `wrap_up_token` by `wrap_up_step` for each output token past `wrap_up_after`."""
+
+    stage = "logits"  # before penalties and temperature; "sampling" would come after them and skip greedy requests
+    history = "length"  # what is read about the tokens so far: "none", "length" or "tokens"
+
+    class Params(lpkit.Params, prefix="wrap_up_"):
+        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+
+        token: lpkit.TokenId  # no default: a request that does not give it is left alone
+        after: int = lpkit.Field(0, ge=0)
+        step: float = lpkit.Field(1.0, gt=0.0, le=100.0)
+
+    # One value per request, kept on the device. lpkit moves them with the request; you never see a batch change.
+    token = lpkit.column(torch.int64)
+    after = lpkit.column(torch.int64)
+    step = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        """Called once, when a request enters. False: it is not concerned, and costs nothing."""
+        self.token[request.slot] = request.params.token
+        self.after[request.slot] = request.params.after
+        self.step[request.slot] = request.params.step
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        """Called at every step, with the admitted requests only. Must not wait for the device."""
+        ids = self.token[rows].unsqueeze(1)  # [n, 1]
+        excess = (rows.output_len - self.after[rows]).clamp(min=0)  # [n]
+        logits[ids] = logits[ids] + (excess * self.step[rows]).unsqueeze(1)

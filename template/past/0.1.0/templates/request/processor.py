@@ -1,0 +1,42 @@
+"""A repetition penalty with a short memory.
+
+vLLM's own penalties look at everything written so far, so in a long reply even common words become expensive. This
+one only looks at the last few output tokens: enough against stuttering, harmless to the rest.
+"""
+
+from __future__ import annotations
+
+import lpkit
+import torch
+from lpkit.sampling_params import SamplingParams
+from lpkit.v1 import RequestLogitsProcessor
+
+
+class {{ cookiecutter.class_name }}(lpkit.AdapterLogitsProcessor):
+    """Lower the logits of the last `recent_window` output tokens by `recent_penalty`."""
+
+    stage = "logits"  # before penalties and temperature; "sampling" would come after them and skip greedy requests
+    history = "tokens"  # what is read about the tokens so far: "none", "length" or "tokens"
+
+    class Params(lpkit.Params, prefix="recent_"):
+        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+
+        penalty: float = lpkit.Field(gt=0.0, le=100.0)  # no default: a request that does not give it is left alone
+        window: int = lpkit.Field(16, ge=1, le=1024)
+
+    def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
+        """Called once, when a request enters. None: it is not concerned, and costs nothing."""
+        recent = self.params(params)
+        if recent is None:
+            return None
+        penalty: float = recent.penalty
+        window: int = recent.window
+
+        def penalize(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            """Called at every step with the output so far and this request's logits, `[vocab]`."""
+            recent_ids = list(set(output_ids[-window:]))
+            if recent_ids:
+                logits[recent_ids] -= penalty
+            return logits
+
+        return penalize

@@ -1,0 +1,1 @@
+{% include cookiecutter.style ~ "/test_behaviour.py" %}
