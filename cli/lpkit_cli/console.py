@@ -28,6 +28,11 @@ def write(path: Path, report: Callable[[IO[str]], object]) -> None:
         raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 
+def on_a_terminal() -> bool:
+    """Whether somebody is there to be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def rewrite_line(text: str = "") -> None:
     """Replace the current line of a terminal; nothing in a pipe."""
     if sys.stderr.isatty():

@@ -19,13 +19,21 @@ else:
     import tomli as tomllib
 
 STYLES = ("processor", "request")
+PLAIN = ("--lpkit-from", "index", "--no-git")
 FILES = {
+    ".github/dependabot.yml",
     ".github/workflows/ci.yml",
+    ".github/workflows/release.yml",
+    ".github/workflows/vllm.yml",
     ".gitignore",
     ".lpkit-template.json",
+    ".pre-commit-config.yaml",
+    "CHANGELOG.md",
     "LICENSE",
     "README.md",
+    "docs/index.md",
     "pyproject.toml",
+    "requirements-lpkit.txt",
     "src/my_proc/__init__.py",
     "src/my_proc/processor.py",
     "src/my_proc/py.typed",
@@ -72,7 +80,7 @@ def test_the_entry_point_names_the_class(project: Path) -> None:
 
 def test_it_depends_on_our_distribution_and_declares_a_case(project: Path) -> None:
     config = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
-    needed = config["project"]["dependencies"] + config["project"]["optional-dependencies"]["dev"]
+    needed = config["project"]["dependencies"] + config["dependency-groups"]["dev"]
     assert any(item.startswith("vllm-lpkit>=") for item in needed)
     assert not any(item.startswith("lpkit") for item in needed)
     assert config["tool"]["lpkit"]["hosts"] == ["v1", "v2"]
@@ -86,6 +94,12 @@ def test_the_answers_are_recorded(project: Path, style: str) -> None:
         "package_name": "my_proc",
         "class_name": "MyProc",
         "style": style,
+        "bare": False,
+        "description": "A logits processor for vLLM.",
+        "author": "",
+        "email": "",
+        "repository": "",
+        "lpkit_from": "index",
     }
     assert record["template_version"]
 
@@ -96,8 +110,7 @@ def test_the_readme_tells_how_to_serve_and_ask(project: Path) -> None:
         "vllm serve",
         '"vllm_xargs"',
         "extra_body=",
-        "pip install /path/to/vllm-lpkit",
-        "--find-links",
+        "pip install -r requirements-lpkit.txt .",
     ):
         assert needed in text
     assert "pip install lpkit" not in text
@@ -162,17 +175,19 @@ def test_home_is_neither_read_nor_written(lpkit, tmp_path: Path) -> None:
     home.chmod(stat.S_IRUSR | stat.S_IXUSR)
     work = tmp_path / "work"
     work.mkdir()
-    done = lpkit("new", "my-proc", cwd=work, env={"HOME": str(home), "USERPROFILE": str(home)})
+    done = lpkit("new", "my-proc", *PLAIN, cwd=work, env={"HOME": str(home), "USERPROFILE": str(home)})
     assert done.returncode == 0, done.stderr
     assert files(home) == {".cookiecutterrc"}
-    done = lpkit("new", "other", cwd=work, env={"HOME": str(tmp_path / "none"), "USERPROFILE": str(tmp_path / "none")})
+    done = lpkit(
+        "new", "other", *PLAIN, cwd=work, env={"HOME": str(tmp_path / "none"), "USERPROFILE": str(tmp_path / "none")}
+    )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "none").exists()
 
 
 def test_missing_cookiecutter_is_told(lpkit, tmp_path: Path) -> None:
     (tmp_path / "cookiecutter.py").write_text("raise ImportError('no cookiecutter here')", encoding="utf-8")
-    done = lpkit("new", "my-proc", cwd=tmp_path)
+    done = lpkit("new", "my-proc", *PLAIN, cwd=tmp_path)
     assert done.returncode == 2
     assert "needs cookiecutter" in done.stderr
     assert not (tmp_path / "my-proc").exists()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import enum
+import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from lpkit_conformance.errors import UsageError, UserError
 
+from lpkit_cli import console
 from lpkit_cli.scaffold.naming import Names, names_for
+
+if TYPE_CHECKING:
+    from lpkit_cli.scaffold.origin import Origin
 
 
 class Style(str, enum.Enum):
@@ -50,31 +55,95 @@ def new(
             help='With --wrap: SamplingParams that switch it on, {"extra_args": {...}}; by default guessed.',
         ),
     ] = None,
+    bare: Annotated[bool, typer.Option("--bare", help="Without the example rule: you write it.")] = False,
     output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to put the project into.")] = Path(),
+    lpkit_from: Annotated[
+        str | None,
+        typer.Option(
+            "--lpkit-from",
+            metavar="WHERE",
+            help="What the project and its CI install vllm-lpkit from: index, a URL (git+https://...@COMMIT), or a "
+            "wheel, a folder with one or a checkout, whose wheel is copied into the project. By default where this "
+            "lpkit was installed from.",
+        ),
+    ] = None,
+    description: Annotated[str | None, typer.Option("--description", help="One line for the package index.")] = None,
+    author: Annotated[str | None, typer.Option("--author", help="By default git's user.name.")] = None,
+    email: Annotated[str | None, typer.Option("--email", help="By default git's user.email.")] = None,
+    repository: Annotated[
+        str | None,
+        typer.Option("--repository", metavar="URL", help="By default the one that the folder was cloned from."),
+    ] = None,
+    no_input: Annotated[
+        bool, typer.Option("--no-input", help="Take the defaults; only a terminal is ever asked.")
+    ] = False,
+    no_git: Annotated[
+        bool, typer.Option("--no-git", help="Make no repository; inside of one none is made anyway.")
+    ] = False,
 ) -> None:
     """Scaffold a vLLM logits-processor plugin."""
     more: dict[str, Any] = {}
     notes: list[str] = []
-    try:
-        names = names_for(name)
-        _check_destination(output, name)
-        _check_options(style, wrap, case)
-        if wrap is not None:
-            more, notes = _wrapped(wrap, case or [], names)
-    except UserError as error:
-        raise UsageError(f"{str(error).rstrip('.')}. Nothing was written.") from None
+    given = {"description": description, "author": author, "email": email, "repository": repository}
+    with tempfile.TemporaryDirectory(prefix="lpkit-wheel-") as scratch:
+        try:
+            names = names_for(name)
+            _check_destination(output, name)
+            _check_options(style, wrap, case, bare)
+            if wrap is not None:
+                more, notes = _wrapped(wrap, case or [], names)
+            asked = console.on_a_terminal() and not no_input
+            origin = _origin(lpkit_from, asked)
+            more |= {**_publishing(given, output, asked), "lpkit_from": origin.answer, "bare": bare}
+            wheel = origin.wheel(Path(scratch))
+        except UserError as error:
+            raise UsageError(f"{str(error).rstrip('.')}. Nothing was written.", details=error.details) from None
 
-    from lpkit_conformance.report import new as report
+        from lpkit_conformance.report import new as report
 
-    from lpkit_cli.scaffold.baking import bake
+        from lpkit_cli.scaffold import git
+        from lpkit_cli.scaffold.baking import bake
+        from lpkit_cli.scaffold.origin import bring
 
-    bake(names, "wrap" if wrap is not None else (style or Style.processor).value, output, more)
+        project = bake(names, "wrap" if wrap is not None else (style or Style.processor).value, output, more)
+        if wheel is not None:
+            bring(wheel, project)
+            notes.append(report.with_wheel(wheel.name))
+    if not no_git and not git.inside(output):
+        problem = git.start(project)
+        notes += [problem[0].upper() + problem[1:] + "."] if problem else []
     typer.echo("\n".join(report.lines(output / name, names.package, names.class_name, notes)))
 
 
-def _check_options(style: Style | None, wrap: str | None, case: list[str] | None) -> None:
+def _origin(given: str | None, asked: bool) -> Origin:
+    from lpkit_cli.scaffold import origin
+
+    if given is not None:
+        return origin.parse(given)
+    own = origin.own()
+    if not asked:
+        return own
+    default = str(own.local or own.answer)
+    return origin.parse(typer.prompt("Install vllm-lpkit from (index, a URL, a wheel, a checkout)", default=default))
+
+
+def _publishing(given: dict[str, str | None], output: Path, asked: bool) -> dict[str, str]:
+    from lpkit_cli.scaffold import publishing
+
+    found = publishing.defaults(output)
+    for key, question in publishing.QUESTIONS.items():
+        value = given[key]
+        if value is None and asked:
+            value = typer.prompt(question, default=found[key], show_default=bool(found[key]))
+        found[key] = found[key] if value is None else value
+    return publishing.checked(found)
+
+
+def _check_options(style: Style | None, wrap: str | None, case: list[str] | None, bare: bool) -> None:
     if wrap is not None and style is not None:
         raise UsageError("--wrap and --style exclude each other: --wrap determines the style")
+    if wrap is not None and bare:
+        raise UsageError("--wrap and --bare exclude each other: a wrapped processor brings its rule")
     if case and wrap is None:
         raise UsageError("--case is for --wrap; a scaffolded processor brings its own cases")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -13,25 +14,65 @@ from lpkit_conformance.errors import OutputError, UsageError
 
 from lpkit_cli.scaffold.naming import Names
 
+PAST = "past"
+"""The folder of the template that holds those of older versions: ``lpkit update`` needs what they gave."""
 
-def template_directory() -> Path:
-    """The template bundled in an installed wheel, or the checkout's own.
+
+def template_directory(version: str = "") -> Path:
+    """The template bundled in an installed wheel, or the checkout's own; of ``version``, by default of today.
 
     Raises:
         OutputError: if this installation has neither.
+        UsageError: it has no template of that version.
     """
     here = Path(__file__).resolve().parents[1]
     for candidate in (here / "_template", here.parents[1] / "template"):
         if (candidate / "cookiecutter.json").is_file():
-            return candidate
-    raise OutputError(f"the project template is missing from this installation ({here / '_template'})")
+            break
+    else:
+        raise OutputError(f"the project template is missing from this installation ({here / '_template'})")
+    if version in ("", _version(candidate)):
+        return candidate
+    if not (candidate / PAST / version / "cookiecutter.json").is_file():
+        raise UsageError(f"lpkit has no template {version}", f"it has {', '.join(template_versions())}")
+    return candidate / PAST / version
+
+
+def template_versions() -> list[str]:
+    """The versions that there are templates of, today's last."""
+    today = template_directory()
+    past = [folder.name for folder in (today / PAST).iterdir() if folder.is_dir()]
+    return [*sorted(past, key=ordered), _version(today)]
+
+
+def _version(template: Path) -> str:
+    return str(json.loads((template / "cookiecutter.json").read_text(encoding="utf-8"))["_template_version"])
+
+
+def ordered(version: str) -> tuple[int, ...]:
+    """The numbers of a version, by which it is older or newer."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def bake(names: Names, style: str, output: Path, more: Mapping[str, Any] | None = None) -> Path:
-    """Write the project into ``output / names.project`` and return that folder; ``more`` are the style's own variables.
+    """Write the project into ``output / names.project`` and return that folder; ``more`` are other variables.
 
     Raises:
         UsageError: cookiecutter is not installed.
+        OutputError: the folder cannot be written.
+    """
+    own = {"project_name": names.project, "package_name": names.package, "class_name": names.class_name}
+    return render({**own, "style": style, **(more or {})}, output)
+
+
+def render(answers: Mapping[str, Any], output: Path, version: str = "") -> Path:
+    """Write the project of ``answers``, a template's variables, into a new folder in ``output``; return the folder.
+
+    Args:
+        version: of the template; by default today's.
+
+    Raises:
+        UsageError: cookiecutter is not installed, or there is no such template.
         OutputError: the folder cannot be written.
     """
     try:
@@ -44,26 +85,22 @@ def bake(names: Names, style: str, output: Path, more: Mapping[str, Any] | None 
         scratch = Path(scratch_name)
         # pip byte-compiles an installed template, and cookiecutter would copy __pycache__ into the project.
         template = shutil.copytree(
-            template_directory(), scratch / "template", ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
+            template_directory(version),
+            scratch / "template",
+            ignore=shutil.ignore_patterns("__pycache__", "*.pyc", PAST),
         )
         try:
             made = cookiecutter(
                 str(template),
                 no_input=True,
-                extra_context={
-                    "project_name": names.project,
-                    "package_name": names.package,
-                    "class_name": names.class_name,
-                    "style": style,
-                    **(more or {}),
-                },
+                extra_context=dict(answers),
                 output_dir=str(output),
                 config_file=str(_config(scratch)),
             )
         except CookiecutterException as error:
             raise OutputError(f"the template could not be rendered: {error}") from error
         except OSError as error:
-            raise OutputError(f"cannot write {output / names.project}: {error.strerror or error}") from error
+            raise OutputError(f"cannot write {output / answers['project_name']}: {error.strerror or error}") from error
     return Path(made)
 
 

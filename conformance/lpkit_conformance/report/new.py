@@ -23,6 +23,14 @@ def lines(project: Path, package: str, class_name: str, notes: Iterable[str]) ->
     yield from ("", "Next:", "", f"  cd {folder}", "  pip install -e .", "  lpkit check")
 
 
+def with_wheel(name: str) -> str:
+    """What there is to know of a project that brings its lpkit along."""
+    return (
+        f"This lpkit comes from a folder of this machine, so the project has its wheel, wheelhouse/{name}, for its CI. "
+        "requirements-lpkit.txt says so."
+    )
+
+
 def notes(found: Bridgeable, guessed: bool) -> Iterator[str]:
     """What else there is to know about a wrapped target; ``guessed``: so were the cases."""
     top = found.module.partition(".")[0]

@@ -1,4 +1,7 @@
-"""What the processor does to the logits of one request, worked out by hand."""
+"""The rule: past `wrap_up_after` output tokens, each further one raises `wrap_up_token` by `wrap_up_step`.
+
+Engines of `lpkit.runtime` ask the processor as vLLM's two runners do; there is no model behind them.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,51 @@ from typing import Any
 
 import pytest
 import torch
-from lpkit.runtime import make_config
+from lpkit.runtime import Request, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
-from lpkit.v1 import BatchUpdate
 
 from {{ cookiecutter.package_name }} import {{ cookiecutter.class_name }}
 
-VOCAB = 32
+VOCAB = 128
+PROMPT = [1, 2, 3]
 
 
-def change(extra_args: dict[str, Any], output_ids: list[int]) -> torch.Tensor:
-    """What is added to the logits of a request with these parameters that has generated `output_ids`."""
-    config = make_config(max_num_seqs=4, vocab_size=VOCAB)
-    processor = {{ cookiecutter.class_name }}(config, torch.device("cpu"), False)
-    request = (0, SamplingParams(extra_args=extra_args), [1, 2, 3], output_ids)
-    processor.update_state(BatchUpdate(batch_size=1, removed=[], added=[request], moved=[]))
-    return processor.apply(torch.zeros(1, VOCAB))[0]
+@pytest.fixture(params=[V1Engine, V2Engine], ids=["v1", "v2"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    return request.param([{{ cookiecutter.class_name }}], vocab_size=VOCAB, max_num_seqs=4, device="cpu")
 
 
-def test_nothing_happens_up_to_the_limit() -> None:
-    assert not change({"wrap_up_token": 7, "wrap_up_after": 3}, [4, 5, 6]).any()
+def change(engine: Any, extra_args: dict[str, Any], written: list[int]) -> torch.Tensor:
+    """What is added to the logits of a request that has written these tokens; a neighbour asks for nothing."""
+    engine.add(Request("neighbour", SamplingParams(), PROMPT))
+    engine.add(Request("mine", SamplingParams(extra_args=extra_args), PROMPT))
+    for token in written:
+        engine.step(force={"mine": token})
+    step = engine.step()
+    changes = {row.request_id: step.processed[n] - step.raw[n] for n, row in enumerate(step.rows)}
+    assert not changes["neighbour"].any()
+    return changes["mine"]
 
 
-def test_the_token_rises_by_one_step_per_token_past_the_limit() -> None:
+def test_nothing_changes_up_to_the_limit(engine: Any) -> None:
+    assert not change(engine, {"wrap_up_token": 7, "wrap_up_after": 3}, written=[4, 5, 6]).any()
+
+
+def test_the_token_rises_by_one_step_per_token_past_the_limit(engine: Any) -> None:
+    args = {"wrap_up_token": 7, "wrap_up_after": 3, "wrap_up_step": 0.5}
     expected = torch.zeros(VOCAB)
     expected[7] = 2 * 0.5
-    args = {"wrap_up_token": 7, "wrap_up_after": 3, "wrap_up_step": 0.5}
-    torch.testing.assert_close(change(args, [4, 5, 6, 4, 5]), expected)
+    torch.testing.assert_close(change(engine, args, written=[4, 5, 6, 4, 5]), expected)
 
 
-def test_token_zero_is_a_token_like_any_other() -> None:
-    assert change({"wrap_up_token": 0}, [4, 5])[0] == 2.0
+def test_without_a_limit_it_rises_from_the_first_token_on(engine: Any) -> None:
+    expected = torch.zeros(VOCAB)
+    expected[0] = 2.0  # token 0 is a token like any other
+    torch.testing.assert_close(change(engine, {"wrap_up_token": 0}, written=[4, 5]), expected)
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert not change({"other_plugins_key": 1}, [4, 5, 6, 4, 5]).any()
+def test_a_request_that_does_not_ask_is_unaffected(engine: Any) -> None:
+    assert not change(engine, {"other_plugins_key": 1}, written=[4, 5, 6, 4, 5]).any()
 
 
 @pytest.mark.parametrize(
@@ -53,6 +66,6 @@ def test_a_request_that_does_not_ask_is_left_alone() -> None:
         {"wrap_up_tokens": 7},
     ],
 )
-def test_bad_parameters_are_refused(extra_args: dict[str, Any]) -> None:
+def test_bad_parameters_are_refused_before_the_request_starts(engine: Any, extra_args: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="wrap_up_"):
-        {{ cookiecutter.class_name }}.validate_params(SamplingParams(extra_args=extra_args))
+        engine.add(Request("mine", SamplingParams(extra_args=extra_args), PROMPT))

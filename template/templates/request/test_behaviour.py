@@ -1,4 +1,7 @@
-"""What the processor does to the logits of one request, worked out by hand."""
+"""The rule: each of the last `recent_window` output tokens is lowered by `recent_penalty`, once.
+
+Engines of `lpkit.runtime` ask the processor as vLLM's two runners do; there is no model behind them.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +9,51 @@ from typing import Any
 
 import pytest
 import torch
-from lpkit.runtime import make_config
+from lpkit.runtime import Request, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
-from lpkit.v1 import BatchUpdate
 
 from {{ cookiecutter.package_name }} import {{ cookiecutter.class_name }}
 
-VOCAB = 32
+VOCAB = 128
+PROMPT = [1, 2, 3]
 
 
-def change(extra_args: dict[str, Any], output_ids: list[int]) -> torch.Tensor:
-    """What is added to the logits of a request with these parameters that has generated `output_ids`."""
-    config = make_config(max_num_seqs=4, vocab_size=VOCAB)
-    processor = {{ cookiecutter.class_name }}(config, torch.device("cpu"), False)
-    request = (0, SamplingParams(extra_args=extra_args), [1, 2, 3], output_ids)
-    processor.update_state(BatchUpdate(batch_size=1, removed=[], added=[request], moved=[]))
-    return processor.apply(torch.zeros(1, VOCAB))[0]
+@pytest.fixture(params=[V1Engine, V2Engine], ids=["v1", "v2"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    return request.param([{{ cookiecutter.class_name }}], vocab_size=VOCAB, max_num_seqs=4, device="cpu")
 
 
-def test_recent_tokens_are_lowered_once_each() -> None:
+def change(engine: Any, extra_args: dict[str, Any], written: list[int]) -> torch.Tensor:
+    """What is added to the logits of a request that has written these tokens; a neighbour asks for nothing."""
+    engine.add(Request("neighbour", SamplingParams(), PROMPT))
+    engine.add(Request("mine", SamplingParams(extra_args=extra_args), PROMPT))
+    for token in written:
+        engine.step(force={"mine": token})
+    step = engine.step()
+    changes = {row.request_id: step.processed[n] - step.raw[n] for n, row in enumerate(step.rows)}
+    assert not changes["neighbour"].any()
+    return changes["mine"]
+
+
+def test_recent_tokens_are_lowered_once_each(engine: Any) -> None:
     expected = torch.zeros(VOCAB)
     expected[[4, 5]] = -1.5
-    torch.testing.assert_close(change({"recent_penalty": 1.5}, [4, 5, 4]), expected)
+    torch.testing.assert_close(change(engine, {"recent_penalty": 1.5}, written=[4, 5, 4]), expected)
 
 
-def test_tokens_before_the_window_are_forgotten() -> None:
+def test_tokens_before_the_window_are_forgotten(engine: Any) -> None:
     expected = torch.zeros(VOCAB)
     expected[[5, 6]] = -1.0
     args = {"recent_penalty": 1.0, "recent_window": 2}
-    torch.testing.assert_close(change(args, [4, 5, 6]), expected)
+    torch.testing.assert_close(change(engine, args, written=[4, 5, 6]), expected)
 
 
-def test_the_first_token_is_not_penalized() -> None:
-    assert not change({"recent_penalty": 1.0}, []).any()
+def test_the_prompt_does_not_count(engine: Any) -> None:
+    assert not change(engine, {"recent_penalty": 1.0}, written=[]).any()
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert not change({"other_plugins_key": 1}, [4, 5, 6]).any()
+def test_a_request_that_does_not_ask_is_unaffected(engine: Any) -> None:
+    assert not change(engine, {"other_plugins_key": 1}, written=[4, 5, 6]).any()
 
 
 @pytest.mark.parametrize(
@@ -55,6 +66,6 @@ def test_a_request_that_does_not_ask_is_left_alone() -> None:
         {"recent_penality": 1.0},
     ],
 )
-def test_bad_parameters_are_refused(extra_args: dict[str, Any]) -> None:
+def test_bad_parameters_are_refused_before_the_request_starts(engine: Any, extra_args: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="recent_"):
-        {{ cookiecutter.class_name }}.validate_params(SamplingParams(extra_args=extra_args))
+        engine.add(Request("mine", SamplingParams(extra_args=extra_args), PROMPT))

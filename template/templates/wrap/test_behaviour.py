@@ -1,4 +1,7 @@
-"""The bridge keeps what the processor does: on both runners a request is given the same logits."""
+"""The rule: on both of vLLM's runners, each token of a request is chosen from the same logits.
+
+Engines of `lpkit.runtime` ask the processor as the runners do, with the cases of `[tool.lpkit]`; there is no model.
+"""
 
 from __future__ import annotations
 
@@ -47,5 +50,5 @@ def test_both_runners_choose_from_the_same_logits(processor: Any, case: Case) ->
     on_v1 = processed(V1Engine([processor], vocab_size=512, max_num_seqs=4, device="cpu"), case)
     on_v2 = processed(V2Engine([processor], vocab_size=512, max_num_seqs=4, device="cpu"), case)
     assert on_v1.keys() == on_v2.keys()
-    for place, logits in on_v1.items():
-        torch.testing.assert_close(on_v2[place], logits, rtol=1e-5, atol=1e-5)
+    for token, logits in on_v1.items():
+        torch.testing.assert_close(on_v2[token], logits, rtol=1e-5, atol=1e-5)

@@ -1,1 +1,1 @@
-{% include cookiecutter.style ~ "/test_behaviour.py" %}
+{% include "bare/test_behaviour.py" if cookiecutter.bare else cookiecutter.style ~ "/test_behaviour.py" %}

@@ -1,1 +1,1 @@
-{% include cookiecutter.style ~ "/processor.py" %}
+{% include "bare/" ~ cookiecutter.style ~ ".py" if cookiecutter.bare else cookiecutter.style ~ "/processor.py" %}

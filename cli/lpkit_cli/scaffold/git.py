@@ -1,0 +1,91 @@
+"""git, as far as projects need it: who the author is, where a folder was cloned from, a first commit, what changed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from lpkit_conformance.errors import UsageError
+
+_SCP_LIKE = re.compile(r"(?:[\w.+-]+@)?(?P<host>[\w.-]+\.[\w-]+):(?P<path>[^/\\].*)")
+_URL = re.compile(r"(?:https?|ssh|git)://(?:[^@/]*@)?(?P<host>[^/:]+)(?::\d+)?/(?P<path>.+)")
+
+
+def run(*arguments: str, folder: Path, accepted: Sequence[int] = (0,)) -> bytes | None:
+    """What ``git *arguments`` prints in ``folder``; None if there is no git, or it ends otherwise."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except OSError:
+        return None
+    return done.stdout if done.returncode in accepted else None
+
+
+def line(*arguments: str, folder: Path) -> str:
+    """The same as text without surrounding space; "" for None."""
+    return (run(*arguments, folder=folder) or b"").decode("utf-8", "replace").strip()
+
+
+def inside(folder: Path) -> bool:
+    """Whether ``folder`` lies in a work tree."""
+    return line("rev-parse", "--is-inside-work-tree", folder=folder) == "true"
+
+
+def address(remote: str) -> str:
+    """The page of a remote repository, without user and password; "" for one on this machine."""
+    found = _URL.fullmatch(remote) or _SCP_LIKE.fullmatch(remote)
+    return f"https://{found['host']}/{found['path'].strip('/').removesuffix('.git')}" if found else ""
+
+
+def origin(folder: Path) -> str:
+    """The page of the repository that ``folder`` was cloned from, or ""."""
+    return address(line("remote", "get-url", "origin", folder=folder))
+
+
+def start(folder: Path) -> str:
+    """A repository with a first commit in ``folder``; what could not be done, or ""."""
+    if run("init", "--quiet", "--initial-branch=main", folder=folder) is None:
+        return "no git repository was made: git is missing, or older than 2.28"
+    run("add", "--all", folder=folder)
+    commit = ("commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "What lpkit new wrote")
+    if run(*commit, folder=folder) is None:
+        return "the files are staged, not committed: git does not know user.name and user.email"
+    return ""
+
+
+def changed(folder: Path) -> list[str] | None:
+    """Files below ``folder`` that git could not restore, relative to it, ignored ones left out; None: no work tree."""
+    if not inside(folder):
+        return None
+    printed = run("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", ".", folder=folder)
+    prefix = line("rev-parse", "--show-prefix", folder=folder)
+    return [
+        entry[3:].removeprefix(prefix) for entry in (printed or b"").decode("utf-8", "replace").split("\0") if entry
+    ]
+
+
+def tracked(folder: Path) -> set[str]:
+    """The files below ``folder`` that git knows, relative to it."""
+    return {
+        name for name in (run("ls-files", "-z", folder=folder) or b"").decode("utf-8", "replace").split("\0") if name
+    }
+
+
+def merge(ours: Path, base: Path, theirs: Path, labels: tuple[str, str, str]) -> tuple[bytes, bool]:
+    """``ours`` with the changes from ``base`` to ``theirs``, and whether some are marked as conflicts.
+
+    Raises:
+        UsageError: there is no git, or it cannot merge these files.
+    """
+    named = [word for label in labels for word in ("-L", label)]
+    command = ["merge-file", "--stdout", "--diff3", *named, str(ours), str(base), str(theirs)]
+    try:
+        done = subprocess.run(["git", *command], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except OSError as error:
+        raise UsageError(f"git, which merges, does not run ({error.strerror})", "install git") from None
+    if done.returncode >= 128:  # up to 127 it is the number of conflicts
+        raise UsageError(f"git cannot merge {ours.name}: {done.stderr.decode('utf-8', 'replace').strip()}")
+    return done.stdout, done.returncode > 0

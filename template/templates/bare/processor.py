@@ -1,0 +1,30 @@
+"""Say here what the processor is for, and what it does to a request's logits."""
+
+from __future__ import annotations
+
+import lpkit
+import torch
+
+
+class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
+    """The rule in one line."""
+
+    stage = "logits"  # before penalties and temperature; "sampling" would come after them and skip greedy requests
+    history = "none"  # what is read about the tokens so far: "none", "length" or "tokens"
+
+    class Params(lpkit.Params, prefix="{{ cookiecutter.package_name }}_"):
+        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+
+        strength: float = lpkit.Field(gt=0.0, le=100.0)  # no default: a request without it is unaffected
+
+    # One value per request, kept on the device. lpkit moves them with the request; you never see a batch change.
+    strength = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request[Params]) -> bool:
+        """Called once, when a request enters. False: it does not use the plugin, at no cost."""
+        self.strength[request.slot] = request.params.strength
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        """Called at every step, with the admitted requests only. Must not wait for the device."""
+        # The rule goes here. This would raise token 7: logits[7] = logits[7] + self.strength[rows].unsqueeze(1)
