@@ -24,7 +24,8 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_todays_template_gives_the_same_files(tmp_path: Path) -> None:
     found = {}
     for style, options in STYLES.items():
-        done = lpkit("new", "my-proc", *options, "-o", style, cwd=tmp_path, path=(FIXTURES,))
+        plain = ("--no-git", "--lpkit-from", "index")
+        done = lpkit("new", "my-proc", *options, *plain, "-o", style, cwd=tmp_path, path=(FIXTURES,))
         assert done.returncode == 0, done.stderr
         folder = tmp_path / style / "my-proc"
         found[style] = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())

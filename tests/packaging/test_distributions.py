@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PLAIN = ("--no-git", "--lpkit-from", "index")
 TEMPLATE = {path.relative_to(ROOT / "template").as_posix() for path in (ROOT / "template").rglob("*") if path.is_file()}
 
 
@@ -87,8 +88,8 @@ def test_the_script_answers(installed, tmp_path: Path) -> None:
 
 
 def test_new_bakes_the_same_project_as_the_checkout(either, lpkit, tmp_path: Path) -> None:
-    either.lpkit("new", "my-proc", cwd=tmp_path)
-    assert lpkit("new", "my-proc", "-o", "checkout").returncode == 0
+    either.lpkit("new", "my-proc", *PLAIN, cwd=tmp_path)
+    assert lpkit("new", "my-proc", *PLAIN, "-o", "checkout").returncode == 0
     ours, theirs = tmp_path / "my-proc", tmp_path / "checkout" / "my-proc"
     names = {path.relative_to(ours) for path in ours.rglob("*")}
     assert names == {path.relative_to(theirs) for path in theirs.rglob("*")}
@@ -101,12 +102,12 @@ def test_byte_compiled_templates_leave_no_trace(installed, tmp_path: Path) -> No
     template = installed.site / "lpkit_cli" / "_template"
     installed.run("-m", "compileall", "-q", template, cwd=tmp_path, check=False)
     assert list(template.rglob("*.pyc"))
-    installed.lpkit("new", "my-proc", cwd=tmp_path)
+    installed.lpkit("new", "my-proc", *PLAIN, cwd=tmp_path)
     assert not list(tmp_path.rglob("__pycache__"))
     assert not list(tmp_path.rglob("*.pyc"))
 
 
 def test_nothing_is_written_to_home(either, tmp_path: Path) -> None:
-    either.lpkit("new", "my-proc", cwd=tmp_path)
+    either.lpkit("new", "my-proc", *PLAIN, cwd=tmp_path)
     either.lpkit("--help", cwd=tmp_path)
     assert not either.home.exists()

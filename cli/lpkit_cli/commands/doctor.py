@@ -55,7 +55,10 @@ def doctor(
 
     from lpkit_conformance.doctor.examine import Settings, examine
 
-    settings = Settings(tuple(passed or ()), drafts, no_async, release.removeprefix("v") if release else None, load)
+    from lpkit_cli.scaffold.baking import template_versions
+
+    judged = release.removeprefix("v") if release else None
+    settings = Settings(tuple(passed or ()), drafts, no_async, judged, load, template_versions()[-1])
     found = examine(settings)
     write(found, sys.stdout) if as_json else show(report.lines(found), sys.stdout)
     raise typer.Exit(0 if found.ok else FOUND)

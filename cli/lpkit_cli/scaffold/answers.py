@@ -29,11 +29,15 @@ class Record:
     version: str
     answers: dict[str, Any]
 
-    def examples(self) -> frozenset[str]:
-        """The files that hold the example rule, which authors replace; a wrapped processor brings its own."""
+    def examples(self) -> dict[str, str]:
+        """The files that begin with the example rule, and the heading that ends it; "" for whole files.
+
+        A wrapped processor brings its own rule.
+        """
         if self.answers["style"] == "wrap":
-            return frozenset()
-        return frozenset({f"src/{self.answers['package_name']}/processor.py", "tests/test_behaviour.py"})
+            return {}
+        processor = f"src/{self.answers['package_name']}/processor.py"
+        return {processor: "", "tests/test_behaviour.py": "", "README.md": "\n## Install"}
 
 
 def read(project: Path) -> Record:
@@ -65,7 +69,7 @@ def _deduced(project: Path, answers: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"lpkit_from": origin.WHEELHOUSE if wheels else origin.INDEX, **_published(settings)}
     if answers["style"] == "wrap":
         processor = _text(project / "src" / answers["package_name"] / "processor.py")
-        found |= _wrapped(processor, answers) | _cases(settings) | _examples(_text(project / "README.md"))
+        found |= _readme(_text(project / "README.md")) | _wrapped(processor, answers) | _cases(settings)
         required = re.search(r'^dependencies = \["([^"]+)", "torch"', settings, re.M)
         found["_requirement"] = required[1] if required else ""
     return found
@@ -99,14 +103,14 @@ def _wrapped(processor: str, answers: dict[str, Any]) -> dict[str, Any]:
     bridged = re.search(r"lpkit\.bridge\(([\w.]+)(, keys=)?", processor)
     wraps = re.search(r"^    wraps = ([\w.]+)$", processor, re.M)
     imported = re.search(rf"^from {re.escape(module)} import (?:\(\n[^)]*\)|.+)$", processor, re.M)
-    keys = re.search(r"^    # keys = \((.*)\)$", processor, re.M)
     kind = "class" if bridged is None else "callable" if bridged[2] else "factory"
     target = wraps or bridged
+    keys = re.search(r"^    # keys = \((.*)\)$", processor, re.M)
     return {
+        **({"_wrap_keys": keys[1]} if keys else {}),
         "_wrap_kind": kind,
         "_wrap_import": imported[0] if imported else f"from {module} import {name.partition('.')[0]}",
         "_wrapped_name": target[1] if target else name,
-        "_wrap_keys": keys[1] if keys else "",
     }
 
 
@@ -116,8 +120,12 @@ def _cases(settings: str) -> dict[str, Any]:
     return {"_cases_are_guessed": guessed, **({"_cases": found[1]} if found else {})}
 
 
-def _examples(readme: str) -> dict[str, str]:
+def _readme(readme: str) -> dict[str, str]:
     as_json = re.search(r'^  "vllm_xargs": (\{.*\})$', readme, re.M)
     as_python = re.search(r"SamplingParams\(extra_args=(\{.*\})\)\)$", readme, re.M)
+    listed = re.search(r": its module reads ((?:`\w+`(?:, )?)+)", readme)
+    keys = ", ".join(f'"{key}"' for key in re.findall(r"`(\w+)`", listed[1])) if listed else ""
     found = {"_example_json": as_json, "_example_python": as_python}
-    return {key: match[1] for key, match in found.items() if match}
+    return {"_wrap_keys": f"{keys}," if keys.count('"') == 2 else keys} | {
+        key: match[1] for key, match in found.items() if match
+    }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -39,7 +40,8 @@ class Sides:
     Attributes:
         labels: of the three, for the marks of conflicts.
         record: the file that is not merged: the project gets the one of ``new``.
-        examples: files that are the author's own once they say something else: no marks are put into them.
+        examples: files whose beginning, up to the given heading, is an example that authors replace ("": all of it).
+            What they put there stays as it is where both changed it; no marks are put into it.
     """
 
     project: Path
@@ -47,7 +49,7 @@ class Sides:
     new: Path
     labels: tuple[str, str, str]
     record: str
-    examples: frozenset[str] = frozenset()
+    examples: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan(sides: Sides) -> list[Change]:
@@ -105,16 +107,25 @@ def _change(name: str, sides: Sides) -> Change | None:
 
 
 def _merged(name: str, ours: bytes, old: bytes, todays: bytes, sides: Sides) -> Change | None:
+    merged, conflict = _merge(ours, old, todays, sides.labels)
+    if conflict and name in sides.examples:
+        heading = sides.examples[name].encode()
+        if not heading:
+            return Change(name, "kept", ours, ours, "it is yours; the template's example has changed")
+        own = ours.partition(heading)[0]
+        old, todays = (own + b"".join(side.partition(heading)[1:]) for side in (old, todays))
+        merged, conflict = _merge(ours, old, todays, sides.labels)
+    if merged == ours:
+        return None
+    return Change(name, "conflict" if conflict else "merged", ours, merged)
+
+
+def _merge(ours: bytes, old: bytes, todays: bytes, labels: tuple[str, str, str]) -> tuple[bytes, bool]:
     with tempfile.TemporaryDirectory(prefix="lpkit-merge-") as scratch:
         files = Path(scratch, "ours"), Path(scratch, "base"), Path(scratch, "theirs")
         for file, content in zip(files, (ours, old, todays), strict=True):
             file.write_bytes(content)
-        merged, conflict = git.merge(*files, sides.labels)
-    if conflict and name in sides.examples:
-        return Change(name, "kept", ours, ours, "it is yours; the template's example has changed")
-    if merged == ours:
-        return None
-    return Change(name, "conflict" if conflict else "merged", ours, merged)
+        return git.merge(*files, labels)
 
 
 def _obstacle(path: Path, project: Path) -> str:

@@ -32,6 +32,7 @@ class Settings:
         no_async: with ``--no-async-scheduling``.
         release: judge this release of vLLM on a GPU instead of the installed one; None: the installed one.
         load: import the plugins, in child processes, instead of reading their source.
+        template: version of the template that projects are compared with; "" compares none.
     """
 
     passed: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ class Settings:
     no_async: bool = False
     release: str | None = None
     load: bool = False
+    template: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path 
         inventory, passed = replace(inventory, plugins=loaded[:count]), loaded[count:]
     situation = _situation(settings, inventory, passed, sources)
     versions = read_versions(sources, path)
-    found = squatted(path, folder) + judge(situation) + project.issues(inventory, path, folder)
+    found = squatted(path, folder) + judge(situation) + project.issues(inventory, path, folder, settings.template)
     if settings.release is None and inventory.engine is not None:
         found += _hardware(situation, versions)
     found.sort(key=lambda issue: issue.level)  # stable, and "error" is before "note"

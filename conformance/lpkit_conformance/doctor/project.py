@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lpkit import __version__
-
 from lpkit_conformance.discovery.installed import Inventory
 from lpkit_conformance.discovery.metadata import Distribution, field, find, source_folder
 from lpkit_conformance.doctor.issue import Issue
@@ -16,11 +14,11 @@ from lpkit_conformance.errors import ProjectError
 from lpkit_conformance.settings import project as projects
 
 RECORD = ".lpkit-template.json"
-"""Written by ``lpkit new`` into the project's folder; its version is that of the lpkit that wrote it."""
+"""Written by ``lpkit new`` into the project's folder; it names the version of the template."""
 
 
-def issues(inventory: Inventory, path: Sequence[str] | None, folder: Path) -> list[Issue]:
-    """About the distributions of the installed plugins, and the project in ``folder``."""
+def issues(inventory: Inventory, path: Sequence[str] | None, folder: Path, template: str) -> list[Issue]:
+    """About the distributions of the installed plugins, and the project in ``folder``; ``template``: of this lpkit."""
     found: list[Issue] = []
     sources: dict[Path, str] = {}
     for name in dict.fromkeys(plugin.distribution for plugin in inventory.plugins):
@@ -33,7 +31,7 @@ def issues(inventory: Inventory, path: Sequence[str] | None, folder: Path) -> li
             sources.setdefault(source, name)
     sources.setdefault(folder.resolve(), folder.name)
     for source, name in sources.items():
-        found += _template(name, source)
+        found += _template(name, source, template)
         found += _installation(source, inventory, path)
     return found
 
@@ -91,20 +89,18 @@ def _requirements(name: str, dist: Distribution) -> Iterator[Issue]:
             )
 
 
-def _template(name: str, source: Path) -> Iterator[Issue]:
+def _template(name: str, source: Path, template: str) -> Iterator[Issue]:
     try:
-        record = json.loads((source / RECORD).read_text("utf-8"))
-        version, answers = str(record["template_version"]), record["answers"]
-        style, project = str(answers["style"]), str(answers["project_name"])
+        version = str(json.loads((source / RECORD).read_text("utf-8"))["template_version"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # not made by lpkit new, or edited; nothing can be said
-    if _numbers(version) < _numbers(__version__):
+    if () < _numbers(version) < _numbers(template):
         yield Issue(
             "template-old",
             "note",
-            f"{name} was made from the template of lpkit {version}; this is {__version__}",
+            f"{name} was made from template {version}; this lpkit has {template}",
             str(source / RECORD),
-            f"Compare with a fresh one: lpkit new {project} --style {style} -o FOLDER; then set template_version",
+            f"lpkit update {source}",
         )
 
 
