@@ -56,7 +56,10 @@ def test_commands_arguments_and_options() -> None:
         (),
         ("no-such-command",),
         ("--no-such-option",),
-        *((name, "--no-such-option") for name in ("bench", "check", "doctor", "explain", "list", "new", "record")),
+        *(
+            (name, "--no-such-option")
+            for name in ("bench", "check", "doctor", "explain", "list", "new", "record", "update")
+        ),
         ("check",),
         ("check", "x:Y", "--select", "LP999"),
         ("check", "x:Y", "--ignore", "202"),

@@ -85,7 +85,7 @@ def plugins(once, distributions, environment) -> Path:
         (folder / "old" / "pyproject.toml").write_text(dedent(PYPROJECT), encoding="utf-8")
         made = environment(folder / "env", distributions[0], folder / "old")
         for name, options in PROJECTS.items():
-            made.lpkit("new", name, *options, cwd=folder)
+            made.lpkit("new", name, *options, "--no-git", "--lpkit-from", "index", cwd=folder)
         made.install(*(folder / name for name in PROJECTS))
 
     return once("plugins", fill)

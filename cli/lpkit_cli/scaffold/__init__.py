@@ -1,1 +1,1 @@
-"""What ``lpkit new`` writes: names of a project, what the template is told of a wrapped class, baking."""
+"""Projects of ``lpkit new``: names, what the template is told, baking, and the merge of a newer template into them."""
