@@ -138,7 +138,7 @@ class TestFromTheFirstTemplate:
         readme = (old / "README.md").read_bytes()
         (old / "README.md").write_bytes(b"# Mine\n\nMy rule.\n\n## Install" + readme.partition(b"## Install")[2])
         if style.startswith("wrap"):
-            update(old, code=1)  # there it is no example
+            update(old, code=1)  # there it is not an example
             return
         update(old)
         found = contents(old)
@@ -198,8 +198,8 @@ class TestNothingIsLost:
         before = other.read_bytes()
         said = update(project).stdout
         assert "README.md: a link leads there" in said
-        assert "docs/index.md: docs is no folder" in said
-        assert "CHANGELOG.md: it is no file" in said
+        assert "docs/index.md: docs is not a folder" in said
+        assert "CHANGELOG.md: it is not a file" in said
         assert other.read_bytes() == before
 
     def test_line_ends_of_windows_stay(self, project: Path) -> None:

@@ -131,13 +131,13 @@ def _merge(ours: bytes, old: bytes, todays: bytes, labels: tuple[str, str, str])
 def _obstacle(path: Path, project: Path) -> str:
     """Why ``path`` is not written; "" if it can be."""
     if path.exists() and not path.is_file():
-        return "it is no file"
+        return "it is not a file"
     while path != project:
         if path.is_symlink():
             return "a link leads there"
         path = path.parent
         if path.exists() and not path.is_dir():
-            return f"{path.name} is no folder"
+            return f"{path.name} is not a folder"
     return ""
 
 

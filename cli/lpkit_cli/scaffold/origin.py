@@ -47,7 +47,7 @@ def parse(text: str) -> Origin:
     """What ``--lpkit-from`` says.
 
     Raises:
-        UsageError: it is none of what is allowed.
+        UsageError: there is no lpkit there.
     """
     if text == INDEX or _REFERENCE.fullmatch(text):
         return Origin(text)
