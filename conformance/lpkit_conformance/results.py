@@ -131,6 +131,11 @@ class CheckResult:
     def label(self) -> str:
         return label_of(self.code, self.host)
 
+    @property
+    def said(self) -> tuple[str, str, str]:
+        """What is said, whichever host it is said of: equal ones are one finding."""
+        return self.code, self.status, self.finding.location if self.finding else self.message
+
     def to_json(self) -> dict[str, Any]:
         """Its part of ``lpkit.check/1``."""
         found = {key: value for key, value in asdict(self).items() if key != "never_active"}
@@ -200,9 +205,8 @@ class TargetResult:
         found: dict[tuple[str, str, str], Entry] = {}
         for check in self.checks:
             if check.status in statuses:
-                key = (check.code, check.status, check.finding.location if check.finding else check.message)
-                first = found.setdefault(key, Entry(check, ()))
-                found[key] = Entry(first.check, (*first.hosts, check.host) if check.host else ())
+                first = found.setdefault(check.said, Entry(check, ()))
+                found[check.said] = Entry(first.check, (*first.hosts, check.host) if check.host else ())
         return list(found.values())
 
 

@@ -44,7 +44,12 @@ class ConformanceError(AssertionError):
 
 
 class _Run:
-    """The results of one plugin, computed as they are asked for, in the suite's order."""
+    """The results of one plugin, computed as they are asked for, with those that they rest on.
+
+    Attributes:
+        items: code, name and host of every check.
+        reported: what failed tests have said so far, with the label of each.
+    """
 
     def __init__(self, target: str, plan: Plan, project: Project | None, judged_with: str) -> None:
         from lpkit.loading import LoadError, resolve_target
@@ -52,17 +57,16 @@ class _Run:
         from lpkit_conformance.suite.in_process import Session
 
         self.target, self.project, self._judged_with = target, project, judged_with
-        self._results: dict[str, CheckResult] = {}
+        self._unloadable: CheckResult | None = None
         self._session: Session | None = None
+        self.reported: dict[tuple[str, str, str], str] = {}
         try:
             cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
         except LoadError as error:
-            result = _unloadable(error)
-            self._results[result.label] = result
+            result = self._unloadable = _unloadable(error)
             self.items = [(result.code, result.name, result.host)]
             return
         self._session = Session(target, cls, plan)
-        self._iterator = self._session.results()
         self.items = [(check.code, check.name, host) for check, host in self._session.items]
 
     def result(self, label: str) -> CheckResult:
@@ -108,11 +112,11 @@ class _Run:
         return [label_of(code, host) for code, _, host in self.items]
 
     def _compute(self, label: str) -> CheckResult:
+        if self._session is None:
+            assert self._unloadable is not None
+            return self._unloadable
         with _surroundings():
-            while label not in self._results:
-                found = next(self._iterator)
-                self._results[found.label] = found
-        return self._results[label]
+            return self._session.result(label)
 
 
 def _unloadable(error: LoadError) -> CheckResult:
@@ -171,6 +175,9 @@ class BoundCheck:
         __tracebackhide__ = True
         result = self._run.result(self.label)
         if result.status in ("failed", "unexpected_pass", "error"):
+            first = self._run.reported.setdefault(result.said, self.label)
+            if first != self.label:
+                pytest.skip(f"the same finding as that of {first}, which failed")
             with suppress(OSError):  # a folder that cannot be written costs the file, not the verdict
                 result = save_check(self._run.target, result)
             raise ConformanceError("\n".join(["", *check_lines(result)]))

@@ -12,10 +12,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from lpkit_conformance import run
-from lpkit_conformance.catalogue import chosen
+from lpkit_conformance.catalogue import by_code, chosen, requirements_first
+from lpkit_conformance.checks.lp2_bookkeeping import LP201
 from lpkit_conformance.errors import UsageError
+from lpkit_conformance.results import Failed
 from lpkit_conformance.run import Options
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import ConformanceError, check, checks, compute_check
 from zoo.correct import Bias, PortableTokenBias
 from zoo.v1_defects import StaleOnDecline
@@ -206,6 +209,56 @@ def test_the_results_of_a_plugin_are_data_without_pytest() -> None:
     assert check(f"{SUSPECTS / 'bias.py'}:Good", **settings).verdict == "pass"
     unloadable = check(f"{SUSPECTS / 'bias.py'}:Missing")
     assert (unloadable.verdict, [result.label for result in unloadable.checks]) == ("fail", ["LP001"])
+
+
+DENSE: list[Any] = [{"extra_args": {"dense_amount": 1.5}}]
+
+
+def test_a_finding_on_both_hosts_is_one_failure_and_either_test_alone_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = checks("zoo.portable_defects:LastAdmitted", cases=DENSE, select="LP201")
+    one, other = (item for item in found if item.code == "LP201")
+    with pytest.raises(ConformanceError):
+        other.run()
+    with pytest.raises(pytest.skip.Exception, match=r"the same finding as that of LP201\[v2\]"):
+        one.run()
+    with pytest.raises(ConformanceError):
+        other.run()
+
+
+def test_different_findings_on_both_hosts_are_two_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LP201, "run", lambda self, subject: _fail_on(subject.host))
+    found = checks("zoo.portable_defects:LastAdmitted", cases=DENSE, select="LP201")
+    bound = [item for item in found if item.code == "LP201"]
+    assert len(bound) == 2
+    for item in bound:
+        with pytest.raises(ConformanceError):
+            item.run()
+
+
+def _fail_on(host: str) -> None:
+    raise Failed("broken", location=f"plugin.py:{host}")
+
+
+@pytest.mark.parametrize("code", ["LP001", "LP102", "LP211"])
+def test_a_check_that_is_run_alone_computes_nothing_but_what_it_requires(
+    monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    computed: list[str] = []
+    compute = Session.compute
+
+    def counted(self: Session, check: Any, host: str) -> Any:
+        computed.append(check.code)
+        return compute(self, check, host)
+
+    monkeypatch.setattr(Session, "compute", counted)
+    bound = checks(f"{SUSPECTS / 'bias.py'}:Good", cases=[{"extra_args": {"bias": 2.5}}])
+    next(item for item in bound if item.code == code).run()
+    assert set(computed) == set(requirements_first([code], lambda each: by_code()[each].requires))
+    assert len(computed) == len(set(computed))
 
 
 def test_a_failed_test_saves_its_failure_for_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

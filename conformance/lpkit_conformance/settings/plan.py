@@ -22,6 +22,7 @@ class Plan:
         first: codes of checks to run before the others.
         alone: run what is selected without the checks that it requires.
         done: ``CODE[host]`` labels that need not run again, with their statuses.
+        raised: exceptions that these checks have reported, by type and line, with the code of the first.
         program: run only this one, in the one check that is selected.
         trace: replay only this recorded trace, in this pattern, in the one check that is selected.
         bystanders: processes that this one has started and the plugin has not; None: those there when the checks begin.
@@ -39,6 +40,7 @@ class Plan:
     first: tuple[str, ...] = ()
     alone: bool = False
     done: dict[str, Status] = field(default_factory=dict)
+    raised: dict[tuple[str, str], str] = field(default_factory=dict)
     program: Program | None = None
     trace: tuple[str, str] | None = None
     bystanders: frozenset[int] | None = None

@@ -38,7 +38,7 @@ def work(parent: Parent) -> None:
 
     parent.tell("ready", judged_with=judged_with)
     try:
-        plan = plan_of(job["plan"], job["done"], judged_with.startswith(STANDIN))
+        plan = plan_of(job["plan"], job["done"], job["raised"], judged_with.startswith(STANDIN))
     except CaseError as error:
         parent.tell("unusable", problem=str(error))
         return
@@ -65,7 +65,9 @@ def work(parent: Parent) -> None:
     parent.tell("done", children=len(tree.children()), notes=session.notes)
 
 
-def plan_of(data: dict[str, Any], done: dict[str, Status], uses_standin: bool) -> Plan:
+def plan_of(
+    data: dict[str, Any], done: dict[str, Status], raised: list[tuple[str, str, str]], uses_standin: bool
+) -> Plan:
     """A ``Plan`` from its JSON form."""
     from lpkit_conformance.programs.as_json import program_from_json
     from lpkit_conformance.settings.cases import Case
@@ -84,6 +86,7 @@ def plan_of(data: dict[str, Any], done: dict[str, Status], uses_standin: bool) -
         device=data["device"],
         standin=uses_standin,
         done=done,
+        raised={(exception, location): code for exception, location, code in raised},
         program=program_from_json(data["program"]) if data["program"] else None,
         trace=tuple(data["trace"]) if data["trace"] else None,
         bystanders=frozenset(),  # whatever this process starts from here on is the plugin's

@@ -69,6 +69,10 @@ class Session:
             for check in checks
             for host in (("",) if not check.hosts else [h for h in self.hosts if h in check.hosts])
         ]
+        self._items = {label_of(check.code, host): (check, host) for check, host in self.items}
+        self._results: dict[str, CheckResult] = {}
+        self._causes: dict[str, set[str]] = {}
+        self._raised = dict(plan.raised)
         self._bystanders = frozenset(tree.children()) if plan.bystanders is None else plan.bystanders
         self._modules = ModuleState.of(cls)
         self._subjects: dict[str, list[PluginUnderTest]] = {}
@@ -79,31 +83,55 @@ class Session:
         self._settled = plan.program is not None or plan.trace is not None or bool(plan.done)
 
     def results(self, started: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
-        """The results, check by check; ``started`` is told the label of each check before it runs.
+        """The results, check by check; ``started`` is told the label of each check before it runs."""
+        for check, host in self.items:
+            label = label_of(check.code, host)
+            if label not in self.plan.done:
+                yield self.result(label, started)
+            elif self.plan.done[label] in STOPPING:
+                self._causes[label] = self._roots(check, host) or {check.code}
+
+    def result(self, label: str, started: Callable[[str], None] = lambda _: None) -> CheckResult:
+        """The result of one check, after those that it rests on; each is computed once.
 
         What another check has reported blocks: a failure that this one rests on, and the very exception that it met.
         """
-        causes: dict[str, set[str]] = {}
-        raised: dict[tuple[str, str], str] = {}
-        for check, host in self.items:
-            label = label_of(check.code, host)
-            roots = _roots(check, host, causes)
-            if label in self.plan.done:
-                if self.plan.done[label] in STOPPING:
-                    causes[label] = roots or {check.code}
-                continue
-            if not roots:
-                started(label)
-                result = self.compute(check, host)
-                met = result.finding.raised if result.finding else None
-                if met and result.status == "failed":  # advice must not hide a failure
-                    raised.setdefault(met, check.code)
-                roots = {raised[met]} - {check.code} if met in raised else set()
-            if roots:
-                result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(sorted(roots))}")
-            if result.status in STOPPING:
-                causes[label] = roots or {check.code}
-            yield result
+        if label not in self._results:
+            check, host = self._items[label]
+            for other in self._required(check, host):
+                if other not in self.plan.done:
+                    self.result(other, started)
+            result = self._judged(check, host, started)
+            self._results[label] = result
+        return self._results[label]
+
+    def _judged(self, check: type[Check], host: str, started: Callable[[str], None]) -> CheckResult:
+        label = label_of(check.code, host)
+        roots = self._roots(check, host)
+        if not roots:
+            started(label)
+            result = self.compute(check, host)
+            met = result.finding.raised if result.finding else None
+            if met and result.status == "failed":  # advice must not hide a failure
+                self._raised.setdefault(met, check.code)
+            roots = {self._raised[met]} - {check.code} if met in self._raised else set()
+        if roots:
+            result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(sorted(roots))}")
+        if result.status in STOPPING:
+            self._causes[label] = roots or {check.code}
+        return result
+
+    def _required(self, check: type[Check], host: str) -> list[str]:
+        """The labels that a check rests on: about the class, about this host, or else about any."""
+        found = []
+        for code in check.requires:
+            on = (host,) if host in by_code()[code].hosts else ("", *HOSTS)
+            found += [label for label in (label_of(code, name) for name in on) if label in self._items]
+        return found
+
+    def _roots(self, check: type[Check], host: str) -> set[str]:
+        """The failed checks that ``check`` rests on, whatever is blocked in between."""
+        return {root for label in self._required(check, host) for root in self._causes.get(label, ())}
 
     def compute(self, check: type[Check], host: str) -> CheckResult:
         """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
@@ -163,16 +191,6 @@ class Session:
     def hint(self) -> str:
         """Why nothing happened, or too little, as far as the arguments tell, and what to try."""
         return why_inactive([subject for host in ("", *self.hosts) for subject in self.subjects(host)])
-
-
-def _roots(check: type[Check], host: str, causes: dict[str, set[str]]) -> set[str]:
-    """The failed checks that ``check`` rests on, whatever is blocked in between."""
-    found: set[str] = set()
-    for code in check.requires:
-        # A requirement that is about the class, or about another host, stops it on every host.
-        on = (host,) if host in by_code()[code].hosts else ("", *HOSTS)
-        found.update(*(causes.get(label_of(code, name), ()) for name in on))
-    return found
 
 
 def _result(check: type[Check], subject: PluginUnderTest, host: str) -> CheckResult:

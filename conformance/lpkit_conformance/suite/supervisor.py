@@ -71,6 +71,15 @@ class _State:
         """Checks without a result."""
         return [label for label in self.labels if label not in self.results]
 
+    @property
+    def raised(self) -> dict[tuple[str, str], str]:
+        """The exceptions that failed checks have reported, with the code of the first."""
+        found: dict[tuple[str, str], str] = {}
+        for result in self.results.values():
+            if result.status == "failed" and result.finding and result.finding.raised:
+                found.setdefault(result.finding.raised, result.code)
+        return found
+
 
 def check_target(
     target: str,
@@ -92,6 +101,7 @@ def check_target(
     job: dict[str, Any] = {"target": target, "path": path, "plan": _plan_json(plan)}
     for losses in range(1, MOST_LOSSES + 1):
         job["done"] = {label: result.status for label, result in state.results.items()}
+        job["raised"] = [(*met, code) for met, code in state.raised.items()]
         job["hung"] = state.hung
         try:
             run_child(CHILD, job, partial(_take, state, progress), limit, ONE_THREAD)

@@ -234,6 +234,15 @@ def test_the_same_line_twice_is_one_failure_and_the_run_is_given_up() -> None:
     assert len(result.checks) == len({check.label for check in result.checks})
 
 
+def test_an_exception_that_was_reported_before_the_process_was_lost_is_not_reported_again() -> None:
+    order = ("LP306", "LP309", "LP307")
+    plan = replace(PLAN, select=order, first=order)
+    found = check_target(f"{SUSPECTS / 'hostile.py'}:ExitsInBetween", plan, [], limit=LIMIT)
+    said = {result.code: (result.status, result.message) for result in found.checks}
+    assert said["LP306"][0] == said["LP309"][0] == "failed"
+    assert said["LP307"] == ("blocked", "needs LP306")
+
+
 def test_the_process_that_only_watches_loads_no_torch(tmp_path) -> None:
     program = (
         "import sys\n"

@@ -123,3 +123,14 @@ class Slow(Good):
     def apply(self, logits):
         time.sleep(0.5)
         return super().apply(logits)
+
+
+class ExitsInBetween(Good):
+    """Raises at one line for huge logits, and ends the process for an empty batch."""
+
+    def apply(self, logits):
+        if not len(logits):
+            os._exit(3)
+        if logits.abs().max() > 1e29:
+            raise ValueError("too large")
+        return super().apply(logits)
