@@ -18,8 +18,11 @@ version = release = __version__
 
 extensions = [
     "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
+    "api",
     "contents",
     "redirects",
 ]
@@ -34,3 +37,11 @@ html_title = f"lpkit {version}"
 html_copy_source = False
 html_show_copyright = False
 copybutton_prompt_text = "$ "
+
+autodoc_mock_imports = ["torch", "numpy", "triton"]
+autodoc_member_order = "bysource"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+python_maximum_signature_line_length = 88

@@ -1,4 +1,4 @@
-"""The path that generated projects import; see :mod:`lpkit_conformance.settings.cases`."""
+"""The path that generated projects import; see ``lpkit_conformance.settings.cases``."""
 
 from lpkit_conformance.errors import CaseError
 from lpkit_conformance.settings.cases import Case, make_params

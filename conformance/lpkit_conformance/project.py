@@ -1,4 +1,4 @@
-"""The path that generated projects import; see :mod:`lpkit_conformance.settings.project`."""
+"""The path that generated projects import; see ``lpkit_conformance.settings.project``."""
 
 from lpkit_conformance.errors import ProjectError
 from lpkit_conformance.settings.project import Project, find

@@ -1,4 +1,4 @@
-"""The path that generated projects import; see :mod:`lpkit_conformance.vllm_api.stub`."""
+"""The path that generated projects import; see ``lpkit_conformance.vllm_api.stub``."""
 
 from lpkit_conformance.vllm_api.stub import install, is_installed
 

@@ -1,5 +1,7 @@
 """The suite in a plugin's own tests.
 
+As parametrized tests::
+
     from lpkit_conformance.testing import parametrize_with_checks
 
     @parametrize_with_checks("my_package.processor:MyProcessor")
@@ -204,6 +206,7 @@ def checks(
     A target that cannot be loaded gives one check, which fails.
 
     Args:
+        seed: of the simulated model and the generated programs.
         target: ``module:Class``, an entry point's name, or ``file.py:Class``.
         cases: case objects; by default those of ``[tool.lpkit]``.
         select, ignore: a code or a family (``LP2``), or several.
@@ -267,7 +270,16 @@ def _several(value: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def parametrize_with_checks(target: str, cases: Iterable[Any] | None = None, **settings: Any) -> Callable[[Test], Test]:
-    """Decorator for a test function with an argument ``check``; see :func:`checks` for the settings."""
+    """Decorate a test function with an argument ``check``: it runs once for each check.
+
+    Args:
+        target: as for :func:`checks`.
+        cases: case objects; by default those of ``[tool.lpkit]``.
+        **settings: the other arguments of :func:`checks`.
+
+    Returns:
+        A decorator.
+    """
     import pytest
 
     found = checks(target, cases=cases, **settings)
@@ -317,11 +329,15 @@ def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, *
 
 
 def require(result: CheckResult) -> None:
-    """Raise :class:`ConformanceError` with the evidence if the plugin broke the rule, or the check could not run.
+    """Demand that a plugin broke no rule.
 
         require(compute_check("LP203", MyProcessor, case={"extra_args": {"bias": 2.0}}))
 
-    A plugin that did nothing at all in these operations broke no rule.
+    Args:
+        result: of :func:`compute_check`. A plugin that did nothing at all in these operations broke no rule.
+
+    Raises:
+        ConformanceError: with the evidence, if the plugin broke the rule, or the check could not run.
     """
     from lpkit_conformance.report.text import check_lines
 

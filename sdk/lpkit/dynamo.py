@@ -19,6 +19,19 @@ from lpkit.portable.adapter import AdapterLogitsProcessor
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import RequestLogitsProcessor
 
+__all__ = [
+    "GENERATING_ROLES",
+    "KEY",
+    "BaseLogitsProcessor",
+    "DynamoLogitsProcessor",
+    "ForcedTokenSequenceSpec",
+    "LogitsProcessorSpec",
+    "PythonProcessorSpec",
+    "activate",
+    "entries_for",
+    "forced_text",
+]
+
 KEY = "dynamo_logits"
 """Where a request carries its entries."""
 
@@ -34,7 +47,12 @@ class BaseLogitsProcessor(Protocol):
 
 @dataclass(frozen=True)
 class ForcedTokenSequenceSpec:
-    """Force ``token_ids``, then the end-of-sequence token for good."""
+    """Force a sequence, then the end-of-sequence token for good.
+
+    Attributes:
+        token_ids: the sequence; it may be empty.
+        eos_token_id: what follows at each later position.
+    """
 
     token_ids: tuple[int, ...]
     eos_token_id: int
@@ -42,7 +60,11 @@ class ForcedTokenSequenceSpec:
 
 @dataclass(frozen=True)
 class PythonProcessorSpec:
-    """A live callable; it cannot leave its process, so no vLLM engine can be given one."""
+    """A live callable; it cannot leave its process, so no vLLM engine can be given one.
+
+    Attributes:
+        processor: called as a :class:`BaseLogitsProcessor`.
+    """
 
     processor: Callable[..., Any]
 
@@ -52,20 +74,35 @@ Entry = ForcedTokenSequenceSpec | PythonProcessorSpec
 
 @dataclass(frozen=True)
 class LogitsProcessorSpec:
-    """What every request of a worker is to be processed with; ``generation_only`` spares prefill workers."""
+    """What every request of a worker is to be processed with.
+
+    Attributes:
+        entries: in the order in which they act.
+        generation_only: spare prefill workers.
+    """
 
     entries: tuple[Entry, ...]
     generation_only: bool = True
 
 
 def forced_text(text: str, tokenizer: Any) -> LogitsProcessorSpec:
-    """The specification that makes every reply ``text``; ``tokenizer`` is one of transformers, used here only."""
+    """The specification that makes every reply the same text.
+
+    Args:
+        text: the reply.
+        tokenizer: one of transformers, used here only.
+    """
     ids = tuple(tokenizer.encode(text, add_special_tokens=False))
     return LogitsProcessorSpec((ForcedTokenSequenceSpec(ids, tokenizer.eos_token_id),))
 
 
 def entries_for(spec: LogitsProcessorSpec | None, role: Any) -> list[Entry]:
-    """The entries for one request on a worker of ``role``, a name or Dynamo's ``DisaggregationMode``."""
+    """The entries for one request on a worker; empty where it is not to be processed.
+
+    Args:
+        spec: of the worker; None: it has none.
+        role: a name, or Dynamo's ``DisaggregationMode``.
+    """
     name = str(getattr(role, "value", role)).lower()
     if spec is None or (spec.generation_only and name not in GENERATING_ROLES):
         return []
@@ -73,7 +110,11 @@ def entries_for(spec: LogitsProcessorSpec | None, role: Any) -> list[Entry]:
 
 
 def activate(sampling_params: SamplingParams, entries: Sequence[Entry]) -> None:
-    """Put ``entries`` into the request. Without any, remove what a client may have put there himself.
+    """Put entries into a request. Without any, remove what a client may have put there.
+
+    Args:
+        sampling_params: of the request; its ``extra_args`` are replaced.
+        entries: what :func:`entries_for` gave.
 
     Raises:
         TypeError: for an entry that cannot travel to the engine's process.
@@ -107,9 +148,24 @@ class DynamoLogitsProcessor(AdapterLogitsProcessor):
 
     @abstractmethod
     def new_processors(self, params: Any) -> Sequence[BaseLogitsProcessor]:
-        """Fresh processors for a request with these ``Params`` (None if the class declares none); empty: none."""
+        """Make fresh processors for a request. Override it.
+
+        Args:
+            params: an instance of ``Params``; None if the class declares none.
+
+        Returns:
+            The processors; none, if the request does not use this one.
+        """
 
     def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
+        """Make the callable that keeps the order of calls.
+
+        Args:
+            params: of the request.
+
+        Returns:
+            One callable for all of the request's processors; None if there are none.
+        """
         wanted = self.params(params)
         if wanted is None and self.Params is not None:
             return None

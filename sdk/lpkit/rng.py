@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+__all__ = ["mix", "mix32_", "uniform"]
+
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 FACTORS_32 = (0x85EBCA6B - 2**32, 0xC2B2AE35 - 2**32)
 """The multipliers of :func:`mix32_`."""
@@ -16,9 +18,15 @@ _MIX = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 
 def mix(*keys: torch.Tensor) -> torch.Tensor:
-    """Hash int64 tensors (any one shape, or shapes that broadcast) to int64; the order of the keys matters.
+    """Hash integers to 64 bits.
 
     Each key goes through the finalizer of SplitMix64 (Steele, Lea and Flood 2014).
+
+    Args:
+        keys: at least one int64 tensor, of any one shape or shapes that broadcast, on one device. Their order matters.
+
+    Returns:
+        int64, of the shape that the keys broadcast to.
     """
     state = torch.zeros((), dtype=torch.int64, device=keys[0].device)
     for key in keys:
@@ -30,14 +38,26 @@ def mix(*keys: torch.Tensor) -> torch.Tensor:
 
 
 def uniform(*keys: torch.Tensor) -> torch.Tensor:
-    """float32 in [0, 1), with 24 random bits, from int64 keys as in :func:`mix`."""
+    """Numbers that look drawn from [0, 1), and are a function of their keys.
+
+    Args:
+        keys: at least one int64 tensor, as for :func:`mix`: ``uniform(seed, position)``.
+
+    Returns:
+        float32 in [0, 1) with 24 random bits, of the shape that the keys broadcast to.
+    """
     return _shifted(mix(*keys), 40, 64).to(torch.float32) * 2.0**-24
 
 
 def mix32_(state: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
     """Hash an int32 tensor in place, for whole vocabularies: the finalizer of MurmurHash3 (Appleby 2011).
 
-    ``scratch`` is int32 memory of the same shape.
+    Args:
+        state: int32, of any shape; overwritten.
+        scratch: int32 memory of the same shape; overwritten. None: it is allocated.
+
+    Returns:
+        ``state``.
     """
     spare = torch.empty_like(state) if scratch is None else scratch
     for shift, factor in zip((16, 13), FACTORS_32, strict=True):

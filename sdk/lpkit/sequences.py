@@ -1,8 +1,9 @@
 """Questions about token histories, answered for all rows at once: repetitions, markers, counts.
 
 Histories are ``rows.tokens``: ``[n, W]`` int64 from the start, -1 behind the end of each. Patterns are ragged columns:
-``[n, k]`` int64, -1 behind the end. Nothing waits for the device, and the number of operations does not depend on
-``n``.
+``[n, k]`` int64 with k at least 1, -1 behind the end. A history that is shorter than a pattern, or empty, and an empty
+pattern match nothing. Nothing waits for the device, and the number of operations does not depend on ``n``, which may
+be 0.
 """
 
 from __future__ import annotations
@@ -11,16 +12,25 @@ import torch
 
 from lpkit.rng import mix
 
+__all__ = ["begun", "counts", "end_of_last", "end_stood_before", "largest_per_id", "match_lengths"]
+
 _BASE = 0x9E3779B97F4A7C15 - 2**64
 
 
 def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """``[n, W]`` int64: for each position, how many tokens before it are also the last ones of the history.
+    """For each position, how many tokens before it are also the last ones of the history.
 
-    The largest k with ``tokens[i - k : i] == tokens[L - k : L]``, so ``tokens[i]`` is what followed when the history's
-    last k tokens stood there before. 0 from the end of the history on. ``lengths`` is ``[n]``.
+    It is the largest k with ``tokens[i - k : i] == tokens[L - k : L]``, so ``tokens[i]`` is what followed when the
+    history's last k tokens stood there before. The DRY penalty and n-gram lookups ask this.
 
     Found by bisection on 64-bit hashes of stretches of the history, in log W steps; an error takes a collision.
+
+    Args:
+        tokens: int64 ``[n, W]``, histories.
+        lengths: int64 ``[n]``, how long each is.
+
+    Returns:
+        int64 ``[n, W]``; 0 where nothing matches, and from the end of the history on.
     """
     stretches = _Stretches(tokens, lengths)
     found = torch.zeros_like(tokens)
@@ -33,10 +43,18 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 
 
 def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """``[n, W]`` bool: for each position, whether the last ``count`` tokens of the history stand right before it too.
+    """For each position, whether the last ``count`` tokens of the history stand right before it too.
 
-    ``lengths`` is ``[n]``, ``count`` ``[n, 1]``, not negative; the end itself does not count. By hashes, as
-    :func:`match_lengths`.
+    By hashes, as :func:`match_lengths`; n-gram bans ask this.
+
+    Args:
+        tokens: int64 ``[n, W]``, histories.
+        lengths: int64 ``[n]``, how long each is.
+        count: int64 ``[n, 1]``, not negative. 0 is true at every position of the history; more tokens than it has, at
+            none.
+
+    Returns:
+        bool ``[n, W]``; the end itself does not count, and what lies behind it is False.
     """
     return _Stretches(tokens, lengths).end_before(count)
 
@@ -64,7 +82,15 @@ class _Stretches:
 
 
 def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
-    """``[n]`` int64: the position behind the last occurrence of each row's pattern; -1 if there is none."""
+    """The position behind the last occurrence of each row's pattern.
+
+    Args:
+        tokens: int64 ``[n, W]``, histories.
+        pattern: int64 ``[n, k]``, k at least 1, -1 behind the end.
+
+    Returns:
+        int64 ``[n]``; -1 if the pattern does not occur, is empty, or is longer than the history.
+    """
     k = pattern.shape[1]
     windows = torch.nn.functional.pad(tokens, (0, k - 1), value=-1).unfold(1, k, 1)  # [n, W, k]
     wanted = pattern.unsqueeze(1)
@@ -76,9 +102,17 @@ def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
 
 
 def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, since: torch.Tensor) -> torch.Tensor:
-    """``[n]`` int64: how many tokens of each row's pattern the history ends with; less than all of them.
+    """How many tokens of each row's pattern the history ends with, less than all of them: a marker that is half
+    written.
 
-    Only tokens at positions ``>= since`` (``[n]``) count.
+    Args:
+        tokens: int64 ``[n, W]``, histories.
+        lengths: int64 ``[n]``, how long each is.
+        pattern: int64 ``[n, k]``, k at least 1, -1 behind the end.
+        since: int64 ``[n]``; only tokens at positions ``>= since`` count, e.g. ``rows.prompt_len``.
+
+    Returns:
+        int64 ``[n]``; 0 if nothing is begun, or the pattern is complete or empty.
     """
     n, k = pattern.shape
     index = torch.arange(k, device=tokens.device)
@@ -91,16 +125,32 @@ def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, si
 
 
 def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
-    """``[n, W]`` int64: how often each token occurs among those of its row that ``among`` (bool ``[n, W]``) selects."""
+    """How often each token occurs among some tokens of its row.
+
+    Args:
+        tokens: int64 ``[n, W]``, histories.
+        among: bool ``[n, W]``, the tokens to count, e.g. ``rows.is_output``.
+
+    Returns:
+        int64 ``[n, W]``: for ``tokens[i, j]``, the number of selected positions of row i that hold the same token. 0
+        behind the end, if ``among`` leaves the padding out.
+    """
     pool = torch.where(among, tokens, -2).sort(1).values
     last = torch.searchsorted(pool, tokens.contiguous(), right=True)
     return last - torch.searchsorted(pool, tokens.contiguous())
 
 
 def largest_per_id(ids: torch.Tensor, values: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each row's distinct ids, once, with the largest of their values: ``([n, k], [n, k])``, the rest holds id -1.
+    """Each row's distinct ids, once, with the largest of their values: what ``SparseLogits`` can be written at.
 
-    ``ids`` are ``>= -1`` and ``values`` int64 in ``[0, limit)``.
+    Args:
+        ids: int64 ``[n, k]``, ``>= -1``.
+        values: int64 ``[n, k]``, in ``[0, limit)``.
+        limit: above every value; ``limit`` times the largest id must fit into int64.
+
+    Returns:
+        int64 ``[n, k]`` ids and int64 ``[n, k]`` values. Places that are left over have id -1, which ``SparseLogits``
+        ignores, and some value.
     """
     keys = (ids * limit + values).sort(1).values
     found = keys.div(limit, rounding_mode="floor")

@@ -123,3 +123,27 @@ def test_no_search_waits_for_the_device_or_works_row_by_row() -> None:
         used.append(names)
     assert used[0] == used[1]
     assert not HOST_SYNCS & set(used[0])
+
+
+def test_short_and_empty_histories_and_empty_patterns_match_nothing() -> None:
+    tokens, lengths = padded([[], [1, 2], [1, 2, 1, 2]], 4)
+    zero = torch.zeros(3, dtype=torch.int64)
+    empty, longer = torch.full((3, 2), -1), torch.tensor([[1, 2, 1, 2, 1]] * 3)
+    assert sequences.match_lengths(tokens, lengths).tolist() == [[0] * 4, [0] * 4, [0, 0, 2, 0]]
+    assert sequences.end_of_last(tokens, empty).tolist() == [-1] * 3
+    assert sequences.end_of_last(tokens, longer).tolist() == [-1] * 3
+    assert sequences.begun(tokens, lengths, empty, zero).tolist() == [0] * 3
+    assert sequences.begun(tokens, lengths, longer, zero).tolist() == [0, 2, 4]
+    never = sequences.end_stood_before(tokens, lengths, torch.full((3, 1), 9))
+    always = sequences.end_stood_before(tokens, lengths, torch.zeros(3, 1, dtype=torch.int64))
+    assert not never.any()
+    assert torch.equal(always, tokens >= 0)
+    assert sequences.counts(tokens, tokens >= 0).tolist()[:2] == [[0] * 4, [1, 1, 0, 0]]
+
+
+def test_no_rows_are_no_accident() -> None:
+    tokens, lengths, pattern = torch.empty(0, 4).long(), torch.empty(0).long(), torch.empty(0, 2).long()
+    assert sequences.match_lengths(tokens, lengths).shape == (0, 4)
+    assert sequences.end_of_last(tokens, pattern).shape == (0,)
+    assert sequences.begun(tokens, lengths, pattern, lengths).shape == (0,)
+    assert sequences.counts(tokens, tokens >= 0).shape == (0, 4)

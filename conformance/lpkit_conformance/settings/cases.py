@@ -49,7 +49,14 @@ class Case:
 
     @classmethod
     def parse(cls, value: object, complete: bool = True) -> Case:
-        """From a JSON text or a mapping; not ``complete`` leaves the fields to a process that has vLLM's class.
+        """Read a case.
+
+        Args:
+            value: a JSON text or a mapping.
+            complete: False leaves the fields to a process that has vLLM's class.
+
+        Returns:
+            The case.
 
         Raises:
             CaseError: naming the unknown key with its nearest match, or the value that does not fit.
@@ -95,7 +102,11 @@ class Case:
         return json.dumps(whole, default=str)
 
     def params(self, **overrides: Any) -> SamplingParams:
-        """Fresh ``SamplingParams``; nothing is shared with the case."""
+        """Fresh ``SamplingParams``; nothing is shared with the case.
+
+        Args:
+            **overrides: fields that replace those of the case.
+        """
         return make_params({**copy.deepcopy(self.fields), **overrides})
 
     def token_ids(self) -> tuple[int, ...]:
@@ -104,7 +115,15 @@ class Case:
 
 
 def make_params(fields: Mapping[str, Any], looked_at: set[str] | None = None) -> SamplingParams:
-    """``SamplingParams``; what is read of its ``extra_args`` is added to ``looked_at``."""
+    """Make ``SamplingParams``, and watch what is read of them.
+
+    Args:
+        fields: keyword arguments of ``SamplingParams``.
+        looked_at: what is read of the ``extra_args`` is added to it.
+
+    Returns:
+        Fresh ``SamplingParams``.
+    """
     fields = dict(fields)
     if looked_at is not None and fields.get("extra_args") is not None:
         fields["extra_args"] = WatchedArgs(fields["extra_args"], looked_at)

@@ -80,7 +80,14 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
 
     @classmethod
     def concerns(cls, sampling_params: SamplingParams) -> bool:
-        """On V2: whether the request is shown to the V1 class. May be overridden; must not raise."""
+        """On V2: whether a request is shown to the V1 class. May be overridden; must not raise.
+
+        Args:
+            sampling_params: of the request.
+
+        Returns:
+            Whether it has one of ``keys``; True for every request if there are none.
+        """
         extra_args = sampling_params.extra_args
         return not cls.keys or bool(extra_args and any(key in extra_args for key in cls.keys))
 
@@ -88,21 +95,47 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """The V1 class's own."""
+        """Ask the V1 class, if it has a ``validate_params``.
+
+        Args:
+            sampling_params: of the request.
+
+        Raises:
+            ValueError: the V1 class refuses the request.
+        """
         validate = getattr(cls.wraps, "validate_params", None)
         if validate is not None:  # vLLM 0.11.0 and older have none
             validate(sampling_params)
 
     def is_argmax_invariant(self) -> bool:
-        """The V1 class's own claim."""
+        """The V1 class's own claim.
+
+        Returns:
+            What the V1 class returns.
+        """
         return self._invariant
 
     def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
-        """Never called: on V1 the engine holds an instance of the V1 class."""
+        """Never called: on V1 the engine holds an instance of the V1 class.
+
+        Args:
+            batch_update: is not read.
+
+        Raises:
+            NotImplementedError: always.
+        """
         raise NotImplementedError("a bridge that was constructed for V2 has no batch updates")
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """V2: a request takes slot ``req_idx``."""
+        """V2: a request takes a slot.
+
+        Args:
+            req_idx: the slot.
+            sampling_params: of the request.
+
+        Returns:
+            Whether the request is shown to the V1 class.
+        """
         if self._takes(sampling_params):
             self._histories.enter(req_idx, sampling_params)
             return True
@@ -119,7 +152,15 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
             return False
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
-        """V2: follow the rows, then let the V1 instance edit them."""
+        """V2: follow the rows, then let the V1 instance edit them.
+
+        Args:
+            logits: float32 ``[rows, vocab]``.
+            ctx: the rows of the step.
+
+        Returns:
+            ``logits``, edited in place.
+        """
         assert ctx is not None
         index, rows = self._histories.rows(ctx)
         # Drafts are rows as well, and a V1 class may have tables of max_num_seqs rows.

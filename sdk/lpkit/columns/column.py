@@ -42,11 +42,21 @@ class Column:
         self._device: torch.Tensor | None = None
 
     def __setitem__(self, slot: int, value: Scalar | Sequence[Scalar]) -> None:
+        """Stage a request's value on the host; all that was staged is copied once per step.
+
+        Args:
+            slot: ``request.slot``.
+            value: a number, or ``width`` of them.
+        """
         self._host[slot] = value
         self._arena.dirty = True
 
     def reset(self, slot: int) -> None:
-        """Put the default back, so that a slot's next occupant finds nothing of the last one's."""
+        """Put the default back, so that a slot's next occupant finds nothing of the last one's; the SDK does it.
+
+        Args:
+            slot: the slot of a request that left.
+        """
         self._host[slot] = self._default
         self._arena.dirty = True
 
@@ -57,6 +67,14 @@ class Column:
         return self._device
 
     def __getitem__(self, rows: HasSlots) -> torch.Tensor:
+        """The values of the rows at hand.
+
+        Args:
+            rows: what ``process`` or ``edit`` was given.
+
+        Returns:
+            ``[n]`` or ``[n, width]``, on the device.
+        """
         return self.all.index_select(0, rows.slots)
 
     def flush(self) -> None:

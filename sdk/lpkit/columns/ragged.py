@@ -26,6 +26,15 @@ class RaggedColumn(Column):
         self._table = Table(slots + 1, 1, declared.dtype, declared.default, device)
 
     def __setitem__(self, slot: int, value: Scalar | Iterable[Scalar]) -> None:
+        """Stage a request's list on the host.
+
+        Args:
+            slot: ``request.slot``.
+            value: the list; it may be empty, one number is a list of one, and a set is sorted.
+
+        Raises:
+            ValueError: the list is longer than the column's limit; in ``admit``, that declines the request.
+        """
         values = list(value) if isinstance(value, Iterable) else [value]
         if isinstance(value, Set):
             values.sort()  # equal sets are equal lists
@@ -38,7 +47,11 @@ class RaggedColumn(Column):
         self._arena.dirty = True
 
     def reset(self, slot: int) -> None:
-        """Empty the slot's list."""
+        """Empty the slot's list; the SDK does it.
+
+        Args:
+            slot: the slot of a request that left.
+        """
         if self._lengths[slot]:
             self[slot] = []
 

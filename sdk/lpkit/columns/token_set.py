@@ -41,6 +41,15 @@ class TokenSetColumn(Column):
         self._octets = bools.to(torch.uint8).view(torch.int64).flatten().to(device)
 
     def __setitem__(self, slot: int, value: Scalar | Iterable[Scalar]) -> None:
+        """Stage a request's set on the host.
+
+        Args:
+            slot: ``request.slot``.
+            value: token ids, in any order and repeated or not; none is the empty set.
+
+        Raises:
+            ValueError: an id is outside the vocabulary; in ``admit``, that declines the request.
+        """
         ids = [value] if isinstance(value, int | float) else list(value)
         if not all(0 <= token < self._vocab_size for token in ids):
             raise ValueError(f"a token id is outside the vocabulary of {self._vocab_size}")
@@ -51,7 +60,11 @@ class TokenSetColumn(Column):
         self._hold(slot, np.packbits(member, bitorder="little").tobytes())
 
     def reset(self, slot: int) -> None:
-        """Empty the slot's set."""
+        """Empty the slot's set; the SDK does it.
+
+        Args:
+            slot: the slot of a request that left.
+        """
         if self._lengths[slot]:
             self._list(slot, (), 0)
         self._hold(slot, self._empty)
@@ -88,14 +101,27 @@ class TokenSetColumn(Column):
         return self._index_of.device[:, 0].index_select(0, rows.slots)
 
     def __getitem__(self, rows: HasSlots) -> torch.Tensor:
+        """The sets of the rows at hand.
+
+        Args:
+            rows: what ``process`` or ``edit`` was given.
+
+        Returns:
+            bool ``[n, vocab]``, on the device.
+        """
         masks = self.all.index_select(0, self._indices_of(rows))
         bools = self._octets.index_select(0, masks.flatten().to(torch.int32)).view(torch.bool)
         return bools.view(masks.shape[0], -1)[:, : self._vocab_size]
 
     def keep_only_(self, logits: torch.Tensor, rows: HasSlots) -> torch.Tensor:
-        """Mask, in place, the tokens of ``logits`` ``[n, vocab]`` that are not in their row's set; return them.
+        """Mask, in place, the tokens that are not in their row's set.
 
-        A row that would have nothing left is unchanged.
+        Args:
+            logits: float32 ``[n, vocab]``.
+            rows: what ``process`` was given.
+
+        Returns:
+            ``logits``. A row that would have nothing left is unchanged; so is one whose set is empty.
         """
         longest = int(self._lengths.max())
         if longest <= SHORT:
@@ -114,7 +140,15 @@ class TokenSetColumn(Column):
         return logits
 
     def contains(self, rows: HasSlots, ids: torch.Tensor) -> torch.Tensor:
-        """Which of ``ids`` ``[n, k]`` are in their row's set: bool ``[n, k]``; none outside the vocabulary is."""
+        """Which tokens are in their row's set.
+
+        Args:
+            rows: what ``process`` or ``edit`` was given.
+            ids: int64 ``[n, k]``; k may be 0.
+
+        Returns:
+            bool ``[n, k]``; False for ids outside the vocabulary, -1 included.
+        """
         known = ids.clamp(0, self.all.shape[1] * 8 - 1)
         octets = self.all[self._indices_of(rows).unsqueeze(1), known >> 3].to(torch.int64)
         return (((octets >> (known & 7)) & 1) > 0) & (ids == known)

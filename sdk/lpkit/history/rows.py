@@ -73,24 +73,28 @@ class Rows:
 
     @property
     def prompt_len(self) -> torch.Tensor:
-        """``[n]`` int64: tokens of the prompt."""
+        """``[n]`` int64: tokens of the prompt; 0 for prompt embeddings on V1. Needs ``history = "length"``."""
         return self._lengths[0]
 
     @property
     def total_len(self) -> torch.Tensor:
-        """``[n]`` int64: tokens before the one to be chosen, drafts included."""
+        """``[n]`` int64: tokens before the one to be chosen, drafts included. Needs ``history = "length"``."""
         return self._lengths[1]
 
     @property
     def output_len(self) -> torch.Tensor:
-        """``[n]`` int64: ``total_len - prompt_len``."""
+        """``[n]`` int64: ``total_len - prompt_len``; 0 at a request's first token. Needs ``history = "length"``."""
         return self.total_len - self.prompt_len
 
     @cached_property
     def tokens(self) -> torch.Tensor:
         """``[n, W]`` int64: prompt and output token ids from the start, -1 behind the end of each row.
 
-        ``W`` is at least the longest row; it grows in powers of two, so that kernels see few shapes.
+        ``W`` is at least the longest row; it grows in powers of two, so that kernels see few shapes. Needs
+        ``history = "tokens"``.
+
+        Raises:
+            HistoryNotDeclaredError: the class declares less (a ``TypeError``).
         """
         if self._history is None or self._declared != "tokens":
             raise HistoryNotDeclaredError("declare history = 'tokens' to read token ids")
@@ -98,7 +102,7 @@ class Rows:
 
     @cached_property
     def is_output(self) -> torch.Tensor:
-        """``[n, W]`` bool: which of :attr:`tokens` were generated."""
+        """``[n, W]`` bool: which of :attr:`tokens` were generated; False behind the end."""
         return (self._positions >= self.prompt_len.unsqueeze(1)) & (self.tokens >= 0)
 
     @property
@@ -120,9 +124,23 @@ class SparseLogits:
         self._last = logits.shape[1] - 1
 
     def __getitem__(self, ids: torch.Tensor) -> torch.Tensor:
+        """Read logits.
+
+        Args:
+            ids: int64 ``[n, k]``; k may be 0.
+
+        Returns:
+            float32 ``[n, k]``, a copy.
+        """
         return self._logits[self._rows, ids.clamp(0, self._last)]
 
     def __setitem__(self, ids: torch.Tensor, values: torch.Tensor | float) -> None:
+        """Write logits.
+
+        Args:
+            ids: int64 ``[n, k]``; k may be 0.
+            values: ``[n, k]``, anything that broadcasts to it, or a number.
+        """
         if ids.shape[1] == 0:
             return
         within = ids.clamp(0, self._last)

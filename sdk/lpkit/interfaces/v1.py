@@ -60,11 +60,24 @@ class BatchUpdate:
 
 
 class LogitsProcessor(ABC):
-    """Base of a V1 processor: one instance per engine process, one row of logits per request."""
+    """Base of a V1 processor: one instance per engine process, one row of logits per request.
+
+    Args:
+        vllm_config: the engine's configuration.
+        device: of the logits.
+        is_pin_memory: whether host memory is to be pinned.
+    """
 
     @classmethod  # noqa: B027
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Raise ``ValueError`` if the request's arguments are wrong; the engine then refuses that request."""
+        """Refuse a request whose arguments are wrong; the engine then refuses that request only.
+
+        Args:
+            sampling_params: of the request.
+
+        Raises:
+            ValueError: the reason.
+        """
 
     @abstractmethod
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
@@ -73,7 +86,14 @@ class LogitsProcessor(ABC):
 
     @abstractmethod
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Edit ``logits``, float32 ``[rows, vocab]``, in place or not, and return the result."""
+        """Edit the logits of a step.
+
+        Args:
+            logits: float32 ``[rows, vocab]``, to be edited in place or not.
+
+        Returns:
+            The edited logits, of the same shape, dtype and device.
+        """
         raise NotImplementedError
 
     @abstractmethod
@@ -83,7 +103,11 @@ class LogitsProcessor(ABC):
 
     @abstractmethod
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Follow the batch; called before each forward pass, with None when nothing changed."""
+        """Follow the batch; called before each forward pass.
+
+        Args:
+            batch_update: what changed since the last step; None: nothing.
+        """
         raise NotImplementedError
 
 
@@ -92,6 +116,11 @@ class BatchUpdateBuilder:
 
     Removals come first. Reading ``removed`` (or peeking, or popping) sorts it and closes it for the step:
     a later :meth:`removed_append` raises ``RuntimeError``.
+
+    Args:
+        removed: rows.
+        added: requests.
+        moved: moves.
     """
 
     def __init__(
@@ -119,7 +148,11 @@ class BatchUpdateBuilder:
         return self._removed
 
     def removed_append(self, index: int) -> None:
-        """Record that the request at row ``index`` left."""
+        """Record that a request left.
+
+        Args:
+            index: the row.
+        """
         if self._sorted:
             raise RuntimeError("a removal was registered after this step's removals had been read")
         self._removed.append(index)
@@ -134,7 +167,11 @@ class BatchUpdateBuilder:
         return self.removed[-1] if self._removed else None
 
     def pop_removed(self) -> int | None:
-        """Take the lowest freed row, or None."""
+        """Take the lowest freed row.
+
+        Returns:
+            The row; None if there is none.
+        """
         return self.removed.pop() if self._removed else None
 
     def reset(self) -> bool:
@@ -147,7 +184,11 @@ class BatchUpdateBuilder:
         return changed
 
     def get_and_reset(self, batch_size: int) -> BatchUpdate | None:
-        """The step's update, or None if nothing changed; the builder starts afresh."""
+        """The step's update, or None if nothing changed; the builder starts afresh.
+
+        Args:
+            batch_size: number of requests after the update.
+        """
         self._sorted = self.batch_changed = False
         if not (self._removed or self.added or self.moved):
             return None
@@ -157,7 +198,11 @@ class BatchUpdateBuilder:
 
 
 class LogitsProcessors:
-    """The engine's processors, split by their claim about the argmax."""
+    """The engine's processors, split by their claim about the argmax.
+
+    Args:
+        logitsprocs: all processors; ``is_argmax_invariant`` is asked here, once.
+    """
 
     def __init__(self, logitsprocs: Iterable[LogitsProcessor] | None = None) -> None:
         self.argmax_invariant: list[LogitsProcessor] = []
@@ -177,10 +222,15 @@ def process_dict_updates(
     batch_update: BatchUpdate | None,
     new_state: Callable[[SamplingParams, list[int] | None, list[int]], State | None],
 ) -> bool:
-    """Keep ``req_entries`` (row -> state) in step with the batch.
+    """Keep states by row in step with the batch.
 
-    ``new_state`` returns the state of an added request, or None when it does not use the processor.
-    Returns whether an entry changed.
+    Args:
+        req_entries: the state of each row; edited.
+        batch_update: what changed since the last step; None: nothing.
+        new_state: gives the state of an added request, or None if it does not use the processor.
+
+    Returns:
+        Whether an entry changed.
     """
     if batch_update is None:
         return False

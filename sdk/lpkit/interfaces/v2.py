@@ -42,7 +42,11 @@ class LogitsProcRequestState:
 
     @classmethod
     def from_request_state(cls, req_states: Any) -> LogitsProcRequestState:
-        """The view of a model runner's request state (any object with these seven attributes)."""
+        """The view of a model runner's request state.
+
+        Args:
+            req_states: any object with these seven attributes.
+        """
         return cls(**{item.name: getattr(req_states, item.name) for item in fields(cls)})
 
 
@@ -70,19 +74,36 @@ class LogitsContext:
 
 
 class LogitsProcessor(ABC):
-    """Base of a V2 processor: one instance per engine process."""
+    """Base of a V2 processor: one instance per engine process.
+
+    Args:
+        vllm_config: the engine's configuration.
+        req_states: the engine's buffers; capture what stays constant.
+    """
 
     def __init__(self, vllm_config: Any, req_states: LogitsProcRequestState) -> None:  # noqa: B027
         """Capture what stays constant."""
 
     @classmethod  # noqa: B027
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Raise ``ValueError`` if the request's arguments are wrong; the engine then refuses that request."""
+        """Refuse a request whose arguments are wrong; the engine then refuses that request only.
+
+        Args:
+            sampling_params: of the request.
+
+        Raises:
+            ValueError: the reason.
+        """
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """A request takes slot ``req_idx``: overwrite everything the last occupant left.
+        """A request takes a slot.
 
-        Returns whether this processor edits the request's logits.
+        Args:
+            req_idx: the slot: overwrite everything that its last occupant left.
+            sampling_params: of the request.
+
+        Returns:
+            Whether this processor edits the request's logits.
         """
         return True
 
@@ -91,5 +112,13 @@ class LogitsProcessor(ABC):
 
     @abstractmethod
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
-        """Edit ``logits``, float32 ``[rows, vocab]``, in place or not, and return the result."""
+        """Edit the logits of a step.
+
+        Args:
+            logits: float32 ``[rows, vocab]``, to be edited in place or not.
+            ctx: the rows of the step.
+
+        Returns:
+            The edited logits, of the same shape, dtype and device.
+        """
         raise NotImplementedError

@@ -1,4 +1,15 @@
-"""Masks and statistics of whole vocabularies, at the speed of the memory that the logits lie in."""
+"""Masks and statistics of whole vocabularies, at the speed of the memory that the logits lie in.
+
+All functions take float32 logits ``[n, vocab]`` of any strides. A name that ends in ``_`` edits them in place and
+returns them; masking writes -inf, and what is kept keeps every bit. Comparisons are those of ``masked_fill_``: a NaN
+is neither below nor above a limit. A batch without rows is fine. Up to the size of a block the number of operations
+does not depend on ``n``; beyond it, on the number of blocks.
+
+On CUDA these are fused Triton kernels where Triton works (``LPKIT_TRITON=0`` in the environment does without); with
+``LPKIT_COMPILE=1``, one compiled pass on a CPU.
+
+``scratch`` is for rules of several steps inside :func:`blocks`: memory that a block lends. Leave it out elsewhere.
+"""
 
 from lpkit.kernels.fused import prepare
 from lpkit.kernels.masks import (

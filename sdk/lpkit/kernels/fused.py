@@ -15,9 +15,15 @@ logger = logging.getLogger("lpkit")
 
 @cache
 def prepare(device: torch.device) -> ModuleType | None:
-    """The fused kernels for ``device``, compiled and tried; None where there are none.
+    """Compile and try the fused kernels for a device, so that no request waits for a compiler.
 
-    :class:`lpkit.LogitsProcessor` asks when it is made, so that no request waits for a compiler.
+    :class:`lpkit.LogitsProcessor` does it when it is made. Whatever goes wrong is logged, and the device does without.
+
+    Args:
+        device: where the logits are.
+
+    Returns:
+        The kernels; None where there are none.
     """
     if not _wanted(device):
         return None

@@ -3,12 +3,8 @@
 A processor that looks at every logit is bound by memory, and pays for each pass and each temporary tensor. On a CPU,
 three things decide: rows taken a few at a time stay in the cache between two passes (:func:`blocks`), memory that is
 used again need not be mapped again, and torch's own kernels for ``masked_fill_`` and ``where`` take one element at a
-time where arithmetic takes sixteen. The functions below mask by arithmetic there; with ``LPKIT_COMPILE=1`` in the
-environment, in one compiled pass. On CUDA they are fused Triton kernels where Triton works (``LPKIT_TRITON=0`` does
-without), and everywhere else ``masked_fill_``.
-
-All of them take float32 logits ``[n, vocab]``, of any strides, edit them in place and return them. Up to the size of a
-block the number of operations does not depend on ``n``; beyond it, on the number of blocks.
+time where arithmetic takes sixteen. The functions below mask by arithmetic there; what they promise is in
+:mod:`lpkit.kernels`.
 """
 
 from __future__ import annotations
@@ -27,7 +23,16 @@ _TWO = torch.tensor(2.0)
 
 
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
-    """Mask what is below ``lowest`` ``[n, 1]``. ``scratch``: float32 memory like ``logits``, inside a block."""
+    """Mask what is below a limit.
+
+    Args:
+        logits: float32 ``[n, vocab]``, edited in place.
+        lowest: float32 ``[n, 1]``; -inf and NaN mask nothing, +inf all finite logits.
+        scratch: float32 memory like ``logits``, inside a block.
+
+    Returns:
+        ``logits``. A row may have nothing left: choose ``lowest`` at most as high as the row's highest logit.
+    """
     if (fused := fused_for(logits)) is not None:
         return fused.mask_below_(logits, lowest)  # type: ignore[no-any-return]
     if logits.device.type != "cpu":
@@ -43,7 +48,16 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tenso
 
 
 def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
-    """Mask what is above ``highest`` ``[n, 1]``. ``scratch``: as for :func:`mask_below_`."""
+    """Mask what is above a limit.
+
+    Args:
+        logits: float32 ``[n, vocab]``, edited in place.
+        highest: float32 ``[n, 1]``; +inf and NaN mask nothing, -inf all finite logits.
+        scratch: float32 memory like ``logits``, inside a block.
+
+    Returns:
+        ``logits``. A row may have nothing left.
+    """
     if (fused := fused_for(logits)) is not None:
         return fused.mask_above_(logits, highest)  # type: ignore[no-any-return]
     if logits.device.type != "cpu":
@@ -57,7 +71,15 @@ def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tens
 
 
 def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
-    """Mask what is more than ``distance`` ``[n, 1]`` below its row's highest logit."""
+    """Mask what is more than a distance below its row's highest logit, as min-p and typical truncations do.
+
+    Args:
+        logits: float32 ``[n, vocab]``, edited in place.
+        distance: float32 ``[n, 1]``, in units of logits, not negative; +inf masks nothing.
+
+    Returns:
+        ``logits``. The highest logit of a row always remains.
+    """
     if (fused := fused_for(logits)) is not None:
         return fused.mask_far_below_top_(logits, distance)  # type: ignore[no-any-return]
     if logits.device.type != "cpu":
@@ -73,9 +95,16 @@ def least_from(
     scratch: torch.Tensor | None = None,
     other: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``[n, 1]``: the least logit of each row that is not below ``lowest`` ``[n, 1]``; +inf if all are.
+    """The least logit of each row that is not below a limit.
 
-    ``scratch`` and ``other``: float32 memory like ``logits``, inside a block.
+    Args:
+        logits: float32 ``[n, vocab]``, not edited.
+        lowest: float32 ``[n, 1]``.
+        scratch: float32 memory like ``logits``, inside a block.
+        other: a second one.
+
+    Returns:
+        float32 ``[n, 1]``; +inf for a row in which all are below.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.least_from(logits, lowest)  # type: ignore[no-any-return]
@@ -89,10 +118,17 @@ def least_from(
 
 
 def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
-    """``[n, 1]``: the logarithm of the sum of ``exp(logits / temperature)``; ``temperature`` is ``[n, 1]``.
+    """The logarithm of the sum of ``exp(logits / temperature)``.
 
-    A token's log probability at that temperature is its logit over the temperature, less this. ``scratch``: as for
-    :func:`mask_below_`.
+    A token's log probability at that temperature is its logit over the temperature, less this.
+
+    Args:
+        logits: float32 ``[n, vocab]``, not edited; -inf adds nothing.
+        temperature: float32 ``[n, 1]``, above 0.
+        scratch: float32 memory like ``logits``, inside a block.
+
+    Returns:
+        float32 ``[n, 1]``; NaN for a row that is masked altogether.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.log_sum_exp(logits, temperature)  # type: ignore[no-any-return]
@@ -106,9 +142,16 @@ def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.
 
 
 def top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """``[n, 1]`` each: the highest logit of each row, and the standard deviation (float64) of those not masked.
+    """The highest logit of each row, and the standard deviation of those that are not masked, as top-n-sigma needs
+    them.
 
-    ``scratch``: as for :func:`mask_below_`.
+    Args:
+        logits: float32 ``[n, vocab]``, not edited; -inf is a masked token.
+        scratch: float32 memory like ``logits``, inside a block.
+
+    Returns:
+        float32 ``[n, 1]`` and float64 ``[n, 1]``. The deviation is that of the population (divided by the count, not
+        the count less one): 0 for a row with one token left, NaN for a row that is masked altogether.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.top_and_deviation(logits)  # type: ignore[no-any-return]
@@ -128,10 +171,16 @@ def top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor | None = None)
 def add_where_hashed_(
     logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor
 ) -> torch.Tensor:
-    """Add ``bias`` to the tokens that a hash selects: those with ``rng.mix32_(seed ^ token) < limit``.
+    """Add a bias to the tokens that a hash selects: those with ``rng.mix32_(seed ^ token) < limit``, as watermarks do.
 
-    All three are ``[n, 1]``, int32, int32 and float32. A share s of all tokens is selected by a limit of
-    ``s * 2**32 - 2**31``; the same on every device.
+    Args:
+        logits: float32 ``[n, vocab]``, edited in place.
+        seeds: int32 ``[n, 1]``.
+        limit: int32 ``[n, 1]``; ``s * 2**32 - 2**31`` selects a share s of all tokens, ``-2**31`` none.
+        bias: float32 ``[n, 1]``, in units of logits.
+
+    Returns:
+        ``logits``. The selection is the same on every device.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.add_where_hashed_(logits, seeds, limit, bias)  # type: ignore[no-any-return]
@@ -145,10 +194,17 @@ def add_where_hashed_(
 
 
 def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
-    """Mask every token but ``ids`` ``[n, k]``, in the rows of ``where`` (bool ``[n, 1]``; None: in all).
+    """Mask every token but a few.
 
-    The first id of a row is a real one, or the row stays unchanged; later ones may be -1. A row whose tokens are all
-    masked already stays unchanged too: a token that a grammar allows must remain.
+    Args:
+        logits: float32 ``[n, vocab]``, edited in place.
+        ids: int64 ``[n, k]``, k at least 1, all below ``vocab``. -1 stands for no token; the first of a row is a
+            token, or the row stays unchanged.
+        where: bool ``[n, 1]``, the rows to edit; None: all.
+
+    Returns:
+        ``logits``. A row whose ``ids`` are all masked already stays unchanged: a token that a grammar allows must
+        remain.
     """
     first = ids[:, :1]
     ids = torch.where(ids >= 0, ids, first).clamp(min=0)
@@ -159,7 +215,15 @@ def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | Non
 
 
 def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Mask token ``ids`` ``[n, k]``, -1 for none, except in rows that would have nothing left."""
+    """Mask a few tokens.
+
+    Args:
+        logits: float32 ``[n, vocab]``, edited in place.
+        ids: int64 ``[n, k]``, k at least 1, all below ``vocab``; -1, in any place, stands for no token.
+
+    Returns:
+        ``logits``. A row that would have nothing left stays unchanged.
+    """
     some = ids.amax(dim=1, keepdim=True)  # -1: none in this row, and its token 0 keeps its value
     ids = torch.where(ids >= 0, ids, some).clamp(min=0)
     held = logits.gather(1, ids)
@@ -169,11 +233,15 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 
 
 def keep_members_(logits: torch.Tensor, outside: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
-    """Mask where ``outside`` is 1 and not 0, except in rows that would have nothing left.
+    """Mask every token outside a set, inside a block of :func:`blocks`.
 
     Args:
-        outside: float32 ``[n, vocab]``; overwritten.
-        scratch: float32 ``[n, vocab]``.
+        logits: float32 ``[n, vocab]``, edited in place.
+        outside: float32 ``[n, vocab]``, 1 for tokens to mask and 0 for others; overwritten.
+        scratch: float32 ``[n, vocab]``; overwritten.
+
+    Returns:
+        ``logits``. A row that would have nothing left stays unchanged.
     """
     cap = _cap_(outside)
     left = torch.minimum(logits, cap, out=scratch).amax(dim=1, keepdim=True) > -math.inf

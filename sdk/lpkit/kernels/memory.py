@@ -21,12 +21,19 @@ not count. It also bounds the scratch memory."""
 def blocks(
     logits: torch.Tensor, *per_row: torch.Tensor, scratch: Sequence[torch.dtype] = (), fused: bool = False
 ) -> Iterator[tuple[Any, ...]]:
-    """Some rows after the others: views of ``logits`` and of ``per_row`` tensors ``[n, ...]``, then scratch memory.
+    """Some rows after the others, with scratch memory that all blocks share, so that several passes stay in the cache.
 
-    ``scratch`` names the types of as many tensors shaped like the block; they hold anything, every block gets the
-    same memory, and the last one less of it. With ``fused`` you promise to do nothing with it but hand it to the
-    functions of this module: where these are fused kernels, which need none, the batch is one block and each of the
-    tensors is None.
+    Args:
+        logits: ``[n, vocab]``.
+        per_row: tensors ``[n, ...]``, to be split alike.
+        scratch: the types of as many tensors shaped like the block; they hold anything, and the last block gets fewer
+            rows.
+        fused: promise to hand the scratch memory to the functions of this module and do nothing else with it. Where
+            these are fused kernels, which need none, the batch is one block and each of the scratch tensors is None.
+
+    Yields:
+        ``(block, *per_row, *scratch)``: views of ``logits`` and of ``per_row``, then scratch memory. Once, and empty,
+        for a batch without rows.
     """
     if fused and fused_for(logits) is not None:
         yield (logits, *per_row, *(None for _ in scratch))
@@ -42,7 +49,7 @@ def blocks(
             buffer[: step * vocab * dtype.itemsize].view(dtype).view(step, vocab)
             for buffer, dtype in zip(spare, scratch, strict=True)
         ]
-        for start in range(0, n, step):
+        for start in range(0, max(1, n), step):
             end = min(start + step, n)
             yield (
                 logits[start:end],

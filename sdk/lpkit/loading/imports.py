@@ -201,7 +201,14 @@ def _module_of(scope: Any) -> str:
 
 
 def describe(obj: Any) -> str:
-    """Describe ``obj``, which is not a class."""
+    """Say in words what was found in the place of a class.
+
+    Args:
+        obj: anything but a class.
+
+    Returns:
+        A phrase such as ``a function``.
+    """
     if isinstance(obj, ModuleType):
         return "a module"
     if isinstance(obj, FunctionType | MethodType):

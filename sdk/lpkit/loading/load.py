@@ -78,6 +78,9 @@ def interfaces_of(cls: object) -> frozenset[Runner]:
     """Which of vLLM's interfaces a class really subclasses; imports nothing.
 
     A class that subclasses an interface has loaded its module, so modules that are not loaded need no look.
+
+    Args:
+        cls: a class; anything else has no interface.
     """
     if not isinstance(cls, type):
         return frozenset()
@@ -96,7 +99,13 @@ def installed() -> list[importlib.metadata.EntryPoint]:
 
 
 def load_entry_points(runner: Runner) -> list[type[Any]]:
-    """Classes of all installed entry points.
+    """Load the classes of all installed entry points.
+
+    Args:
+        runner: ``"v1"`` or ``"v2"``.
+
+    Returns:
+        In the order in which vLLM constructs them.
 
     Raises:
         ImportFailedError: one of them cannot be imported; vLLM then does not start.
@@ -106,7 +115,14 @@ def load_entry_points(runner: Runner) -> list[type[Any]]:
 
 
 def load_entry_point(entry: importlib.metadata.EntryPoint, runner: Runner | None = None) -> type[Any]:
-    """One entry point's object, by the rules of ``runner``; None demands nothing but an import, as V1 does.
+    """Load one entry point's object, by the rules of a runner.
+
+    Args:
+        entry: of the group :data:`GROUP`.
+        runner: ``"v1"`` or ``"v2"``; None demands nothing but an import, as V1 does.
+
+    Returns:
+        What the entry point names.
 
     Raises:
         ImportFailedError, WrongInterfaceError: see :func:`load_entry_points`.
@@ -126,7 +142,14 @@ def load_entry_point(entry: importlib.metadata.EntryPoint, runner: Runner | None
 
 
 def load_explicit(specs: Sequence[str | type[Any]] | None, runner: Runner) -> list[type[Any]]:
-    """Classes passed as ``--logits-processors`` / ``LLM(logits_processors=...)``: ``module:Class`` or classes.
+    """Load classes passed as ``--logits-processors`` or ``LLM(logits_processors=...)``.
+
+    Args:
+        specs: ``module:Class`` or classes; None: none.
+        runner: ``"v1"`` or ``"v2"``.
+
+    Returns:
+        In the given order.
 
     Raises:
         InvalidTargetError: not of that form, or not a class.
@@ -151,7 +174,15 @@ def _given(cls: Any, runner: Runner | None) -> type[Any]:
 
 
 def load_all(specs: Sequence[str | type[Any]] | None, runner: Runner) -> list[type[Any]]:
-    """What vLLM loads: :func:`load_entry_points`, then :func:`load_explicit`."""
+    """Load what vLLM loads: :func:`load_entry_points`, then :func:`load_explicit`.
+
+    Args:
+        specs: ``module:Class`` or classes; None: none.
+        runner: ``"v1"`` or ``"v2"``.
+
+    Returns:
+        In the order in which vLLM constructs them.
+    """
     return load_entry_points(runner) + load_explicit(specs, runner)
 
 
@@ -165,9 +196,19 @@ def build(
 ) -> list[Any]:
     """Load and construct as the runner does, in its order, without vLLM's built-in processors.
 
-    ``state`` is ``(device, is_pin_memory)`` on ``"v1"`` and ``(req_states,)`` on ``"v2"``. With speculative decoding
-    V1 refuses explicit processors and does not construct installed ones; so does either runner with a ``pooling``
-    model. On a ``tpu`` V1 silently loads none.
+    With speculative decoding V1 refuses explicit processors and does not construct installed ones; so does either
+    runner with a pooling model. On a TPU V1 silently loads none.
+
+    Args:
+        specs: ``module:Class`` or classes; None: none.
+        runner: ``"v1"`` or ``"v2"``.
+        vllm_config: given to each class.
+        *state: ``(device, is_pin_memory)`` on ``"v1"``, ``(req_states,)`` on ``"v2"``.
+        pooling: the model is a pooling model.
+        tpu: the platform is a TPU.
+
+    Returns:
+        The instances.
 
     Raises:
         LoadError: see :func:`load_all`; :class:`ConstructionError` for a class that needs the other runner.
@@ -203,10 +244,16 @@ def _construct(cls: type[Any], runner: Runner, arguments: tuple[Any, ...]) -> An
 
 
 def resolve_target(spec: str | type[Any]) -> Target:
-    """The class that a user names: an entry point's name, ``module:Class``, ``path/to/file.py:Class``, or itself.
+    """Find the class that a user names.
 
     A file's folder becomes importable (its package's parent folder, if the file lies in a package). A file that
     defines one processor needs no ``:Class``.
+
+    Args:
+        spec: an entry point's name, ``module:Class``, ``path/to/file.py:Class``, or a class.
+
+    Returns:
+        The class, and where it was found.
 
     Raises:
         LoadError: nothing of that name, or it is not a class with at least one of vLLM's interfaces.

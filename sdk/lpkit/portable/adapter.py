@@ -55,11 +55,28 @@ class AdapterLogitsProcessor(PortableProcessor):
 
     @abstractmethod
     def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
-        """A fresh callable for the request, or None if it does not use the processor."""
+        """Make a fresh callable for a request. Override it.
+
+        Args:
+            params: of the request; :meth:`params` reads this processor's own from them.
+
+        Returns:
+            The callable, or None if the request does not use the processor.
+        """
 
     @classmethod
     def params(cls, sampling_params: SamplingParams) -> Any:
-        """The request's validated ``Params``, or None if it uses none of them."""
+        """Read this processor's parameters.
+
+        Args:
+            sampling_params: of the request.
+
+        Returns:
+            An instance of ``Params``; None if the request gives none of them, or the class declares none.
+
+        Raises:
+            ValueError: naming the parameter, the value and the rule it breaks.
+        """
         return cls.Params.parse(sampling_params.extra_args) if cls.Params is not None else None
 
     def _take_slot(
@@ -76,7 +93,15 @@ class AdapterLogitsProcessor(PortableProcessor):
         self._calls.pop(slot, None)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """V2: a request takes slot ``req_idx``."""
+        """V2: a request takes a slot.
+
+        Args:
+            req_idx: the slot.
+            sampling_params: of the request.
+
+        Returns:
+            Whether the request uses the processor.
+        """
         admitted = super().add_request(req_idx, sampling_params)
         if self._host is not None:
             if admitted:
@@ -86,7 +111,15 @@ class AdapterLogitsProcessor(PortableProcessor):
         return admitted
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
-        """Call each admitted request's callable with its row."""
+        """Call each admitted request's callable with its row.
+
+        Args:
+            logits: float32 ``[rows, vocab]``, edited in place.
+            ctx: the rows of the step on V2; None on V1.
+
+        Returns:
+            ``logits``.
+        """
         if self._host is None or ctx is None:
             return super().apply(logits, ctx)
         for index, row in zip(*self._host.rows(ctx), strict=True):

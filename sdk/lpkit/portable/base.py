@@ -29,19 +29,23 @@ _DECLARATIONS = {"stage": "", "history": "", "Params": BaseParams}
 
 
 class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
-    """A processor that vLLM's V1 and V2 runners both accept. Use its subclasses.
-
-    Attributes:
-        stage: ``"logits"`` edits the model's logits, greedy requests included. ``"sampling"`` edits what is
-            sampled from; greedy requests are never admitted.
-        history: ``"none"``, ``"length"`` or ``"tokens"``: how much of a request's past is read.
-        Params: the request's parameters; None when there are none.
-        device, vocab_size, max_num_reqs, vllm_config: of the engine.
-    """
+    """A processor that vLLM's V1 and V2 runners both accept. Use its subclasses."""
 
     stage: ClassVar[Stage] = "logits"
+    """``"logits"`` edits the model's logits, greedy requests included. ``"sampling"`` edits what is sampled from;
+    greedy requests are never admitted."""
     history: ClassVar[HistoryUse] = "none"
+    """How much of a request's past is read, ``"none"``, ``"length"`` or ``"tokens"``. Reading more raises."""
     Params: ClassVar[type[BaseParams] | None] = None
+    """The request's parameters, a subclass of :class:`lpkit.Params`; None when there are none."""
+    vllm_config: Any
+    """The engine's configuration."""
+    device: torch.device
+    """Where logits and columns are."""
+    max_num_reqs: int
+    """How many requests a batch can hold."""
+    vocab_size: int
+    """Columns of the logits."""
     _declared_columns: ClassVar[dict[str, Declaration[Any]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -66,10 +70,10 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         """``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
         self.vllm_config = vllm_config
         on_v2 = hasattr(device_or_states, "all_token_ids")
-        self.device: torch.device = torch.device(device_or_states.device if on_v2 else device_or_states)
+        self.device = torch.device(device_or_states.device if on_v2 else device_or_states)
         if on_v2:
-            self.max_num_reqs: int = device_or_states.max_num_reqs
-            self.vocab_size: int = device_or_states.vocab_size
+            self.max_num_reqs = device_or_states.max_num_reqs
+            self.vocab_size = device_or_states.vocab_size
         else:
             self.max_num_reqs = vllm_config.scheduler_config.max_num_seqs
             self.vocab_size = vllm_config.model_config.get_vocab_size()
@@ -96,21 +100,44 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Raise ``ValueError``, naming the parameter, if the request's arguments for this processor are wrong."""
+        """Refuse a request whose arguments for this processor are wrong; vLLM asks when the request arrives.
+
+        Args:
+            sampling_params: of the request.
+
+        Raises:
+            ValueError: naming the parameter, the value and the rule it breaks.
+        """
         if cls.Params is not None:
             cls.Params.parse(sampling_params.extra_args)
 
     def is_argmax_invariant(self) -> bool:
-        """On V1 this decides where the processor runs: True means after temperature, and not for greedy requests."""
+        """On V1 this decides where the processor runs; it follows from ``stage``.
+
+        Returns:
+            Whether it runs after temperature, and not for greedy requests.
+        """
         return self.stage == "sampling"
 
     def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
-        """V1: follow the batch."""
+        """V1: follow the batch.
+
+        Args:
+            batch_update: what changed since the last step; None: nothing.
+        """
         assert self._v1 is not None
         self._v1.update(batch_update)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """V2: a request takes slot ``req_idx``."""
+        """V2: a request takes a slot.
+
+        Args:
+            req_idx: the slot.
+            sampling_params: of the request.
+
+        Returns:
+            Whether the request uses the processor.
+        """
         assert self._v2 is not None
         return self._v2.add(req_idx, sampling_params)
 
@@ -119,7 +146,15 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         self._admission.flush()
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
-        """Edit the rows of admitted requests. Without any, the same tensor comes back untouched."""
+        """Edit the rows of admitted requests.
+
+        Args:
+            logits: float32 ``[rows, vocab]``.
+            ctx: the rows of the step on V2; None on V1.
+
+        Returns:
+            The edited logits; without any admitted request, the same tensor untouched.
+        """
         if self._v1 is not None:
             rows = self._v1.rows(logits)
         else:

@@ -46,12 +46,20 @@ class Params(BaseModel):
 
     @classmethod
     def keys(cls) -> dict[str, str]:
-        """``extra_args`` key -> field name."""
+        """Which keys of ``extra_args`` the processor reads.
+
+        Returns:
+            The name of the field for each key.
+        """
         return {field.alias or cls.lpkit_prefix + name: name for name, field in cls.model_fields.items()}
 
     @classmethod
     def token_id_fields(cls) -> tuple[str, ...]:
-        """Fields declared as :data:`TokenId` or a collection of it."""
+        """Which fields hold token ids, to be compared with the model's vocabulary.
+
+        Returns:
+            The names of fields declared as :data:`TokenId` or a collection of it.
+        """
         found = []
         for name, field in cls.model_fields.items():
             if _is_token_id(field.annotation, field.json_schema_extra, field.metadata):
@@ -60,7 +68,13 @@ class Params(BaseModel):
 
     @classmethod
     def parse(cls: type[Self], extra_args: Mapping[str, Any] | None) -> Self | None:
-        """The request's parameters, or None if it does not use this processor.
+        """Read and validate the parameters of one request.
+
+        Args:
+            extra_args: of the request; None and a key whose value is None are as if they were not given.
+
+        Returns:
+            The parameters, or None if the request gives none of the required ones: it does not use this processor.
 
         Raises:
             ValueError: naming the key, the value and the rule it breaks.

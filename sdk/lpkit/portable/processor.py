@@ -72,19 +72,41 @@ class LogitsProcessor(PortableProcessor):
             kernels.prepare(self.device)
 
     def admit(self, request: Request[Any]) -> bool:
-        """A request enters: write its columns and return True, or return False if it does not use the processor.
+        """A request enters: write its columns and say whether it uses the processor.
 
-        Runs on the host, once per request (again when it resumes after preemption). A request that is declined
-        causes no work from here on.
+        Runs on the host, once per request (again when it resumes after preemption). A request that is declined causes
+        no work from here on. An exception is logged and declines the request. Not overridden, every request is
+        admitted whose ``Params`` are there.
+
+        Args:
+            request: its slot, its parameters and its prompt.
+
+        Returns:
+            True to be given the request's rows, False if it does not use the processor.
         """
         return True
 
     def process(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Edit float32 logits ``[rows.n, vocab]`` of admitted requests, in place or not; return the result."""
+        """Edit whole rows of logits. Override this or :meth:`edit`.
+
+        Called once per step, or more often, and not at all when no admitted request has a row.
+
+        Args:
+            logits: float32 ``[rows.n, vocab]`` of admitted requests, to be edited in place or not.
+            rows: which requests they are, and what is known of them.
+
+        Returns:
+            float32 ``[rows.n, vocab]``.
+        """
         raise NotImplementedError
 
     def edit(self, logits: SparseLogits, rows: Rows) -> None:
-        """Edit a few elements per row: ``logits[ids] = f(logits[ids])`` with ids ``[rows.n, k]``."""
+        """Edit a few elements per row: ``logits[ids] = f(logits[ids])``. Override this or :meth:`process`.
+
+        Args:
+            logits: read and written at token ids ``[rows.n, k]``.
+            rows: which requests they are, and what is known of them.
+        """
         raise NotImplementedError
 
     def _take_slot(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:

@@ -171,6 +171,21 @@ def test_a_batch_without_rows_or_without_a_vocabulary_is_no_accident() -> None:
     for shape in ((0, 7), (3, 0)):
         logits = torch.zeros(shape)
         assert kernels.mask_below_(logits, torch.zeros(shape[0], 1)).shape == shape
+    logits, per_row = torch.zeros(0, 7), torch.zeros(0, 1)
+    for found in (kernels.least_from(logits, per_row), kernels.log_sum_exp(logits, per_row)):
+        assert found.shape == (0, 1)
+    assert [found.shape for found in kernels.top_and_deviation(logits)] == [(0, 1), (0, 1)]
+    assert [block.shape for (block,) in kernels.blocks(logits)] == [(0, 7)]
+
+
+def test_a_row_that_is_masked_altogether_has_the_statistics_that_the_reference_names() -> None:
+    masked, one = torch.full((1, 3), -math.inf), torch.ones(1, 1)
+    assert kernels.least_from(masked, one).item() == math.inf
+    assert kernels.log_sum_exp(masked, one).isnan().all()
+    assert kernels.top_and_deviation(masked)[1].isnan().all()
+    assert kernels.top_and_deviation(torch.tensor([[5.0, -math.inf]]))[1].item() == 0.0
+    for mask in (kernels.mask_below_, kernels.mask_above_, kernels.mask_far_below_top_):
+        assert torch.equal(mask(torch.arange(3.0).view(1, 3), one * math.nan), torch.arange(3.0).view(1, 3))
 
 
 def test_without_cuda_there_are_no_fused_kernels() -> None:

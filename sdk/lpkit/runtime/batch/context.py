@@ -35,12 +35,17 @@ def make_context(
     padding: int = 0,
     mapping_dtype: torch.dtype = torch.int64,
 ) -> LogitsContext:
-    """Describe ``rows`` to a processor; neighbouring rows of one slot are one request's.
+    """Describe rows of logits to a processor.
 
     Args:
+        rows: neighbouring rows of one slot are one request's.
+        device: of the tensors.
         bounds: per request, an upper bound of its visible tokens; by default the exact number.
         padding: zeros behind the bounds, as under full CUDA graphs.
         mapping_dtype: of ``expanded_idx_mapping``; the engine's is int64, vLLM's own tests use int32 too.
+
+    Returns:
+        What ``apply`` gets on V2.
     """
     rows = list(rows)
     starts = [i for i, row in enumerate(rows) if i == 0 or rows[i - 1].slot != row.slot]

@@ -51,9 +51,15 @@ class LogitsSource:
         self._likely = np.array(self.likely, dtype=np.int64)
 
     def rows(self, keys: Sequence[tuple[int | str, int]]) -> torch.Tensor:
-        """Fresh float32 ``[len(keys), vocab_size]`` logits, one row per (request key, position).
+        """Fresh logits.
 
         A row depends on the seed, its key and its position only, bit for bit.
+
+        Args:
+            keys: (request key, position) of each row; there may be none.
+
+        Returns:
+            float32 ``[len(keys), vocab_size]``, on the device of the source.
         """
         hashes = row_hashes(self.seed, "logits", keys)
         values = np.empty((len(keys), self.vocab_size), dtype=np.float32)

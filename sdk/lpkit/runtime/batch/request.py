@@ -22,6 +22,12 @@ class Request:
             imitate asynchronous scheduling, where a resumed request comes with a new list object.
         num_computed_tokens: tokens already fed to the model; below ``total_len - 1`` during a chunked
             prefill, 0 after a preemption.
+
+    Args:
+        prompt_len: the length of a prompt without token ids.
+
+    Raises:
+        ValueError: if the prompt is empty, or neither its ids nor its length are given.
     """
 
     __slots__ = (
@@ -44,11 +50,6 @@ class Request:
         prompt_len: int | None = None,
         output_token_ids: Sequence[int] = (),
     ) -> None:
-        """``prompt_len`` is for a prompt without token ids; ``output_token_ids`` starts a resumed request.
-
-        Raises:
-            ValueError: if the prompt is empty, or neither its ids nor its length are given.
-        """
         length = len(prompt_token_ids) if prompt_token_ids is not None else prompt_len
         if not length:
             raise ValueError(f"request {request_id!r} needs a prompt of at least one token")
@@ -81,7 +82,11 @@ class Request:
         return -1 if self.prompt_token_ids is None else self.prompt_token_ids[-1]
 
     def token_at(self, position: int) -> int:
-        """The token at ``position`` of prompt + outputs; -1 inside an embedded prompt."""
+        """The token at ``position`` of prompt + outputs; -1 inside an embedded prompt.
+
+        Args:
+            position: from the start of the prompt.
+        """
         if position >= self.prompt_len:
             return self.output_token_ids[position - self.prompt_len]
         return -1 if self.prompt_token_ids is None else self.prompt_token_ids[position]

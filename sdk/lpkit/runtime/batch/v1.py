@@ -16,6 +16,9 @@ class V1Batch:
 
     A step ends with :meth:`take_update`, which reports the changes as the engine does: a row that was
     freed and filled again, by an addition or by a condense move, is not in ``removed``.
+
+    Args:
+        max_num_reqs: number of rows.
     """
 
     def __init__(self, max_num_reqs: int) -> None:
@@ -42,15 +45,28 @@ class V1Batch:
         return self._rows  # type: ignore[return-value]
 
     def row(self, request_id: str) -> int:
-        """The row of a request; ``KeyError`` if it is not in the batch."""
+        """The row of a request.
+
+        Args:
+            request_id: of the request.
+
+        Raises:
+            KeyError: it is not in the batch.
+        """
         return self._index[request_id]
 
     def change(
         self, leaving: Iterable[str], arriving: Iterable[Request], swaps: Iterable[tuple[int, int]] = ()
     ) -> BatchUpdate | None:
-        """One whole step, in the engine's order; returns the step's update, or None if nothing changed.
+        """One whole step, in the engine's order.
 
-        ``swaps`` are of rows as they are after the condense moves.
+        Args:
+            leaving: ids of requests that leave.
+            arriving: new and resumed requests.
+            swaps: pairs of rows to exchange, as they are after the condense moves.
+
+        Returns:
+            The step's update, or None if nothing changed.
         """
         for request_id in leaving:
             self.remove(request_id)
@@ -62,7 +78,13 @@ class V1Batch:
         return self.take_update()
 
     def add(self, request: Request) -> int:
-        """Put a new or resumed request into the lowest freed row, or behind the last row; return the row.
+        """Put a request into the lowest freed row, or behind the last row.
+
+        Args:
+            request: a new or resumed request.
+
+        Returns:
+            The row.
 
         Raises:
             ValueError: if the batch is full or already holds a request of that id.
@@ -84,7 +106,13 @@ class V1Batch:
         return row
 
     def remove(self, request_id: str) -> int | None:
-        """Free the row of a request and return it, or None if the request is not in the batch.
+        """Free the row of a request.
+
+        Args:
+            request_id: of the request.
+
+        Returns:
+            The row; None if the request is not in the batch.
 
         Raises:
             RuntimeError: after an addition or :meth:`condense` of the same step has looked for free rows.
@@ -120,6 +148,10 @@ class V1Batch:
     def swap(self, first: int, second: int) -> None:
         """Exchange two rows, as attention backends do to order the batch.
 
+        Args:
+            first: a row.
+            second: another one.
+
         Raises:
             IndexError: if a row is not occupied.
         """
@@ -142,7 +174,14 @@ class V1Batch:
 
 
 def documented_form(update: BatchUpdate) -> BatchUpdate:
-    """``update`` as vLLM's documentation writes it: ``removed`` has the destinations of one-way moves too."""
+    """``update`` as vLLM's documentation writes it: ``removed`` has the destinations of one-way moves too.
+
+    Args:
+        update: as the engine sends it.
+
+    Returns:
+        The longer form; a processor must follow either.
+    """
     filled = [move[1] for move in update.moved if move[2] is MoveDirectionality.UNIDIRECTIONAL]
     removed = sorted({*update.removed, *filled}, reverse=True)
     return BatchUpdate(update.batch_size, removed, update.added, update.moved)

@@ -69,13 +69,26 @@ class V2Slots:
         return request_id in self._slots
 
     def slot(self, request_id: str) -> int:
-        """The slot of a request; ``KeyError`` if it has none."""
+        """The slot of a request.
+
+        Args:
+            request_id: of the request.
+
+        Raises:
+            KeyError: it has none.
+        """
         return self._slots[request_id]
 
     def change(self, leaving: Iterable[str], arriving: Iterable[Request]) -> Iterator[tuple[Request, int]]:
-        """One whole step, in the engine's order: slots are freed, and each arrival is yielded with its slot.
+        """One whole step, in the engine's order: slots are freed, and each arrival gets one.
 
-        Processors must get each arrival before the next one; after the last one all is flushed.
+        Yields:
+            Each arriving request with its slot. Processors must get it before the next one; after the last one all is
+            flushed.
+
+        Args:
+            leaving: ids of requests that leave.
+            arriving: new and resumed requests.
         """
         # Sorted, so that all ranks agree on the slots.
         for request_id in sorted(leaving):
@@ -88,9 +101,15 @@ class V2Slots:
             self.flush()
 
     def add(self, request: Request) -> int:
-        """Give a new or resumed request the slot freed last, and stage its tokens; return the slot.
+        """Give a request the slot freed last, and stage its tokens.
 
         The lengths in ``.np`` are valid at once, everything on the device after :meth:`flush`.
+
+        Args:
+            request: a new or resumed request, with token ids.
+
+        Returns:
+            The slot.
 
         Raises:
             ValueError: if no slot is free, the id has one already, or the prompt is too long or has no ids.
@@ -112,7 +131,14 @@ class V2Slots:
         return slot
 
     def free(self, request_id: str) -> int | None:
-        """Give the slot back and return it, or None if the request has none. No buffer is cleared."""
+        """Give a slot back. No buffer is cleared.
+
+        Args:
+            request_id: of the request.
+
+        Returns:
+            The slot; None if the request has none.
+        """
         slot = self._slots.pop(request_id, None)
         if slot is not None:
             self._free.append(slot)
@@ -128,6 +154,10 @@ class V2Slots:
     def commit(self, slot: int, token_ids: Sequence[int]) -> None:
         """Append generated tokens to a slot's history, on the device at once.
 
+        Args:
+            slot: of the request.
+            token_ids: what it generated.
+
         Raises:
             ValueError: if they do not fit ``max_model_len``.
         """
@@ -140,7 +170,12 @@ class V2Slots:
         self.total_len_np[slot] = end
 
     def commit_each(self, slots: Sequence[int], token_ids: Sequence[int]) -> None:
-        """Append one token to each of several distinct slots, in one go."""
+        """Append one token to each of several distinct slots, in one go.
+
+        Args:
+            slots: distinct slots.
+            token_ids: one for each.
+        """
         if not slots:
             return
         places = np.asarray(slots, dtype=np.int64)

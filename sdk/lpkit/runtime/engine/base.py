@@ -92,6 +92,9 @@ class Engine(ABC):
     def add(self, request: Request) -> None:
         """A new request arrives; as in vLLM every processor's class is asked first whether its parameters will do.
 
+        Args:
+            request: a request that no engine holds.
+
         Raises:
             ValueError: if a processor refuses it, its id is in use, the engine is full, or its prompt leaves no room
                 for a token.
@@ -110,7 +113,17 @@ class Engine(ABC):
         self._new[request.request_id] = None
 
     def finish(self, request_id: str) -> Request:
-        """A request ends; return it. ``KeyError`` if it is not running."""
+        """A request ends.
+
+        Args:
+            request_id: of the request.
+
+        Returns:
+            The request.
+
+        Raises:
+            KeyError: it is not running.
+        """
         request = self.requests.pop(request_id)
         self._active.pop(request_id, None)
         self._new.pop(request_id, None)
@@ -118,11 +131,22 @@ class Engine(ABC):
         return request
 
     def abort(self, request_id: str) -> Request:
-        """A client goes away: as :meth:`finish`, at any time, also while preempted."""
+        """A client goes away: as :meth:`finish`, at any time, also while preempted.
+
+        Args:
+            request_id: of the request.
+
+        Returns:
+            The request.
+        """
         return self.finish(request_id)
 
     def preempt(self, request_id: str) -> None:
-        """Take a request out of the batch; it keeps its outputs and must be computed anew when resumed."""
+        """Take a request out of the batch; it keeps its outputs and must be computed anew when resumed.
+
+        Args:
+            request_id: of the request.
+        """
         del self._active[request_id]
         self.requests[request_id].num_computed_tokens = 0
         if request_id in self._new:
@@ -131,7 +155,11 @@ class Engine(ABC):
             self._left[request_id] = None
 
     def resume(self, request_id: str, *, new_list: bool = False) -> None:
-        """Let a preempted request back in; with ``new_list`` its outputs come in another list object.
+        """Let a preempted request back in.
+
+        Args:
+            request_id: of the request.
+            new_list: its outputs come in another list object, as under asynchronous scheduling.
 
         Raises:
             ValueError: if it is not preempted, or the engine is full.
@@ -145,9 +173,16 @@ class Engine(ABC):
         self._active[request_id] = None
 
     def go_on(self, request_id: str, token_ids: Sequence[int]) -> Request:
-        """A streaming session: the request goes on with ``token_ids`` behind all it has; returns what it is now.
+        """A streaming session: a request goes on with more tokens.
 
         What it generated belongs to the prompt from here on. Processors get a new request under the same id.
+
+        Args:
+            request_id: of the request.
+            token_ids: what the client adds behind all that the request has.
+
+        Returns:
+            The request as it is now.
         """
         old = self.finish(request_id)
         prompt = [*(old.prompt_token_ids or ()), *old.output_token_ids, *token_ids]
@@ -204,6 +239,9 @@ class Engine(ABC):
                 accepted if it is what its row's predecessor samples, and the first token that is not ends the step
                 for its request.
 
+        Returns:
+            What was computed, sampled and told to processors.
+
         Raises:
             ValueError: if the plan names an unknown request or an impossible number of tokens, or if drafts cannot
                 be verified.
@@ -231,7 +269,12 @@ class Engine(ABC):
 
     @abstractmethod
     def swap(self, first: int, second: int) -> None:
-        """Exchange two rows in the next step (V1); V2 has no persistent rows."""
+        """Exchange two rows in the next step (V1); V2 has no persistent rows.
+
+        Args:
+            first: a row.
+            second: another one.
+        """
 
     @abstractmethod
     def _step(self, order: Order) -> StepResult: ...

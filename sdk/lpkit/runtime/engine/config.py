@@ -102,7 +102,22 @@ def make_config(
     thinking: ThinkingMarkers | None = None,
     tokenizer: str | None = None,
 ) -> Config:
-    """What a processor's constructor gets as ``vllm_config``; ``tokenizer`` is the folder of one that exists."""
+    """Make what a processor's constructor gets as ``vllm_config``.
+
+    Args:
+        max_num_seqs: requests in the batch at most.
+        vocab_size: columns of the logits.
+        max_model_len: tokens of a request at most.
+        async_scheduling: what the scheduler configuration says.
+        max_num_batched_tokens: tokens fed per step.
+        eos_token_id: the end-of-sequence token, if there is one.
+        device: of the engine.
+        thinking: the markers of thoughts, if the model has them.
+        tokenizer: the folder of a tokenizer that exists.
+
+    Returns:
+        A small part of vLLM's ``VllmConfig``, attribute for attribute; picklable.
+    """
     hf_config = SimpleNamespace(
         vocab_size=vocab_size,
         eos_token_id=eos_token_id,

@@ -59,7 +59,8 @@ class StepResult:
     def logprobs(self, mode: LogprobsMode = "raw_logprobs") -> torch.Tensor:
         """What vLLM's ``logprobs_mode`` would report for every token: float32 ``[n, vocab]``.
 
-        ``raw_logprobs``, vLLM's default, does not show what a processor did.
+        Args:
+            mode: vLLM's ``logprobs_mode``; ``raw_logprobs``, vLLM's default, does not show what a processor did.
 
         Raises:
             ValueError: if there was no forward pass, or for another mode.

@@ -56,7 +56,11 @@ class Scheduler:
         self._stopping: list[Request] = []
 
     def submit(self, request: Request, at_step: int = 0) -> None:
-        """Queue a request, or let it arrive before step ``at_step``.
+        """Queue a request, or let it arrive later.
+
+        Args:
+            request: a request that no engine holds.
+            at_step: the step before which it arrives; 0: now.
 
         Raises:
             ValueError: if it could never run in this engine.
@@ -72,7 +76,11 @@ class Scheduler:
             self.waiting.append(request)
 
     def abort(self, request_id: str) -> None:
-        """End a request, running, waiting or not yet arrived; an unknown id is ignored."""
+        """End a request, running, waiting or not yet arrived; an unknown id is ignored.
+
+        Args:
+            request_id: of the request.
+        """
         for request in (*self.running, *self.waiting, *(request for _, request in self._later)):
             if request.request_id == request_id:
                 self._end(request, "abort")
@@ -82,7 +90,11 @@ class Scheduler:
         return bool(self.running or self.waiting or self._later)
 
     def step(self) -> StepResult:
-        """Schedule, run and finish; a step may have nothing to feed."""
+        """Schedule, run and finish; a step may have nothing to feed.
+
+        Returns:
+            What the engine computed in this step.
+        """
         due = [request for at, request in self._later if at <= self.num_steps]
         self._later = [item for item in self._later if item[0] > self.num_steps]
         self.waiting.extend(due)
@@ -192,12 +204,20 @@ def generate(
     block_size: int = 16,
     **options: Any,
 ) -> list[list[int]]:
-    """The outputs for ``prompts``, as ``LLM.generate`` would batch them.
+    """Generate for some prompts, as ``LLM.generate`` would batch them.
 
     Args:
+        prompts: token ids of each prompt; no prompt may be empty.
+        runner: ``"v1"`` or ``"v2"``.
+        max_num_batched_tokens: tokens fed per step; a longer prompt is fed in chunks.
+        num_blocks: cache blocks; None: no limit.
+        block_size: tokens per block.
         params: for all prompts, or one each; ``max_tokens`` of None means 16.
         processors: as for the engine of ``runner``, ``"v1"`` or ``"v2"``.
         **options: of the engine.
+
+    Returns:
+        The output token ids of each prompt, in the order of the prompts.
     """
     engine = {"v1": V1Engine, "v2": V2Engine}[runner](processors, **options)
     scheduler = Scheduler(

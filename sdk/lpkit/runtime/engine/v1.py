@@ -50,7 +50,11 @@ class V1Engine(Engine):
         self._swaps.append((first, second))
 
     def take_back(self, request_id: str, count: int) -> None:
-        """A KV-cache load failed: the newest ``count`` tokens are taken back, in the same list, to be computed again.
+        """A KV-cache load failed: the newest outputs are taken back, in the same list, to be computed again.
+
+        Args:
+            request_id: of the request.
+            count: how many.
 
         Raises:
             ValueError: if the request has fewer outputs.

@@ -24,6 +24,12 @@ class V1AsyncEngine(V1Engine):
     stays for ever; and if a later repair finds several placeholders, the list shrinks to the one known token.
     ``Request.output_token_ids`` of the caller's requests always has the true tokens. A request that comes back
     gets a new list of true tokens.
+
+    Args:
+        processors: as for :class:`V1Engine`.
+        source: the model.
+        explicit: the processors were passed, not installed: their placeholders are repaired.
+        **options: of :class:`Engine`.
     """
 
     def __init__(

@@ -45,7 +45,9 @@ class V1Sampler:
     def update(self, update: BatchUpdate | None, requests: Sequence[Request]) -> None:
         """Tell every processor how the batch changed, the argmax-invariant ones first.
 
-        ``requests`` are the batch's requests by row after the update.
+        Args:
+            update: what changed; None: nothing.
+            requests: the batch's requests by row after the update.
         """
         for processor in self.processors.all:
             processor.update_state(update)

@@ -20,7 +20,10 @@ from lpkit.v2 import LogitsContext, LogitsProcessor
 def needs_processing(params: SamplingParams, vocab_size: int, thinking: ThinkingMarkers | None = None) -> bool:
     """Whether a built-in stage opens V2's gate for a request, so that ``apply`` runs even if no processor asks.
 
-    ``thinking``: the markers of thoughts, if the model has them.
+    Args:
+        params: of the request.
+        vocab_size: columns of the logits.
+        thinking: the markers of thoughts, if the model has them.
     """
     sampling = params.temperature != 0 and (
         params.temperature != 1 or params.min_p != 0 or params.top_p != 1 or 0 < params.top_k < vocab_size
@@ -44,11 +47,21 @@ class V2Gate:
         self._needs = np.zeros(max_num_reqs, dtype=bool)
 
     def enter(self, slot: int, params: SamplingParams, asked: bool) -> None:
-        """A new or resumed request; ``asked``: whether a processor's ``add_request`` returned True."""
+        """A new or resumed request.
+
+        Args:
+            slot: of the request.
+            params: of the request.
+            asked: whether a processor's ``add_request`` returned True.
+        """
         self._needs[slot] = asked or needs_processing(params, self._vocab_size, self._thinking)
 
     def is_open(self, slots: npt.ArrayLike) -> bool:
-        """Whether a batch of the requests in these slots is processed."""
+        """Whether a batch is processed.
+
+        Args:
+            slots: of the requests of a batch; an empty batch opens nothing.
+        """
         return bool(self._needs[np.asarray(slots, dtype=np.int64)].any())
 
 
@@ -83,7 +96,12 @@ class V2Sampler:
         self._options = RowOptions.of([], vocab_size, self.device)
 
     def add_request(self, slot: int, params: SamplingParams) -> None:
-        """Tell every processor of a new or resumed request, and note whether it needs processing."""
+        """Tell every processor of a new or resumed request, and note whether it needs processing.
+
+        Args:
+            slot: of the request.
+            params: of the request.
+        """
         asked = [bool(processor.add_request(slot, params)) for processor in self.processors]
         self.gate.enter(slot, params, any(asked))
 
@@ -109,7 +127,16 @@ class V2Sampler:
         return Sampled(torch.where(options.temperature == 0, greedy, token_ids), logits)
 
     def process(self, logits: torch.Tensor, ctx: LogitsContext, options: RowOptions) -> torch.Tensor:
-        """All stages on a private float32 copy of ``logits``."""
+        """Run all stages on a private float32 copy.
+
+        Args:
+            logits: ``[n, vocab]``, not edited.
+            ctx: the rows of the step.
+            options: what the built-in stages read of each row.
+
+        Returns:
+            float32 ``[n, vocab]``.
+        """
         logits = torch.empty_like(logits, dtype=torch.float32).copy_(logits)
         logits = options.allow(logits)
         logits = options.add_bias(logits)

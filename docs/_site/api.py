@@ -1,0 +1,59 @@
+"""What autodoc needs to know about the SDK: public names are documented where users import them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from docutils import nodes
+from public_names import MADE_BY_ENGINES, homes, public_names
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.errors import PycodeError
+from sphinx.pycode import ModuleAnalyzer
+
+OTHERS = ("torch", "numpy", "pydantic", "typing", "collections", "pathlib", "importlib", "types", "re", "abc")
+"""Packages whose names stand in signatures, without links: the build has no network."""
+
+
+def resolve(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element) -> Any:
+    """Lead a name in an annotation to the public name of the same thing; names that are not public stay text."""
+    if node.get("refdomain") != "py":
+        return None
+    target = str(node.get("reftarget"))
+    public = homes()
+    short = {name.rpartition(".")[2]: name for name in public.values() if not name.startswith("lpkit.runtime")}
+    found = public.get(target) or short.get(target.rpartition(".")[2])
+    domain = env.domains["py"]
+    if found is not None and (found in domain.objects):
+        return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found, node, content)
+    written = "refwarn" in node  # as a role in a docstring; others come from annotations and Raises
+    return None if written and target.partition(".")[0] not in OTHERS else content
+
+
+def hide_constructor(app: Sphinx, what: str, name: str, *rest: Any) -> tuple[str, None] | None:
+    """Nobody constructs these by hand."""
+    return ("", None) if what == "class" and name in MADE_BY_ENGINES else None
+
+
+def find_comment(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """The docstring behind a constant, in the module that defines it."""
+    if what != "data" or name not in public_names():
+        return
+    for module in sorted(item for item in sys.modules if item.startswith("lpkit.")):
+        try:
+            analyzer = ModuleAnalyzer.for_module(module)
+            analyzer.analyze()
+        except PycodeError:
+            continue
+        if found := analyzer.attr_docs.get(("", name.rpartition(".")[2])):
+            lines[:] = found
+            return
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("missing-reference", resolve)
+    app.connect("autodoc-process-signature", hide_constructor)
+    app.connect("autodoc-process-docstring", find_comment)
+    return {"parallel_read_safe": True}
