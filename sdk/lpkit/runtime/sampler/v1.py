@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from lpkit import v1
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.sampler import stages
 from lpkit.runtime.sampler.options import RowOptions
 from lpkit.runtime.sampler.results import Sampled, checked
 from lpkit.runtime.sampler.thinking import V1ThinkingBudget
 from lpkit.sampling_params import GREEDY_EPSILON
-from lpkit.v1 import BatchUpdate, LogitsProcessor, LogitsProcessors
+from lpkit.v1 import BatchUpdate, LogitsProcessors
 
 
 class V1Sampler:
@@ -28,7 +29,7 @@ class V1Sampler:
 
     def __init__(
         self,
-        processors: Iterable[LogitsProcessor] = (),
+        processors: Iterable[v1.LogitsProcessor] = (),
         *,
         vocab_size: int = 512,
         device: str | torch.device = "cpu",

@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from lpkit import v2
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.sampler import stages
 from lpkit.runtime.sampler.options import RowOptions, has_biases, has_penalties
 from lpkit.runtime.sampler.results import Sampled, checked
 from lpkit.runtime.sampler.thinking import ThinkingMarkers, force, forced_token
 from lpkit.sampling_params import SamplingParams
-from lpkit.v2 import LogitsContext, LogitsProcessor
+from lpkit.v2 import LogitsContext
 
 
 def needs_processing(params: SamplingParams, vocab_size: int, thinking: ThinkingMarkers | None = None) -> bool:
@@ -79,7 +80,7 @@ class V2Sampler:
 
     def __init__(
         self,
-        processors: Sequence[LogitsProcessor] = (),
+        processors: Sequence[v2.LogitsProcessor] = (),
         *,
         max_num_reqs: int,
         vocab_size: int = 512,
