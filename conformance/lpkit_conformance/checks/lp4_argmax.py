@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from lpkit.runtime.sampler.options import is_greedy
+from lpkit.runtime.sampler.options import GREEDY_EPSILON
 
 from lpkit_conformance.activity.acting import RUN_STEPS
 from lpkit_conformance.activity.stand import Apply
@@ -141,9 +141,9 @@ class LP403(Check):
         compared = 0
         late_failure: Failed | None = None  # the temperature is to blame only if requests at 1 come out alike
         for active in actives.values():
-            if late and is_greedy(active.request.params):
+            if late and active.temperature < GREEDY_EPSILON:
                 continue
-            scale = active.request.params.temperature if late else 1.0
+            scale = active.temperature if late else 1.0
             for position in range(active.request.prompt_len, active.request.total_len):
                 one, other = (solo_runs(side).expected(active.id, position) for side in (first, second))
                 if one is None or other is None:

@@ -21,6 +21,7 @@ class ActiveRequest:
     chunks: int  # partial prefills still to come
     arrived: Arrive
     begun: int = 0  # output tokens that it came with
+    temperature: float = 1.0  # as it came; its parameters are gone once it has finished
 
     @property
     def id(self) -> str:
@@ -132,7 +133,8 @@ def make_active(
         params = subject.params(variant, op.greedy, sum(character.encode()))
         prompt = subject.prompt(character, max(op.prompt_len, op.chunks + 1), variant)
     request = Request(op.request, params, prompt, 10**6, output_token_ids=begun)
-    return ActiveRequest(request, variant, 0 if twin is not None else op.chunks, op, len(begun))
+    chunks = 0 if twin is not None else op.chunks
+    return ActiveRequest(request, variant, chunks, op, len(begun), params.temperature)
 
 
 def known_as(arrived: Arrive) -> Arrive:

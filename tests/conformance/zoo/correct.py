@@ -592,7 +592,7 @@ class TwoFaced(v1.LogitsProcessor, v2.LogitsProcessor):
 # -- portable ------------------------------------------------------------------------------------------------
 
 
-@sound("min-p at the sampling stage", "portable", case={"extra_args": {"min_p": 0.2}})
+@sound("min-p at the sampling stage", "portable", case={"temperature": 0.8, "extra_args": {"min_p": 0.2}})
 class PortableMinP(lpkit.LogitsProcessor):
     stage = "sampling"
 
