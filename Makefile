@@ -14,6 +14,7 @@ MUTATION_OPTIONS ?=
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
 VLLM_VENV ?= .venv-vllm
+RELEASE_VENV ?= .venv-release
 
 BIN := $(VENV)/bin
 DEMO_BIN := $(DEMO_VENV)/bin
@@ -25,7 +26,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep test-vllm test-gpu lint format layers types docs site docs-check build record canary matrix mutation traces-value clean
+.PHONY: help venv install demo test deep test-vllm test-gpu lint format layers types docs site docs-check build release-check record canary matrix mutation traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -126,6 +127,12 @@ docs-check: $(VENV)/.installed ## run the documentation's code and compare its g
 build: $(VENV)/.installed ## build wheel and sdist into dist/
 	$(BIN)/python -m build --no-isolation
 
+# Build, twine and cyclonedx-bom live apart: what they need is not what lpkit is developed with.
+release-check: ## build what is committed as a release would, and try it in clean environments of every Python here
+	$(PYTHON) -m venv $(RELEASE_VENV)
+	$(RELEASE_VENV)/bin/python $(PIP) "build>=1.2" "twine>=6" "cyclonedx-bom>=5"
+	PYTHONPATH=conformance/tools $(RELEASE_VENV)/bin/python -m release_check --torch "$(TORCH)"
+
 record: $(VLLM_VENV)/.installed ## record the shipped traces again, from a real engine
 	$(VLLM_BIN)/lpkit record --all -o conformance/lpkit_conformance/traces
 
@@ -143,5 +150,5 @@ traces-value: $(VENV)/.installed ## measure which planted defects each recorded 
 	$(TOOL) traces_value --page docs/evidence/traces-value.md
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) .canary demo dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) $(RELEASE_VENV) .canary demo dist build .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,96 @@
+"""The wheel in clean environments of every Python that is here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+MINORS = range(10, 15)
+"""Python 3.10 to 3.14, as in the classifiers of pyproject.toml."""
+
+
+class StepFailed(Exception):
+    """A command in a clean environment did not do what a user of the release would expect."""
+
+
+def pythons() -> dict[str, str | None]:
+    """An interpreter for each supported Python, or None where this machine has none."""
+    return {f"3.{minor}": _python(minor) for minor in MINORS}
+
+
+def _python(minor: int) -> str | None:
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    candidates = [f"python3.{minor}", *map(str, sorted(pyenv.glob(f"3.{minor}.*/bin/python"), reverse=True))]
+    for candidate in candidates:
+        found = shutil.which(candidate)
+        # pyenv's shims exist for versions that are not selected, and fail.
+        if found and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return found
+    return None
+
+
+class CleanEnvironment:
+    """A venv of one Python, with the wheel and one extra."""
+
+    def __init__(self, python: str, folder: Path, wheel: Path, extra: str, *first: str) -> None:
+        self.folder = folder
+        self.bin = folder / ("Scripts" if os.name == "nt" else "bin")
+        self._run([python, "-m", "venv", str(folder)])
+        pip = [str(self.bin / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        self._run([*pip, *first, f"vllm-lpkit[{extra}] @ {wheel.resolve().as_uri()}" if extra else str(wheel)])
+
+    def lpkit(self, *arguments: str) -> str:
+        """What ``lpkit *arguments`` prints; it has to end with 0."""
+        return self._run([str(self.bin / "lpkit"), *arguments])
+
+    def _run(self, command: Sequence[str]) -> str:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        cwd = self.folder if self.folder.is_dir() else self.folder.parent
+        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise StepFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+
+def try_everywhere(wheel: Path, folder: Path, version: str, torch: str) -> Iterator[str]:
+    """Install and use the wheel on every Python; yields a line each. torch is installed for this Python only.
+
+    Raises:
+        StepFailed: with the command and what it printed.
+    """
+    for name, python in pythons().items():
+        if python is None:
+            yield f"Python {name}: not on this machine"
+            continue
+        bare = CleanEnvironment(python, folder / f"bare-{name}", wheel, "")
+        if f"lpkit {version}\n" not in bare.lpkit("--version"):
+            raise StepFailed(f"lpkit --version does not say {version} on Python {name}")
+        json.loads(bare.lpkit("list", "--json"))
+        bare.lpkit("doctor")
+        new = CleanEnvironment(python, folder / f"new-{name}", wheel, "new")
+        new.lpkit("new", "my-proc")
+        yield f"Python {name}: list and doctor in a bare install, new with its extra"
+    here = CleanEnvironment(sys.executable, folder / "check", wheel, "check,new", torch)
+    here.lpkit("new", "my-proc")
+    here.lpkit("check", f"{here.folder / 'my-proc/src/my_proc/processor.py'}:MyProc")
+    yield f"Python {sys.version_info[0]}.{sys.version_info[1]}: check passes a new plugin, with {torch}"
+
+
+def inventory(wheel: Path, folder: Path, output: Path) -> None:
+    """A CycloneDX file of a bare install, made by cyclonedx-py."""
+    venv.create(folder, with_pip=True)
+    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)], check=True)
+    # The release is not what lies at an address of this machine.
+    for noted in folder.rglob("vllm_lpkit-*.dist-info/direct_url.json"):
+        noted.unlink()
+    # pip is a tool of the environment, not a part of what is released.
+    subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", "pip", "setuptools"], check=True)
+    command = ["environment", "--output-reproducible", "--of", "JSON", "-o", str(output), str(python)]
+    subprocess.run([sys.executable, "-m", "cyclonedx_py", *command], check=True)
