@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from lpkit.runtime.sampler.options import GREEDY_EPSILON
+from lpkit.interfaces.sampling_params import GREEDY_EPSILON
 
 from lpkit_conformance.activity.acting import RUN_STEPS
 from lpkit_conformance.activity.stand import Apply
