@@ -9,6 +9,8 @@ from pathlib import Path
 
 import lpkit
 import pytest
+from lpkit_conformance.discovery import releases
+from lpkit_conformance.vllm_api import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "conformance" / "tools"))
@@ -67,3 +69,18 @@ def test_actions_of_others_are_pinned_by_commit(file: Path) -> None:
     for action, comment in USES.findall(file.read_text(encoding="utf-8")):
         assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), action
         assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), f"{action} does not say which version it is"
+
+
+def test_the_page_on_support_says_what_is_declared(built: Built) -> None:
+    page = (ROOT / "docs" / "reference" / "support.md").read_text(encoding="utf-8")
+    found = artifacts.metadata(built.wheel)
+    versions = [text.split(" :: ")[-1] for text in found.get_all("Classifier", []) if ":: Python :: 3." in text]
+    assert f"| Python | {versions[0]} to {versions[-1]} |" in page
+    assert found["Requires-Python"] == f">={versions[0]}"
+    assert "torch>=2.4; extra == 'runtime'" in found.get_all("Requires-Dist", [])
+    assert "| torch | 2.4 and newer |" in page
+    since = ".".join(map(str, releases.V2_PROCESSORS_SINCE[:2]))
+    engine = VERSION.rpartition(".")[0]
+    assert f"| vLLM, on both runners | {since} and newer | `make test-vllm` runs a real engine of {engine};" in page
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    assert f'python: ["{versions[0]}", "{versions[-1]}"]' in workflow
