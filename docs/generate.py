@@ -35,6 +35,10 @@ from lpkit_conformance.programs.generate import Idle, Speculate, Step  # noqa: E
 from lpkit_conformance.report.drawing import svg_file  # noqa: E402
 from lpkit_conformance.settings.cases import Case  # noqa: E402
 from lpkit_conformance.settings.hosts import HOSTS  # noqa: E402
+from pictures import pictures  # noqa: E402
+
+GENERATED = ("checks", "pictures")
+"""Folders that hold nothing else."""
 
 MOST_STEPS = 10
 """Of a program that is drawn."""
@@ -51,6 +55,7 @@ def pages() -> dict[str, str]:
             f"checks/{check.code}.svg": svg_file(batch_of(check)[1], check.code) for check in checks if has_batch(check)
         },
         "checks/index.md": check_index(checks),
+        **{f"pictures/{name}": text for name, text in pictures().items()},
         "reference/cli.md": cli_page(),
         "../CONTRIBUTING.md": with_layers(read("../CONTRIBUTING.md")),
     }
@@ -251,7 +256,7 @@ def paragraphs(callback: Any) -> Iterator[str]:
 def stale() -> list[str]:
     """Paths below ``docs/`` that are missing, differ, or should not be there."""
     wanted = pages()
-    present = {f"checks/{path.name}" for path in (DOCS / "checks").iterdir()}
+    present = {f"{folder}/{path.name}" for folder in GENERATED for path in (DOCS / folder).iterdir()}
     differ = [name for name, text in wanted.items() if not (DOCS / name).is_file() or read(name) != text]
     return sorted({*differ, *(present - wanted.keys())})
 
@@ -262,10 +267,11 @@ def read(name: str) -> str:
 
 def write() -> None:
     wanted = pages()
-    (DOCS / "checks").mkdir(exist_ok=True)
-    for path in (DOCS / "checks").iterdir():
-        if f"checks/{path.name}" not in wanted:
-            path.unlink()
+    for folder in GENERATED:
+        (DOCS / folder).mkdir(exist_ok=True)
+        for path in (DOCS / folder).iterdir():
+            if f"{folder}/{path.name}" not in wanted:
+                path.unlink()
     for name, text in wanted.items():
         (DOCS / name).write_text(text, encoding="utf-8")
 

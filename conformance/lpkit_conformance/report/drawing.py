@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from lpkit_conformance.report.xml_text import xml_text
+from lpkit_conformance.report.svg import add, as_file, label, text_of
 
 LEFT, COLUMN, ROW = 58, 104, 36
 IDLE = 44
@@ -55,14 +55,7 @@ def style() -> str:
 
 def svg_file(timeline: Mapping[str, Any], title: str) -> str:
     """A drawing with its own colours, as a file."""
-    root = drawing(timeline, title)
-    ET.register_namespace("", "http://www.w3.org/2000/svg")
-    root.set("xmlns", "http://www.w3.org/2000/svg")
-    sheet = ET.Element("style")
-    sheet.text = style()
-    root.insert(1, sheet)
-    ET.indent(root)
-    return ET.tostring(root, encoding="unicode") + "\n"
+    return as_file(drawing(timeline, title), style())
 
 
 def drawing(timeline: Mapping[str, Any], title: str) -> ET.Element:
@@ -87,7 +80,7 @@ class _Drawing:
 
     def element(self) -> ET.Element:
         root = ET.Element("svg", {"class": "timeline", "role": "img"})
-        _text_of(root, "title", self.title)
+        text_of(root, "title", self.title)
         bottom = self.top + 22 + ROW * len(self.lines)
         self._tracks(root)
         for column, events in zip(self.columns, self.events, strict=True):
@@ -102,8 +95,8 @@ class _Drawing:
         for number, (text, sample) in enumerate(self.legend.items()):
             y = bottom + 14 + 20 * number
             if sample:
-                _add(root, "rect", sample, x=LEFT, y=y, width=24, height=12, rx=4)
-            _label(root, "legend", LEFT + (32 if sample else 0), y + 10, text)
+                add(root, "rect", sample, x=LEFT, y=y, width=24, height=12, rx=4)
+            label(root, "legend", LEFT + (32 if sample else 0), y + 10, text)
         right = self.columns[-1].left + self.columns[-1].width if self.columns else LEFT
         width = max(right + 8, LEFT + 300 if self.legend else 0)
         height = bottom + 10 + 20 * len(self.legend) + (6 if self.legend else 0)
@@ -119,24 +112,22 @@ class _Drawing:
         if not self.columns:
             return
         end = self.columns[-1].left + self.columns[-1].width
-        _label(root, "axis", 4, self.top + 12, "step")
+        label(root, "axis", 4, self.top + 12, "step")
         for before, position in pairwise((min(self.lines, default=0) - 1, *self.lines)):
             y = self._y(position)
             if position > before + 1:
-                _label(root, "axis", 14, y - ROW / 2 + 4, "\u22ee")
-            _add(root, "line", "track", x1=LEFT, y1=y, x2=end, y2=y)
-            _label(root, "axis", 4, y + 4, f"{self.unit} {position}")
+                label(root, "axis", 14, y - ROW / 2 + 4, "\u22ee")
+            add(root, "line", "track", x1=LEFT, y1=y, x2=end, y2=y)
+            label(root, "axis", 4, y + 4, f"{self.unit} {position}")
 
     def _column(self, root: ET.Element, column: _Column, events: Sequence[str], bottom: float) -> None:
         wrong = column.first["step"] in (self.differs.get("step"), self.raises)
         for number, line in enumerate(events):
             y = self.top - 6 - LINE * (len(events) - 1 - number)
-            _label(root, "event", column.middle, y, line)
-        _label(root, "step wrong" if wrong else "step", column.middle, self.top + 12, column.label)
+            label(root, "event", column.middle, y, line)
+        label(root, "step wrong" if wrong else "step", column.middle, self.top + 12, column.label)
         if column.idle:
-            _add(
-                root, "rect", "idle", x=column.left, y=self.top + 22, width=column.width, height=bottom - self.top - 22
-            )
+            add(root, "rect", "idle", x=column.left, y=self.top + 22, width=column.width, height=bottom - self.top - 22)
             self.legend["a step without tokens: state is updated, apply is not called"] = "idle"
 
     def _bands(self, root: ET.Element) -> None:
@@ -150,10 +141,10 @@ class _Drawing:
                 bend = min((x2 - x1) / 2, 60)
                 path = f"M{x1:g} {y1:g} C{x1 + bend:g} {y1:g} {x2 - bend:g} {y2:g} {x2:g} {y2:g}"
                 kind = "away" if away else "move"
-                _add(root, "path", f"{kind} {self._colour(request)}", d=path)
+                add(root, "path", f"{kind} {self._colour(request)}", d=path)
                 if not away:
                     head = f"M{x2 + 1:g} {y2:g} l-8 -5 v10 z"
-                    _add(root, "path", f"head {self._colour(request)}", d=head)
+                    add(root, "path", f"head {self._colour(request)}", d=head)
             for position, start, end in stays:
                 self._band(root, request, position, start, end)
 
@@ -182,12 +173,12 @@ class _Drawing:
 
     def _band(self, root: ET.Element, request: str, position: int, start: int, end: int) -> None:
         x, y = self._left(start), self._y(position) - CELL / 2
-        band = _add(
+        band = add(
             root, "rect", f"band {self._colour(request)}", x=x, y=y, width=self._right(end) - x, height=CELL, rx=7
         )
         if not self.requests[request]["plugin"]:
             self.legend["a request that does not use the plugin"] = "band plain"
-        _text_of(band, "title", self._tooltip(request))
+        text_of(band, "title", self._tooltip(request))
         for column in self.columns[start : end + 1]:
             row = column.cells.get(position)
             if row is None:
@@ -202,31 +193,31 @@ class _Drawing:
     def _ending(self, root: ET.Element, kind: str, colour: str, x: float, y: float) -> None:
         """A bar where a request ends, two where it is preempted."""
         for offset in (4,) if kind == "finish" else (4, 9):
-            _add(root, "line", f"ending {colour}", x1=x + offset, y1=y - 9, x2=x + offset, y2=y + 9)
+            add(root, "line", f"ending {colour}", x1=x + offset, y1=y - 9, x2=x + offset, y2=y + 9)
 
     def _cell(self, root: ET.Element, request: str, row: Mapping[str, Any], column: _Column, y: float) -> None:
         colour = self._colour(request)
         if row["prefill"]:
             x = column.left + GAP / 2
-            _add(root, "rect", f"prefill {colour}", x=x, y=y, width=column.width - GAP, height=CELL, rx=7)
+            add(root, "rect", f"prefill {colour}", x=x, y=y, width=column.width - GAP, height=CELL, rx=7)
             self.legend["~ partial prefill: the row's result is discarded"] = ""
         drafts, accepted = column.first.get("drafts", 0), column.first.get("accepted", 0)
         shift = -7 * drafts / 2 - 2 if drafts and not row["prefill"] else 0
         name = f"{request}~" if row["prefill"] else request
-        _label(root, f"name {colour}", column.middle + shift, y + CELL / 2 + 4, name)
+        label(root, f"name {colour}", column.middle + shift, y + CELL / 2 + 4, name)
         if shift:
             self.legend["\u25cf an accepted draft, \u25cb a rejected one"] = ""
             x = column.middle + shift + 4 * len(name) + 8
             for number in range(drafts):
                 kind = "accepted" if number < accepted else "rejected"
-                _add(root, "circle", f"draft {kind} {colour}", cx=x + 9 * number, cy=y + CELL / 2, r=3)
+                add(root, "circle", f"draft {kind} {colour}", cx=x + 9 * number, cy=y + CELL / 2, r=3)
 
     def _marks(self, root: ET.Element, bottom: float) -> None:
         """The row that differs, or the step in which the plugin raises."""
         for column in self.columns:
             if column.first["step"] == self.raises:
                 x, y = column.left + 2, self.top + 20
-                _add(root, "rect", "culprit", x=x, y=y, width=column.width - 4, height=bottom - y + 2, rx=8)
+                add(root, "rect", "culprit", x=x, y=y, width=column.width - 4, height=bottom - y + 2, rx=8)
                 self.legend["the plugin raises in this step"] = "culprit"
             elif column.first["step"] == self.differs.get("step"):
                 self._mark(root, column)
@@ -236,9 +227,9 @@ class _Drawing:
             return
         y = self._y(self.differs["position"])
         x, width = column.left + GAP / 2 - 4, column.width - GAP + 8
-        _add(root, "rect", "culprit", x=x, y=y - CELL / 2 - 4, width=width, height=CELL + 8, rx=10)
-        _add(root, "circle", "badge", cx=x + width - 3, cy=y - CELL / 2 - 2, r=8)
-        _label(root, "badge", x + width - 3, y - CELL / 2 + 2.5, "!")
+        add(root, "rect", "culprit", x=x, y=y - CELL / 2 - 4, width=width, height=CELL + 8, rx=10)
+        add(root, "circle", "badge", cx=x + width - 3, cy=y - CELL / 2 - 2, r=8)
+        label(root, "badge", x + width - 3, y - CELL / 2 + 2.5, "!")
         self.legend["the row that differs from the request alone"] = "culprit"
 
     def _colour(self, request: str) -> str:
@@ -301,18 +292,3 @@ def _event_lines(events: Sequence[Mapping[str, Any]], unit: str) -> list[str]:
         same[0] if len(same) == 1 else f"{len(same)} swaps" if op == "swap" else f"{len(same)} {MANY[op]}"
         for op, same in counts.items()
     ]
-
-
-def _add(root: ET.Element, tag: str, kind: str, **attributes: Any) -> ET.Element:
-    values = {name: f"{value:g}" if isinstance(value, int | float) else value for name, value in attributes.items()}
-    return ET.SubElement(root, tag, {"class": kind, **values})
-
-
-def _label(root: ET.Element, kind: str, x: float, y: float, text: str) -> None:
-    _text_of(root, "text", text).attrib.update({"class": kind, "x": f"{x:g}", "y": f"{y:g}"})
-
-
-def _text_of(root: ET.Element, tag: str, text: str) -> ET.Element:
-    element = ET.SubElement(root, tag)
-    element.text = xml_text(text)
-    return element
