@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.instruments.dispatch import Watch
+from lpkit_conformance.instruments.dispatch import Watch, without_compiler
 from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.vllm_api.runners import V1
@@ -76,7 +76,7 @@ class LP308(Check):
         away.device = META
         subject.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
         try:
-            with buffers_on(META), RefuseMixedDevices():  # type: ignore[no-untyped-call]
+            with buffers_on(META), without_compiler(), RefuseMixedDevices():  # type: ignore[no-untyped-call]
                 self._one_step(away)
         except PluginError as error:
             if isinstance(error.__cause__, MixedDevices):

@@ -29,6 +29,10 @@ CHURN = 160
 CHURN_STEPS = 4
 """Tokens that each of them gets."""
 
+AT_ONCE = 8
+"""How many of them share a batch: each step must still weigh more than half a request, or what every step leaves behind
+is not seen."""
+
 BLOCKS = 20
 """Looks at state that grows before it is called growth: caches and windows of a few thousand entries fill up."""
 
@@ -149,21 +153,21 @@ class LP603(Check):
         """What is held after each block of requests: three blocks, and more as long as it grows."""
         own = replace(subject)
         own.restore_modules()  # what is cached already would not grow
-        host = default_host(own, 4)
+        host = default_host(own, AT_ONCE)
         sizes: list[int] = []
         while len(sizes) < 3 or (len(sizes) < BLOCKS and _grows(sizes)):
             start = len(sizes) * CHURN
             numbers = range(start + 1, start + CHURN + 1)
             if other_arguments:
                 own.cases = [subject.case, *distinct(subject.case, own.accepts, own.vocab_size, numbers)]
-            for i in range(start, start + CHURN, 4):
+            for i in range(start, start + CHURN, AT_ONCE):
                 # A few tokens each: what is kept of every history grows too.
-                names = [f"r{n}" for n in range(i, i + 4)]
+                names = [f"r{n}" for n in range(i, i + AT_ONCE)]
                 arrivals = [Arrive(name, n) for n, name in enumerate(names, i)]
                 for _ in host.run([*arrivals, Step(CHURN_STEPS), *map(Finish, names)]):
                     pass
             # The same requests are the last in every row before each look.
-            last = [f"last {n} of {start}" for n in range(4)]
+            last = [f"last {n} of {start}" for n in range(AT_ONCE)]
             for _ in host.run([*(Arrive(name, 0, 5) for name in last), Step(2), *map(Finish, last)]):
                 pass
             sizes.append(held(host.processor))

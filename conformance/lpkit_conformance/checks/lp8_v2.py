@@ -60,13 +60,13 @@ class LP801(HostileCheck):
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         variants = [*range(len(subject.cases)), None]
-        pairs = [(old, new) for old in variants for new in variants]
+        pairs = [variant for old in variants for new in variants for variant in (old, new)]
         yield program(
             "each after each",
             Arrive("other", 0),
             *[
-                [Arrive(f"a{i}", old), Step(2), Finish(f"a{i}"), Arrive(f"b{i}", new), Step(2), Finish(f"b{i}")]
-                for i, (old, new) in enumerate(pairs)
+                [Arrive(f"a{i}", variant, character=f"v{variant}"), Step(2), Finish(f"a{i}")]
+                for i, variant in enumerate(pairs)
             ],
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import TypeVar
@@ -49,7 +48,7 @@ class Recycler:
         self._lists += _at(addresses[1], list)
         request.params = record.params
         if not keep_params:
-            self._params += _at(addresses[2], lambda: copy.copy(self._model))
+            self._params += _at(addresses[2], lambda: SamplingParams.__new__(SamplingParams))  # filled in when it is given out
         return record
 
     def renew(self, request: Request, keep_params: bool) -> None:

@@ -125,6 +125,10 @@ def program(name: str, *ops: Op | Iterable[Op], max_num_seqs: int = 8) -> Progra
     return Program(name, tuple(flat), max_num_seqs)
 
 
+_CAST = (("s0", 1, False), ("s1", 4, False), ("s2", 7, False), ("s3", 4, True), ("s4", 7, False), ("s5", 1, False))
+"""Who takes part in a soak, with the length of the prompt and whether greedy: few, as each is run alone too."""
+
+
 def soak(seed: int, steps: int = 60, max_num_seqs: int = 8, drafts: bool = False) -> Program:
     """Everything at once, at random: arrivals, departures, preemptions, swaps, partial prefills, idle steps."""
     rng = random.Random(f"soak {seed}")
@@ -153,10 +157,9 @@ def soak(seed: int, steps: int = 60, max_num_seqs: int = 8, drafts: bool = False
                 request = f"r{number}"
                 number += 1
                 variant = rng.choice([None, 0, 1, 2, 3])
-                chunks = rng.choice([0, 0, 0, 1, 2])
-                greedy = rng.random() < 0.15
-                character = f"s{number % 5}"
-                ops.append(Arrive(request, variant, rng.choice((1, 4, 7)), chunks, None, greedy, character))
+                character, length, greedy = rng.choice(_CAST)
+                chunks = rng.choice([0, 0, 0, 1, 2]) if length > 2 else 0
+                ops.append(Arrive(request, variant, length, chunks, None, greedy, character))
             running.append(request)
         while len(running) > 1 and rng.random() < swapping:
             ops.append(Swap(*rng.sample(range(len(running)), 2)))

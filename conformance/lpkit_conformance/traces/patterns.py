@@ -11,3 +11,6 @@ PATTERNS: dict[str, Callable[[int], int | None]] = {
     "mixed": lambda i: None if i * 7 % 5 < 2 else i % 4,
 }
 """By the number of a request in its trace: which variant of the case it gets; None: it does not use the plugin."""
+
+TELLING = ("alternating", "mixed")
+"""Those that catch together what all of them do; docs/evidence/traces-value.md has the measurement."""
