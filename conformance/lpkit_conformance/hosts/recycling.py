@@ -48,7 +48,8 @@ class Recycler:
         self._lists += _at(addresses[1], list)
         request.params = record.params
         if not keep_params:
-            self._params += _at(addresses[2], lambda: SamplingParams.__new__(SamplingParams))  # filled in when it is given out
+            # Blank: it is filled in when it is given out.
+            self._params += _at(addresses[2], lambda: SamplingParams.__new__(SamplingParams))
         return record
 
     def renew(self, request: Request, keep_params: bool) -> None:
