@@ -86,7 +86,7 @@ def test_a_failure_of_many_operations_is_shown_with_few() -> None:
 
 def test_a_shrunk_program_still_fails() -> None:
     with pytest.raises(Failed) as caught:
-        verify(subject(ThreeAtOnce), [soak(0), soak(1), soak(2)])
+        verify(subject(ThreeAtOnce), [soak(3)])
     assert 3 <= len(caught.value.finding.operations) <= 20
 
 
