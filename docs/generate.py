@@ -25,7 +25,7 @@ from layers.rules import as_markdown  # noqa: E402
 from lpkit_cli import app as command  # noqa: E402
 from lpkit_conformance import examples  # noqa: E402
 from lpkit_conformance.catalogue import FAMILIES, all_checks, turning_off  # noqa: E402
-from lpkit_conformance.checks.base import Check  # noqa: E402
+from lpkit_conformance.checks.base import Rule  # noqa: E402
 from lpkit_conformance.checks.ladder import LadderCheck  # noqa: E402
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest  # noqa: E402
 from lpkit_conformance.oracle.picture import record_frames  # noqa: E402
@@ -71,7 +71,7 @@ def with_layers(text: str) -> str:
 # -- checks ------------------------------------------------------------------------------------------------------
 
 
-def check_page(check: type[Check]) -> str:
+def check_page(check: type[Rule]) -> str:
     """The page of one check."""
     parts = check.sections()
     home = f"conformance/{check.__module__.replace('.', '/')}.py"
@@ -110,7 +110,7 @@ def check_page(check: type[Check]) -> str:
     return "\n".join(lines)
 
 
-def has_batch(check: type[Check]) -> bool:
+def has_batch(check: type[Rule]) -> bool:
     """Whether there is a drawing of its first program: for the checks of bookkeeping."""
     return check.code.startswith(("LP2", "LP8")) and issubclass(check, LadderCheck)
 
@@ -137,7 +137,7 @@ def example_section(code: str) -> list[str]:
     return ["## Example", "", f"From wrong to right, in {module}:", "", "```diff", found.diff, "```", ""]
 
 
-def check_index(checks: list[type[Check]]) -> str:
+def check_index(checks: list[type[Rule]]) -> str:
     """The list of all checks, by family."""
     lines = [
         NOTICE.format("the checks' docstrings"),
@@ -162,7 +162,7 @@ def check_index(checks: list[type[Check]]) -> str:
     return "\n".join(lines)
 
 
-def runs_on(check: type[Check]) -> str:
+def runs_on(check: type[Rule]) -> str:
     return " and ".join(host.upper() for host in check.hosts) or "once"
 
 

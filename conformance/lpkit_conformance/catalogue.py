@@ -11,7 +11,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 
-from lpkit_conformance.checks.base import Check, Engine
+from lpkit_conformance.checks.base import Engine, Rule
 from lpkit_conformance.index import index
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.plan import Plan
@@ -49,21 +49,21 @@ def _modules() -> Iterator[ModuleType]:
                 yield import_module(f"{room.__name__}.{module.name}")
 
 
-def _checks_in(module: ModuleType) -> Iterator[type[Check]]:
+def _checks_in(module: ModuleType) -> Iterator[type[Rule]]:
     """The checks that a module defines; those it imports, and bases without a code, are not its own."""
     for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, Check) and value.__module__ == module.__name__:
+        if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == module.__name__:
             yield from [value] if "code" in vars(value) else []
 
 
 @cache
-def by_code() -> dict[str, type[Check]]:
+def by_code() -> dict[str, type[Rule]]:
     """Every check, by its code, in the order of the codes.
 
     Raises:
         ValueError: if two checks have one code, or some require each other.
     """
-    found: dict[str, type[Check]] = {}
+    found: dict[str, type[Rule]] = {}
     for check in (check for module in _modules() for check in _checks_in(module)):
         if check.code in found:
             raise ValueError(f"{check.code} is taken by {found[check.code].__qualname__}")
@@ -93,12 +93,12 @@ def requirements_first(codes: Iterable[str], requires: Callable[[str], Iterable[
     return list(found)
 
 
-def all_checks(engine: Engine | None = "reference") -> list[type[Check]]:
+def all_checks(engine: Engine | None = "reference") -> list[type[Rule]]:
     """The checks that run on ``engine``, by code; None: on any."""
     return [check for check in by_code().values() if engine in (None, check.engine)]
 
 
-def chosen(plan: Plan, engine: Engine = "reference") -> list[type[Check]]:
+def chosen(plan: Plan, engine: Engine = "reference") -> list[type[Rule]]:
     """The checks of a plan and those that they require, each after the ones it requires."""
     known = {check.code: check for check in all_checks(engine)}
 
@@ -140,7 +140,7 @@ def dependents(code: str) -> list[str]:
     ]
 
 
-def turning_off(check: type[Check]) -> str:
+def turning_off(check: type[Rule]) -> str:
     """What a project no longer sees if it ignores the check, or expects it to fail."""
     others = dependents(check.code)
     if not others:

@@ -24,8 +24,8 @@ STATE = {row.name: row.told_by for row in HOSTS.values()}
 EVERY_METHOD = ("__init__", "is_argmax_invariant", *STATE.values(), "apply_staged_writes", "apply")
 
 
-class Check(ABC):
-    """One rule.
+class Rule(ABC):
+    """What a check holds plugins to, and what there is to know of it without running it.
 
     The docstring of a subclass has, separated by blank lines: a title, the rule, and paragraphs that begin with
     ``Why:`` and ``Fix:``. Codes are never renumbered or reused.
@@ -57,14 +57,6 @@ class Check(ABC):
     method: ClassVar[str | Mapping[str, str]] = "apply"
     own_exceptions: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
-    def run(self, subject: PluginUnderTest) -> str | None:
-        """Raise ``Failed`` or ``Skipped`` (of ``results``); return a note for the report, or None.
-
-        A finding without a fix or a location gets the docstring's fix and the location of ``method``, and an
-        exception of the plugin becomes a finding.
-        """
-
     @classmethod
     def sections(cls) -> dict[str, str]:
         """``title``, ``rule``, ``why`` and ``fix`` of the docstring."""
@@ -78,8 +70,20 @@ class Check(ABC):
         return found
 
 
+class Check(Rule):
+    """A rule that is judged on the reference runtime."""
+
+    @abstractmethod
+    def run(self, subject: PluginUnderTest) -> str | None:
+        """Raise ``Failed`` or ``Skipped`` (of ``results``); return a note for the report, or None.
+
+        A finding without a fix or a location gets the docstring's fix and the location of ``method``, and an
+        exception of the plugin becomes a finding.
+        """
+
+
 def judge(
-    check: type[Check], host: str, run: Callable[[], str | None], location: Callable[[], str] = lambda: ""
+    check: type[Rule], host: str, run: Callable[[], str | None], location: Callable[[], str] = lambda: ""
 ) -> CheckResult:
     """The result of a check that is done by ``run``.
 

@@ -6,26 +6,22 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.base import Rule
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 
 if TYPE_CHECKING:
     from lpkit_conformance.engine_checks.evidence import Difference, Evidence
-    from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 
 
-class EngineCheck(Check):
+class EngineCheck(Rule):
     """A rule that is judged by what an engine answered."""
 
     engine = "vllm"
     requires: ClassVar[tuple[str, ...]] = ("LP901",)
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        raise Skipped("runs with --engine vllm only")
-
     @abstractmethod
-    def judge(self, evidence: Evidence) -> str | None:
-        """Like ``run``, on the answers of one runner."""
+    def run(self, evidence: Evidence) -> str | None:
+        """As on the reference runtime; ``evidence`` is what the engine answered on one runner."""
 
     def differs(self, evidence: Evidence, name: str, found: Difference, summary: str, fix: str = "") -> Failed:
         """The failure for a request whose logits are not what they should be."""
@@ -69,7 +65,7 @@ class LP901(EngineCheck):
 
     code, name, requires = "LP901", "engine-starts", ()
 
-    def judge(self, evidence: Evidence) -> str | None:
+    def run(self, evidence: Evidence) -> str | None:
         return None  # an engine that answered has started
 
 
@@ -86,7 +82,7 @@ class LP902(EngineCheck):
 
     code, name, needs_action = "LP902", "engine-crowd", True
 
-    def judge(self, evidence: Evidence) -> str | None:
+    def run(self, evidence: Evidence) -> str | None:
         from lpkit_conformance.engine_checks.evidence import common, difference
 
         for name, answer in (*evidence.alone.items(), *evidence.mixed.items()):
@@ -125,7 +121,7 @@ class LP903(EngineCheck):
     code, name, needs_action = "LP903", "engine-bystanders", True
     requires = ("LP901", "LP902")
 
-    def judge(self, evidence: Evidence) -> str | None:
+    def run(self, evidence: Evidence) -> str | None:
         from lpkit_conformance.engine_checks.evidence import difference
 
         others = [item for item in judged(evidence) if item[0] not in evidence.workload.users]
@@ -157,7 +153,7 @@ class LP904(EngineCheck):
     code, name, needs_action = "LP904", "engine-reference", True
     requires = ("LP901", "LP902", "LP903")
 
-    def judge(self, evidence: Evidence) -> str | None:
+    def run(self, evidence: Evidence) -> str | None:
         from lpkit_conformance.engine_checks.evidence import difference
 
         rows = 0
@@ -184,7 +180,7 @@ class LP905(EngineCheck):
 
     code, name = "LP905", "engine-refuses"
 
-    def judge(self, evidence: Evidence) -> str | None:
+    def run(self, evidence: Evidence) -> str | None:
         from lpkit_conformance.engine_checks.evidence import common, difference
 
         for text, ask in evidence.workload.bad:

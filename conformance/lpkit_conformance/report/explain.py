@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lpkit_conformance import examples
 from lpkit_conformance.catalogue import all_checks, turning_off
-from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.base import Rule
 
 
 def index() -> Iterator[str]:
@@ -17,7 +17,7 @@ def index() -> Iterator[str]:
         yield f"{check.code}  {hosts:5}  {check.name:26} {check.sections()['title']}{advice}"
 
 
-def lines(check: type[Check]) -> Iterator[str]:
+def lines(check: type[Rule]) -> Iterator[str]:
     """The rule of one check, why it matters, how to fix a failure, and what ignoring it hides."""
     sections = check.sections()
     hosts = f" on {' and '.join(host.upper() for host in check.hosts)}" if check.hosts else ""

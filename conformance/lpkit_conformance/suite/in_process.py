@@ -17,7 +17,7 @@ from lpkit.loading import interfaces_of
 from lpkit_conformance.activity.acting import activity
 from lpkit_conformance.activity.search import search
 from lpkit_conformance.catalogue import by_code, chosen
-from lpkit_conformance.checks.base import Check, judge
+from lpkit_conformance.checks.base import Check, Rule, judge
 from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import FOREIGN_ARGS, PluginUnderTest
@@ -105,7 +105,7 @@ class Session:
             self._results[label] = result
         return self._results[label]
 
-    def _judged(self, check: type[Check], host: str, started: Callable[[str], None]) -> CheckResult:
+    def _judged(self, check: type[Rule], host: str, started: Callable[[str], None]) -> CheckResult:
         label = label_of(check.code, host)
         roots = self._roots(check, host)
         if not roots:
@@ -121,7 +121,7 @@ class Session:
             self._causes[label] = roots or {check.code}
         return result
 
-    def _required(self, check: type[Check], host: str) -> list[str]:
+    def _required(self, check: type[Rule], host: str) -> list[str]:
         """The labels that a check rests on: about the class, about this host, or else about any."""
         found = []
         for code in check.requires:
@@ -129,11 +129,11 @@ class Session:
             found += [label for label in (label_of(code, name) for name in on) if label in self._items]
         return found
 
-    def _roots(self, check: type[Check], host: str) -> set[str]:
+    def _roots(self, check: type[Rule], host: str) -> set[str]:
         """The failed checks that ``check`` rests on, whatever is blocked in between."""
         return {root for label in self._required(check, host) for root in self._causes.get(label, ())}
 
-    def compute(self, check: type[Check], host: str) -> CheckResult:
+    def compute(self, check: type[Rule], host: str) -> CheckResult:
         """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
         begun = time.perf_counter()
         if not self._settled and CONSTRUCTS in check.requires:
@@ -193,7 +193,7 @@ class Session:
         return why_inactive([subject for host in ("", *self.hosts) for subject in self.subjects(host)])
 
 
-def _result(check: type[Check], subject: PluginUnderTest, host: str) -> CheckResult:
+def _result(check: type[Rule], subject: PluginUnderTest, host: str) -> CheckResult:
     """What a check says about one case."""
     method = check.method if isinstance(check.method, str) else check.method[host]
     try:
@@ -209,8 +209,9 @@ def _result(check: type[Check], subject: PluginUnderTest, host: str) -> CheckRes
         return CheckResult(check.code, check.name, host, "error", message)
 
 
-def _run(check: type[Check], subject: PluginUnderTest) -> str | None:
+def _run(check: type[Rule], subject: PluginUnderTest) -> str | None:
     """Run the check; an exception of the plugin breaks the rule."""
+    assert issubclass(check, Check)
     try:
         with settings_kept():  # what a plugin changes must not be there in the next check
             return check().run(subject)

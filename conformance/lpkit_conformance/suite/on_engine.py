@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from lpkit_conformance.catalogue import all_checks, chosen, inactive
-from lpkit_conformance.checks.base import Check, judge
+from lpkit_conformance.checks.base import Rule, judge
 from lpkit_conformance.engine.process import ProcessLost, RemoteError, Worker
 from lpkit_conformance.engine.tiny import EngineError
 from lpkit_conformance.engine_checks.evidence import Evidence
@@ -196,7 +196,7 @@ class _HostRun:
                 self._results[check.code] = self._judge(check, evidence)
         return [self._results[check.code] for check in checks]
 
-    def _judge(self, check: type[Check], evidence: Evidence | None) -> CheckResult:
+    def _judge(self, check: type[Rule], evidence: Evidence | None) -> CheckResult:
         assert issubclass(check, EngineCheck)
         blockers = [code for code, other in self._results.items() if other.status in ("failed", "error")]
         if evidence is not None:
@@ -205,7 +205,7 @@ class _HostRun:
             return CheckResult(check.code, check.name, self.runner, "blocked", f"needs {', '.join(blockers)}")
         assert evidence is not None
         begun = time.perf_counter()
-        result = judge(check, self.runner, partial(check().judge, evidence), lambda: evidence.location)
+        result = judge(check, self.runner, partial(check().run, evidence), lambda: evidence.location)
         seconds = self._seconds.get(check.code, 0.0) + time.perf_counter() - begun
         return self._told(replace(result, seconds=round(seconds, 4)))
 

@@ -216,13 +216,13 @@ def evidence(acts: bool = True) -> Evidence:
 
 @pytest.mark.parametrize("check", [LP902, LP903, LP904, LP905])
 def test_what_agrees_passes(check: Any) -> None:
-    assert check().judge(evidence())
+    assert check().run(evidence())
 
 
 @pytest.mark.parametrize("check", [LP902, LP903, LP904])
 def test_a_plugin_that_never_acts_is_skipped(check: Any) -> None:
     with pytest.raises(Skipped, match="never active"):
-        check().judge(evidence(acts=False))
+        check().run(evidence(acts=False))
 
 
 def someone(found: Evidence, uses: bool) -> str:
@@ -233,7 +233,7 @@ def test_a_request_with_other_logits_in_the_crowd_fails_the_crowd() -> None:
     found = evidence()
     found.mixed[someone(found, uses=True)].rows[2, 100] += 3
     with pytest.raises(Failed, match="different logits in the batch than alone"):
-        LP902().judge(found)
+        LP902().run(found)
 
 
 def test_a_bystander_that_is_touched_alone_and_in_the_crowd_fails_the_bystanders() -> None:
@@ -241,9 +241,9 @@ def test_a_bystander_that_is_touched_alone_and_in_the_crowd_fails_the_bystanders
     name = someone(found, uses=False)
     found.mixed[name].rows[1, 3] += 3
     found.alone[name].rows[1, 3] += 3
-    LP902().judge(found)
+    LP902().run(found)
     with pytest.raises(Failed, match="does not use the plugin"):
-        LP903().judge(found)
+        LP903().run(found)
 
 
 def test_a_plugin_that_acts_on_every_request_has_no_bystanders() -> None:
@@ -251,14 +251,14 @@ def test_a_plugin_that_acts_on_every_request_has_no_bystanders() -> None:
     name = someone(found, uses=False)
     found.expected[name].rows[0, 3] = -np.inf
     with pytest.raises(Skipped, match="acts on every request"):
-        LP903().judge(found)
+        LP903().run(found)
 
 
 def test_an_engine_that_accepts_a_bad_argument_fails() -> None:
     found = evidence()
     found.refused["bad0"] = Answer("bad0", [1, 2])
     with pytest.raises(Failed, match="accepts a='x'"):
-        LP905().judge(found)
+        LP905().run(found)
 
 
 def test_a_case_that_the_engine_refuses_fails_with_its_words() -> None:
@@ -266,4 +266,4 @@ def test_a_case_that_the_engine_refuses_fails_with_its_words() -> None:
     name = someone(found, uses=True)
     found.alone[name] = Answer(name, error="ValueError: no tokenizer")
     with pytest.raises(Failed, match=r"refuses request .*: ValueError: no tokenizer"):
-        LP902().judge(found)
+        LP902().run(found)
