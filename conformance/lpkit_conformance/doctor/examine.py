@@ -15,10 +15,10 @@ from lpkit_conformance.discovery.interfaces import Deducer
 from lpkit_conformance.discovery.module_finder import Sources
 from lpkit_conformance.discovery.releases import Choice
 from lpkit_conformance.doctor import project
+from lpkit_conformance.doctor.effects import Effect, Situation, effect, judge
 from lpkit_conformance.doctor.facts import Versions, read_versions
 from lpkit_conformance.doctor.issue import SCHEMA, Issue
 from lpkit_conformance.doctor.squatted import squatted
-from lpkit_conformance.doctor.verdicts import Situation, Verdict, judge, verdict
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -64,11 +64,11 @@ class Diagnosis:
         """Whether no problems were found."""
         return not any(issue.level == "error" for issue in self.issues)
 
-    def verdicts(self) -> list[tuple[Plugin, bool, Verdict]]:
+    def effects(self) -> list[tuple[Plugin, bool, Effect]]:
         """(plugin, whether it was passed, what happens to it), in the order in which vLLM loads them."""
         situation = self.situation
-        installed = [(plugin, False, verdict(plugin, situation)) for plugin in situation.installed]
-        return installed + [(plugin, True, verdict(plugin, situation, passed=True)) for plugin in situation.passed]
+        installed = [(plugin, False, effect(plugin, situation)) for plugin in situation.installed]
+        return installed + [(plugin, True, effect(plugin, situation, passed=True)) for plugin in situation.passed]
 
     def to_json(self) -> dict[str, Any]:
         """The document of schema ``lpkit.doctor/1``; docs/how-to/doctor.md describes it."""
@@ -87,7 +87,7 @@ class Diagnosis:
                 "asynchronous_scheduling_placeholders": situation.placeholders,
             },
             "plugins": [
-                {**asdict(plugin), "passed": passed, "verdict": said} for plugin, passed, said in self.verdicts()
+                {**asdict(plugin), "passed": passed, "verdict": said} for plugin, passed, said in self.effects()
             ],
             "findings": [asdict(issue) for issue in self.issues],
         }

@@ -60,7 +60,7 @@ def _platform(cuda: str | None) -> str:
 
 def _plugins(found: Diagnosis) -> Iterator[str]:
     rows = []
-    for plugin, passed, said in found.verdicts():
+    for plugin, passed, said in found.effects():
         origin = "passed" if passed else one_line(f"{plugin.distribution} {plugin.version}")
         rows.append((said, one_line(plugin.name), one_line(plugin.target) if not passed else "", origin))
     if not rows:

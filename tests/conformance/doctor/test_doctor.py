@@ -1,4 +1,4 @@
-"""Each verdict of ``lpkit doctor``, from packages that lie on disk."""
+"""What ``lpkit doctor`` says, from packages that lie on disk."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def the(report: Diagnosis, code: str) -> Issue:
 
 
 def said(report: Diagnosis) -> list[str]:
-    return [verdict for _, _, verdict in report.verdicts()]
+    return [effect for _, _, effect in report.effects()]
 
 
 class TestStarting:

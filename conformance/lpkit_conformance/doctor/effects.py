@@ -13,7 +13,7 @@ from lpkit_conformance.discovery.releases import Choice, Release, is_before
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
-Verdict: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]
+Effect: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]
 
 _PORTABLE = "derive the class from lpkit.LogitsProcessor, which runs on both runners"
 _INTERFACES = {V1: "V1", V2: "V2", "both": "V1 and V2", "unknown": "unknown"}
@@ -62,7 +62,7 @@ class Situation:
         return plugin.starts(self.runner)
 
 
-def verdict(plugin: Plugin, situation: Situation, *, passed: bool = False) -> Verdict:
+def effect(plugin: Plugin, situation: Situation, *, passed: bool = False) -> Effect:
     """In one word: what happens to ``plugin``."""
     if situation.choice.refusal:
         return "blocks"
