@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -59,7 +60,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_the_project_is_measured_on_both_runners(lpkit, project: Path) -> None:
-    done = lpkit("bench", *SMALL, "--json", "out.json", "--against", "plugin.py:Bias", cwd=project)
+    files = ("--json", "out.json", "--plot", "out.svg")
+    done = lpkit("bench", *SMALL, *files, "--against", "plugin.py:Bias", cwd=project)
     assert (done.returncode, done.stderr) == (0, "")
     assert "mine on V1" in done.stdout and "one read and write" in done.stdout
     assert "\x1b" not in done.stdout
@@ -70,6 +72,8 @@ def test_the_project_is_measured_on_both_runners(lpkit, project: Path) -> None:
     sides = target["points"][0]["sides"]
     assert [side["kind"] for side in sides] == ["target"] * 2 + ["alternative"] * 2 + ["floor"] * 2
     assert all(side["apply"]["rounds"] >= 3 and not side["problem"] for side in sides)
+    curves = [item for item in ET.parse(project / "out.svg").iter() if item.tag.endswith("polyline")]
+    assert [item.get("class", "").split()[1] for item in curves] == [side["kind"] for side in sides]
     assert report["settings"]["threads"] == report["environment"]["threads"] == 1
 
 
@@ -100,6 +104,7 @@ def test_standard_output_can_be_the_json(lpkit, project: Path) -> None:
         (("--case", '{"extra_arg": {}}'), "case has an unknown key 'extra_arg'; did you mean 'extra_args'?"),
         (("--case", '{"extra_args": {"bias": 10}}'), "mine: mine refuses the case"),
         (("--against-case", "{}"), "there are more --against-case than --against"),
+        (("--json", "-", "--plot", "-"), "only one of --json and --plot can be standard output"),
         (("--against", "plugin.py:Bais", *SMALL), "mine: "),
         (("plugin.py:Raises", *SMALL), "plugin.py:Raises on V1: apply: raised RuntimeError: boom"),
         (("plugin.py:Exits", *SMALL), "the process ended with exit code 3 while measuring 2 x 256"),

@@ -62,6 +62,14 @@ def bench(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all numbers as JSON; - is standard output.")
     ] = None,
+    plot_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="Draw time per step against the number of requests, as SVG; - is standard output.",
+        ),
+    ] = None,
     limit: Annotated[float, typer.Option(help="Time limit of one measurement, in seconds.", min=1.0)] = 300.0,
 ) -> None:
     """Measure what processors cost per step, next to the alternatives.
@@ -73,6 +81,10 @@ def bench(
     from lpkit.interfaces import lookup
 
     lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
+    from lpkit_conformance.errors import UsageError
+
+    if json_file == plot_file == Path("-"):
+        raise UsageError("only one of --json and --plot can be standard output")
     sizes = [_numbers("--batch", batch, {}), _numbers("--vocab", vocab, _vocabularies())]
     from lpkit_conformance.bench import run as benches
 
@@ -92,7 +104,7 @@ def bench(
         limit=limit,
     )
     found = benches.run(targets or (), options, progress_for=_progress)
-    _show(found, json_file)
+    _show(found, json_file, plot_file)
     for target in found.targets:
         if target.error:
             typer.echo(f"lpkit bench: {target.target}: {target.error}", err=True)
@@ -128,12 +140,13 @@ def _progress(target: str) -> Progress:
     return Progress(lambda label: rewrite_line(f"{target}: {label}"), lambda _: rewrite_line())
 
 
-def _show(found: Bench, json_file: Path | None) -> None:
-    if json_file is None or str(json_file) != "-":
-        from lpkit_conformance.report.bench import show
+def _show(found: Bench, json_file: Path | None, plot_file: Path | None) -> None:
+    from lpkit_conformance.report import as_json
+    from lpkit_conformance.report import bench as reports
 
-        show(found, sys.stdout)
+    if Path("-") not in (json_file, plot_file):
+        reports.show(found, sys.stdout)
     if json_file is not None:
-        from lpkit_conformance.report import as_json
-
         write(json_file, lambda file: as_json.write(found, file))
+    if plot_file is not None:
+        write(plot_file, lambda file: reports.write_plot(found, file))

@@ -1,13 +1,15 @@
-"""A bench as tables: one per size, one line per thing that was measured."""
+"""A bench as tables, one per size with a line per thing that was measured, and as a plot."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import IO
 
 from rich.console import Console
 from rich.table import Table
 
 from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times
+from lpkit_conformance.report.plot import Curve, Panel, plot, seconds
 
 WIDTH = 150
 """In a pipe, where there is no terminal to ask."""
@@ -47,6 +49,26 @@ def show(bench: Bench, file: IO[str]) -> None:
             f"{where.get('cores')} cores.",
             style="dim",
         )
+
+
+def write_plot(bench: Bench, file: IO[str]) -> None:
+    """``apply`` against the number of requests, a panel per target and vocabulary, as SVG."""
+    panels = [
+        Panel(f"{target.target}, {vocab:,} tokens", _curves([p for p in target.points if p.vocab == vocab]))
+        for target in bench.targets
+        for vocab in dict.fromkeys(point.vocab for point in target.points)
+    ]
+    file.write(plot("Time of one apply against the number of requests", panels))
+
+
+def _curves(points: Sequence[Point]) -> tuple[Curve, ...]:
+    """One per candidate that was measured at any of these sizes."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for point in sorted(points, key=lambda point: point.batch):
+        for side in point.sides:
+            if side.apply is not None and side.apply.median > 0:
+                found.setdefault((side.name, side.kind), []).append((point.batch, side.apply.median))
+    return tuple(Curve(name, kind, tuple(curve)) for (name, kind), curve in found.items())
 
 
 def _heading(point: Point) -> str:
@@ -98,12 +120,7 @@ def duration(times: Times | None) -> str:
     """Three digits and a unit."""
     if times is None:
         return "-"
-    value = times.median * 1e9
-    for unit in ("ns", "us", "ms"):
-        if value < 999.5:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} s"
+    return seconds(times.median)
 
 
 def ratio(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pictures import batch, comparison, exports, life, stages
+from pictures import batch, comparison, cost, exports, life, stages
 
 
 def pictures() -> dict[str, str]:
@@ -10,6 +10,7 @@ def pictures() -> dict[str, str]:
     return {
         "batch.svg": batch.picture(),
         "comparison.svg": comparison.picture(),
+        "cost.svg": cost.picture(),
         "exports.svg": exports.picture(),
         "life.svg": life.picture(),
         "stages.svg": stages.picture(),
