@@ -26,7 +26,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep test-vllm test-gpu lint format layers types docs site docs-check build release-check record canary matrix mutation traces-value clean
+.PHONY: help venv install demo test deep test-vllm test-gpu lint format layers types docs site site-check docs-check build release-check record canary matrix mutation traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -120,6 +120,9 @@ docs: $(VENV)/.installed ## write the generated pages
 site: $(VENV)/.installed ## build the documentation's site into build/site, without a network
 	@rm -rf build/site
 	$(BIN)/python -m sphinx -b dirhtml -W --keep-going -n -q -d build/site-cache docs build/site
+
+site-check: site ## read the site in a headless Chromium, where there is one (LPKIT_REQUIRE_BROWSER=1 demands it)
+	$(BIN)/python -m pytest tests/site -rA -p no:cacheprovider $(PYTEST_OPTIONS) | grep -v '^PASSED'
 
 docs-check: $(VENV)/.installed ## run the documentation's code and compare its generated parts
 	$(BIN)/python -m pytest tests/docs $(PYTEST_OPTIONS)

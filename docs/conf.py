@@ -34,6 +34,7 @@ myst_heading_anchors = 4
 
 html_theme = "furo"
 html_title = f"lpkit {version}"
+html_favicon = "_site/favicon.svg"
 html_copy_source = False
 html_show_copyright = False
 copybutton_prompt_text = "$ "
