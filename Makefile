@@ -122,7 +122,7 @@ site: $(VENV)/.installed ## build the documentation's site into build/site, with
 	$(BIN)/python -m sphinx -b dirhtml -W --keep-going -n -q -d build/site-cache docs build/site
 
 site-check: site ## read the site in a headless Chromium, where there is one (LPKIT_REQUIRE_BROWSER=1 demands it)
-	$(BIN)/python -m pytest tests/site -rA -p no:cacheprovider $(PYTEST_OPTIONS) | grep -v '^PASSED'
+	$(BIN)/python -m pytest tests/site -s $(PYTEST_OPTIONS)
 
 docs-check: $(VENV)/.installed ## run the documentation's code and compare its generated parts
 	$(BIN)/python -m pytest tests/docs $(PYTEST_OPTIONS)

@@ -28,13 +28,17 @@ extensions = [
 ]
 exclude_patterns = ["_site", "generate.py"]
 nitpicky = True
+smartquotes = False  # they take the dashes of options
+highlight_language = "none"
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
 html_theme = "furo"
 html_title = f"lpkit {version}"
-html_favicon = "_site/favicon.svg"
+html_static_path = ["_site/static"]
+html_css_files = ["site.css"]
+html_favicon = "_site/static/favicon.svg"
 html_copy_source = False
 html_show_copyright = False
 copybutton_prompt_text = "$ "

@@ -204,7 +204,7 @@ def command_section(name: str, callback: Any) -> Iterator[str]:
     yield "```"
     yield ""
     if rows:
-        yield "| | | default |"
+        yield "| argument or option | meaning | default |"
         yield "|---|---|---|"
         yield from (f"| `{spelling}` | {text} | {default} |" for spelling, text, default in rows)
         yield ""

@@ -6,15 +6,25 @@ import sys
 from typing import Any
 
 from docutils import nodes
-from public_names import MADE_BY_ENGINES, homes, public_names
+from public_names import MADE_BY_ENGINES, MODULES, homes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import PycodeError
+from sphinx.ext.autodoc.mock import mock
 from sphinx.pycode import ModuleAnalyzer
+
+HOMES: dict[str, str] = {}
+"""The public name of each class and function, by the module that defines it."""
 
 OTHERS = ("torch", "numpy", "pydantic", "typing", "collections", "pathlib", "importlib", "types", "re", "abc")
 """Packages whose names stand in signatures, without links: the build has no network."""
+
+
+def look_up(app: Sphinx) -> None:
+    """Import the SDK without what it computes with, as autodoc does."""
+    with mock(app.config.autodoc_mock_imports):
+        HOMES.update(homes())
 
 
 def resolve(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element) -> Any:
@@ -22,9 +32,8 @@ def resolve(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, con
     if node.get("refdomain") != "py":
         return None
     target = str(node.get("reftarget"))
-    public = homes()
-    short = {name.rpartition(".")[2]: name for name in public.values() if not name.startswith("lpkit.runtime")}
-    found = public.get(target) or short.get(target.rpartition(".")[2])
+    short = {name.rpartition(".")[2]: name for name in HOMES.values() if not name.startswith("lpkit.runtime")}
+    found = HOMES.get(target) or short.get(target.rpartition(".")[2])
     domain = env.domains["py"]
     if found is not None and (found in domain.objects):
         return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found, node, content)
@@ -39,7 +48,7 @@ def hide_constructor(app: Sphinx, what: str, name: str, *rest: Any) -> tuple[str
 
 def find_comment(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """The docstring behind a constant, in the module that defines it."""
-    if what != "data" or name not in public_names():
+    if what != "data" or name.rpartition(".")[0] not in MODULES:
         return
     for module in sorted(item for item in sys.modules if item.startswith("lpkit.")):
         try:
@@ -52,8 +61,20 @@ def find_comment(app: Sphinx, what: str, name: str, value: Any, options: Any, li
             return
 
 
+def tidy_fields(app: Sphinx, doctree: nodes.document) -> None:
+    """Sphinx writes two hyphens for a dash, and calls what an instance has variables."""
+    for field in doctree.findall(nodes.field):
+        for text in [*field.findall(nodes.Text)]:
+            if text == " -- ":
+                text.parent.replace(text, nodes.Text(" – "))  # noqa: RUF001
+            elif text == "Variables" and isinstance(text.parent, nodes.field_name):
+                text.parent.replace(text, nodes.Text("Attributes"))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("builder-inited", look_up)
     app.connect("missing-reference", resolve)
+    app.connect("doctree-read", tidy_fields)
     app.connect("autodoc-process-signature", hide_constructor)
     app.connect("autodoc-process-docstring", find_comment)
     return {"parallel_read_safe": True}

@@ -132,8 +132,8 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
         among: bool ``[n, W]``, the tokens to count, e.g. ``rows.is_output``.
 
     Returns:
-        int64 ``[n, W]``: for ``tokens[i, j]``, the number of selected positions of row i that hold the same token. 0
-        behind the end, if ``among`` leaves the padding out.
+        int64 ``[n, W]``. For ``tokens[i, j]`` it is the number of selected positions of row i that hold the same
+        token. 0 behind the end, if ``among`` leaves the padding out.
     """
     pool = torch.where(among, tokens, -2).sort(1).values
     last = torch.searchsorted(pool, tokens.contiguous(), right=True)

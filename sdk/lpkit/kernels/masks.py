@@ -31,7 +31,7 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tenso
         scratch: float32 memory like ``logits``, inside a block.
 
     Returns:
-        ``logits``. A row may have nothing left: choose ``lowest`` at most as high as the row's highest logit.
+        ``logits``. A row may have nothing left; choose ``lowest`` at most as high as the row's highest logit.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.mask_below_(logits, lowest)  # type: ignore[no-any-return]
@@ -203,7 +203,7 @@ def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | Non
         where: bool ``[n, 1]``, the rows to edit; None: all.
 
     Returns:
-        ``logits``. A row whose ``ids`` are all masked already stays unchanged: a token that a grammar allows must
+        ``logits``. A row whose ``ids`` are all masked already stays unchanged, since a token that a grammar allows must
         remain.
     """
     first = ids[:, :1]

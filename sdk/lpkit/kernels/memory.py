@@ -32,8 +32,8 @@ def blocks(
             these are fused kernels, which need none, the batch is one block and each of the scratch tensors is None.
 
     Yields:
-        ``(block, *per_row, *scratch)``: views of ``logits`` and of ``per_row``, then scratch memory. Once, and empty,
-        for a batch without rows.
+        ``(block, *per_row, *scratch)``, which are views of ``logits`` and of ``per_row``, then scratch memory. Once,
+        and empty, for a batch without rows.
     """
     if fused and fused_for(logits) is not None:
         yield (logits, *per_row, *(None for _ in scratch))

@@ -74,7 +74,7 @@ class Params(BaseModel):
             extra_args: of the request; None and a key whose value is None are as if they were not given.
 
         Returns:
-            The parameters, or None if the request gives none of the required ones: it does not use this processor.
+            The parameters, or None if the request gives none of the required ones, as it does not use this processor.
 
         Raises:
             ValueError: naming the key, the value and the rule it breaks.
