@@ -123,6 +123,8 @@ def test_a_bridge_depends_on_what_it_wraps(plugins: Path) -> None:
     assert 'dependencies = ["old-plugin", "torch", "vllm-lpkit' in text
 
 
+# The workflow's steps type, lint and test a project of the style "processor".
+@pytest.mark.parametrize("project", ["my-req", "my-bridge"], indirect=True)
 def test_it_is_strictly_typed(project: Path, installed: Installed) -> None:
     # With the checkout's cache: most of the time goes into torch's own annotations.
     cache = ROOT / ".mypy_cache"
@@ -131,13 +133,13 @@ def test_it_is_strictly_typed(project: Path, installed: Installed) -> None:
     assert "no issues found in 4 source files" in done.stdout
 
 
+@pytest.mark.parametrize("project", ["my-req", "my-bridge"], indirect=True)
 def test_it_keeps_its_own_style_rules(project: Path, installed: Installed) -> None:
     installed.run("-m", "ruff", "check", "--no-cache", ".", cwd=project)
     installed.run("-m", "ruff", "format", "--no-cache", "--check", ".", cwd=project)
 
 
-# The contract tests put a project of the style "processor" before every check.
-@pytest.mark.parametrize("name", [pytest.param("my-proc", marks=pytest.mark.deep), "my-req", "my-bridge"])
+@pytest.mark.parametrize("name", ["my-req", "my-bridge"])
 def test_it_passes_its_own_tests_with_every_check(name: str, plugins: Path, installed: Installed) -> None:
     own_tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     done = installed.run(*own_tests, cwd=plugins / name, check=False)

@@ -24,7 +24,7 @@ WITH_VLLM = {"transformers"}
 """vLLM needs it: a plugin that loads a tokenizer is checked only where it is installed."""
 PARTS = {"pydantic_core": "pydantic"}
 """Packages that another one brings, in the version that fits it."""
-COMMANDS = {"build", "hatch-fancy-pypi-readme", "hatchling", "mypy", "pytest-xdist", "ruff"}
+COMMANDS = {"build", "hatch-fancy-pypi-readme", "hatchling", "mypy", "pip", "pytest-xdist", "ruff"}
 """Run, not imported."""
 
 
