@@ -136,7 +136,8 @@ class TestOrigin:
                 "git+https://x.org/l.git@abc",
             ),
             ({"url": "https://x.org/l.whl", "archive_info": {}}, "https://x.org/l.whl"),
-            ({"url": "file:///no/such/folder", "dir_info": {}}, "index"),
+            ({"url": "file:///some/folder", "dir_info": {}}, "wheelhouse"),
+            ({"url": "file:///some/vllm_lpkit.whl", "archive_info": {}}, "wheelhouse"),
         ],
     )
     def test_by_default_it_is_where_this_lpkit_came_from(

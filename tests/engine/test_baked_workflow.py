@@ -19,7 +19,11 @@ def test_the_plugin_conforms_in_the_engine(tmp_path: Path, sources: str) -> None
     project = bake(names_for("my-proc"), "processor", tmp_path)
     workflow = yaml.safe_load((project / ".github/workflows/vllm.yml").read_text(encoding="utf-8"))
     (job,) = workflow["jobs"].values()
-    scripts = [step["run"] for step in job["steps"] if "lpkit doctor" in step.get("run", "") or "lpkit check" in step.get("run", "")]
+    scripts = [
+        step["run"]
+        for step in job["steps"]
+        if "lpkit doctor" in step.get("run", "") or "lpkit check" in step.get("run", "")
+    ]
     assert len(scripts) == 2
     paths = os.pathsep.join([sources, str(project / "src")])
     here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -109,6 +109,20 @@ def test_byte_compiled_templates_leave_no_trace(installed, tmp_path: Path) -> No
     assert not list(tmp_path.rglob("*.pyc"))
 
 
+def test_a_project_brings_along_the_wheel_that_is_installed(
+    installed, distributions, environment, tmp_path: Path
+) -> None:
+    installed.lpkit("new", "my-proc", "--no-git", cwd=tmp_path)
+    (packed,) = (tmp_path / "my-proc" / "wheelhouse").iterdir()
+    assert packed.name == distributions[0].name
+    ours, built = zipfile.ZipFile(packed), zipfile.ZipFile(distributions[0])
+    assert set(ours.namelist()) == set(built.namelist())
+    for name in set(built.namelist()):
+        if not name.endswith("RECORD"):
+            assert ours.read(name) == built.read(name), name
+    environment(tmp_path / "env", packed).lpkit("--version", cwd=tmp_path)
+
+
 def test_nothing_is_written_to_home(either, tmp_path: Path) -> None:
     either.lpkit("new", "my-proc", *PLAIN, cwd=tmp_path)
     either.lpkit("--help", cwd=tmp_path)

@@ -95,7 +95,7 @@ def new(
             asked = console.on_a_terminal() and not no_input
             origin = _origin(lpkit_from, asked)
             more |= {**_publishing(given, output, asked), "lpkit_from": origin.answer, "bare": bare}
-            wheel = origin.wheel(Path(scratch))
+            wheel, missing = _wheel(origin, Path(scratch), lpkit_from is not None)
         except UserError as error:
             raise UsageError(f"{str(error).rstrip('.')}. Nothing was written.", details=error.details) from None
 
@@ -109,6 +109,8 @@ def new(
         if wheel is not None:
             bring(wheel, project)
             notes.append(report.with_wheel(wheel.name))
+        elif missing:
+            notes.append(report.without_wheel(missing))
     if not no_git and not git.inside(output):
         problem = git.start(project)
         notes += [problem[0].upper() + problem[1:] + "."] if problem else []
@@ -124,7 +126,18 @@ def _origin(given: str | None, asked: bool) -> Origin:
     if not asked:
         return own
     default = str(own.local or own.answer)
-    return origin.parse(typer.prompt("Install vllm-lpkit from (index, a URL, a wheel, a checkout)", default=default))
+    said = typer.prompt("Install vllm-lpkit from (index, a URL, a wheel, a checkout)", default=default)
+    return own if said == default else origin.parse(said)
+
+
+def _wheel(origin: Origin, scratch: Path, chosen: bool) -> tuple[Path | None, str]:
+    """The wheel that the project brings along, and why there is none; what the user chose must work."""
+    try:
+        return origin.wheel(scratch), ""
+    except UsageError as error:
+        if chosen:
+            raise
+        return None, error.problem
 
 
 def _publishing(given: dict[str, str | None], output: Path, asked: bool) -> dict[str, str]:

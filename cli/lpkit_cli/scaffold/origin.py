@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,25 +23,31 @@ WHEELHOUSE = "wheelhouse"
 """The answer, and the folder of the project that the wheel is copied into."""
 
 DISTRIBUTION = "vllm-lpkit"
+_INSTALLERS = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+"""Files of the metadata that pip adds, or that are written anew."""
+
 _REFERENCE = re.compile(r"(git\+)?(https?|ssh|file)://\S+")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """``answer`` is what the project records; ``local`` a wheel, or a checkout of lpkit, whose wheel it needs."""
+    """``answer`` is what the project records; for a wheelhouse ``local`` is the wheel, or a checkout of lpkit.
+
+    Without ``local`` its wheel is packed from what is installed.
+    """
 
     answer: str
     local: Path | None = None
 
     def wheel(self, scratch: Path) -> Path | None:
-        """The wheel for the project, built in ``scratch`` where ``local`` is a checkout.
+        """The wheel that the project needs, made in ``scratch`` if there is none yet.
 
         Raises:
             UsageError: it cannot be built.
         """
-        if self.local is None or self.local.is_file():
+        if self.answer != WHEELHOUSE or (self.local is not None and self.local.is_file()):
             return self.local
-        return _build(self.local, scratch)
+        return _packed(scratch) if self.local is None else _build(self.local, scratch)
 
 
 def parse(text: str) -> Origin:
@@ -78,9 +85,8 @@ def own() -> Origin:
     if not url.startswith("file:"):
         return Origin(url or INDEX)
     path = Path(url2pathname(urlsplit(url).path))
-    if not path.exists():
-        return Origin(INDEX)
-    return _published(path) or Origin(WHEELHOUSE, path)
+    editable = direct.get("dir_info", {}).get("editable") is True
+    return _published(path) or Origin(WHEELHOUSE, path if editable else None)
 
 
 def _published(checkout: Path) -> Origin | None:
@@ -91,6 +97,26 @@ def _published(checkout: Path) -> Origin | None:
     if not page or not commit or not git.line("branch", "--remotes", "--contains", commit, folder=checkout):
         return None
     return Origin(f"git+{page}@{commit}")
+
+
+def _packed(scratch: Path) -> Path:
+    """The wheel that the installed files came in."""
+    from lpkit_conformance.discovery import metadata
+
+    dist = metadata.find(DISTRIBUTION)
+    files = [file for file in (dist.files if dist else None) or () if ".." not in file.parts and file.suffix != ".pyc"]
+    about = next((file.parent for file in files if file.name == "WHEEL"), None)
+    if dist is None or about is None:
+        raise UsageError("what is installed of lpkit is not complete", "say where lpkit comes from: --lpkit-from")
+    packed = [file for file in files if file.parent != about or file.name not in _INSTALLERS]
+    tag = re.search(r"^Tag: (\S+)", (dist.read_text("WHEEL") or ""), re.M)
+    wheel = scratch / f"{about.name.removesuffix('.dist-info')}-{tag[1] if tag else 'py3-none-any'}.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in packed:
+            archive.write(str(file.locate()), file.as_posix())
+        lines = [f"{file.as_posix()},{file.hash.mode}={file.hash.value},{file.size}" for file in packed if file.hash]
+        archive.writestr(f"{about.as_posix()}/RECORD", "\n".join([*lines, f"{about.as_posix()}/RECORD,,", ""]))
+    return wheel
 
 
 def _build(checkout: Path, scratch: Path) -> Path:

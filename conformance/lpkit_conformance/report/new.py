@@ -31,6 +31,11 @@ def with_wheel(name: str) -> str:
     )
 
 
+def without_wheel(problem: str) -> str:
+    """What is missing for the CI of a project that should bring its lpkit along."""
+    return f"{problem}: put a wheel of vllm-lpkit into wheelhouse, or a URL into requirements-lpkit.txt, for the CI."
+
+
 def notes(found: Bridgeable, guessed: bool) -> Iterator[str]:
     """What else there is to know about a wrapped target; ``guessed``: so were the cases."""
     top = found.module.partition(".")[0]
