@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN = ("--no-git", "--lpkit-from", "index")
+PLAIN = ("--no-git", "--lpkit-from", "index", "--author", "Ada", "--email", "ada@example.org")
 TEMPLATE = {path.relative_to(ROOT / "template").as_posix() for path in (ROOT / "template").rglob("*") if path.is_file()}
 
 

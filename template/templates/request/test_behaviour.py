@@ -30,7 +30,9 @@ def change(engine: Any, extra_args: dict[str, Any], written: list[int]) -> torch
     for token in written:
         engine.step(force={"mine": token})
     step = engine.step()
-    changes = {row.request_id: step.processed[n] - step.raw[n] for n, row in enumerate(step.rows)}
+    changes: dict[str, torch.Tensor] = {
+        row.request_id: step.processed[n] - step.raw[n] for n, row in enumerate(step.rows)
+    }
     assert not changes["neighbour"].any()
     return changes["mine"]
 
