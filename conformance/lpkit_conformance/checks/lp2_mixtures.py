@@ -22,7 +22,8 @@ from lpkit_conformance.traces.patterns import TELLING
 class LP219(LadderCheck):
     """Random mixtures of batch changes work.
 
-    Long random mixtures of arrivals, departures, preemptions, moves, swaps, partial prefills and idle steps.
+    Long random mixtures of arrivals, departures, preemptions, moves, swaps, partial prefills and idle steps; several
+    cases share them out.
 
     Why: some defects appear only after a combination of changes.
 
@@ -47,16 +48,15 @@ class LP219(LadderCheck):
             *strangers,
             [Finish("y3"), Arrive("b", 0), Step(2)],
         )
-        for n in range(3):
-            yield soak(subject.seed * 100 + n)
-        yield soak(subject.seed * 100 + 50, steps=25, max_num_seqs=48)
+        soaks = [soak(subject.seed * 100 + n) for n in range(3)]
+        yield from subject.share([*soaks, soak(subject.seed * 100 + 50, steps=25, max_num_seqs=48)])
 
 
 class LP220(Check):
     """Recorded engine traces give correct results.
 
     The batch updates and rows of real vLLM runs are replayed, each with the plugin used by every other request and by
-    a mixture of them.
+    a mixture of them; several cases take turns.
 
     Why: the generated programs model vLLM; the traces were recorded from it.
 
@@ -71,7 +71,7 @@ class LP220(Check):
         solo = solo_runs(subject)
         acted = False
         names: Sequence[str] = traces.names(subject.host)
-        patterns: Sequence[str] = TELLING
+        patterns: Sequence[str] = subject.share(TELLING)
         if subject.trace is not None:
             names, patterns = subject.trace[:1], subject.trace[1:]
         if not names:
@@ -94,4 +94,4 @@ class LP220(Check):
                         raise Failed(replace(departure(mismatch, where), scenario=scenario))
         if not acted:
             raise NeverActive
-        return f"{len(names)} traces x {len(patterns)} patterns"
+        return f"{len(names) * len(patterns)} replays of {len(names)} traces"

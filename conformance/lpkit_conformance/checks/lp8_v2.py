@@ -13,12 +13,26 @@ from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner, V2Driver, V2Host, keep_buffers
 from lpkit_conformance.oracle.findings import method_location
-from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Speculate, Step, program, soak
+from lpkit_conformance.programs.generate import (
+    Arrive,
+    Finish,
+    Op,
+    Preempt,
+    Program,
+    Resume,
+    Speculate,
+    Step,
+    program,
+    soak,
+)
 from lpkit_conformance.results import Failed, NeverActive
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.vllm_api.runners import V2
 
 KEPT_STEPS = 12
+
+OTHERS_STAY = 4
+"""Requests after which the neighbour is another one: it is run alone for as long as it stays."""
 
 
 class HostileCheck(LadderCheck):
@@ -61,14 +75,14 @@ class LP801(HostileCheck):
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         variants = [*range(len(subject.cases)), None]
         pairs = [variant for old in variants for new in variants for variant in (old, new)]
-        yield program(
-            "each after each",
-            Arrive("other", 0),
-            *[
-                [Arrive(f"a{i}", variant, character=f"v{variant}"), Step(2), Finish(f"a{i}")]
-                for i, variant in enumerate(pairs)
-            ],
-        )
+        ops: list[Op] = [Arrive("other 0", 0, character="other")]
+        for i, variant in enumerate(pairs):
+            ops += [Arrive(f"a{i}", variant, character=f"v{variant}"), Step()]
+            others, last = divmod(i, OTHERS_STAY)
+            if last == OTHERS_STAY - 1:
+                ops += [Finish(f"other {others}"), Arrive(f"other {others + 1}", 0, character="other")]
+            ops += [Step(), Finish(f"a{i}")]
+        yield program("each after each", ops)
 
 
 class LP802(HostileCheck):
@@ -212,7 +226,7 @@ class LP807(Check):
 class LP808(HostileCheck):
     """Random mixtures of batch changes work on V2.
 
-    Long random mixtures with drafts, split calls, rebound buffers and padded bounds.
+    Long random mixtures with drafts, split calls, rebound buffers and padded bounds; several cases share them out.
 
     Why: some defects appear only after a combination of changes.
 
@@ -224,5 +238,4 @@ class LP808(HostileCheck):
     manner = Manner(poison=True, split=2, padding=1)
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        for n in range(2):
-            yield soak(subject.seed * 100 + n, drafts=True)
+        yield from subject.share([soak(subject.seed * 100 + n, drafts=True) for n in range(2)])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 import torch
@@ -22,6 +23,8 @@ from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case, make_params, variants
 from lpkit_conformance.vllm_api.tokenizer import END, tokenizer_folder
+
+T = TypeVar("T")
 
 MAX_MODEL_LEN = 512
 MAX_CACHED_ROWS = 20_000
@@ -59,6 +62,7 @@ class PluginUnderTest:
         modules: what the plugin's modules held before it was used.
         world: how the engine is set up.
         looked_at: the keys of ``extra_args`` that the plugin has read.
+        turn: which of how many cases this is.
         installed: loaded through an entry point (V1 then never repairs async placeholders).
     """
 
@@ -83,6 +87,7 @@ class PluginUnderTest:
     foreign: list[dict[str, Any] | None] = field(default_factory=lambda: list(FOREIGN_ARGS))
     modules: ModuleState | None = None
     looked_at: set[str] = field(default_factory=set)
+    turn: tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:
         self._logits: dict[tuple[str, int], torch.Tensor] = {}
@@ -92,6 +97,11 @@ class PluginUnderTest:
     def interfaces(self) -> frozenset[str]:
         """Those of ``v1`` and ``v2`` that the class implements."""
         return interfaces_of(self.cls)
+
+    def share(self, programs: Sequence[T]) -> Sequence[T]:
+        """Those of ``programs``, and one at least, that this case plays where all cases share them out."""
+        nth, cases = self.turn
+        return programs[nth % len(programs) :: cases]
 
     def restore_modules(self) -> None:
         """Put what the plugin's modules hold back to what it was before they were used, as far as that is known."""

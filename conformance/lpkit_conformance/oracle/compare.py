@@ -54,8 +54,11 @@ def compare(seen: Observation, solo: SoloRuns) -> Mismatch | None:
             judged.append((row, expected))
     if not judged:
         return None
-    rows = torch.tensor([row for row, _ in judged], device=seen.after.device)
-    found = first_difference(seen.before[rows], torch.stack([expected for _, expected in judged]), seen.after[rows])
+    wanted, got = torch.stack([expected for _, expected in judged]), seen.after
+    rows = [row for row, _ in judged]
+    if len(rows) < len(got):
+        got = got[rows]
+    found = None if torch.equal(wanted, got) else first_difference(seen.before[rows], wanted, got)
     if found is None:
         return None
     index, token, expected_value, got_value, kind = found

@@ -47,7 +47,8 @@ class SoloRuns:
             self._current[active.id] = key
             count = len(active.request.output_token_ids) - active.begun
             if count > len(self._rows.get(key, ())):
-                count = max(count, reached.get(key[0], 0)) if reached else count
+                # Who comes back comes with more tokens: all is run again, and far enough for the next time.
+                count = max(count, reached.get(key[0], 0) if reached else 0, 2 * len(self._rows.get(key, ())))
                 companion = make_active(self._subject, key[1]) if key[1] else None
                 alone = make_active(self._subject, key[0], {key[0].twin_of or "": companion}.get)
                 self._rows[key] = self._alone(alone, key, count)

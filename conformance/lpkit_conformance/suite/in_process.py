@@ -28,7 +28,6 @@ from lpkit_conformance.oracle.findings import method_location, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.results import Blocked, CheckResult, Failed, Skipped, Status, label_of
-from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.inactive import why_inactive
@@ -148,7 +147,7 @@ class Session:
     def subjects(self, host: str) -> list[PluginUnderTest]:
         """The plugin on a host, once for each case; all checks share them."""
         if host not in self._subjects:
-            self._subjects[host] = [self._subject(host, case) for case in self._cases]
+            self._subjects[host] = [self._subject(host, n) for n in range(len(self._cases))]
         return self._subjects[host]
 
     def _settle(self) -> None:
@@ -167,14 +166,14 @@ class Session:
             self._subjects.clear()
             self._cases = tuple(settled)
 
-    def _subject(self, host: str, case: Case) -> PluginUnderTest:
+    def _subject(self, host: str, nth: int) -> PluginUnderTest:
         plan = self.plan
         started = {self.second.pid} if self.second else set()
         return PluginUnderTest(
             self.target,
             self.cls,
             host,
-            case,
+            self._cases[nth],
             vocab_size=plan.vocab_size,
             max_num_seqs=plan.max_num_seqs,
             device=torch.device(plan.device),
@@ -186,6 +185,7 @@ class Session:
             foreign=self._foreign,
             second=self.second,
             modules=self._modules,
+            turn=(nth, len(self._cases)),
         )
 
     def hint(self) -> str:
