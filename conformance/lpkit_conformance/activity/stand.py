@@ -37,7 +37,11 @@ class Stance:
     best: int | None = None
 
     def request(self, subject: PluginUnderTest, name: str) -> Request:
-        """The request as it enters a batch at this length: with its outputs, as after a preemption."""
+        """The request as it enters a batch at this length: with its outputs, as after a preemption.
+
+        They are what the model wants. The plugin was not asked about them, as that would take a run to each length: one
+        that forbids tokens may see some here that it would have forbidden.
+        """
         prompt = subject.prompt(self.character, 5, self.variant)
         if self.prompted is not None:
             prompt = [prompt[0], self.prompted, *prompt[1:]]

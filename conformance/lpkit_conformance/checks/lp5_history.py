@@ -79,9 +79,11 @@ class LP502(Check):
     @staticmethod
     def _judge(subject: PluginUnderTest, active: ActiveRequest) -> None:
         outputs = active.request.output_token_ids
-        right = [subject.emit(active.logits_key, active.variant, n) for n in range(len(outputs))]
         prompt = subject.prompt(active.logits_key, active.arrived.prompt_len, active.variant)
-        for label, got, want in (("output", outputs, right), ("prompt", active.request.prompt_token_ids, prompt)):
+        for label, got, want in (
+            ("output", outputs, active.committed),
+            ("prompt", active.request.prompt_token_ids, prompt),
+        ):
             if got != want:
                 summary = f"the plugin changed the {label} token list of {active.id}"
                 raise Failed(summary, {"request": active.id}, str(want)[:200], str(got)[:200])

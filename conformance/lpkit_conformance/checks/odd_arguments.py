@@ -202,8 +202,9 @@ class _Table:
             found = first_difference(before[row : row + 1], expected.unsqueeze(0), after[row : row + 1])
             if found is not None and not served.disturbed:
                 served.disturbed, served.difference = who, found[-1]
-        for request in requests:
-            driver.commit(request, [subject.emit(request.request_id, 0, len(request.output_token_ids))])
+        wanted = [subject.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
+        for request, token in zip(requests, subject.sampled(wanted, after), strict=True):
+            driver.commit(request, [token])
 
     def _new(self, name: str) -> ActiveRequest:
         return make_active(self._subject, Arrive(name, 0))

@@ -13,7 +13,7 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.hosts.calls import Observation, calling, checked
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.requests import RequestPool
+from lpkit_conformance.hosts.requests import ActiveRequest, RequestPool
 from lpkit_conformance.programs.generate import Arrive, Idle, Op, Speculate, Step
 
 Watch = Callable[[str, tuple[Any, ...]], AbstractContextManager[None]]
@@ -150,6 +150,10 @@ class Host(ABC):
 
     def rewind(self) -> None:  # noqa: B027 - most engines' calls do not depend on what was committed since
         """Let the last call be made again as it was, although its tokens have been committed since."""
+
+    def _commit(self, active: ActiveRequest, tokens: Sequence[int]) -> None:
+        active.committed += tokens
+        self.driver.commit(active.request, tokens)
 
     def _begin(self) -> None:
         self.step += 1

@@ -26,11 +26,13 @@ class SeenRow:
         request: whose row it is.
         position: tokens before the one to be chosen.
         discarded: the engine throws this row's result away; it is not judged.
+        local: which of the request's rows: behind so many drafts.
     """
 
     request: str
     position: int
     discarded: bool = False
+    local: int = 0
 
 
 @dataclass(frozen=True)

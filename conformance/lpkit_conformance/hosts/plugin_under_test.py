@@ -210,15 +210,33 @@ class PluginUnderTest:
         return torch.stack([self._logits[key] for key in keys])
 
     def emit(self, request: str, variant: int | None, n: int) -> int:
-        """The ``n``-th output token of a request: the host decides, so that a wrong row does not spread."""
+        """The token that a request's model wants as its ``n``-th output; :meth:`sampled` is what it gets.
+
+        The host decides, so that a wrong row does not spread.
+        """
         own = self.cases[variant % len(self.cases)].output_token_ids if variant is not None else ()
         cycle = len(own) + 3
         if own and n % cycle < len(own):
             return int(own[n % cycle])
         return self._tokens("output", request, n + 1)[n]
 
+    def sampled(self, wanted: Sequence[int], rows: torch.Tensor) -> list[int]:
+        """The tokens that come of these rows ``[n, vocab]``: those that are wanted, where a row leaves them.
+
+        Else the next one that it leaves, of those that requests usually get if there is one: a function of the row's
+        masked tokens, so that it is the same alone and in a batch.
+        """
+        tokens = list(wanted)
+        masked = rows.gather(1, torch.tensor([tokens], device=rows.device).T).isneginf()
+        for n in masked.nonzero()[:, 0].tolist() if bool(masked.any()) else ():
+            left = (~rows[n].isneginf()).tolist()
+            usual = [token for token in self._emitted if left[token]]
+            others = usual or [token for token, free in enumerate(left) if free] or [wanted[n]]
+            tokens[n] = next((token for token in others if token > wanted[n]), others[0])
+        return tokens
+
     def begun(self, request: str, variant: int | None) -> list[int]:
-        """What a request has generated already when it comes."""
+        """What a request has generated already when it comes: no row was seen that could forbid any of it."""
         count = self.cases[variant % len(self.cases)].generated if variant is not None else 0
         return [self.emit(request, variant, n) for n in range(count)]
 

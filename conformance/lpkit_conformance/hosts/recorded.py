@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import product
 
+import torch
+
 from lpkit_conformance.hosts.base import Driver
-from lpkit_conformance.hosts.calls import Observation
+from lpkit_conformance.hosts.calls import Observation, SeenRow
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
@@ -54,6 +56,7 @@ class TraceHost(ABC):
     def __init__(self, subject: PluginUnderTest, trace: Trace, pattern: str) -> None:
         self.subject = subject
         self.trace = trace
+        self._rows: dict[tuple[str, int], torch.Tensor] = {}
         self.requests = {
             name: make_active(subject, arrived) for name, arrived in assign_requests(trace, pattern).items()
         }
@@ -62,9 +65,17 @@ class TraceHost(ABC):
     def run(self) -> Iterator[Observation]:
         """Every ``apply`` of the trace."""
 
+    def _note(self, seen: Iterable[SeenRow], after: torch.Tensor) -> None:
+        """Keep the rows that tokens are going to come of."""
+        for row, item in enumerate(seen):
+            if not item.discarded:
+                self._rows[item.request, item.position] = after[row : row + 1]
+
     def _commit(self, driver: Driver, request: str, count: int) -> None:
         active = self.requests[request]
-        n = len(active.request.output_token_ids)
-        driver.commit(
-            active.request, [self.subject.emit(active.logits_key, active.variant, n + i) for i in range(count)]
-        )
+        for _ in range(count):
+            tokens = [self.subject.emit(active.logits_key, active.variant, len(active.request.output_token_ids))]
+            row = self._rows.pop((request, active.request.total_len), None)
+            if row is not None:
+                tokens = self.subject.sampled(tokens, row)
+            driver.commit(active.request, tokens)

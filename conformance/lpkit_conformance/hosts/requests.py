@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lpkit.runtime import Request
 
@@ -22,6 +22,7 @@ class ActiveRequest:
     arrived: Arrive
     begun: int = 0  # output tokens that it came with
     temperature: float = 1.0  # as it came; its parameters are gone once it has finished
+    committed: list[int] = field(default_factory=list)  # output tokens, those it came with included
 
     @property
     def id(self) -> str:
@@ -95,7 +96,7 @@ class RequestPool:
         self._finished = []
 
     def emit(self, active: ActiveRequest, count: int = 1) -> list[int]:
-        """The next ``count`` output tokens of a request."""
+        """The next ``count`` output tokens that a request's model wants."""
         n = len(active.request.output_token_ids)
         return [self._subject.emit(active.logits_key, active.variant, n + i) for i in range(count)]
 
@@ -134,7 +135,7 @@ def make_active(
         prompt = subject.prompt(character, max(op.prompt_len, op.chunks + 1), variant)
     request = Request(op.request, params, prompt, 10**6, output_token_ids=begun)
     chunks = 0 if twin is not None else op.chunks
-    return ActiveRequest(request, variant, chunks, op, len(begun), params.temperature)
+    return ActiveRequest(request, variant, chunks, op, len(begun), params.temperature, list(begun))
 
 
 def known_as(arrived: Arrive) -> Arrive:

@@ -98,12 +98,20 @@ class V1Host(Host):
         before = self.driver.stage(self.subject.rows(keys), [request.params for request in requests])
         after = self.driver.step(before, requests)
         rows = tuple(seen_row(self.driver, active, bool(active.chunks)) for active in actives)
-        for active in actives:
+        wanted = [self.pool.emit(active)[0] for active in actives]
+        # A greedy request's token is chosen before an argmax-invariant processor runs.
+        rows_left = _late(before, after, requests) if self.driver.invariant else after
+        for active, token in zip(actives, self.subject.sampled(wanted, rows_left), strict=True):
             if active.chunks:
                 active.chunks -= 1
             else:
-                self.driver.commit(active.request, self.pool.emit(active))
+                self._commit(active, [token])
         yield Observation(self.step, rows, before, after)
+
+
+def _late(before: torch.Tensor, after: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+    greedy = torch.tensor([[is_greedy(request.params)] for request in requests], device=after.device)
+    return torch.where(greedy, before, after)
 
 
 def seen_row(driver: V1Driver, active: ActiveRequest, discarded: bool) -> SeenRow:
@@ -137,6 +145,7 @@ class V1TraceHost(TraceHost):
         before = driver.stage(self.subject.rows(keys), [request.params for request in requests])
         after = driver.step(before, requests)
         rows = tuple(seen_row(driver, active, active.id in step.discarded) for active in actives)
+        self._note(rows, after)
         return Observation(step.step, rows, before, after)
 
     def _batch_update(self, update: Update) -> BatchUpdate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from zlib import crc32
@@ -179,7 +179,7 @@ class V2Host(Host):
             if active.chunks:
                 active.chunks -= 1
             else:
-                self.driver.commit(active.request, tokens[active.id])
+                self._commit(active, tokens[active.id])
 
     def _drafts(self, active: ActiveRequest, most: int) -> int:
         """How many drafts a request brings: a proposer often has fewer for some than for others."""
@@ -219,13 +219,26 @@ class V2Host(Host):
                 else:
                     token = self._wrong_draft(active, total + local, tokens[active.id][-1])
                 rows.append(V2Row(slot, total - 1 + local, token, local))
-                seen.append(SeenRow(active.id, total + local, discarded=not right))
+                seen.append(SeenRow(active.id, total + local, discarded=not right, local=local))
                 keys.append((active.logits_key if right else f"{active.logits_key} rejected", total + local))
             bounds.append(total + drafts + (1 if drafts else 0))  # with drafts only an upper bound
         before = self.subject.rows(keys)
         manner = self.manner
         after = self.driver.apply(before, rows, bounds=bounds, padding=manner.padding, mapping_dtype=manner.mapping)
-        return Observation(self.step, tuple(seen), before, after)
+        return Observation(self.step, self._verified(seen, after, tokens), before, after)
+
+    def _verified(self, seen: list[SeenRow], after: torch.Tensor, tokens: dict[str, list[int]]) -> tuple[SeenRow, ...]:
+        """The rows, without those behind a draft that the plugin has forbidden; ``tokens`` is cut there and mended."""
+        judged = [row for row, item in enumerate(seen) if not item.discarded]
+        wanted = [tokens[seen[row].request][seen[row].local] for row in judged]
+        for row, token in zip(judged, self.subject.sampled(wanted, after[judged]) if judged else (), strict=True):
+            item = seen[row]
+            own = tokens[item.request]
+            if item.local >= len(own):
+                seen[row] = replace(item, discarded=True)
+            elif token != own[item.local]:
+                own[item.local :] = [token]
+        return tuple(seen)
 
 
 class V2TraceHost(TraceHost):
@@ -262,7 +275,9 @@ class V2TraceHost(TraceHost):
             V2Row(driver.slots.slot(active.id), row.position - 1, self._input(active, row.position - 1), local)
             for active, row, local in zip(actives, seen, call.local, strict=True)
         ]
-        return Observation(step, seen, before, driver.apply(before, rows, bounds=self._bounds(call, seen)))
+        after = driver.apply(before, rows, bounds=self._bounds(call, seen))
+        self._note(seen, after)
+        return Observation(step, seen, before, after)
 
     def _seen(self, active: ActiveRequest, recorded: int, discarded: bool) -> SeenRow:
         """A row at the recorded position, moved by the difference between our prompt and the recorded one."""

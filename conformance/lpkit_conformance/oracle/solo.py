@@ -69,8 +69,10 @@ class SoloRuns:
         found = {}
         for n, before in enumerate(driver.stage(raw, [request.params] * count).unsqueeze(1)):
             driver.begin(entering=[request] if n == 0 else [])
-            found[request.total_len] = self._note(key, before, driver.step(before, [request]))
-            driver.commit(request, [subject.emit(active.logits_key, active.variant, active.begun + n)])
+            after = driver.step(before, [request])
+            found[request.total_len] = self._note(key, before, after)
+            wanted = subject.emit(active.logits_key, active.variant, active.begun + n)
+            driver.commit(request, subject.sampled([wanted], after))
         return found
 
     def _note(self, key: tuple[Arrive, Arrive | None], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,99 @@
+"""A token that a host commits is one that the plugin left in the row that it was sampled from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lpkit
+import pytest
+import torch
+from lpkit_conformance import traces
+from lpkit_conformance.hosts import parts_of
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Resume, Speculate, Step
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.testing import compute_check
+
+
+class Alternates(lpkit.LogitsProcessor):
+    """Allows few tokens, by the token before: most that a model might choose are forbidden."""
+
+    history = "tokens"
+    CASE: dict[str, Any] = {"extra_args": {"alt_modulus": 5}}
+
+    class Params(lpkit.Params, prefix="alt_"):
+        modulus: int = lpkit.Field(ge=2, le=50)
+
+    modulus = lpkit.column(torch.int64)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.modulus[request.slot] = request.params.modulus
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        last = rows.tokens.gather(1, (rows.total_len - 1).unsqueeze(1))
+        ids = torch.arange(logits.shape[1], device=logits.device)
+        return logits.masked_fill_((ids + last) % self.modulus[rows].unsqueeze(1) != 1, -torch.inf)
+
+
+class ForbidsAll(Alternates):
+    """Leaves nothing at all."""
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.fill_(-torch.inf)
+
+
+def subject(host: str, cls: Any = Alternates) -> PluginUnderTest:
+    return PluginUnderTest("x", cls, host, Case.parse(cls.CASE))
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_every_token_of_a_program_is_one_that_the_plugin_left(host: str) -> None:
+    ran = parts_of(host).host(subject(host), 8)
+    ops = [Arrive("a", 0), Arrive("b", 1, 9, chunks=2), Arrive("c", None), Step(5), Preempt("a"), Step(2), Resume("a")]
+    judged = 0
+    observed = list(ran.run([*ops, Step(3), *[Speculate(2, 2)] * 4, Finish("b"), Step(2)]))
+    for seen in observed:
+        for row, item in enumerate(seen.rows):
+            active = ran.pool.requests[item.request]
+            if not item.discarded:
+                judged += 1
+                token = active.committed[item.position - active.request.prompt_len]
+                assert seen.after[row, token] > -torch.inf, item
+    assert judged > 30
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_every_token_of_a_trace_is_one_that_the_plugin_left(host: str) -> None:
+    name = traces.names(host)[0]
+    replayed = parts_of(host).recorded(subject(host), traces.load(name), "all")
+    seen = list(replayed.run())
+    judged = 0
+    for step in seen:
+        for row, item in enumerate(step.rows):
+            request = replayed.requests[item.request].request
+            n = item.position - request.prompt_len
+            if not item.discarded and n < len(request.output_token_ids):
+                judged += 1
+                assert step.after[row, request.output_token_ids[n]] > -torch.inf
+    assert judged > 20
+
+
+def test_where_nothing_is_left_the_token_is_the_one_that_was_wanted() -> None:
+    there = subject("v1", ForbidsAll)
+    ran = parts_of("v1").host(there, 2)
+    for _ in ran.run([Arrive("a", 0), Step(2)]):
+        pass
+    assert ran.pool.requests["a"].committed == [there.emit("a", 0, n) for n in range(2)]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize(
+    "code", ["LP201", "LP211", "LP219", "LP220", "LP221", "LP112", "LP502", "LP506", "LP804", "LP808"]
+)
+def test_a_plugin_that_forbids_most_tokens_gets_the_same_alone_and_in_a_batch(host: str, code: str) -> None:
+    from lpkit_conformance.catalogue import by_code
+
+    if host in by_code()[code].hosts:
+        assert compute_check(code, Alternates, host=host, case=Alternates.CASE).status in ("passed", "skipped")
