@@ -12,7 +12,7 @@ from zlib import crc32
 
 import torch
 from lpkit.loading import interfaces_of
-from lpkit.runtime import LogitsSource, make_config
+from lpkit.runtime import LogitsSource, ThinkingMarkers, make_config
 from lpkit.runtime.batch.logits import VOCAB_MULTIPLE
 from lpkit.sampling_params import SamplingParams
 
@@ -134,6 +134,7 @@ class PluginUnderTest:
             vocab_size=self.vocab_size,
             max_model_len=self.world.max_model_len,
             eos_token_id=END,
+            thinking=ThinkingMarkers(**self.case.reasoning) if self.case.reasoning else None,
             tokenizer=tokenizer_folder(self.vocab_size),
             device=self.device,
         )

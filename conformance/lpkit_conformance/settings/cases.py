@@ -17,6 +17,8 @@ from lpkit_conformance.errors import CaseError
 
 OWN_KEYS = ("prompt_token_ids", "output_token_ids")
 GENERATED = "generated"
+REASONING = "reasoning"
+MARKERS = ("start", "end", "natural_end")
 
 MOST_GENERATED = 256
 """Of the output a request may bring; what the longest programs and traces need has to fit as well."""
@@ -40,12 +42,15 @@ class Case:
         output_token_ids: tokens that the host makes the model emit, in a loop among others.
         generated: how many tokens its requests have generated when they come, as after a preemption: for a plugin
             that acts late.
+        reasoning: token ids of the markers ``start``, ``end`` and ``natural_end`` of a thought, as the engine's
+            ``reasoning_config`` has them; empty: the engine has none.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
     prompt_token_ids: tuple[int, ...] = ()
     output_token_ids: tuple[int, ...] = ()
     generated: int = 0
+    reasoning: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, value: object, complete: bool = True) -> Case:
@@ -68,12 +73,12 @@ class Case:
                 raise CaseError(f'case is not JSON: {error}; example: {{"extra_args": {{"my_key": 1}}}}') from None
         if not isinstance(value, Mapping):
             raise CaseError(f"a case is a JSON object of SamplingParams fields, not {type(value).__name__}")
-        known = {*_field_names(), *OWN_KEYS, GENERATED}
+        known = {*_field_names(), *OWN_KEYS, GENERATED, REASONING}
         for key in value:
             if complete and key not in known:
                 remedy = f'{did_you_mean(str(key), known)} Arguments of plugins go under "extra_args"'
                 raise CaseError(f"case has an unknown key {key!r}", remedy.strip())
-        fields = {key: item for key, item in value.items() if key not in (*OWN_KEYS, GENERATED)}
+        fields = {key: item for key, item in value.items() if key not in (*OWN_KEYS, GENERATED, REASONING)}
         extra = fields.get("extra_args")
         if extra is not None and not isinstance(extra, Mapping):
             raise CaseError(f"extra_args must be an object, not {type(extra).__name__}")
@@ -81,7 +86,7 @@ class Case:
         if type(generated) is not int or not 0 <= generated <= MOST_GENERATED:
             raise CaseError(f"{GENERATED} must be a number of tokens up to {MOST_GENERATED}, not {generated!r}")
         prompt, output = (_ids(key, value.get(key, ())) for key in OWN_KEYS)
-        found = cls(fields, prompt, output, generated)
+        found = cls(fields, prompt, output, generated, _markers(value.get(REASONING, {})))
         if not complete:
             return found
         try:
@@ -99,6 +104,8 @@ class Case:
                 whole[key] = list(getattr(self, key))
         if self.generated:
             whole[GENERATED] = self.generated
+        if self.reasoning:
+            whole[REASONING] = {name: list(ids) for name, ids in self.reasoning.items()}
         return json.dumps(whole, default=str)
 
     def params(self, **overrides: Any) -> SamplingParams:
@@ -111,7 +118,20 @@ class Case:
 
     def token_ids(self) -> tuple[int, ...]:
         """Ints in the case that may be token ids; the source makes them likely."""
-        return tuple(sorted({*self.prompt_token_ids, *self.output_token_ids, *_ints(self.fields.get("extra_args"))}))
+        own = (*self.prompt_token_ids, *self.output_token_ids, *(i for ids in self.reasoning.values() for i in ids))
+        return tuple(sorted({*own, *_ints(self.fields.get("extra_args"))}))
+
+
+def _markers(value: object) -> dict[str, tuple[int, ...]]:
+    if not isinstance(value, Mapping):
+        raise CaseError(f"{REASONING} must be an object of token ids by {', '.join(MARKERS)}, not {value!r}")
+    for name in value:
+        if name not in MARKERS:
+            raise CaseError(f"{REASONING} has an unknown key {name!r}", did_you_mean(str(name), MARKERS).strip())
+    found = {str(name): _ids(f"{REASONING}.{name}", ids) for name, ids in value.items()}
+    if found and not (found.get("start") and found.get("end")):
+        raise CaseError(f"{REASONING} needs start and end, token ids that open and close a thought")
+    return found
 
 
 def make_params(fields: Mapping[str, Any], looked_at: set[str] | None = None) -> SamplingParams:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lpkit_conformance.documentation import DOCUMENTATION
+from lpkit_conformance.settings.cases import MARKERS
 from lpkit_conformance.settings.hosts import HOSTS
 
 _CASE = {
@@ -14,6 +15,13 @@ _CASE = {
         "extra_args": {"type": "object", "description": "What a client sends as vllm_xargs."},
         "prompt_token_ids": {"$ref": "#/definitions/token_ids", "description": "What the prompts end with."},
         "output_token_ids": {"$ref": "#/definitions/token_ids", "description": "Tokens that the model emits."},
+        "reasoning": {
+            "type": "object",
+            "description": "Markers of a thought, as the engine's reasoning_config has them.",
+            "properties": {name: {"$ref": "#/definitions/token_ids"} for name in MARKERS},
+            "required": ["start", "end"],
+            "additionalProperties": False,
+        },
         "generated": {"type": "integer", "minimum": 0, "description": "How many tokens a request comes with."},
     },
 }

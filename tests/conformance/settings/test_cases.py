@@ -104,3 +104,25 @@ def test_watched_arguments_note_what_is_read_and_copy_like_a_dict() -> None:
     assert twin.get("d") is None
     assert "d" in looked_at
     assert type(pickle.loads(pickle.dumps(args))) is dict
+
+
+def test_markers_of_a_thought_are_part_of_a_case() -> None:
+    given = {"extra_args": {"budget": 3}, "reasoning": {"start": [5], "end": [6, 7]}}
+    case = Case.parse(given)
+    assert json.loads(case.text) == given
+    assert Case.parse(case.text) == case
+    assert case.token_ids() == (3, 5, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ([5], "must be an object"),
+        ({"start": [5]}, "needs start and end"),
+        ({"begin": [5]}, "unknown key 'begin'"),
+        ({"start": [5], "end": ["x"]}, "reasoning.end"),
+    ],
+)
+def test_markers_that_cannot_be_used_are_refused(value: Any, told: str) -> None:
+    with pytest.raises(CaseError, match=told):
+        Case.parse({"reasoning": value})

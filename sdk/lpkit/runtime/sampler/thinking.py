@@ -37,8 +37,12 @@ class ThinkingMarkers:
         return bool(self.start and self.end)
 
     def as_config(self) -> SimpleNamespace:
-        """The fields of ``vllm_config.reasoning_config`` that processors and samplers read."""
+        """The fields of ``vllm_config.reasoning_config`` once vLLM has resolved them; the texts are not known."""
         return SimpleNamespace(
+            enabled=self.complete,
+            reasoning_parser="",
+            reasoning_start_str="",
+            reasoning_end_str="",
             reasoning_start_token_ids=list(self.start),
             reasoning_end_token_ids=list(self.end),
             natural_reasoning_end_token_ids=list(self.natural_end or self.end),
