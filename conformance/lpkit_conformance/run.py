@@ -25,6 +25,7 @@ from lpkit_conformance.settings.expression import expression
 from lpkit_conformance.settings.plan import Plan, resolve_device
 from lpkit_conformance.settings.project import Expected, Project, entry_points_of
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_target
+from lpkit_conformance.vllm_api.choose import STANDIN
 
 
 @dataclass(frozen=True)
@@ -187,11 +188,11 @@ def _one(name: str, own: Project | None, plan: Plan, options: Options, progress:
         result = engines.check_target(spec, plan, path, progress, options.limit)
     else:
         result = check_target(spec, plan, path, progress, options.limit or CALL_SECONDS)
-    result = replace(result, target=name, settings=_settings(plan))
+    result = replace(result, target=name, settings=_settings(plan, result.judged_with))
     return expect(result, own.expected) if own else result
 
 
-def _settings(plan: Plan) -> dict[str, Any]:
+def _settings(plan: Plan, judged_with: str) -> dict[str, Any]:
     """What a reader needs to get the same result again."""
     return {
         "seed": plan.seed,
@@ -203,6 +204,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
         "max_num_seqs": plan.max_num_seqs,
         "versions": {
             "lpkit": __version__,
+            "vllm": "stand-in" if judged_with.startswith(STANDIN) else judged_with.removeprefix("vLLM ") or None,
             "torch": version("torch"),  # without importing it, which takes a second
             "python": platform.python_version(),
         },

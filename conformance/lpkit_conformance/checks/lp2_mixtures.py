@@ -8,11 +8,12 @@ from dataclasses import replace
 from lpkit_conformance import traces
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.hosts import PluginError, parts_of
+from lpkit_conformance.hosts import Observation, PluginError, parts_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import reached
 from lpkit_conformance.oracle.compare import compare
 from lpkit_conformance.oracle.findings import departure, raised, scenario_of_trace
+from lpkit_conformance.oracle.replayed import pictured
 from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.results import Failed, NeverActive, Skipped
@@ -82,16 +83,20 @@ class LP220(Check):
             for pattern in patterns:
                 where = {"trace": trace.name, "pattern": pattern}
                 scenario = scenario_of_trace(subject, trace.name, pattern)
+                host = parts_of(subject.host).recorded(subject, trace, pattern)
+                seen: list[Observation] = []
                 try:
-                    host = parts_of(subject.host).recorded(subject, trace, pattern)
-                    seen = list(host.run())
+                    seen.extend(host.run())
                     acted |= solo.prepare(host.requests, lengths)
                 except PluginError as error:
-                    raise Failed(replace(raised(subject.cls, error), where=where, scenario=scenario)) from error
+                    finding = replace(raised(subject.cls, error), where=where, scenario=scenario)
+                    raise Failed(pictured(finding, subject, host, seen, None)) from error
                 for observation in seen:
                     mismatch = compare(observation, solo)
                     if mismatch is not None:
-                        raise Failed(replace(departure(mismatch, where), scenario=scenario))
+                        finding = replace(departure(mismatch, where), scenario=scenario)
+                        culprit = (mismatch.step, mismatch.request)
+                        raise Failed(pictured(finding, subject, host, seen, culprit))
         if not acted:
             raise NeverActive
         return f"{len(names) * len(patterns)} replays of {len(names)} traces"

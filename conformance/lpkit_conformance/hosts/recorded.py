@@ -51,12 +51,16 @@ class TraceHost(ABC):
         subject: the plugin; its host must be the trace's runner.
         trace: what to replay.
         pattern: a key of :data:`~lpkit_conformance.traces.patterns.PATTERNS`.
+
+    Attributes:
+        places: by step, the row or slot of every request that got logits.
     """
 
     def __init__(self, subject: PluginUnderTest, trace: Trace, pattern: str) -> None:
         self.subject = subject
         self.trace = trace
         self._rows: dict[tuple[str, int], torch.Tensor] = {}
+        self.places: dict[int, dict[str, int]] = {}
         self.requests = {
             name: make_active(subject, arrived) for name, arrived in assign_requests(trace, pattern).items()
         }
@@ -65,9 +69,10 @@ class TraceHost(ABC):
     def run(self) -> Iterator[Observation]:
         """Every ``apply`` of the trace."""
 
-    def _note(self, seen: Iterable[SeenRow], after: torch.Tensor) -> None:
-        """Keep the rows that tokens are going to come of."""
-        for row, item in enumerate(seen):
+    def _note(self, step: int, seen: Iterable[SeenRow], after: torch.Tensor, places: Iterable[int]) -> None:
+        """Keep where everyone is, and the rows that tokens are going to come of."""
+        for row, (item, place) in enumerate(zip(seen, places, strict=True)):
+            self.places.setdefault(step, {}).setdefault(item.request, place)
             if not item.discarded:
                 self._rows[item.request, item.position] = after[row : row + 1]
 

@@ -145,7 +145,7 @@ class V1TraceHost(TraceHost):
         before = driver.stage(self.subject.rows(keys), [request.params for request in requests])
         after = driver.step(before, requests)
         rows = tuple(seen_row(driver, active, active.id in step.discarded) for active in actives)
-        self._note(rows, after)
+        self._note(step.step, rows, after, range(len(rows)))
         return Observation(step.step, rows, before, after)
 
     def _batch_update(self, update: Update) -> BatchUpdate:

@@ -276,7 +276,7 @@ class V2TraceHost(TraceHost):
             for active, row, local in zip(actives, seen, call.local, strict=True)
         ]
         after = driver.apply(before, rows, bounds=self._bounds(call, seen))
-        self._note(seen, after)
+        self._note(step, seen, after, [row.slot for row in rows])
         return Observation(step, seen, before, after)
 
     def _seen(self, active: ActiveRequest, recorded: int, discarded: bool) -> SeenRow:

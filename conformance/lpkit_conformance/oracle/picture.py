@@ -75,11 +75,12 @@ def record_frames(
         prefills |= {item.request for item in seen.rows if item.discarded}
         prefills -= {item.request for item in seen.rows if not item.discarded}  # a rejected draft is not a prefill
         frames[seen.step] = Frame(seen.step, positions, frozenset(prefills), tokens)
-    arguments = {active.id: _arguments(subject, active.variant) for active in host.pool.requests.values()}
+    arguments = {active.id: argument_text(subject, active.variant) for active in host.pool.requests.values()}
     return list(frames.values()), arguments
 
 
-def _arguments(subject: Any, variant: int | None) -> str | None:
+def argument_text(subject: Any, variant: int | None) -> str | None:
+    """What a request is sent with; None for one without the plugin."""
     return None if variant is None else subject.cases[variant % len(subject.cases)].text
 
 

@@ -21,6 +21,7 @@ def timeline(
     unit: str,
     culprit: tuple[int, str] | None,
     raised: bool = False,
+    first: int = 1,
 ) -> dict[str, Any]:
     """``{"unit", "requests", "steps", "differs", "raises", "omitted"}``, as JSON can hold it.
 
@@ -31,11 +32,12 @@ def timeline(
         unit: ``row`` or ``slot``.
         culprit: step and request of the row that differs; later steps are left out.
         raised: the plugin raised in the last step.
+        first: the number of the first step.
     """
     by_step = {frame.step: frame for frame in frames}
     steps = [
         {**step, "rows": _rows(by_step[step["step"]]) if step["step"] in by_step else []}
-        for step in _steps(ops)
+        for step in _steps(ops, first)
         if culprit is None or step["step"] <= culprit[0]
     ]
     kept = steps[-MOST_STEPS:]
@@ -60,9 +62,9 @@ def timeline(
     }
 
 
-def _steps(ops: Sequence[Op]) -> Iterator[dict[str, Any]]:
+def _steps(ops: Sequence[Op], first: int) -> Iterator[dict[str, Any]]:
     """Number and kind of every step, and what happened to requests right before it."""
-    number = 0
+    number = first - 1
     events: list[dict[str, Any]] = []
     for op in ops:
         if not isinstance(op, Step | Idle | Speculate):

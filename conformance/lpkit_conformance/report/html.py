@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from lpkit_conformance.catalogue import FAMILIES
 from lpkit_conformance.documentation import check_page
 from lpkit_conformance.report import drawing, text
-from lpkit_conformance.report.excerpt import excerpt, shown, split
+from lpkit_conformance.report.excerpt import excerpt, shown, split, unparsable
 from lpkit_conformance.report.markup import Child, element, extend, page
 from lpkit_conformance.results import CheckResult, Entry, Finding, Report, Status, TargetResult, label_of
 
@@ -178,10 +178,13 @@ def _prose(said: str) -> Iterator[Child]:
 
 def _source(location: str) -> Element:
     file, line = split(location)
-    rows = []
+    rows, column = [], unparsable(location)
     for number, code in excerpt(location):
         kind = "at" if number == line else ""
         rows.append(element("tr", element("td", str(number)), element("td", element("code", code)), class_=kind))
+        if number == line and column:
+            caret = element("code", " " * (column - 1) + "^")
+            rows.append(element("tr", element("td"), element("td", caret), class_="caret"))
     caption = element("figcaption", element("code", f"{shown(file)}:{line}" if line else shown(file)))
     table = element("div", element("table", element("tbody", *rows)), class_="scroll") if rows else None
     return element("figure", caption, table, class_="source")

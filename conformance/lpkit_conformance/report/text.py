@@ -84,7 +84,7 @@ def settings_lines(target: TargetResult) -> Iterator[str]:
     if not target.settings:
         return
     given = target.settings
-    versions = ", ".join(f"{name} {number}" for name, number in given["versions"].items())
+    versions = ", ".join(f"{name} {number}" for name, number in given["versions"].items() if number)
     yield f"  seed {given['seed']}; {versions}"
     for case in given["cases"]:
         if case:

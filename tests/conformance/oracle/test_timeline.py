@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 import torch
 from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -14,6 +15,9 @@ from lpkit_conformance.oracle.timeline import MOST_STEPS, timeline
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Speculate, Step
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.testing import compute_check
+from zoo.correct import ByHand
+from zoo.v1_defects import StaleOnDecline
 
 
 def told(*ops: Op, host: str = "v1", culprit: tuple[int, str] | None = None, size: int = 8, raised: bool = False):
@@ -97,3 +101,28 @@ def test_the_logits_that_differ_come_with_the_largest_difference_first() -> None
     assert found["tokens"][0] == {"token": 40, "model": "0", "alone": "-inf", "batch": "0"}
     assert found["tokens"][2] == {"token": 19, "model": "0", "alone": "10.5", "batch": "0"}
     assert (found["differ"], found["of"], len(found["tokens"])) == (22, 64, MOST_TOKENS)
+
+
+class RaisesLater(ByHand):
+    def moves(self, update: Any) -> None:
+        if update.moved:
+            raise KeyError("moved")
+
+
+@pytest.mark.parametrize(("cls", "raises"), [(StaleOnDecline, False), (RaisesLater, True)])
+def test_a_recorded_trace_is_drawn_like_a_program(cls: Any, raises: bool) -> None:
+    finding = compute_check("LP220", cls, case=cls.CASE).finding
+    assert finding is not None and finding.timeline is not None
+    found, (header, *lines) = finding.timeline, finding.picture
+    assert header.startswith("step") and lines
+    numbers = [step["step"] for step in found["steps"]]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert any(event["op"] == "arrive" for step in found["steps"] for event in step["events"])
+    users = [request for request in found["requests"] if request["plugin"]]
+    assert users and all("bias" in request["arguments"] for request in users)
+    if raises:
+        assert found["differs"] is None and found["raises"] == {"step": numbers[-1]}
+    else:
+        assert found["differs"]["step"] == numbers[-1] == int(finding.where["step"])
+        assert str(found["differs"]["position"]) == finding.where["row"]
+        assert any(f">{found['differs']['request']}<" in line.replace("(", "").replace(")", "") for line in lines)

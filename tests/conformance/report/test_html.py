@@ -202,3 +202,14 @@ def test_a_browser_lays_the_page_out_without_scrolling_sideways(tmp_path, failed
 def test_a_browser_shows_it_dark_where_its_user_wants_that(tmp_path, failed) -> None:
     assert 'data-paper="rgb(255, 255, 255)"' in rendered(tmp_path, html(failed), 1280)
     assert 'data-paper="rgb(23, 27, 34)"' in rendered(tmp_path, html(failed), 1280, dark=True)
+
+
+def test_the_page_shows_where_a_line_cannot_be_parsed(tmp_path: Path) -> None:
+    file = tmp_path / "mistyped.py"
+    file.write_text("import lpkit\ndef process(self, logits, rows)\n", encoding="utf-8")
+    finding = Finding("it cannot be parsed", location=f"{file}:2")
+    check = CheckResult("LP001", "is-a-processor", "", "failed", finding.summary, finding)
+    said = html(check)
+    (caret,) = re.findall(r"<code>( *)\^</code>", said)
+    assert "def process(self, logits, rows)"[len(caret) - 1] == ")"
+    assert Page(said).of_class("caret")
