@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,13 @@ from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed
 
 OPEN_FILES = Path("/proc/self/fd")
+PAGES = Path("/proc/self/statm")
+
+MOST_MEMORY = 128 * 2**20
+"""Bytes that an instance may take besides its tables of rows by tokens."""
+
+TABLE_BYTES = 64
+"""Of tables that have an entry per row and token, for each of these: a few of floats and ids."""
 
 INSTANCES = 3
 
@@ -37,6 +45,8 @@ FIXES = {
     "disabled levels of logging": _LOG,
     "threads": "start no threads, or end them when the instance goes (`weakref.finalize`)",
     "open files": "read files in a `with`",
+    "memory": "size tables by `max_num_seqs` and the vocabulary, grow them as requests come, and keep once, in the "
+    "module, what all instances read",
 }
 """What to change, by what a plugin has changed or left behind."""
 
@@ -45,13 +55,15 @@ class LP607(Check):
     """The plugin leaves the process's settings as they are.
 
     Constructing an instance and serving requests changes no default dtype or device, no grad mode, no environment
-    variable, and no handler or level of the root logger. With the instance go its threads and its open files.
+    variable, and no handler or level of the root logger. With the instance go its threads and its open files. An
+    instance takes no more memory than tables of `max_num_seqs` rows by tokens explain, and 128 MiB.
 
     Why: the process is the engine's. A default dtype changes every tensor that the model makes next, another handler
-    of the root logger prints every line twice, and an engine runs out of what each instance leaves behind.
+    of the root logger prints every line twice, and an engine runs out of what each instance leaves behind. Memory
+    taken in advance is missing for the model's cache in every worker, whether a request uses the plugin or not.
 
     Fix: pass `dtype=` and `device=` to each call, log through `logging.getLogger(__name__)`, read files in a `with`,
-    and start no threads.
+    start no threads, and take memory as requests come.
     """
 
     code, name, requires, method = "LP607", "leaves-the-process", ("LP101", "LP301"), "__init__"
@@ -82,6 +94,7 @@ class LP607(Check):
                     f"{counts[-1] - counts[0]} more after {INSTANCES - 1} more instances",
                     fix=FIXES[name],
                 )
+        _weigh(subject)
         return None
 
 
@@ -92,6 +105,28 @@ def held() -> dict[str, int]:
         with contextlib.suppress(OSError):
             opened += not str(entry.readlink()).startswith("/proc/")
     return {"threads": threading.active_count(), "open files": opened}
+
+
+def _weigh(subject: PluginUnderTest) -> None:
+    """Fail if each further instance takes much memory; what only the first one takes may be shared by all."""
+    kept, sizes = [drive(subject)], [taken()]
+    for _ in range(INSTANCES - 1):
+        kept.append(drive(subject))
+        sizes.append(taken())
+    least = min(later - earlier for earlier, later in pairwise(sizes))
+    if least > MOST_MEMORY + TABLE_BYTES * subject.max_num_seqs * subject.vocab_size:
+        raise Failed(
+            "each instance takes much memory when it is constructed",
+            {"max_num_seqs": str(subject.max_num_seqs), "vocabulary": str(subject.vocab_size)},
+            f"{MOST_MEMORY // 2**20} MiB at most, besides tables of rows by tokens",
+            f"{least // 2**20} MiB",
+            fix=FIXES["memory"],
+        )
+
+
+def taken() -> int:
+    """Bytes of memory that the process has asked for, touched or not; 0 if the system does not say."""
+    return int(PAGES.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE") if PAGES.exists() else 0
 
 
 def _compare(before: dict[str, Any], after: dict[str, Any], when: str) -> None:

@@ -17,6 +17,7 @@ from lpkit_conformance.testing import compute_check
 from zoo.arguments import number
 from zoo.correct import Bias, ByHand, PortableMinP
 from zoo.portable_defects import MIN_P, ForgetsTemperature
+from zoo.process_defects import PreallocatesATable
 
 CASE = Bias.CASE
 
@@ -296,6 +297,7 @@ FIXES = [
     ("LP607", SetsDtype, "`dtype=`"),
     ("LP607", SetsLogging, "getLogger(__name__)"),
     ("LP607", SetsGrad, "torch.no_grad"),
+    ("LP607", PreallocatesATable, "max_num_seqs"),
     ("LP221", OneRankOnly, "every rank"),
     ("LP221", WantsAnEndToken, "eos_token_id"),
     ("LP221", WholeWords, "32"),

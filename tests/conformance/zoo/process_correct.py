@@ -152,3 +152,24 @@ class WiderBuffer(Bias):
         result = wide[:, : logits.shape[1]]
         result.copy_(logits)
         return super().apply(result)
+
+
+@functools.cache
+def _shared_table() -> torch.Tensor:
+    return torch.empty(1024, 24576, dtype=torch.int64)
+
+
+@sound("a large table that all instances of a process share", "v1")
+class SharesATable(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.table = _shared_table()
+
+
+@sound("tables of rows by tokens, as large as the engine", "v1")
+class SizedByTheEngine(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        shape = self.max_num_seqs, vllm_config.model_config.get_vocab_size()
+        self.counts = torch.zeros(shape, dtype=torch.int32, device=device)
+        self.bias = torch.zeros(shape, device=device)

@@ -10,6 +10,7 @@ from datetime import datetime
 from time import time
 from typing import Any
 
+import numpy as np
 import torch
 from lpkit.v1 import BatchUpdate
 
@@ -95,3 +96,19 @@ class LeavesAFileOpen(Bias):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         _opened.append(os.open(os.devnull, os.O_RDONLY))
+
+
+@defect("LP607", "a table for a thousand rows and the longest context, whatever the engine's size", style="v1")
+class PreallocatesATable(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.history = torch.empty(1024, 24576, dtype=torch.int64, device=device)
+
+
+@defect(
+    "LP607", "room for every request there may ever be, in an array", style="v2", case={"extra_args": {"floor": 0.15}}
+)
+class PreallocatesAnArray(V2MinP):
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        super().__init__(vllm_config, req_states)
+        self.room = np.empty(20_000_000)
