@@ -217,14 +217,14 @@ def _files_like(path: Path) -> str:
 # -- running -----------------------------------------------------------------------------------------------------
 
 
-def rerun(failure: Failure, limit: float = CALL_SECONDS) -> TargetResult:
+def rerun(failure: Failure, limit: float | None = None) -> TargetResult:
     """Run exactly these operations again, in a separate process; the result has one check, or an error.
 
     Raises:
         ProjectError: if the current folder's pyproject.toml cannot be used.
     """
     spec, path = whereabouts(failure)
-    result = check_target(spec, failure.plan, path, limit=limit)
+    result = check_target(spec, failure.plan, path, limit=limit or CALL_SECONDS)
     # Only a defect on the way may be gone: a plugin that acts in none of these operations is no longer at fault.
     silent = bool(result.checks) and all(check.never_active for check in result.checks)
     return replace(result, target=failure.target, error="" if silent else result.error)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +97,48 @@ def test_the_hook_calls_the_command_with_options_that_it_has() -> None:
     assert (program, hook["language"], hook["pass_filenames"]) == ("lpkit", "system", False)
     done = CliRunner().invoke(app, [*arguments, "--list-checks"])
     assert done.exit_code == 0, done.output
+
+
+SUSPECTS = ROOT / "tests" / "conformance" / "suspects"
+PLUGINS = [("Good", 0), ("ForgetsToReplace", 1)]
+
+
+def real_environment(folder: Path, **variables: str) -> dict[str, str]:
+    """Of a runner, or a machine, on which lpkit is installed; ``folder`` gets the plugins."""
+    shutil.copy(SUSPECTS / "bias.py", folder)
+    bin_folder = str(Path(sys.executable).parent)
+    return {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", **variables}
+
+
+@pytest.mark.parametrize(("plugin", "code"), PLUGINS)
+def test_the_action_gives_a_real_plugin_its_verdict_and_reports(tmp_path: Path, plugin: str, code: int) -> None:
+    given = {"targets": f"bias.py:{plugin}", "case": '{"extra_args": {"bias": 2.5}}', "arguments": "--select\nLP202"}
+    values = {**DEFAULTS, **given}
+    own = {name: values[re.search(r"inputs\.([\w-]+)", text)[1]] for name, text in STEPS[1]["env"].items()}
+    output, summary = tmp_path / "output", tmp_path / "summary"
+    files = {"GITHUB_ACTIONS": "true", "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
+    env = real_environment(tmp_path, **own, **files)
+    command = ["bash", "-eo", "pipefail", "-c", STEPS[1]["run"]]
+    done = subprocess.run(command, cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
+    assert (done.returncode, output.read_text(encoding="utf-8")) == (code, f"exit-code={code}\n"), done.stderr
+    assert ("::error" in done.stdout) == bool(code)
+    (run,) = json.loads((tmp_path / values["sarif"]).read_text(encoding="utf-8"))["runs"]
+    assert [result["ruleId"] for result in run["results"] if result["level"] == "error"] == ["LP202"][:code]
+    assert (tmp_path / values["html"]).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert plugin in summary.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("plugin", "code"), PLUGINS)
+def test_the_hook_gives_a_real_project_its_verdict(tmp_path: Path, plugin: str, code: int) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "pyproject.toml").write_text(
+        f'[project.entry-points."vllm.logits_processors"]\nmine = "bias:{plugin}"\n'
+        "[tool.lpkit]\ncases = [{extra_args = {bias = 2.5}}]\n",
+        encoding="utf-8",
+    )
+    env = real_environment(tmp_path)
+    done = subprocess.run(
+        shlex.split(hook["entry"]), cwd=tmp_path, env=env, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert bool(re.search(r"^FAIL\w* +LP202", done.stdout, re.M)) == bool(code)

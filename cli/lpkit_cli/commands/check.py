@@ -94,7 +94,7 @@ def check(
     limit: Annotated[
         float | None,
         typer.Option(
-            help="Seconds that a call of the plugin may take (25 by default), or a step of an engine (120).",
+            help="Seconds that a call of the plugin may take (20 by default), or a step of an engine (120).",
             min=1.0,
         ),
     ] = None,

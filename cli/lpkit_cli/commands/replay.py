@@ -23,7 +23,9 @@ def replay(
         Path | None,
         typer.Option("--script", metavar="FILE", help="Also write a test for pytest that reproduces it by itself."),
     ] = None,
-    limit: Annotated[float, typer.Option(help="Seconds that a call of the plugin may take.", min=1.0)] = 25.0,
+    limit: Annotated[
+        float | None, typer.Option(help="Seconds that a call of the plugin may take (20 by default).", min=1.0)
+    ] = None,
 ) -> None:
     """Replay exactly the operations of a saved failure.
 

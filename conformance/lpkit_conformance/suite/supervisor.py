@@ -19,8 +19,8 @@ from lpkit_conformance.vllm_api.attempts import run_child
 
 CHILD = "lpkit_conformance.suite.child:work"
 
-CALL_SECONDS = 25.0
-"""For one call of the plugin, and while it is loaded from one import to the next."""
+CALL_SECONDS = 20.0
+"""For one call of the plugin, and while it is loaded from one import to the next: a hang is told within 30 seconds."""
 
 LEAVES_PROCESSES = "LP606"
 """The check that says so itself."""
