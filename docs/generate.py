@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import enum
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Iterator
@@ -39,6 +40,9 @@ from pictures import pictures  # noqa: E402
 
 GENERATED = ("checks", "pictures")
 """Folders that hold nothing else."""
+
+EXIT_CODES = re.compile(r"Exit codes?:? \d.*?\.(?: Notes do not count\.)?(?= |$)")
+"""What the help says of them; the page leads to the one that has them all."""
 
 MOST_STEPS = 10
 """Of a program that is drawn."""
@@ -246,7 +250,8 @@ def shown(default: Any) -> str:
 
 def paragraphs(callback: Any) -> Iterator[str]:
     for part in (inspect.getdoc(callback) or "").split("\n\n"):
-        yield " ".join(part.split())
+        text = " ".join(part.split())
+        yield EXIT_CODES.sub("Its [exit codes](exit-codes.md).", text)
         yield ""
 
 

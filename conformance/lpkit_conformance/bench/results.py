@@ -1,4 +1,4 @@
-"""What a bench found, and its JSON form (``docs/evidence/performance.md`` describes it)."""
+"""What a bench found, and its JSON form (``docs/reference/schemas.md`` describes it)."""
 
 from __future__ import annotations
 

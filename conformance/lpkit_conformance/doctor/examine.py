@@ -71,7 +71,7 @@ class Diagnosis:
         return installed + [(plugin, True, effect(plugin, situation, passed=True)) for plugin in situation.passed]
 
     def to_json(self) -> dict[str, Any]:
-        """The document of schema ``lpkit.doctor/1``; docs/how-to/doctor.md describes it."""
+        """The document of schema ``lpkit.doctor/1``; docs/reference/schemas.md describes it."""
         engine, situation = self.inventory.engine, self.situation
         return {
             "schema": SCHEMA,
