@@ -26,7 +26,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep test-vllm test-gpu lint format layers types docs site site-check docs-check build release-check record canary matrix mutation traces-value clean
+.PHONY: help venv install demo test deep test-vllm test-gpu lint format layers types docs site site-check session docs-check build release-check record canary matrix mutation traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -123,6 +123,9 @@ site: $(VENV)/.installed ## build the documentation's site into build/site, with
 
 site-check: site ## read the site in a headless Chromium, where there is one (LPKIT_REQUIRE_BROWSER=1 demands it)
 	$(BIN)/python -m pytest tests/site -s $(PYTEST_OPTIONS)
+
+session: $(VENV)/.installed ## record the terminal session of the README again
+	OMP_NUM_THREADS=1 $(TOOL) session
 
 docs-check: $(VENV)/.installed ## run the documentation's code and compare its generated parts
 	$(BIN)/python -m pytest tests/docs $(PYTEST_OPTIONS)
