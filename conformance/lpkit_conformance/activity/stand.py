@@ -37,19 +37,33 @@ class Stance:
     best: int | None = None
 
     def request(self, subject: PluginUnderTest, name: str) -> Request:
-        """The request as it enters a batch at this length: with its outputs, as after a preemption.
-
-        They are what the model wants. The plugin was not asked about them, as that would take a run to each length: one
-        that forbids tokens may see some here that it would have forbidden.
-        """
+        """The request as it enters a batch at this length: with its outputs, as after a preemption."""
         prompt = subject.prompt(self.character, 5, self.variant)
         if self.prompted is not None:
             prompt = [prompt[0], self.prompted, *prompt[1:]]
-        outputs = [subject.emit(self.character, self.variant, n) for n in range(self.length)]
-        if self.last is not None:
-            outputs[-1:] = [self.last]
         params = subject.params(self.variant, salt=sum(self.character.encode()))
-        return Request(name, params, prompt, 10**6, output_token_ids=outputs)
+        request = Request(name, params, prompt, 10**6)
+        request.output_token_ids += self._outputs(subject, request)
+        if self.last is not None:
+            request.output_token_ids[-1:] = [self.last]
+        return request
+
+    def _outputs(self, subject: PluginUnderTest, request: Request) -> list[int]:
+        """What it has generated; a plugin that forbids tokens is asked about each, in an instance of its own."""
+        wanted = [subject.emit(self.character, self.variant, n) for n in range(self.length)]
+        if not subject.forbids:
+            return wanted
+        known = subject.histories.setdefault((self.character, self.variant, self.prompted), [])
+        if len(known) < self.length:
+            alone = Request("alone", request.params, list(request.prompt_token_ids or ()), 10**6)
+            driver = drive(subject, 2)
+            for n, token in enumerate(wanted):
+                driver.begin(entering=[alone] if n == 0 else [])
+                raw = subject.rows([(self.character, alone.total_len)])
+                after = driver.step(driver.stage(raw, [alone.params]), [alone])
+                driver.commit(alone, subject.sampled([token], after))
+            known[:] = alone.output_token_ids
+        return known[: self.length]
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def host_after(subject: PluginUnderTest, ops: Iterable[Op]) -> Host:
 def everyday() -> Program:
     """Arrivals, tokens and departures, in batches of which all, some and none use the plugin."""
     users = [Arrive(f"u{i}", i) for i in range(3)]
-    some = [*mixed_arrivals(4), Step(2), *(Finish(f"r{i}") for i in (0, 1, 3))]
+    some = [*mixed_arrivals(4), Arrive("z", None), Step(2), *(Finish(name) for name in ("r0", "r1", "r3", "z"))]
     left = [Finish(user.request) for user in users]
     # V2 calls apply for a stranger whose temperature is not 1, as that of "y".
     return program("everyday", users, Step(), some, Step(), left, Step(2), Arrive("y", None), Step())

@@ -25,7 +25,6 @@ class ContractCheck(Check):
     """Applies the plugin to chosen logits, in the middle of a run and at the steps at which it acts."""
 
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301")
-    own_exceptions = EVERY_METHOD
     needs_action = True
 
     @abstractmethod
@@ -161,7 +160,7 @@ class LP304(ContractCheck):
     """
 
     code, name = "LP304", "non-contiguous"
-    requires = ("LP101", "LP301", "LP303")
+    requires, own_exceptions = ("LP101", "LP301", "LP303"), EVERY_METHOD
 
     def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         wide = torch.full((logits.shape[0], logits.shape[1] + 64), 3.0, device=logits.device)

@@ -61,6 +61,8 @@ class PluginUnderTest:
             is one for all hosts and cases, so that what is known does not hide the rest.
         modules: what the plugin's modules held before it was used.
         world: how the engine is set up.
+        forbids: whether it has forbidden a token that a model wanted.
+        histories: what requests have generated when they stand at a step, if it does.
         looked_at: the keys of ``extra_args`` that the plugin has read.
         turn: which of how many cases this is.
         installed: loaded through an entry point (V1 then never repairs async placeholders).
@@ -86,6 +88,8 @@ class PluginUnderTest:
     activity: object = None
     foreign: list[dict[str, Any] | None] = field(default_factory=lambda: list(FOREIGN_ARGS))
     modules: ModuleState | None = None
+    forbids: bool = False
+    histories: dict[tuple[str, int | None, int | None], list[int]] = field(default_factory=dict)
     looked_at: set[str] = field(default_factory=set)
     turn: tuple[int, int] = (0, 1)
 
@@ -230,6 +234,7 @@ class PluginUnderTest:
         tokens = list(wanted)
         masked = rows.gather(1, torch.tensor([tokens], device=rows.device).T).isneginf()
         for n in masked.nonzero()[:, 0].tolist() if bool(masked.any()) else ():
+            self.forbids = True
             left = (~rows[n].isneginf()).tolist()
             usual = [token for token in self._emitted if left[token]]
             others = usual or [token for token, free in enumerate(left) if free] or [wanted[n]]

@@ -21,7 +21,10 @@ _MISSING = Reading(
     "correct the name, or set the attribute in `__init__`",
 )
 _OTHER_TYPE = Reading("a value has another type or form than the line expects, or a call has other arguments")
-_NONE = Reading("a value is None that the line expects to be there, such as `extra_args` or a prompt's token ids")
+_NONE = Reading(
+    "a value is None that the line expects to be there, such as `extra_args`, a prompt's token ids, or a field of the "
+    "configuration"
+)
 
 _BY_TYPE: dict[str, Reading] = {
     "NameError": Reading("a name is not defined where this line uses it", "define or import the name"),

@@ -13,6 +13,7 @@ import lpkit
 import numpy as np
 import pytest
 import torch
+from lpkit_conformance.oracle.exceptions import GENERAL_FIX
 from lpkit_conformance.testing import compute_check
 from zoo.arguments import number
 from zoo.correct import Bias, ByHand, PortableMinP
@@ -270,6 +271,13 @@ class TwoFaces(PortableMinP):
         return admitted
 
 
+class RaisesOnMasks(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows and logits.isneginf().any():
+            raise ValueError("masks are not supported")
+        return super().apply(logits)
+
+
 FIXES = [
     ("LP001", PlainObject, "derive it from"),
     ("LP001", PlainObject(), "point the entry point at the class"),
@@ -284,6 +292,7 @@ FIXES = [
     ("LP301", ReturnsFewerRows, "all rows and all tokens"),
     ("LP301", ReturnsTransposed, ".contiguous()"),
     ("LP304", WritesPadding, "storage"),
+    ("LP305", RaisesOnMasks, GENERAL_FIX),
     ("LP306", DividesBySpread, "spread"),
     ("LP306", SquareRoot, "logarithm or root of a negative number"),
     ("LP306", Overflows, "overflow"),

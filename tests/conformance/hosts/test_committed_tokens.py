@@ -13,7 +13,10 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Resume, Speculate, Step
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
+from zoo.correct import V1Base
 
 
 class Alternates(lpkit.LogitsProcessor):
@@ -42,6 +45,26 @@ class ForbidsAll(Alternates):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return logits.fill_(-torch.inf)
+
+
+class NeverForgives(V1Base):
+    """Forbids every other token, and raises if one of these was generated all the same."""
+
+    CASE: dict[str, Any] = {"extra_args": {"odd": True}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return (params.extra_args or {}).get("odd") or None
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return outputs if self.read(params) else None
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, outputs in self.rows.items():
+            if any(token >= 0 and token % 2 == 0 for token in outputs):
+                raise RuntimeError("a token that was forbidden")
+            logits[row, ::2] = -torch.inf
+        return logits
 
 
 def subject(host: str, cls: Any = Alternates) -> PluginUnderTest:
@@ -97,3 +120,10 @@ def test_a_plugin_that_forbids_most_tokens_gets_the_same_alone_and_in_a_batch(ho
 
     if host in by_code()[code].hosts:
         assert compute_check(code, Alternates, host=host, case=Alternates.CASE).status in ("passed", "skipped")
+
+
+def test_requests_at_a_step_of_their_lives_have_histories_that_the_plugin_allowed() -> None:
+    plan = Plan(cases=(Case.parse(NeverForgives.CASE),), select=("LP109", "LP305", "LP307", "LP402"))
+    results = list(Session("x", NeverForgives, plan).results())
+    assert {result.code: result.status for result in results}["LP305"] == "passed"
+    assert not [result for result in results if result.status in ("failed", "blocked", "error")]
