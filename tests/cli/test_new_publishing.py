@@ -191,6 +191,14 @@ class TestRepository:
         assert "user.name" in new("my-proc", git=True).stdout
         assert "README.md" in (git.changed(tmp_path / "my-proc") or [])
 
+    def test_in_a_hook_of_another_repository_it_is_still_its_own(
+        self, new, configured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GIT_DIR", str(tmp_path / "other.git"))
+        new("my-proc", git=True)
+        assert (tmp_path / "my-proc/.git").is_dir()
+        assert not (tmp_path / "other.git").exists()
+
     def test_inside_of_one_there_is_no_other(self, new, configured, tmp_path: Path) -> None:
         subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
         new("my-proc", git=True)

@@ -111,6 +111,38 @@ def test_ci_is_green_on_the_first_push(project: Path, runner: Path) -> None:
     assert changed.stdout == ""  # nothing that a run leaves is taken for the author's
 
 
+FROM_A_COMMIT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "vllm-lpkit"
+version = "9.9"
+
+[project.optional-dependencies]
+check = ["pytest"]
+
+[tool.hatch.build.targets.wheel]
+bypass-selection = true
+"""
+
+
+def test_the_install_takes_lpkit_from_the_commit_that_was_chosen(runner: Path, tmp_path: Path) -> None:
+    source = tmp_path / "lpkit"
+    source.mkdir()
+    (source / "pyproject.toml").write_text(FROM_A_COMMIT, encoding="utf-8")
+    git = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "one")):
+        subprocess.run([*git, *arguments], cwd=source, check=True)
+    done = subprocess.run([*git, "rev-parse", "HEAD"], cwd=source, check=True, capture_output=True, text=True)
+    reference = f"git+{source.as_uri()}@{done.stdout.strip()}"
+    bake = [sys.executable, "-m", "lpkit_cli.app", "new", "my-proc", "--no-git", "--lpkit-from", reference]
+    subprocess.run(bake, cwd=tmp_path, check=True, capture_output=True)
+    install = scripts(tmp_path / "my-proc", "ci")[0]
+    assert "vllm-lpkit-9.9" in run(install, tmp_path / "my-proc", runner, PIP_DRY_RUN="1").splitlines()[-1]
+
+
 def test_a_release_is_built_from_its_tag_only(project: Path, runner: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(project, tmp_path / "my-proc", ignore=shutil.ignore_patterns("dist", ".lpkit")))
     version, distributions = scripts(copy, "release")[1:]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from lpkit_conformance.errors import UsageError
+
+_ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+"""Set in a hook, where they name its repository, not the folder's."""
 
 _SCP_LIKE = re.compile(r"(?:[\w.+-]+@)?(?P<host>[\w.-]+\.[\w-]+):(?P<path>[^/\\].*)")
 _URL = re.compile(r"(?:https?|ssh|git)://(?:[^@/]*@)?(?P<host>[^/:]+)(?::\d+)?/(?P<path>.+)")
@@ -17,7 +21,11 @@ def run(*arguments: str, folder: Path, accepted: Sequence[int] = (0,)) -> bytes 
     """What ``git *arguments`` prints in ``folder``; None if there is no git, or it ends otherwise."""
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False
+            ["git", "-C", str(folder), *arguments],
+            env={key: value for key, value in os.environ.items() if key not in _ELSEWHERE},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
         )
     except OSError:
         return None
