@@ -71,3 +71,14 @@ def test_requests_bring_different_numbers_of_drafts() -> None:
         for item in seen[1:]
     }
     assert any(len(set(count)) > 1 for count in counts)
+
+
+def test_cases_share_out_programs_and_each_plays_one_at_least() -> None:
+    def shared(cases: int, programs: str) -> list[str]:
+        case = Case.parse(TwoFaced.CASE)
+        every = [PluginUnderTest("subject", TwoFaced, "v1", case, turn=(n, cases)) for n in range(cases)]
+        return ["".join(one.share(programs)) for one in every]
+
+    assert shared(1, "abcd") == ["abcd"]
+    assert shared(2, "abcd") == ["ac", "bd"]
+    assert shared(3, "ab") == ["a", "b", "a"]
