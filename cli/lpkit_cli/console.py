@@ -29,7 +29,7 @@ def write(path: Path, report: Callable[[IO[str]], object]) -> None:
 
 
 def on_a_terminal() -> bool:
-    """Whether somebody is there to be asked."""
+    """Whether a user can answer questions."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 

@@ -225,7 +225,7 @@ def rerun(failure: Failure, limit: float | None = None) -> TargetResult:
     """
     spec, path = whereabouts(failure)
     result = check_target(spec, failure.plan, path, limit=limit or CALL_SECONDS)
-    # Only a defect on the way may be gone: a plugin that acts in none of these operations is no longer at fault.
+    # Only an intermediate defect may be fixed; a plugin that acts in none of these operations no longer fails.
     silent = bool(result.checks) and all(check.never_active for check in result.checks)
     return replace(result, target=failure.target, error="" if silent else result.error)
 

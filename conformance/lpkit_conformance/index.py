@@ -1,4 +1,4 @@
-"""What there is to know of every check without loading it: a command that only watches a run needs no torch for it.
+"""Metadata of every check, without loading it: a command that only watches a run needs no torch for it.
 
 Read from the sources of the checks, whose classes say it in literals.
 """

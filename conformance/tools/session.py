@@ -1,4 +1,4 @@
-"""Records the terminal session of the README: a plugin is made, broken, checked and mended (``make session``).
+"""Records the terminal session of the README: a plugin is made, broken, checked and repaired (``make session``).
 
 Every line is what the commands print; lines that say where this machine keeps things are shortened, and none is added.
 """

@@ -35,7 +35,7 @@ def record(folder: Path) -> dict:
 
 @pytest.fixture
 def configured(new, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """git knows somebody."""
+    """git has a user."""
     file = tmp_path / "gitconfig"
     file.write_text("[user]\n\tname = Ada\n\temail = ada@example.org\n", encoding="utf-8")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(file))

@@ -130,7 +130,7 @@ def test_v1_preemptions(v1: Process, extra: dict[str, Any]) -> None:
 
 
 def test_v1_installed_under_asynchronous_scheduling(installed: Callable[..., Path]) -> None:
-    """Placeholders that nobody repairs, and lists that shrink when somebody does."""
+    """Placeholders that are never repaired, and lists that shrink when they are."""
     folder = installed("log", a_log=V1[0], b_log=V1[1])
     settings = EngineSettings("v1", max_num_batched_tokens=32, extra=ASYNC)
     # As soon as one request has a penalty, all lists of the batch are repaired.

@@ -1,4 +1,4 @@
-"""``lpkit bench``: what a processor costs per step, beside what its users could run instead."""
+"""``lpkit bench``: what a processor costs per step, next to its alternatives."""
 
 from __future__ import annotations
 

@@ -76,7 +76,8 @@ def check(
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="Run a few checks of the commonest mistakes, on one case; what failed last runs first."
+            "--quick",
+            help="Run a few checks for the most common mistakes, on one case; those that failed last run first.",
         ),
     ] = False,
     watch: Annotated[

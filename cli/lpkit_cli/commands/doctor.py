@@ -28,7 +28,11 @@ def doctor(
     ] = False,
     release: Annotated[
         str | None,
-        typer.Option("--vllm", metavar="VERSION", help="Judge this release, on a GPU, not the installed one: 0.33.0."),
+        typer.Option(
+            "--vllm",
+            metavar="VERSION",
+            help="Predict for this release on a GPU, e.g. 0.33.0, instead of the installed one.",
+        ),
     ] = None,
     load: Annotated[
         bool, typer.Option("--load", help="Import the plugins, in a child process, instead of reading their source.")

@@ -55,7 +55,7 @@ def new(
             help='With --wrap: SamplingParams that switch it on, {"extra_args": {...}}; by default guessed.',
         ),
     ] = None,
-    bare: Annotated[bool, typer.Option("--bare", help="Without the example rule: you write it.")] = False,
+    bare: Annotated[bool, typer.Option("--bare", help="Leave out the example rule; you write your own.")] = False,
     output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to put the project into.")] = Path(),
     lpkit_from: Annotated[
         str | None,
@@ -74,11 +74,9 @@ def new(
         str | None,
         typer.Option("--repository", metavar="URL", help="By default the one that the folder was cloned from."),
     ] = None,
-    no_input: Annotated[
-        bool, typer.Option("--no-input", help="Take the defaults; only a terminal is ever asked.")
-    ] = False,
+    no_input: Annotated[bool, typer.Option("--no-input", help="Take the defaults without asking.")] = False,
     no_git: Annotated[
-        bool, typer.Option("--no-git", help="Make no repository; inside of one none is made anyway.")
+        bool, typer.Option("--no-git", help="Do not create a Git repository; inside an existing one, none is created.")
     ] = False,
 ) -> None:
     """Scaffold a vLLM logits-processor plugin."""

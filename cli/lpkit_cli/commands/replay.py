@@ -21,7 +21,9 @@ def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A failure that `lpkit check` saved.")],
     script: Annotated[
         Path | None,
-        typer.Option("--script", metavar="FILE", help="Also write a test for pytest that reproduces it by itself."),
+        typer.Option(
+            "--script", metavar="FILE", help="Also write a self-contained test for pytest that reproduces it."
+        ),
     ] = None,
     limit: Annotated[
         float | None, typer.Option(help="Seconds that a call of the plugin may take (20 by default).", min=1.0)

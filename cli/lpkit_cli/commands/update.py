@@ -28,11 +28,11 @@ def update(
     allow_dirty: Annotated[
         bool,
         typer.Option(
-            "--allow-dirty", help="Although the work tree has changes; files that git has not are copied first."
+            "--allow-dirty", help="Update even if the work tree has changes; untracked files are copied first."
         ),
     ] = False,
 ) -> None:
-    """Bring a project of lpkit new to the template of this lpkit; your changes stay.
+    """Update a project made by lpkit new to the current template; your changes are kept.
 
     git merges the changes of the template into yours. Where both changed the same lines, the file has both, between
     conflict marks. Exit code 0: up to date or merged; 1: conflicts to resolve; 2: could not run, nothing was written.

@@ -25,7 +25,7 @@ EVERY_METHOD = ("__init__", "is_argmax_invariant", *STATE.values(), "apply_stage
 
 
 class Rule(ABC):
-    """What a check holds plugins to, and what there is to know of it without running it.
+    """What a check requires of plugins, and its metadata.
 
     The docstring of a subclass has, separated by blank lines: a title, the rule, and paragraphs that begin with
     ``Why:`` and ``Fix:``. Codes are never renumbered or reused.

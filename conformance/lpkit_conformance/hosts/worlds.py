@@ -61,7 +61,7 @@ def _second_rank(config: Any) -> None:
 SECOND_RANK = World(
     "two ranks, on the second one",
     _second_rank,
-    fix="edit alike on every rank: each samples by itself, and they must choose the same token",
+    fix="edit alike on every rank: each samples separately, and they must choose the same token",
 )
 
 BEYOND = World("prompt ids outside the vocabulary", beyond=True)

@@ -6,7 +6,7 @@
             ...
 
 The function gets a :class:`lpkit_conformance.processes.child.Parent`. A child is always in one of three states: it
-works, it has ended all by itself after saying so, or it is lost. Whichever it is, leaving the ``with`` ends it and all
+works, it has ended normally after saying so, or it is lost. Whichever it is, leaving the ``with`` ends it and all
 processes that it has started.
 """
 

@@ -55,7 +55,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _usage(run: Sequence[Op]) -> str:
-    """Which of the arrivals do without the plugin."""
+    """Which of the arrivals do not use the plugin."""
     plain = [index for index, op in enumerate(run) if isinstance(op, Arrive) and op.variant is None]
     if not plain:
         return ""

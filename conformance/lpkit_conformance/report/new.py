@@ -24,7 +24,7 @@ def lines(project: Path, package: str, class_name: str, notes: Iterable[str]) ->
 
 
 def with_wheel(name: str) -> str:
-    """What there is to know of a project that brings its lpkit along."""
+    """What to know about a project that contains its own lpkit."""
     return (
         f"This lpkit comes from a folder of this machine, so the project has its wheel, wheelhouse/{name}, for its CI. "
         "requirements-lpkit.txt says so."
@@ -37,7 +37,7 @@ def without_wheel(problem: str) -> str:
 
 
 def notes(found: Bridgeable, guessed: bool) -> Iterator[str]:
-    """What else there is to know about a wrapped target; ``guessed``: so were the cases."""
+    """More about a wrapped target; ``guessed``: so were the cases."""
     top = found.module.partition(".")[0]
     if found.entry_points:
         provider, names = " and ".join(found.distributions) or top, ", ".join(found.entry_points)

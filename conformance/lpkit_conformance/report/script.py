@@ -96,7 +96,7 @@ def _operations_import(program: Program | None) -> list[str]:
 
 
 def _program(program: Program | None) -> Iterator[str]:
-    """The operations, each as one would write it."""
+    """The operations, each as source code."""
     if program is None:
         return
     yield "    operations = program("

@@ -1,4 +1,4 @@
-"""Which checks failed when they last ran: those run first while somebody works on a plugin."""
+"""Which checks failed when they last ran: those run first while a plugin is being developed."""
 
 from __future__ import annotations
 

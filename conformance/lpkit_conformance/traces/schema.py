@@ -66,7 +66,7 @@ class Update:
 class V1Step:
     """One call of ``update_state`` and, where ``applied``, the ``apply`` that followed it.
 
-    ``rows``: requests by row, after the update. ``discarded``: rows whose sampled token the engine throws away.
+    ``rows``: requests by row, after the update. ``discarded``: rows whose sampled token the engine discards.
     ``tokens``: what the step committed, by request. ``lists``: lengths of output lists that the engine cut before
     the update.
     """

@@ -1,4 +1,4 @@
-"""A child that judges a plugin with vLLM, even if importing vLLM ends it: another then does without."""
+"""A child that judges a plugin with vLLM, even if importing vLLM ends it: another then runs without it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_child(
 
     Raises:
         Lost: it did not come to its end.
-        ModuleNotFoundError: there is no torch, which this process can do without and the child cannot.
+        ModuleNotFoundError: there is no torch, which this process does not need and the child does.
     """
     if importlib.util.find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")

@@ -44,7 +44,7 @@ WANTED: Final = (
 """The files that are kept of a release."""
 
 RESERVED: Final = ("needs_output_token_ids", "supports_spec_decode", "apply_with_spec_decode")
-"""Names that open proposals want to give to processors; lpkit leaves them alone."""
+"""Names that open proposals want to give to processors; lpkit does not use them."""
 
 
 @dataclass(frozen=True)

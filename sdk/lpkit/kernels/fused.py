@@ -17,7 +17,7 @@ logger = logging.getLogger("lpkit")
 def prepare(device: torch.device) -> ModuleType | None:
     """Compile and try the fused kernels for a device, so that no request waits for a compiler.
 
-    :class:`lpkit.LogitsProcessor` does it when it is made. Whatever goes wrong is logged, and the device does without.
+    :class:`lpkit.LogitsProcessor` does it when it is made. Whatever goes wrong is logged, and plain torch is used.
 
     Args:
         device: where the logits are.

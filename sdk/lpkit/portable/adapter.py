@@ -28,7 +28,7 @@ class AdapterLogitsProcessor(PortableProcessor):
 
     The callable gets lists of token ids (never mutate them) and one row of float32 logits ``[vocab]``; it edits
     the row in place or returns a new one. It must be a function of its arguments: the engine may call it twice
-    for one position, or for a position whose token it throws away.
+    for one position, or for a position whose token it discards.
 
     Which form a callable has is decided by its *positional* parameters (vLLM's own adapter counts keyword-only
     ones too). A bound ``functools.partial`` counts what is left. A callable that takes ``*args`` is refused.

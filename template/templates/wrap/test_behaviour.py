@@ -29,7 +29,7 @@ def processor() -> Any:
 
 
 def processed(engine: Engine, case: Case) -> dict[tuple[str, int], torch.Tensor]:
-    """What each token was chosen from, with preemption and prompts in pieces; every third request does without."""
+    """What each token was chosen from, with preemption and prompts in pieces; every third request does not use it."""
     scheduler = Scheduler(engine, max_num_batched_tokens=23, num_blocks=9, block_size=8)
     for n in range(9):
         prompt = [3 + (n * 7 + i) % 40 for i in range(3 + 2 * n)] + list(case.prompt_token_ids)

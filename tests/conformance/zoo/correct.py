@@ -300,7 +300,7 @@ class NoRepeatBigram(V1Base):
         for row, (prompt, outputs) in self.rows.items():
             seen = [*prompt, *outputs]
             if seen[-1:] < [0]:
-                continue  # unknown: leave the row alone
+                continue  # unknown: leave the row unchanged
             banned = [b for a, b in itertools.pairwise(seen) if a == seen[-1] and b >= 0]
             if banned:
                 logits[row, torch.tensor(banned)] = -INF

@@ -34,7 +34,7 @@ class ByteIds(PortableBias):
     "LP214",
     "a window of the last 32 tokens where the whole history is meant",
     style="v1",
-    missed="a function of the tokens, hence right for all the suite can know: that it is the wrong one is for the "
+    missed="a function of the tokens, so right for all the suite can know: that it is the wrong one is for the "
     "plugin's own tests",
 )
 class ShortWindow(History):

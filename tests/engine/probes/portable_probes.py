@@ -73,7 +73,7 @@ class AscendByRequest(lpkit.AdapterLogitsProcessor):
         def rise(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
             next_id = [*prompt_ids, *output_ids][-1] + 1
             if bool(logits.isinf().any()):
-                return logits.fill_(0.0)  # somebody was here before: choose token 0
+                return logits.fill_(0.0)  # another request was here before: choose token 0
             kept = logits[next_id].clone()
             logits.fill_(-math.inf)
             logits[next_id] = kept

@@ -1,4 +1,4 @@
-"""Masks compiled for the CPU do what torch's operations do, bit for bit, and only where somebody asked for them."""
+"""Masks compiled for the CPU do what torch's operations do, bit for bit, and only where they are asked for."""
 
 from __future__ import annotations
 

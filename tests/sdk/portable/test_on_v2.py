@@ -165,7 +165,7 @@ class TestHistory:
         host.add(1, params(lengths=True), [1, 2, 3])
         host.flush()
         assert host.apply(logits_of(1), host.context([1]))[0, :3].tolist() == [3, 3, 0]
-        for _ in range(3):  # each flush spoils the tensors of the last one
+        for _ in range(3):  # each flush poisons the tensors of the last one
             host.add(0, params(), [1])
             host.commit(1, 9)
             host.flush()
