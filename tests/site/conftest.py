@@ -34,12 +34,17 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Requests are not news."""
 
 
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *args: Any) -> None:
+        """A browser that leaves a page hangs up on what it no longer needs; what it needs and misses, it tells."""
+
+
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
     if not (SITE / "index.html").is_file():
         pytest.fail("there is no site in build/site: make site")
     handler = functools.partial(Quiet, directory=str(SITE))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
