@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 AROUND = 3
@@ -37,9 +38,16 @@ def unparsable(location: str) -> int:
     """The column, from 1, at which Python cannot parse that very line; 0 if it can."""
     file, line = split(location)
     try:
-        ast.parse(Path(file).read_bytes())
-    except SyntaxError as error:
-        return (error.offset or 0) if error.lineno == line else 0
+        return _columns(Path(file).read_bytes()).get(line, 0)
     except (OSError, ValueError):
         return 0
-    return 0
+
+
+@functools.lru_cache(maxsize=64)
+def _columns(source: bytes) -> dict[int, int]:
+    """Line and column at which Python cannot parse a file; the findings of a plugin are mostly in one."""
+    try:
+        ast.parse(source)
+    except SyntaxError as error:
+        return {error.lineno or 0: error.offset or 0}
+    return {}

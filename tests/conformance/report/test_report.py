@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from lpkit_conformance.documentation import DOCUMENTATION, check_page
-from lpkit_conformance.report import formats
+from lpkit_conformance.report import excerpt, formats
 from lpkit_conformance.report.github import job_summary
 from lpkit_conformance.report.terminal import one_line, show, show_coloured
 from lpkit_conformance.report.text import source_lines
@@ -281,3 +281,16 @@ def test_what_cannot_be_parsed_is_shown_with_its_line_and_a_caret(tmp_path: Path
     caret = shown[[line.startswith(">") for line in shown].index(True) + 1]
     assert (caret.strip(), shown[shown.index(caret) - 1][caret.index("^") - 1]) == ("^", ")")
     assert not any("^" in line for line in source_lines(f"{tmp_path / 'plugin.py'}:3"))
+
+
+def test_a_file_is_parsed_once_for_all_its_findings_and_again_when_it_was_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[bytes] = []
+    monkeypatch.setattr(excerpt.ast, "parse", lambda source: parsed.append(source))
+    file = tmp_path / "plugin.py"
+    for source in (b"once = 1\n", b"mended = 2\n"):
+        file.write_bytes(source)
+        for line in (1, 1, 2):
+            assert excerpt.unparsable(f"{file}:{line}") == 0
+    assert parsed == [b"once = 1\n", b"mended = 2\n"]
