@@ -10,6 +10,7 @@ from lpkit import Bridged
 from lpkit.portable.base import PortableProcessor
 from lpkit.runtime import Request
 
+from lpkit_conformance.activity.stand import generated
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.declined import watched
 from lpkit_conformance.checks.odd_arguments import serve_odd
@@ -170,7 +171,7 @@ class LP113(Check):
                 arrived = Arrive(f"r{variant}", variant, greedy=greedy)
                 yield f"a {'greedy ' if greedy else ''}request {use}", make_active(subject, arrived).request
             resumed = make_active(subject, Arrive("resumed", variant)).request
-            resumed.output_token_ids += [subject.emit("resumed", variant, n) for n in range(3)]
+            resumed.output_token_ids += generated(subject, "resumed", variant, resumed, 3)
             yield f"a resumed request {use}", resumed
             if subject.host == V1:
                 params = subject.params(variant)

@@ -132,5 +132,6 @@ def _request(subject: PluginUnderTest, variant: int | None) -> Request:
     request = make_active(subject, Arrive(name, variant, prompt_len=6)).request
     if world.beyond and request.prompt_token_ids is not None:
         request.prompt_token_ids[0:2] = [subject.vocab_size, subject.vocab_size + 1000]
+    # What its model wanted: to ask a plugin that forbids tokens about each of a thousand takes too long.
     request.output_token_ids += [subject.emit(name, variant, n) for n in range(world.outputs)]
     return request

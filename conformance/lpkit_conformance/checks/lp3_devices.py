@@ -11,6 +11,7 @@ from lpkit.runtime import Request
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from lpkit_conformance.activity.stand import generated
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -74,10 +75,11 @@ class LP308(Check):
     def run(self, subject: PluginUnderTest) -> str | None:
         away = replace(subject)
         away.device = META
+        requests = self._requests(subject)
         subject.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
         try:
             with buffers_on(META), without_compiler(), RefuseMixedDevices():  # type: ignore[no-untyped-call]
-                self._one_step(away)
+                self._one_step(away, requests)
         except PluginError as error:
             if isinstance(error.__cause__, MixedDevices):
                 raise Failed(
@@ -117,18 +119,20 @@ class LP308(Check):
             result: torch.Tensor = driver.edit(logits.clone(), *context)
         return result
 
-    def _one_step(self, subject: PluginUnderTest) -> None:
+    @staticmethod
+    def _one_step(subject: PluginUnderTest, requests: list[Request]) -> None:
         driver = drive(subject)
-        requests = self._requests(subject)
         driver.begin(entering=requests)
         driver.edit(torch.empty(len(requests), subject.vocab_size, device=META), *driver.context(requests))
 
     @staticmethod
     def _requests(subject: PluginUnderTest) -> list[Request]:
-        return [
-            Request(name, subject.params(variant), subject.prompt(name, 5, variant), output_token_ids=outputs)
-            for name, variant, outputs in (("a", 0, [3]), ("b", None, []), ("c", 1, [5, 4]))
-        ]
+        found = []
+        for name, variant, count in (("a", 0, 1), ("b", None, 0), ("c", 1, 2)):
+            request = Request(name, subject.params(variant), subject.prompt(name, 5, variant))
+            request.output_token_ids += generated(subject, name, variant, request, count)
+            found.append(request)
+        return found
 
 
 class LP309(Check):

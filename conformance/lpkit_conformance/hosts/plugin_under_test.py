@@ -12,7 +12,7 @@ from zlib import crc32
 
 import torch
 from lpkit.loading import interfaces_of
-from lpkit.runtime import LogitsSource, ThinkingMarkers, make_config
+from lpkit.runtime import LogitsSource, Request, ThinkingMarkers, make_config
 from lpkit.runtime.batch.logits import VOCAB_MULTIPLE
 from lpkit.sampling_params import SamplingParams
 
@@ -89,7 +89,7 @@ class PluginUnderTest:
     foreign: list[dict[str, Any] | None] = field(default_factory=lambda: list(FOREIGN_ARGS))
     modules: ModuleState | None = None
     forbids: bool = False
-    histories: dict[tuple[str, int | None, int | None], list[int]] = field(default_factory=dict)
+    histories: dict[tuple[str, int | None, tuple[int, ...]], tuple[Any, Request]] = field(default_factory=dict)
     looked_at: set[str] = field(default_factory=set)
     turn: tuple[int, int] = (0, 1)
 
