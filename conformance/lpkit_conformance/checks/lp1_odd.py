@@ -173,7 +173,7 @@ class LP113(Check):
             resumed = make_active(subject, Arrive("resumed", variant)).request
             resumed.output_token_ids += generated(subject, "resumed", variant, resumed, 3)
             yield f"a resumed request {use}", resumed
-            if subject.host == V1:
+            if subject.interface == V1:
                 params = subject.params(variant)
                 yield f"a request without prompt ids {use}", Request("embeds", params, None, prompt_len=5)
 

@@ -34,7 +34,7 @@ def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: 
 
 
 CONSTRUCTOR = {V1: "(vllm_config, device, is_pin_memory)", V2: "(vllm_config, req_states)"}
-"""What a plugin's constructor is passed, by host."""
+"""What a plugin's constructor is passed, by interface."""
 
 
 class LP101(Check):
@@ -62,7 +62,7 @@ class LP101(Check):
     @staticmethod
     def _fix(subject: PluginUnderTest, error: PluginError) -> str:
         if error.exception == "TypeError" and "argument" in error.summary:
-            return f"accept what the engine passes on {subject.host.upper()}: `{CONSTRUCTOR[subject.host]}`"
+            return f"accept what the engine passes on {subject.host.upper()}: `{CONSTRUCTOR[subject.interface]}`"
         if isinstance(error.__cause__, OSError):
             return "open no files and no connections in the constructor: load what a request needs when one needs it"
         if "NoneType" in error.summary or "SimpleNamespace" in error.summary:

@@ -71,12 +71,12 @@ class LP220(Check):
     def run(self, subject: PluginUnderTest) -> str | None:
         solo = solo_runs(subject)
         acted = False
-        names: Sequence[str] = traces.names(subject.host)
+        names: Sequence[str] = traces.names(subject.interface)
         patterns: Sequence[str] = subject.share(TELLING)
         if subject.trace is not None:
             names, patterns = subject.trace[:1], subject.trace[1:]
         if not names:
-            raise Skipped(f"no trace was recorded for {subject.host}")
+            raise Skipped(f"no trace was recorded for {subject.interface.upper()}")
         recorded = [traces.load(name) for name in names]
         lengths = reached(recorded, patterns)
         for trace in recorded:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lpkit_conformance.checks.base import Rule
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 if TYPE_CHECKING:
     from lpkit_conformance.engine_checks.evidence import Difference, Evidence
@@ -17,6 +18,7 @@ class EngineCheck(Rule):
     """A rule that is judged by what an engine answered."""
 
     engine = "vllm"
+    hosts: ClassVar[tuple[str, ...]] = (V1, V2)
     requires: ClassVar[tuple[str, ...]] = ("LP901",)
 
     @abstractmethod

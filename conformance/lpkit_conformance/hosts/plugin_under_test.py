@@ -22,6 +22,7 @@ from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case, make_params, variants
+from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.vllm_api.tokenizer import END, tokenizer_folder
 
 T = TypeVar("T")
@@ -101,6 +102,11 @@ class PluginUnderTest:
     def interfaces(self) -> frozenset[str]:
         """Those of ``v1`` and ``v2`` that the class implements."""
         return interfaces_of(self.cls)
+
+    @property
+    def interface(self) -> str:
+        """The interface that its host drives; several hosts may drive one."""
+        return HOSTS[self.host].interface
 
     def share(self, programs: Sequence[T]) -> Sequence[T]:
         """Those of ``programs``, and one at least, that this case plays where all cases share them out."""

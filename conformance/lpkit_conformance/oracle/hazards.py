@@ -119,7 +119,7 @@ MANY, LONG = 8, 40
 """More requests at a time, and more tokens, than the programs for other hazards have."""
 
 
-def fix_for(ops: Sequence[Op], host: str, max_num_seqs: int, meant: Hazard | None, raised: bool) -> str:
+def fix_for(ops: Sequence[Op], interface: str, max_num_seqs: int, meant: Hazard | None, raised: bool) -> str:
     """What to change, by what is left of a program: what it was ``meant`` for, else the most special hazard.
 
     Empty if several changes of the batch are left, any of which may be at fault.
@@ -127,16 +127,16 @@ def fix_for(ops: Sequence[Op], host: str, max_num_seqs: int, meant: Hazard | Non
     Args:
         raised: whether the plugin raised, so that there is a line to correct.
     """
-    found = hazards(ops, host, max_num_seqs)
+    found = hazards(ops, interface, max_num_seqs)
     hazard: Hazard = next(name for name in FIXES if name in found)
     if meant is not None and meant in found:
         hazard = meant
     elif len(found & {"swap", "resume", "replace", "move", "remove"}) > 2:
         return ""
-    return f"make the line work when {WHEN[hazard]}" if raised else FIXES[hazard].get(host, "")
+    return f"make the line work when {WHEN[hazard]}" if raised else FIXES[hazard].get(interface, "")
 
 
-def hazards(ops: Sequence[Op], host: str, max_num_seqs: int) -> set[Hazard]:
+def hazards(ops: Sequence[Op], interface: str, max_num_seqs: int) -> set[Hazard]:
     """What the operations hold; always ``alone`` or ``company``."""
     found: set[Hazard] = {"company" if sum(isinstance(op, Arrive) for op in ops) > 1 else "alone"}
     if any(isinstance(op, Speculate) for op in ops):
@@ -155,11 +155,11 @@ def hazards(ops: Sequence[Op], host: str, max_num_seqs: int) -> set[Hazard]:
     steps = sum(op.count for op in ops if isinstance(op, Step))
     if steps > LONG or any(op.prompt_len > LONG for op in arrivals):
         found.add("long")
-    found.update(_changes(ops, host, max_num_seqs))
+    found.update(_changes(ops, interface, max_num_seqs))
     return found
 
 
-def _changes(ops: Sequence[Op], host: str, max_num_seqs: int) -> Iterator[Hazard]:
+def _changes(ops: Sequence[Op], interface: str, max_num_seqs: int) -> Iterator[Hazard]:
     """What becomes of rows and slots."""
     rows: list[str] = []
     left: list[str] = []
@@ -175,14 +175,14 @@ def _changes(ops: Sequence[Op], host: str, max_num_seqs: int) -> Iterator[Hazard
                 left.append(op.request)
         elif isinstance(op, Step | Idle | Speculate):
             gone = sorted(rows.index(name) for name in left if name in rows)
-            if entered and (gone or (host == V2 and anyone_left)):
+            if entered and (gone or (interface == V2 and anyone_left)):
                 yield "replace"
             anyone_left |= bool(gone)
             rows, moved = _settled(rows, gone, entered)
             if len(gone) > len(entered):
-                if moved or host == V2:
+                if moved or interface == V2:
                     yield "move"
-                if not moved or host == V2 or len(gone) - len(entered) > 1:
+                if not moved or interface == V2 or len(gone) - len(entered) > 1:
                     yield "remove"
             if not rows:
                 yield "empty"

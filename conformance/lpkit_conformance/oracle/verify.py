@@ -180,7 +180,7 @@ def _fix(
     usual = _outcome(subject, small, solo_runs(subject), default_host, small.ops)
     if not _alike(outcome, usual):
         return ""
-    return fix_for(small.ops, subject.host, small.max_num_seqs, hazard, raised=bool(finding.exception))
+    return fix_for(small.ops, subject.interface, small.max_num_seqs, hazard, raised=bool(finding.exception))
 
 
 def scenario_of(subject: PluginUnderTest, program: Program, make_host: MakeHost) -> dict[str, Any]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,3 +54,39 @@ def test_a_class_is_driven_by_the_hosts_of_its_interfaces() -> None:
     assert hosts_of({"v2"}) == ("v2",)
     assert hosts_of({"v2", "v1"}) == tuple(HOSTS)
     assert hosts_of(()) == ()
+
+
+THIRD = """
+import json, sys
+from dataclasses import replace
+import lpkit_conformance.hosts.v2
+from lpkit_conformance.settings import hosts
+
+hosts._ROWS += (replace(hosts.HOSTS["v2"], name="third"),)
+hosts.HOSTS["third"] = hosts._ROWS[-1]
+sys.modules["lpkit_conformance.hosts.third"] = lpkit_conformance.hosts.v2
+
+from lpkit_conformance.testing import compute_check
+from zoo.correct import PortableMinP
+from zoo.v2_defects import DeclineKeeps
+
+class TakesNothing(DeclineKeeps):
+    def __init__(self): ...
+
+found = []
+for target, case in (PortableMinP, {"extra_args": {"min_p": 0.2}}), (DeclineKeeps, None), (TakesNothing, None):
+    for code in sys.argv[1:]:
+        results = [compute_check(code, target, host=host, case=case or target.CASE) for host in ("v2", "third")]
+        found.append([(one.status, one.finding and (one.finding.fix, one.finding.cause)) for one in results])
+print(json.dumps(found).replace("THIRD", "V2"))
+"""
+
+
+def test_a_row_of_the_table_is_all_that_checks_know_of_a_host() -> None:
+    command = [sys.executable, "-c", THIRD, "LP101", "LP202", "LP220"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [third for _, third in found] == [second for second, _ in found]
+    assert [second[0] for second, _ in found[:5]] == ["passed", "passed", "passed", "passed", "failed"]
+    assert found[6][0][0] == "failed"
