@@ -26,7 +26,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep test-vllm test-gpu lint format layers types docs site site-check session docs-check build release-check record canary matrix mutation traces-value clean
+.PHONY: help venv install demo test deep golden test-vllm test-gpu lint format layers types docs site site-check session docs-check build release-check record canary matrix mutation traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -92,6 +92,10 @@ test: $(VENV)/.installed ## run the suite without vLLM and without a GPU
 
 deep: $(VENV)/.installed ## run the long matrices
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m deep $(PYTEST_OPTIONS)
+
+golden: $(VENV)/.installed ## write the files that hold contracts again, after a change that is meant; git diff shows it
+	-LPKIT_GOLDEN=write OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not deep" tests/contracts
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not deep" tests/contracts
 
 test-vllm: $(VLLM_VENV)/.installed ## install a real vLLM CPU engine and run the engine tests on both runners
 	@# An engine keeps one core busy; a file shares its engines.

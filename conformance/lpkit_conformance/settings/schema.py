@@ -60,7 +60,7 @@ def tool_schema(tool_name: str = "lpkit") -> dict[str, Any]:
     """The JSON schema (draft 7) of ``[tool.lpkit]``; an entry point of ``validate_pyproject.tool_schema``."""
     return {
         "$schema": "http://json-schema.org/draft-07/schema",
-        "$id": f"{DOCUMENTATION}reference/tool-{tool_name}.schema.json",
+        "$id": f"{DOCUMENTATION}reference/settings/",
         "title": f"[tool.{tool_name}]",
         "description": "What lpkit check and lpkit bench take from a plugin's project.",
         "type": "object",
