@@ -1,7 +1,7 @@
 """Comparison with the files in ``golden/``.
 
-``LPKIT_GOLDEN=write pytest tests/contracts`` (``make golden``) writes those that differ; a test that wrote fails, so that
-such a run cannot be mistaken for one that compared.
+``LPKIT_GOLDEN=write pytest tests/contracts`` (``make golden``) writes those that differ; a test that wrote fails, so
+that such a run cannot be mistaken for one that compared.
 """
 
 from __future__ import annotations
