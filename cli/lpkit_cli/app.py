@@ -28,6 +28,23 @@ EXTRAS = {"torch": "check", "numpy": "check", "pytest": "check", "cookiecutter":
 
 
 class _Commands(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options; a switch that was not given is False."""
+        params = super().get_params(ctx)
+        for option in params:
+            # Typer's own switches default to None, which it converts with pydantic: half of the time of `lpkit list`.
+            if getattr(option, "is_flag", False) and option.default is None:
+                option.default = False
+        return params
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, whose switch for help is spared the same."""
+        command = super().get_command(ctx, cmd_name)
+        option = command and command.get_help_option(ctx)
+        if option:
+            option.default = False
+        return command
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command; a mistake of its user is one line and exit code 2."""
         try:

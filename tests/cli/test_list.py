@@ -170,7 +170,7 @@ def test_listing_loads_nothing_heavy(site: Path) -> None:
         "import sys; from lpkit_cli.app import app\n"
         "try: app(['list'])\n"
         "finally:\n"
-        "    heavy = {'torch', 'vllm', 'numpy', 'cookiecutter', 'pytest', 'rich'}\n"
+        "    heavy = {'torch', 'vllm', 'numpy', 'cookiecutter', 'pytest', 'rich', 'pydantic'}\n"
         "    print(*heavy & set(sys.modules), file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
