@@ -95,6 +95,8 @@ def check_page(check: type[Rule]) -> str:
     for title, key in (("Rule", "rule"), ("Why", "why"), ("Fix", "fix")):
         if parts[key]:
             lines += [f"## {title}", "", sentence(parts[key]), ""]
+    for reason in examples.prevented(check.code):
+        lines += [reason, ""]
     if has_batch(check):
         name, _ = batch_of(check)
         lines += [
@@ -133,12 +135,12 @@ def batch_of(check: type[LadderCheck]) -> tuple[str, dict[str, Any]]:
 
 
 def example_section(code: str) -> list[str]:
-    """From wrong to right, in the processor that the example belongs to."""
-    found = examples.example(code)
-    if found is None:
-        return []
-    module = f"[{found.module}.py](../../conformance/lpkit_conformance/examples/{found.module}.py)"
-    return ["## Example", "", f"From wrong to right, in {module}:", "", "```diff", found.diff, "```", ""]
+    """From wrong to right, in the processors that the examples belong to."""
+    lines = []
+    for found in examples.examples_of(code):
+        module = f"[{found.module}.py](../../conformance/lpkit_conformance/examples/{found.module}.py)"
+        lines += [f"From wrong to right, on {found.bases}, in {module}:", "", "```diff", found.diff, "```", ""]
+    return ["## Example", "", *lines] if lines else []
 
 
 def check_index(checks: list[type[Rule]]) -> str:

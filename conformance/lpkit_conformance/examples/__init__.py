@@ -1,6 +1,8 @@
-"""Wrong and right code for checks: three small processors that are right, and per check the lines that make one wrong.
+"""Wrong and right code for checks: small processors that are right, and per check the lines that make one wrong.
 
-``LPnnn.diff`` starts with the module it belongs to and, if need be, other checks that its wrong form may fail too::
+A check has up to two examples: ``LPnnn.sdk.diff`` on lpkit's base classes, which a reader is shown first, and
+``LPnnn.diff`` on vLLM's own interfaces. A file starts with the module it belongs to and, if need be, other checks that
+its wrong form may fail too::
 
     module: v1
     also: LP603
@@ -10,30 +12,50 @@ Then the diff from the wrong form to the right one, hunks separated by empty lin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
 CASES = {
+    "portable": {"extra_args": {"floor": 0.2}},
+    "tokens": {"extra_args": {"echo": 1.5}},
+    "noise": {"extra_args": {"noise": 1.5, "noise_seed": 3}},
+    "adapter": {"extra_args": {"echo": 1.5}},
     "v1": {"extra_args": {"echo": 1.5}},
     "v2": {"extra_args": {"echo": 1.5}},
-    "portable": {"extra_args": {"floor": 0.2}},
 }
 """By module: how to switch its processor on."""
+
+STYLES = {".sdk.diff": "lpkit's base classes", ".diff": "vLLM's own interfaces"}
+"""Suffixes of examples, in the order of showing them, and what their processors derive from."""
+
+PREVENTED = {
+    **dict.fromkeys(("LP204", "LP205", "LP206"), "they follow V1's moves, and a request keeps its slot."),
+    "LP309": "they call `process`, `edit` or a callable with at least one row.",
+    "LP401": "a processor of the sampling stage is given no greedy requests, so it may change the argmax.",
+    "LP402": "the claim follows from `stage`, an attribute of the class.",
+    "LP802": "they read the lengths from the engine's buffers at each step.",
+    "LP805": "`rows.slots` and `rows.index` are always int64.",
+    "LP806": "they read the bounds of the batch's requests and nothing behind them.",
+}
+"""Why a processor on lpkit's base classes cannot fail a check, unless it overrides what the engine calls."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One check's example.
+    """One wrong processor, next to the right one.
 
     Attributes:
-        module: ``v1``, ``v2`` or ``portable``.
+        module: the module with the right one, a key of ``CASES``.
         diff: hunks of lines that begin with ``-`` (wrong), ``+`` (right) or a space (both).
         also: other checks that the wrong form may fail.
+        bases: what the processor derives from.
     """
 
     module: str
     diff: str
-    also: tuple[str, ...]
+    also: tuple[str, ...] = ()
+    bases: str = ""
 
     @property
     def right(self) -> str:
@@ -58,18 +80,29 @@ class Example:
         return text
 
 
-def codes() -> list[str]:
-    """Checks that have an example."""
-    return sorted(item.name.removesuffix(".diff") for item in files(__name__).iterdir() if item.name.endswith(".diff"))
+def names() -> list[str]:
+    """The files of all examples."""
+    return sorted(item.name for item in files(__name__).iterdir() if item.name.endswith(".diff"))
 
 
-def example(code: str) -> Example | None:
-    """The example of a check, if it has one."""
-    if code not in codes():
-        return None
-    head, _, diff = _read(f"{code}.diff").partition("\n\n")
+def example(name: str) -> Example:
+    """The example in a file."""
+    head, _, diff = _read(name).partition("\n\n")
     fields = dict(line.split(": ", 1) for line in head.splitlines())
-    return Example(fields["module"], diff.rstrip("\n"), tuple(fields.get("also", "").replace(",", "").split()))
+    also = tuple(fields.get("also", "").replace(",", "").split())
+    return Example(fields["module"], diff.rstrip("\n"), also, STYLES[name[name.index(".") :]])
+
+
+def examples_of(code: str) -> list[Example]:
+    """The examples of a check, in the order of showing them."""
+    present = names()
+    return [example(code + suffix) for suffix in STYLES if code + suffix in present]
+
+
+def prevented(code: str) -> Iterator[str]:
+    """The sentence that says why lpkit's base classes rule the mistake out, where they do."""
+    if code in PREVENTED:
+        yield f"With lpkit's base classes this cannot happen: {PREVENTED[code]}"
 
 
 def _read(name: str) -> str:

@@ -23,9 +23,9 @@ def lines(check: type[Rule]) -> Iterator[str]:
     hosts = f" on {' and '.join(host.upper() for host in check.hosts)}" if check.hosts else ""
     yield from (f"{check.code} {check.name} ({check.tier}{hosts})", "", f"{sections['title']}.", "")
     yield from (f"rule  {sections['rule']}", f"why   {sections['why']}", f"fix   {sections['fix']}")
+    yield from (f"sdk   {reason}" for reason in examples.prevented(check.code))
     if check.requires:
         yield f"needs {', '.join(check.requires)}"
     yield from (f"off   {turning_off(check)}", "")
-    example = examples.example(check.code)
-    if example is not None:
-        yield from ("From wrong to right:", "", *example.diff.splitlines(), "")
+    for example in examples.examples_of(check.code):
+        yield from (f"From wrong to right, on {example.bases}:", "", *example.diff.splitlines(), "")

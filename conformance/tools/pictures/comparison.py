@@ -78,8 +78,7 @@ def verdicts(seen: list[tuple[int, StepResult]]) -> Iterator[tuple[int, str, boo
 
 
 def _wrong() -> type[Any]:
-    example = examples.example(DEFECT)
-    assert example is not None
+    example = examples.example(f"{DEFECT}.diff")
     namespace: dict[str, Any] = {"__name__": "wrong"}
     exec(compile(example.wrong, DEFECT, "exec", dont_inherit=True), namespace)
     found: type[Any] = namespace["Echo"]

@@ -1,0 +1,17 @@
+"""What pages of checks say about lpkit's base classes, against the zoo's processors on them."""
+
+from __future__ import annotations
+
+import zoo
+from lpkit import AdapterLogitsProcessor, LogitsProcessor
+from lpkit_conformance.examples import PREVENTED
+
+
+def on_the_base_classes(specimen: zoo.Specimen) -> bool:
+    return isinstance(specimen.target, type) and issubclass(specimen.target, LogitsProcessor | AdapterLogitsProcessor)
+
+
+def test_no_planted_defect_is_one_that_the_base_classes_are_said_to_prevent() -> None:
+    planted = {defect.code: defect.name for defect in zoo.DEFECTS if on_the_base_classes(defect)}
+    assert len(planted) > 20
+    assert not planted.keys() & PREVENTED.keys()
