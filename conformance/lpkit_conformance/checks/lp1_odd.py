@@ -141,7 +141,7 @@ class LP113(Check):
     Fix: handle this kind of request, or return False (None from ``new_req_logits_processor``) to decline it.
     """
 
-    code, name, requires = "LP113", "admits-without-exception", ("LP001", "LP101")
+    code, name, requires = "LP113", "admits-without-exception", ("LP001", "LP101", "LP301")
     method = "admit"
 
     def run(self, subject: PluginUnderTest) -> str | None:

@@ -162,6 +162,12 @@ class LP304(ContractCheck):
     code, name = "LP304", "non-contiguous"
     requires, own_exceptions = ("LP101", "LP301", "LP303"), EVERY_METHOD
 
+    def standings(self, subject: PluginUnderTest) -> Iterator[Standing]:
+        """Also a batch of users alone: some of a batch's rows are gathered into a contiguous tensor first."""
+        yield from super().standings(subject)
+        if users := activity(subject).stances:
+            yield stand_at(subject, users)
+
     def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         wide = torch.full((logits.shape[0], logits.shape[1] + 64), 3.0, device=logits.device)
         view = wide[:, : logits.shape[1]]

@@ -54,6 +54,14 @@ class RenamedOnce(Dense):
         return logits
 
 
+@defect("LP304", "a flat view of the logits, which some of a batch's rows allow")
+class FlatView(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        flat = torch.arange(logits.shape[0], device=logits.device) * logits.shape[1] + 5
+        logits.view(-1).index_add_(0, flat, self.amount[rows].to(logits.dtype))
+        return logits
+
+
 @defect("LP201", "the maximum of all rows instead of each row's", case=MIN_P)
 class MaximumOfAll(PortableMinP):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
