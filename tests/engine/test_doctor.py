@@ -45,7 +45,7 @@ def foresee(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 def outcome(report: Diagnosis) -> tuple[list[str], set[str]]:
     errors = {issue.code for issue in report.issues if issue.level == "error"}
-    return [verdict for _, _, verdict in report.verdicts()], errors
+    return [effect for _, _, effect in report.effects()], errors
 
 
 def events(engine: Any) -> list[Any]:
