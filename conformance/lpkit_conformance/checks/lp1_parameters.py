@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from lpkit.loading import CONSTRUCTORS
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
@@ -22,7 +23,6 @@ from lpkit_conformance.programs.generate import Arrive, Idle, Op, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.hosts import hosts_of
-from lpkit_conformance.vllm_api.runners import V1, V2
 
 
 def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[Observation]:
@@ -31,10 +31,6 @@ def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: 
     host.pool.do(Arrive("a", variant))
     host.pool.running["a"].request.params = params
     return list(host.run((steps,)))
-
-
-CONSTRUCTOR = {V1: "(vllm_config, device, is_pin_memory)", V2: "(vllm_config, req_states)"}
-"""What a plugin's constructor is passed, by interface."""
 
 
 class LP101(Check):
@@ -62,7 +58,7 @@ class LP101(Check):
     @staticmethod
     def _fix(subject: PluginUnderTest, error: PluginError) -> str:
         if error.exception == "TypeError" and "argument" in error.summary:
-            return f"accept what the engine passes on {subject.host.upper()}: `{CONSTRUCTOR[subject.interface]}`"
+            return f"accept what the engine passes on {subject.host.upper()}: `{CONSTRUCTORS[subject.interface]}`"
         if isinstance(error.__cause__, OSError):
             return "open no files and no connections in the constructor: load what a request needs when one needs it"
         if "NoneType" in error.summary or "SimpleNamespace" in error.summary:

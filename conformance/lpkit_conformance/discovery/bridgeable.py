@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lpkit.loading import GROUP
+from lpkit.interfaces.lookup import GROUP
 from lpkit.loading.imports import LoadError, split_fqcn
 
 from lpkit_conformance.discovery.interfaces import BOTH, V1, Deducer

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
-from lpkit.loading import GROUP
+from lpkit.interfaces.lookup import GROUP
 
 from lpkit_conformance.discovery.interfaces import Deducer, Deduction
 from lpkit_conformance.discovery.metadata import Distribution, EntryPoint, field, is_editable, text_of, unique

@@ -23,6 +23,7 @@ from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case, make_params, variants
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.vllm_api.runners import Runner
 from lpkit_conformance.vllm_api.tokenizer import END, tokenizer_folder
 
 T = TypeVar("T")
@@ -104,7 +105,7 @@ class PluginUnderTest:
         return interfaces_of(self.cls)
 
     @property
-    def interface(self) -> str:
+    def interface(self) -> Runner:
         """The interface that its host drives; several hosts may drive one."""
         return HOSTS[self.host].interface
 

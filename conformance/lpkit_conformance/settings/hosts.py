@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lpkit_conformance.vllm_api.runners import V1, V2
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class HostRow:
     """
 
     name: str
-    interface: str
+    interface: Runner
     base: str
     position: str
     told_by: str

@@ -14,11 +14,10 @@ else:
     import tomli as tomllib
 
 from lpkit._nearest import suggest
+from lpkit.interfaces.lookup import GROUP
 
 from lpkit_conformance.errors import ProjectError, UsageError
 from lpkit_conformance.settings.hosts import HOSTS
-
-GROUP = "vllm.logits_processors"
 
 KEYS = ("cases", "hosts", "vocab_size", "max_num_seqs", "expected_failures", "against")
 

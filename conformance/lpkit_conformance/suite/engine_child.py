@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from lpkit.interfaces.lookup import GROUP
 
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, TinyEngine
 from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import NOISE, Expected
 from lpkit_conformance.engine_checks.workload import Workload
 from lpkit_conformance.vllm_api.runners import V1, Runner
-
-GROUP = "vllm.logits_processors"
 
 
 @dataclass

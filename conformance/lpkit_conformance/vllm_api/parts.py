@@ -16,9 +16,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from lpkit.interfaces.lookup import GROUP
 from lpkit.loading import resolve_target
-
-GROUP = "vllm.logits_processors"
 
 
 class Lacking(ImportError):

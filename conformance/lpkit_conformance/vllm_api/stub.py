@@ -181,7 +181,7 @@ def contents() -> dict[str, dict[str, Any]]:
     }
     loading = {
         "AdapterLogitsProcessor": AdapterLogitsProcessor,
-        "LOGITSPROCS_GROUP": parts.GROUP,
+        "LOGITSPROCS_GROUP": lookup.GROUP,
         "BUILTIN_LOGITS_PROCESSORS": list(builtins.values()),
         "STR_POOLING_REJECTS_LOGITSPROCS": parts.STR_POOLING_REJECTS_LOGITSPROCS,
         "STR_SPEC_DEC_REJECTS_LOGITSPROCS": parts.STR_SPEC_DEC_REJECTS_LOGITSPROCS,

@@ -8,6 +8,10 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
+from typing import Final
+
+GROUP: Final = "vllm.logits_processors"
+"""The entry-point group from which vLLM loads every installed processor, whatever its interface."""
 
 V1_MODULE = "vllm.v1.sample.logits_processor"
 V2_MODULE = "vllm.v1.worker.gpu.sample.logits_processor"

@@ -1,5 +1,6 @@
 """Loads logits processors the way vLLM does, with errors that name the mistake."""
 
+from lpkit.interfaces.lookup import GROUP
 from lpkit.loading.imports import (
     ConstructionError,
     ImportFailedError,
@@ -11,7 +12,6 @@ from lpkit.loading.imports import (
 )
 from lpkit.loading.load import (
     CONSTRUCTORS,
-    GROUP,
     Runner,
     Target,
     build,

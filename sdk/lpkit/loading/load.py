@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
 from lpkit.interfaces import lookup
+from lpkit.interfaces.lookup import GROUP
 from lpkit.loading import imports
 from lpkit.loading.imports import (
     ConstructionError,
@@ -36,9 +37,6 @@ from lpkit.loading.imports import (
     WrongInterfaceError,
     describe,
 )
-
-GROUP: Final = "vllm.logits_processors"
-"""The entry-point group from which vLLM loads every installed processor, whatever its interface."""
 
 Runner: TypeAlias = Literal["v1", "v2"]
 
