@@ -37,13 +37,14 @@ def update(
     git merges the changes of the template into yours. Where both changed the same lines, the file has both, between
     conflict marks. Exit code 0: up to date or merged; 1: conflicts to resolve; 2: could not run, nothing was written.
     """
+    from lpkit_conformance.discovery.metadata import ordered
     from lpkit_conformance.report import update as report
 
     from lpkit_cli.scaffold import answers, baking, merging
 
     record = answers.read(project)
     today = baking.template_versions()[-1]
-    if baking.ordered(record.version) > baking.ordered(today):
+    if ordered(record.version) > ordered(today):
         problem = f"the project is of template {record.version}, this lpkit has {today}"
         raise UsageError(problem, "install the newer lpkit")
     if record.version == today:

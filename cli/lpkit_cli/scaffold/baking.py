@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance.discovery.metadata import ordered
 from lpkit_conformance.errors import OutputError, UsageError
 
 from lpkit_cli.scaffold.naming import Names
@@ -47,11 +47,6 @@ def template_versions() -> list[str]:
 
 def _version(template: Path) -> str:
     return str(json.loads((template / "cookiecutter.json").read_text(encoding="utf-8"))["_template_version"])
-
-
-def ordered(version: str) -> tuple[int, ...]:
-    """The numbers of a version, by which it is older or newer."""
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def bake(names: Names, style: str, output: Path, more: Mapping[str, Any] | None = None) -> Path:

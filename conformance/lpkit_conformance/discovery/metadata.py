@@ -6,6 +6,7 @@ Processes that load plugins do not import this: what vLLM's loaders see there is
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = [
     "field",
     "find",
     "is_editable",
+    "ordered",
     "packages_distributions",
     "source_folder",
     "text_of",
@@ -82,3 +84,8 @@ def _direct_url(dist: Distribution) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def ordered(version: str) -> tuple[int, ...]:
+    """The numbers of a version, by which it is older or newer."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lpkit_conformance.discovery.installed import Inventory
-from lpkit_conformance.discovery.metadata import Distribution, field, find, source_folder
+from lpkit_conformance.discovery.metadata import Distribution, field, find, ordered, source_folder
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.errors import ProjectError
 from lpkit_conformance.settings import project as projects
@@ -94,7 +94,7 @@ def _template(name: str, source: Path, template: str) -> Iterator[Issue]:
         version = str(json.loads((source / RECORD).read_text("utf-8"))["template_version"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # not made by lpkit new, or edited; nothing can be said
-    if () < _numbers(version) < _numbers(template):
+    if () < ordered(version) < ordered(template):
         yield Issue(
             "template-old",
             "note",
@@ -102,7 +102,3 @@ def _template(name: str, source: Path, template: str) -> Iterator[Issue]:
             str(source / RECORD),
             f"lpkit update {source}",
         )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
