@@ -1,0 +1,85 @@
+"""A stand-in for ``vllm_config``: the fields that processors commonly read, and nothing to load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+MODEL_NAME = "lpkit/reference"
+"""The model that the configuration names, and the tokenizer unless it is told another. Neither exists."""
+
+
+@dataclass
+class SchedulerConfig:
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    async_scheduling: bool
+    enable_chunked_prefill: bool = True
+
+
+@dataclass
+class ModelConfig:
+    max_model_len: int
+    vocab_size: int
+    hf_config: SimpleNamespace
+    model: str = MODEL_NAME
+    tokenizer: str = MODEL_NAME
+    tokenizer_mode: str = "auto"
+    tokenizer_revision: str | None = None
+    revision: str | None = None
+    skip_tokenizer_init: bool = True
+    trust_remote_code: bool = False
+    runner_type: str = "generate"
+    is_multimodal_model: bool = False
+    dtype: torch.dtype = torch.float32
+    seed: int = 0
+    max_logprobs: int = 20
+    logits_processors: list[Any] | None = None
+
+    @property
+    def hf_text_config(self) -> SimpleNamespace:
+        return self.hf_config
+
+    def get_vocab_size(self) -> int:
+        return self.vocab_size
+
+
+@dataclass
+class ParallelConfig:
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    world_size: int = 1
+    rank: int = 0
+
+
+@dataclass
+class CacheConfig:
+    block_size: int = 16
+
+
+@dataclass
+class DeviceConfig:
+    device: torch.device
+
+    @property
+    def device_type(self) -> str:
+        return self.device.type
+
+
+@dataclass
+class Config:
+    """Attribute for attribute a small part of vLLM's ``VllmConfig``; picklable."""
+
+    scheduler_config: SchedulerConfig
+    model_config: ModelConfig
+    device_config: DeviceConfig
+    parallel_config: ParallelConfig = field(default_factory=ParallelConfig)
+    cache_config: CacheConfig = field(default_factory=CacheConfig)
+    speculative_config: None = None
+    reasoning_config: SimpleNamespace | None = None
+    lora_config: None = None
+    additional_config: dict[str, Any] = field(default_factory=dict)
