@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from lpkit.portable.adapter import AdapterLogitsProcessor
     from lpkit.portable.params import Field, Params, TokenId
     from lpkit.portable.processor import LogitsProcessor, Request
+    from lpkit.vocabulary.forms import words
+    from lpkit.vocabulary.lookup import NoTokenizer, tokenizer
 
 _HOME = {
     "AdapterLogitsProcessor": "portable.adapter",
@@ -27,6 +29,7 @@ _HOME = {
     "Column": "columns.column",
     "Field": "portable.params",
     "LogitsProcessor": "portable.processor",
+    "NoTokenizer": "vocabulary.lookup",
     "Params": "portable.params",
     "RaggedColumn": "columns.ragged",
     "Request": "portable.processor",
@@ -38,6 +41,8 @@ _HOME = {
     "column": "columns.column",
     "ragged": "columns.ragged",
     "token_set": "columns.token_set",
+    "tokenizer": "vocabulary.lookup",
+    "words": "vocabulary.forms",
 }
 
 __all__ = [
@@ -46,6 +51,7 @@ __all__ = [
     "Column",
     "Field",
     "LogitsProcessor",
+    "NoTokenizer",
     "Params",
     "RaggedColumn",
     "Request",
@@ -58,6 +64,8 @@ __all__ = [
     "column",
     "ragged",
     "token_set",
+    "tokenizer",
+    "words",
 ]
 
 

@@ -38,6 +38,7 @@ class ModelConfig:
     seed: int = 0
     max_logprobs: int = 20
     logits_processors: list[Any] | None = None
+    lpkit_tokenizer: Any = None  # a host's own, or a function that makes it; vLLM's has no such field
 
     @property
     def hf_text_config(self) -> SimpleNamespace:

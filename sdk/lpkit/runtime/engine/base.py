@@ -45,6 +45,7 @@ class Engine(ABC):
             vocabulary does.
         async_scheduling: what the configuration says; see ``V1AsyncEngine``.
         thinking: the markers of thoughts, which give requests with a ``thinking_token_budget`` one.
+        tokenizer: what ``lpkit.tokenizer`` gives: the folder of one, a tokenizer, or a function that makes one.
 
     Attributes:
         requests: the unfinished requests by id, preempted ones included.
@@ -63,6 +64,7 @@ class Engine(ABC):
         vocab_padding: int = 0,
         async_scheduling: bool = False,
         thinking: ThinkingMarkers | None = None,
+        tokenizer: Any = None,
     ) -> None:
         if source is None:
             source = LogitsSource(vocab_size, seed, pick_device(device))
@@ -81,6 +83,7 @@ class Engine(ABC):
             device=self.device,
             async_scheduling=async_scheduling,
             thinking=thinking,
+            tokenizer=tokenizer,
         )
         self.requests: dict[str, Request] = {}
         self.processors: list[Any] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,7 +24,7 @@ def make_config(
     eos_token_id: int | None = None,
     device: str | torch.device = "cpu",
     thinking: ThinkingMarkers | None = None,
-    tokenizer: str | None = None,
+    tokenizer: Any = None,
 ) -> Config:
     """Make what a processor's constructor gets as ``vllm_config``.
 
@@ -37,7 +37,7 @@ def make_config(
         eos_token_id: the end-of-sequence token, if there is one.
         device: of the engine.
         thinking: the markers of thoughts, if the model has them.
-        tokenizer: the folder of a tokenizer that exists.
+        tokenizer: for ``lpkit.tokenizer``: the folder of one that exists, a tokenizer, or a function that makes one.
 
     Returns:
         A small part of vLLM's ``VllmConfig``, attribute for attribute; picklable.
@@ -48,10 +48,14 @@ def make_config(
         max_position_embeddings=max_model_len,
         model_type="llama",
     )
-    named = {} if tokenizer is None else {"tokenizer": tokenizer, "skip_tokenizer_init": False}
+    model = ModelConfig(max_model_len, vocab_size, hf_config, skip_tokenizer_init=tokenizer is None)
+    if isinstance(tokenizer, str):
+        model.tokenizer = tokenizer
+    else:
+        model.lpkit_tokenizer = tokenizer
     return Config(
         SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling),
-        ModelConfig(max_model_len, vocab_size, hf_config, **named),  # type: ignore[arg-type]
+        model,
         DeviceConfig(pick_device(device)),
         reasoning_config=None if thinking is None else thinking.as_config(),
     )

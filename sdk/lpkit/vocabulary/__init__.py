@@ -1,0 +1,1 @@
+"""The tokenizer of the engine's model, and the token ids of words."""
