@@ -24,8 +24,9 @@ def transformers(
     parameters: Parameters | Sequence[Parameters | None] | None = None,
     /,
     *,
-    temperature: float = 1.0,
+    temperature: float | None = None,
     pad_token_id: int | None = None,
+    tokenizer: Any = None,
     **fields: Any,
 ) -> ExportedProcessor:
     """A ``transformers.LogitsProcessor`` for ``generate``.
@@ -33,8 +34,11 @@ def transformers(
     Args:
         cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
         parameters: for every prompt of the batch, or a sequence with those of each; None: the prompt does not use it.
-        temperature: that ``generate`` divides by after this; matters for processors of the ``"sampling"`` stage.
-        pad_token_id: of prompts that are padded on the left: padding is not history.
+        temperature: that divides the scores after this one, for processors of the ``"sampling"`` stage; None: what
+            ``generate`` itself does, 1 in other loops; 0: greedy.
+        pad_token_id: of prompts that are padded on the left, in loops other than ``generate``, which knows its
+            attention mask: padding is not history.
+        tokenizer: for processors that ask ``lpkit.tokenizer`` for one.
         fields: parameters for every prompt, by field name.
 
     Raises:
@@ -42,10 +46,11 @@ def transformers(
         TypeError: the class cannot run there.
     """
     from lpkit.export.for_transformers import ExportedProcessor
-    from lpkit.export.host import sampling_params
 
-    given = parameters if isinstance(parameters, Sequence) else [{**(parameters or {}), **fields}]
-    if fields and isinstance(parameters, Sequence):
+    if not isinstance(parameters, Sequence):
+        given = [{**(parameters or {}), **fields}]
+    elif fields:
         raise ValueError(f"give each prompt's parameters in the sequence, not {', '.join(fields)} besides")
-    requests = [sampling_params(cls, item or {}, temperature) for item in given]
-    return ExportedProcessor(cls, requests, pad_token_id)
+    else:
+        given = [dict(item or {}) for item in parameters]
+    return ExportedProcessor(cls, given, temperature=temperature, pad_token_id=pad_token_id, tokenizer=tokenizer)

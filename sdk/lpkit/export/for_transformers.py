@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import LogitsProcessor
 
-from lpkit.export.host import ExportHost, follow
-from lpkit.history.on_host import V1Row
+from lpkit.export.generate_call import GenerateCall, locals_of_generate
+from lpkit.export.host import ExportHost, check_vocabulary, sampling_params
+from lpkit.export.texts import Ids, Texts
 from lpkit.sampling_params import SamplingParams
 
 
 class ExportedProcessor(LogitsProcessor):
     """One of lpkit's processors in ``generate``; :func:`lpkit.export.transformers` makes it.
 
-    A call whose tokens are those of the call before and one more goes on with it; any other begins a generation, whose
-    prompts are the tokens it shows.
+    Each call of ``generate`` is a generation of its own, with the prompts, the attention mask and the temperature that
+    ``generate`` was given. In any other loop, rows that continue those of the call before are the same generation,
+    :meth:`reset` begins another, and ``pad_token_id`` and ``temperature`` are what was said at the export.
 
     Args:
         cls: a processor's class.
-        requests: of each prompt of the batch, or one for all.
-        pad_token_id: what prompts are padded with on the left; None: they are not.
+        given: arguments of each prompt of the batch, or one for all.
+        temperature: that divides the scores afterwards; None: what ``generate`` does, 1 elsewhere.
+        pad_token_id: what prompts are padded with on the left outside of ``generate``; None: they are not.
+        tokenizer: that the processor may ask for.
     """
 
     supports_continuous_batching = False
 
-    def __init__(self, cls: type[Any], requests: Sequence[SamplingParams], pad_token_id: int | None = None) -> None:
-        self._cls, self._requests, self._pad = cls, requests, pad_token_id
+    def __init__(
+        self,
+        cls: type[Any],
+        given: Sequence[Mapping[str, Any]],
+        *,
+        temperature: float | None = None,
+        pad_token_id: int | None = None,
+        tokenizer: Any = None,
+    ) -> None:
+        self._cls, self._given = cls, given
+        self._temperature, self._pad, self._tokenizer = temperature, pad_token_id, tokenizer
+        self._requests: dict[float, list[SamplingParams]] = {}
+        self._at(1.0 if temperature is None else temperature)  # refuses wrong arguments now
         self._host: ExportHost | None = None
-        self._rows: list[V1Row] = []
-        self._prompts: list[list[int]] = []
-        self._width = 0
+        self._call: GenerateCall | None = None
+        self._texts: Texts | None = None
+
+    def reset(self) -> None:
+        """Forget the rows: the next call begins a generation. For loops other than ``generate``."""
+        self._call = self._texts = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Edit the scores of a step.
@@ -43,28 +62,45 @@ class ExportedProcessor(LogitsProcessor):
 
         Returns:
             The edited scores.
+
+        Raises:
+            ValueError: at the first step: the arguments do not fit the batch, or the vocabulary.
         """
-        if self._host is None:
-            self._host = ExportHost(self._cls, scores.shape[1], scores.device)
-        tokens = input_ids.tolist()
-        if not self._goes_on(tokens):
-            self._rows, self._width = [], len(tokens[0])
-            self._prompts = [self._unpadded(row) for row in tokens]
-        beams = len(tokens) // len(self._requests)
-        rows = []
-        for i, row in enumerate(tokens):
-            before = self._rows[i] if self._rows else None
-            rows.append(follow(before, self._requests[i // beams], self._prompts[i], row[self._width :]))
-        self._rows = rows
-        return self._host.process(scores, rows)  # type: ignore[return-value]
+        ids: Ids = input_ids.numpy(force=True)
+        local = locals_of_generate(self)
+        if local is None:
+            self._call = None
+            if self._texts is None or not self._texts.continue_in(ids):
+                padding = np.cumsum(ids != self._pad, axis=1) == 0
+                self._texts = self._begin(ids, padding, len(self._given), scores, self._temperature or 1.0)
+        elif self._call is None or not self._call.is_still(local):
+            call = GenerateCall(self, local)
+            prompts: Ids = call.prompts.numpy(force=True)
+            padding = np.zeros(prompts.shape, bool) if call.mask is None else call.mask.numpy(force=True) == 0
+            temperature = call.temperature if self._temperature is None else self._temperature
+            self._texts = self._begin(prompts, padding, call.batch_size, scores, temperature)
+            self._call = call
+        assert self._texts is not None
+        assert self._host is not None
+        if local is not None and not (self._texts.begin(ids) and scores.shape[1] == self._host.vocab_size):
+            return scores  # an assistant model with another tokenizer; the model itself judges its tokens
+        return self._host.process(scores, self._texts.rows(ids))  # type: ignore[return-value]
 
-    def _goes_on(self, tokens: list[list[int]]) -> bool:
-        """Whether each row continues one of the call before."""
-        if len(tokens) != len(self._rows):
-            return False
-        known = {(*row.prompt_ids, *row.output_ids) for row in self._rows}
-        return all(tuple(self._unpadded(row)[:-1]) in known for row in tokens)
+    def _begin(
+        self, shown: Ids, padding: np.ndarray[Any, Any], prompts: int, scores: torch.Tensor, temperature: float
+    ) -> Texts:
+        requests = self._at(temperature)
+        name, rows, vocab_size = self._cls.__qualname__, shown.shape[0], scores.shape[1]
+        if len(requests) not in (1, prompts) or rows % len(requests):
+            raise ValueError(f"{name} was exported with the arguments of {len(requests)} prompts, not of {prompts}")
+        for request in requests:
+            check_vocabulary(self._cls, request, vocab_size)
+        if self._host is None or self._host.vocab_size != vocab_size or self._host.device != scores.device:
+            self._host = ExportHost(self._cls, vocab_size, scores.device, tokenizer=self._tokenizer)
+        each = rows // len(requests)
+        return Texts(shown, padding, [requests[i // each] for i in range(rows)])
 
-    def _unpadded(self, row: list[int]) -> list[int]:
-        start = next((i for i, token in enumerate(row) if token != self._pad), len(row))
-        return row[start:]
+    def _at(self, temperature: float) -> list[SamplingParams]:
+        if temperature not in self._requests:
+            self._requests[temperature] = [sampling_params(self._cls, item, temperature) for item in self._given]
+        return self._requests[temperature]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +12,14 @@ import torch
 from lpkit.bridging.row_updates import RowUpdates
 from lpkit.history.on_host import V1Row
 from lpkit.interfaces.config import Config, DeviceConfig, ModelConfig, SchedulerConfig
+from lpkit.portable.admission import check_ids
 from lpkit.portable.arguments import extra_args_of
-from lpkit.sampling_params import SamplingParams
+from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 _FEWEST_ROWS = 8
 
 _LONGEST = 32_768
-"""The ``max_model_len`` that processors are told, which may size tables by it: these engines have no such limit."""
+"""The ``max_model_len`` that processors are told at first, which may size tables by it: a longer text doubles it."""
 
 
 class ExportHost:
@@ -25,7 +27,7 @@ class ExportHost:
 
     The engine's face keeps a :class:`V1Row` per request and gives the rows of each step in the order of the logits.
     What changed since the step before reaches the processor as V1's batch updates: another object is another request,
-    the same object is the same one with a longer ``output_ids``. :meth:`follow` decides which it is.
+    the same object is the same one with a longer ``output_ids``. :func:`follow` decides which it is.
 
     Args:
         cls: a class that has vLLM's V1 interface: any of lpkit's bases, or a V1 class.
@@ -33,31 +35,50 @@ class ExportHost:
         device: of the logits.
         before_temperature: whether the engine divides by the temperature after this. A processor of the ``"sampling"``
             stage then sees logits that are divided by ``SamplingParams.temperature``; its edits are multiplied back.
+        tokenizer: what ``lpkit.tokenizer`` gives the processor.
+
+    Attributes:
+        vocab_size: see above.
+        device: see above.
 
     Raises:
         TypeError: the class has no V1 interface.
     """
 
     def __init__(
-        self, cls: type[Any], vocab_size: int, device: torch.device, *, before_temperature: bool = True
+        self,
+        cls: type[Any],
+        vocab_size: int,
+        device: torch.device,
+        *,
+        before_temperature: bool = True,
+        tokenizer: Any = None,
     ) -> None:
-        if not hasattr(cls, "update_state"):
-            raise TypeError(
-                f"{cls.__qualname__} has no V1 interface, which other engines drive: derive it from lpkit's"
-            )
-        self._cls, self._vocab_size, self._device = cls, vocab_size, device
+        check_class(cls)
+        self.vocab_size, self.device = vocab_size, device
+        self._cls, self._tokenizer = cls, tokenizer
         self._before_temperature = before_temperature
-        self._limit = 0
-        self._grow(_FEWEST_ROWS)
+        self._limit, self._longest = _FEWEST_ROWS, _LONGEST
+        self._build()
 
-    def _grow(self, rows: int) -> None:
-        """Build the processor for a larger batch: its tables have one entry per row."""
-        while self._limit < rows:
-            self._limit = max(2 * self._limit, _FEWEST_ROWS)
-        self._processor = self._cls(configuration(self._vocab_size, self._device, self._limit), self._device, False)
+    def _build(self) -> None:
+        config = configuration(self.vocab_size, self.device, self._limit, self._longest, self._tokenizer)
+        self._processor = self._cls(config, self.device, False)
         self._sampling = bool(self._processor.is_argmax_invariant())
         self._updates = RowUpdates()
         self._scale: torch.Tensor | None = None
+        self._greedy: torch.Tensor | None = None
+
+    def _make_room(self, rows: Sequence[V1Row]) -> None:
+        """Build the processor again for a larger batch or a longer text: its tables may be sized by either."""
+        longest = max((len(row.prompt_ids) + len(row.output_ids) for row in rows), default=0)
+        if len(rows) <= self._limit and longest < self._longest:
+            return
+        while self._limit < len(rows):
+            self._limit *= 2
+        while self._longest <= longest:
+            self._longest *= 2
+        self._build()
 
     def process(self, logits: torch.Tensor, rows: Sequence[V1Row]) -> torch.Tensor:
         """Edit a step's logits.
@@ -69,11 +90,10 @@ class ExportHost:
         Returns:
             Logits of the same shape and dtype.
         """
-        if len(rows) > self._limit:
-            self._grow(len(rows))
+        self._make_room(rows)
         update = self._updates.arrange(list(rows))
-        if update is not None:
-            self._scale = self._temperatures(rows) if self._sampling and self._before_temperature else None
+        if update is not None and self._sampling:
+            self._set_temperatures([row.params.temperature for row in rows])
         self._processor.update_state(update)
         before = logits.to(torch.float32)
         if self._scale is None:
@@ -83,14 +103,32 @@ class ExportHost:
             edited = self._processor.apply(seen.clone())
             # What was not changed goes back exactly as it came: x / t * t is not always x.
             edited = torch.where(edited == seen, before, edited * self._scale)
+        if self._greedy is not None:  # vLLM drops what a processor of this stage does to a greedy request
+            edited = torch.where(self._greedy, logits, edited)
         result: torch.Tensor = edited.to(logits.dtype)
         return result
 
-    def _temperatures(self, rows: Sequence[V1Row]) -> torch.Tensor | None:
-        values = [row.params.temperature for row in rows]
-        if all(value == 1.0 for value in values):
-            return None
-        return torch.tensor(values, dtype=torch.float32, device=self._device).unsqueeze(1)
+    def _set_temperatures(self, values: Sequence[float]) -> None:
+        greedy = [value < GREEDY_EPSILON for value in values]
+        self._greedy = torch.tensor(greedy, device=self.device).unsqueeze(1) if any(greedy) else None
+        divisors = [value if self._before_temperature and value >= GREEDY_EPSILON else 1.0 for value in values]
+        used = any(value != 1.0 for value in divisors)
+        self._scale = torch.tensor(divisors, dtype=torch.float32, device=self.device).unsqueeze(1) if used else None
+
+
+def check_class(cls: Any) -> None:
+    """Whether a host can drive ``cls``.
+
+    Raises:
+        TypeError: it cannot; the message says why.
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"a class is exported, not {cls!r}; make one of a callable with lpkit.bridge")
+    if not hasattr(cls, "update_state"):
+        raise TypeError(f"{cls.__qualname__} has no V1 interface, which other engines drive: derive it from lpkit's")
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+        raise TypeError(f"{cls.__qualname__} is abstract: it has no {missing}")
 
 
 def follow(row: V1Row | None, params: SamplingParams, prompt_ids: list[int], output_ids: Sequence[int]) -> V1Row:
@@ -103,14 +141,15 @@ def follow(row: V1Row | None, params: SamplingParams, prompt_ids: list[int], out
         output_ids: its tokens so far.
 
     Returns:
-        ``row``, with what is new in ``output_ids``, if it is the same request with as many tokens or more; else another
-        row, as for a request that just arrived: a copied beam, a draft that was rejected, a name that is used again.
+        ``row``, with what is new in ``output_ids``, if it is the same request with as many tokens or one more; else
+        another row, as for a request that resumes: a copied beam, a draft that was rejected, a name that is used again.
+        A V1 engine grows by one token per step, and V1 processors may count on it.
     """
     known = len(row.output_ids) if row is not None else 0
     if (
         row is not None
         and row.params is params
-        and len(output_ids) >= known
+        and len(output_ids) in (known, known + 1)
         and row.prompt_ids == prompt_ids
         and row.output_ids == list(output_ids[:known])
     ):
@@ -128,8 +167,10 @@ def sampling_params(cls: type[Any], given: Mapping[str, Any], temperature: float
         temperature: that the engine will divide by; 0 is greedy.
 
     Raises:
+        TypeError: the class cannot run outside vLLM.
         ValueError: naming the argument and the rule that it breaks.
     """
+    check_class(cls)
     params = SamplingParams(temperature=temperature, extra_args=extra_args_of(cls, given) or None)
     validate = getattr(cls, "validate_params", None)
     if validate is not None:
@@ -137,16 +178,45 @@ def sampling_params(cls: type[Any], given: Mapping[str, Any], temperature: float
     return params
 
 
-def configuration(vocab_size: int, device: torch.device, rows: int) -> Config:
+def check_vocabulary(cls: type[Any], params: SamplingParams, vocab_size: int) -> None:
+    """Compare the token ids that a request names with the model's vocabulary.
+
+    Args:
+        cls: a processor's class.
+        params: of the request.
+        vocab_size: columns of the logits.
+
+    Raises:
+        ValueError: naming the key and the token id.
+    """
+    declared = getattr(cls, "Params", None)
+    if declared is None:
+        return
+    parsed = declared.parse(params.extra_args)
+    if parsed is None:
+        return
+    for key, name in declared.keys().items():
+        if name in declared.token_id_fields():
+            check_ids(f"{cls.__qualname__}: {key}", getattr(parsed, name), vocab_size)
+
+
+def configuration(
+    vocab_size: int, device: torch.device, rows: int, longest: int = _LONGEST, tokenizer: Any = None
+) -> Config:
     """What a processor's constructor gets as ``vllm_config``.
 
     Args:
         vocab_size: columns of the logits.
         device: of the logits.
         rows: requests in the batch at most.
+        longest: ``max_model_len``.
+        tokenizer: what ``lpkit.tokenizer`` gives the processor: ``model_config.lpkit_tokenizer``.
     """
+    model = ModelConfig(longest, vocab_size, SimpleNamespace(vocab_size=vocab_size, eos_token_id=None))
+    if tokenizer is not None:
+        model.lpkit_tokenizer = tokenizer  # type: ignore[attr-defined]
+        model.skip_tokenizer_init = False
+        model.hf_config.eos_token_id = getattr(tokenizer, "eos_token_id", None)
     return Config(
-        SchedulerConfig(rows, max_num_batched_tokens=rows, async_scheduling=False),
-        ModelConfig(_LONGEST, vocab_size, SimpleNamespace(vocab_size=vocab_size, eos_token_id=None)),
-        DeviceConfig(device),
+        SchedulerConfig(rows, max_num_batched_tokens=rows, async_scheduling=False), model, DeviceConfig(device)
     )

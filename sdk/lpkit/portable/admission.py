@@ -92,7 +92,7 @@ class Admission:
                 if params is None:
                     return False
                 for key, name in self._token_ids.items():
-                    self._check_vocabulary(key, getattr(params, name))
+                    check_ids(key, getattr(params, name), self._vocab_size)
             for item in self._own_columns:
                 item.reset(slot)
             self.temperature[slot] = 1.0 if greedy else sampling_params.temperature
@@ -101,12 +101,23 @@ class Admission:
             logger.exception("%s declined a request that it could not admit", self.owner)
             return False
 
-    def _check_vocabulary(self, name: str, value: Any) -> None:
-        if isinstance(value, int):
-            if value >= self._vocab_size:
-                raise ValueError(f"{name}: token id {value} is outside the vocabulary of {self._vocab_size}")
-        elif isinstance(value, Mapping):
-            self._check_vocabulary(name, (*value.keys(), *value.values()))
-        elif isinstance(value, Iterable) and not isinstance(value, str):
-            for item in value:
-                self._check_vocabulary(name, item)
+
+def check_ids(key: str, value: Any, vocab_size: int) -> None:
+    """Compare token ids with the model's vocabulary.
+
+    Args:
+        key: of the parameter, for the message.
+        value: a token id, or a collection of them.
+        vocab_size: of the model.
+
+    Raises:
+        ValueError: one is outside.
+    """
+    if isinstance(value, int):
+        if value >= vocab_size:
+            raise ValueError(f"{key}: token id {value} is outside the vocabulary of {vocab_size}")
+    elif isinstance(value, Mapping):
+        check_ids(key, (*value.keys(), *value.values()), vocab_size)
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        for item in value:
+            check_ids(key, item, vocab_size)

@@ -1,0 +1,74 @@
+"""What a running ``generate`` of transformers knows and does not tell its processors."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import TemperatureLogitsWarper
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+class GenerateCall:
+    """One call of ``model.generate(...)``.
+
+    transformers gives a processor token ids and scores, and nothing says where a prompt ends, what is padding, which
+    temperature follows, or that another call has begun. The frame of ``generate`` holds all of it, unchanged while its
+    decoding loop runs; so it is read there, once per call.
+
+    Args:
+        processor: whose call it is.
+        local: of the frame.
+    """
+
+    def __init__(self, processor: object, local: dict[str, Any]) -> None:
+        self._config = weakref.ref(local["generation_config"])  # generate copies it for each call
+        self.prompts: torch.Tensor = local["input_ids"]
+        self.batch_size: int = local["batch_size"]
+        self.mask: torch.Tensor | None = None if local["self"].config.is_encoder_decoder else _mask(local)
+        self.temperature = _temperature_after(processor, local)
+
+    def is_still(self, local: dict[str, Any]) -> bool:
+        """Whether ``local`` is of the same call."""
+        return self._config() is local["generation_config"]
+
+
+def locals_of_generate(processor: object) -> dict[str, Any] | None:
+    """Local variables of the ``generate`` that runs with ``processor``; None outside of one.
+
+    An assistant model's ``generate`` is given its target's processors: the outermost is the user's.
+    """
+    found: dict[str, Any] | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "generate" and frame.f_globals.get("__name__") == "transformers.generation.utils":
+            local = frame.f_locals
+            if local.keys() >= _NEEDED and any(item is processor for item in local["prepared_logits_processor"]):
+                found = local
+        frame = frame.f_back
+    return found
+
+
+_NEEDED = {"self", "generation_config", "prepared_logits_processor", "input_ids", "batch_size", "model_kwargs"}
+
+
+def _mask(local: dict[str, Any]) -> torch.Tensor | None:
+    """The attention mask of the prompts; None if every token is attended to, or the prompts are not token ids."""
+    mask: torch.Tensor | None = local["model_kwargs"].get("attention_mask")
+    return mask if mask is not None and mask.shape == local["input_ids"].shape else None
+
+
+def _temperature_after(processor: object, local: dict[str, Any]) -> float:
+    """What divides the scores after ``processor``; 0 if nothing is sampled."""
+    if not local["generation_config"].do_sample:
+        return 0.0
+    temperature, passed = 1.0, False
+    for item in local["prepared_logits_processor"]:
+        passed = passed or item is processor
+        if passed and isinstance(item, TemperatureLogitsWarper):
+            temperature *= item.temperature
+    return temperature

@@ -1,0 +1,101 @@
+"""Rows without identity: an engine shows whole texts, copies and reorders them, and takes tokens back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lpkit.history.on_host import V1Row
+from lpkit.sampling_params import SamplingParams
+
+Ids = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Texts:
+    """The texts of one generation, recognized from step to step by their tokens.
+
+    Args:
+        shown: ``[rows, width]``, what the engine shows as prompts, padding included.
+        is_padding: of the same shape.
+        requests: of each row.
+    """
+
+    def __init__(
+        self, shown: Ids, is_padding: np.ndarray[Any, np.dtype[np.bool_]], requests: Sequence[SamplingParams]
+    ) -> None:
+        self._shown = shown.copy()
+        # Equal prompts are one list, by which copies of a row are known.
+        lists: dict[tuple[int, ...], list[int]] = {}
+        unpadded = [row[~pad].tolist() for row, pad in zip(shown, is_padding, strict=True)]
+        self._prompts = [lists.setdefault(tuple(prompt), prompt) for prompt in unpadded]
+        self._requests = requests
+        self._rows: list[V1Row] = []
+        self._tails = shown[:, :0]
+
+    def continue_in(self, ids: Ids) -> bool:
+        """Whether each text is one of the step before, or one of them and one more token.
+
+        Args:
+            ids: ``[rows, tokens]``.
+        """
+        width = self._tails.shape[1]
+        new = ids.shape[1] - self._shown.shape[1] - width
+        if new not in (0, 1) or not self.begin(ids):
+            return False
+        known = {tail.tobytes() for tail in self._tails}
+        return all(tail.tobytes() in known for tail in ids[:, self._shown.shape[1] :][:, :width])
+
+    def begin(self, ids: Ids) -> bool:
+        """Whether texts begin with these prompts, row for row.
+
+        Args:
+            ids: ``[rows, tokens]``.
+        """
+        width = self._shown.shape[1]
+        return ids.shape[0] == self._shown.shape[0] and np.array_equal(ids[:, :width], self._shown)
+
+    def rows(self, ids: Ids) -> list[V1Row]:
+        """A step's rows. One that shows a row of the step before and one more token is that row.
+
+        Args:
+            ids: ``[rows, tokens]``; they :meth:`begin` with the prompts.
+        """
+        tails = ids[:, self._shown.shape[1] :].copy()
+        before, new = self._tails, tails.shape[1] - self._tails.shape[1]
+        if new not in (0, 1) or not self._rows:
+            # A V1 engine grows by one token per step, and V1 processors may count on it: come back as resumed.
+            self._rows = [
+                V1Row(request, prompt, tail)
+                for request, prompt, tail in zip(self._requests, self._prompts, tails.tolist(), strict=True)
+            ]
+        else:
+            kept = tails[:, : before.shape[1]]
+            same = (kept == before).all(axis=1)
+            if not same.all():
+                self._rows = self._reordered(kept, same)
+            if new:
+                for row, token in zip(self._rows, tails[:, -1].tolist(), strict=True):
+                    row.output_ids.append(token)
+        self._tails = tails
+        return self._rows
+
+    def _reordered(self, kept: Ids, same: np.ndarray[Any, np.dtype[np.bool_]]) -> list[V1Row]:
+        """The rows of texts that were copied or changed places: one copy is the row, the others are new."""
+        unclaimed: dict[tuple[int, int, bytes], list[V1Row]] = {}
+        for i, row in enumerate(self._rows):
+            if not same[i]:
+                unclaimed.setdefault(self._key(i, self._tails), []).append(row)
+        rows = []
+        for i, stays in enumerate(same.tolist()):
+            if stays:
+                rows.append(self._rows[i])
+            elif unclaimed.get(key := self._key(i, kept)):
+                rows.append(unclaimed[key].pop())
+            else:
+                rows.append(V1Row(self._requests[i], self._prompts[i], kept[i].tolist()))
+        return rows
+
+    def _key(self, i: int, tails: Ids) -> tuple[int, int, bytes]:
+        return id(self._requests[i]), id(self._prompts[i]), tails[i].tobytes()
