@@ -47,10 +47,11 @@ def transformers(
     """
     from lpkit.export.for_transformers import ExportedProcessor
 
+    given: list[Parameters | None]
     if not isinstance(parameters, Sequence):
         given = [{**(parameters or {}), **fields}]
     elif fields:
         raise ValueError(f"give each prompt's parameters in the sequence, not {', '.join(fields)} besides")
     else:
-        given = [dict(item or {}) for item in parameters]
+        given = list(parameters)
     return ExportedProcessor(cls, given, temperature=temperature, pad_token_id=pad_token_id, tokenizer=tokenizer)

@@ -10,7 +10,7 @@ import torch
 from transformers import LogitsProcessor
 
 from lpkit.export.generate_call import GenerateCall, locals_of_generate
-from lpkit.export.host import ExportHost, check_vocabulary, sampling_params
+from lpkit.export.host import ExportHost, check_class, check_vocabulary, sampling_params
 from lpkit.export.texts import Ids, Texts
 from lpkit.sampling_params import SamplingParams
 
@@ -24,7 +24,7 @@ class ExportedProcessor(LogitsProcessor):
 
     Args:
         cls: a processor's class.
-        given: arguments of each prompt of the batch, or one for all.
+        given: arguments of each prompt of the batch, or one for all; None: the prompt does not use it.
         temperature: that divides the scores afterwards; None: what ``generate`` does, 1 elsewhere.
         pad_token_id: what prompts are padded with on the left outside of ``generate``; None: they are not.
         tokenizer: that the processor may ask for.
@@ -35,15 +35,18 @@ class ExportedProcessor(LogitsProcessor):
     def __init__(
         self,
         cls: type[Any],
-        given: Sequence[Mapping[str, Any]],
+        given: Sequence[Mapping[str, Any] | None],
         *,
         temperature: float | None = None,
         pad_token_id: int | None = None,
         tokenizer: Any = None,
     ) -> None:
+        check_class(cls)
+        if not given:
+            raise ValueError(f"{cls.__qualname__} was exported with the arguments of no prompt")
         self._cls, self._given = cls, given
         self._temperature, self._pad, self._tokenizer = temperature, pad_token_id, tokenizer
-        self._requests: dict[float, list[SamplingParams]] = {}
+        self._requests: dict[float, list[SamplingParams | None]] = {}
         self._at(1.0 if temperature is None else temperature)  # refuses wrong arguments now
         self._host: ExportHost | None = None
         self._call: GenerateCall | None = None
@@ -94,13 +97,16 @@ class ExportedProcessor(LogitsProcessor):
         if len(requests) not in (1, prompts) or rows % len(requests):
             raise ValueError(f"{name} was exported with the arguments of {len(requests)} prompts, not of {prompts}")
         for request in requests:
-            check_vocabulary(self._cls, request, vocab_size)
+            if request is not None:
+                check_vocabulary(self._cls, request, vocab_size)
         if self._host is None or self._host.vocab_size != vocab_size or self._host.device != scores.device:
             self._host = ExportHost(self._cls, vocab_size, scores.device, tokenizer=self._tokenizer)
         each = rows // len(requests)
         return Texts(shown, padding, [requests[i // each] for i in range(rows)])
 
-    def _at(self, temperature: float) -> list[SamplingParams]:
+    def _at(self, temperature: float) -> list[SamplingParams | None]:
         if temperature not in self._requests:
-            self._requests[temperature] = [sampling_params(self._cls, item, temperature) for item in self._given]
+            self._requests[temperature] = [
+                None if item is None else sampling_params(self._cls, item, temperature) for item in self._given
+            ]
         return self._requests[temperature]

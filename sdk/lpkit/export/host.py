@@ -85,11 +85,19 @@ class ExportHost:
 
         Args:
             logits: ``[len(rows), vocab]``, of any floating dtype; processors see float32. Not changed.
-            rows: the requests, each object once.
+            rows: the requests, each object once; one whose ``params`` is None does not use the processor, which never
+                sees it.
 
         Returns:
             Logits of the same shape and dtype.
         """
+        used = [i for i, row in enumerate(rows) if row.params is not None]
+        if len(used) == len(rows):
+            return self._step(logits, rows)
+        index = torch.tensor(used, dtype=torch.int64, device=logits.device)
+        return logits.index_copy(0, index, self._step(logits.index_select(0, index), [rows[i] for i in used]))
+
+    def _step(self, logits: torch.Tensor, rows: Sequence[V1Row]) -> torch.Tensor:
         self._make_room(rows)
         update = self._updates.arrange(list(rows))
         if update is not None and self._sampling:

@@ -19,11 +19,11 @@ class Texts:
     Args:
         shown: ``[rows, width]``, what the engine shows as prompts, padding included.
         is_padding: of the same shape.
-        requests: of each row.
+        requests: of each row; None: it does not use the processor.
     """
 
     def __init__(
-        self, shown: Ids, is_padding: np.ndarray[Any, np.dtype[np.bool_]], requests: Sequence[SamplingParams]
+        self, shown: Ids, is_padding: np.ndarray[Any, np.dtype[np.bool_]], requests: Sequence[SamplingParams | None]
     ) -> None:
         self._shown = shown.copy()
         # Equal prompts are one list, by which copies of a row are known.
