@@ -222,7 +222,7 @@ def configuration(
     """
     model = ModelConfig(longest, vocab_size, SimpleNamespace(vocab_size=vocab_size, eos_token_id=None))
     if tokenizer is not None:
-        model.lpkit_tokenizer = tokenizer  # type: ignore[attr-defined]
+        model.lpkit_tokenizer = tokenizer
         model.skip_tokenizer_init = False
         model.hf_config.eos_token_id = getattr(tokenizer, "eos_token_id", None)
     return Config(

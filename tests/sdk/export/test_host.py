@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import lpkit
 import pytest
 import torch
+from lpkit import v1
 from lpkit.export.host import ExportHost, follow, sampling_params
 from lpkit.history.on_host import V1Row
+from lpkit.sampling_params import SamplingParams
 
 VOCAB = 40
 
@@ -100,3 +103,79 @@ def test_logits_of_half_precision_come_back_in_it() -> None:
     assert edited.dtype == torch.bfloat16
     assert torch.equal(edited[0, :3], logits[0, :3])
     assert edited[0, 3] < logits[0, 3]
+
+
+def test_a_row_that_grows_by_several_tokens_comes_back_as_resumed() -> None:
+    params = sampling_params(Counts, {"strength": 1.0})
+    row = follow(None, params, [1], [5])
+    other = follow(row, params, [1], [5, 6, 7])
+    assert other is not row
+    assert other.output_ids == [5, 6, 7]
+
+
+def test_a_text_longer_than_the_processor_was_told_has_it_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lpkit.export.host._LONGEST", 4)
+    host = ExportHost(Sized, VOCAB, torch.device("cpu"))
+    row = V1Row(sampling_params(Sized, {}), [1, 2], [])
+    for length in range(20):
+        assert host.process(torch.zeros(1, VOCAB), [row])[0, 0] == length
+        row.output_ids.append(3)
+
+
+class Sized(v1.LogitsProcessor):
+    """A V1 class whose table ends at ``max_model_len``: writes the number of generated tokens into column 0."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.table = list(range(vllm_config.model_config.max_model_len))
+        self.outputs: list[list[int]] = []
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
+        for _, _, _, output in batch_update.added if batch_update else ():
+            self.outputs = [output]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        logits[:, 0] = self.table[len(self.outputs[0])]
+        return logits
+
+
+class Invariant(Sized):
+    """Claims to leave the likeliest token, and doubles the logits."""
+
+    def is_argmax_invariant(self) -> bool:
+        return True
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits * 2 + 1
+
+
+def test_a_greedy_row_keeps_its_logits_beside_a_sampled_one_of_the_sampling_stage() -> None:
+    host = ExportHost(Invariant, VOCAB, torch.device("cpu"))
+    rows = [V1Row(SamplingParams(temperature=value), [1], []) for value in (0.0, 0.5)]
+    logits = torch.randn(2, VOCAB)
+    edited = host.process(logits, rows)
+    assert torch.equal(edited[0], logits[0])
+    torch.testing.assert_close(edited[1], (logits[1] / 0.5 * 2 + 1) * 0.5)
+
+
+def test_a_row_without_arguments_is_not_shown_to_the_processor() -> None:
+    host = ExportHost(Invariant, VOCAB, torch.device("cpu"))
+    rows = [V1Row(params, [1], []) for params in (None, SamplingParams(temperature=1.0), None)]
+    logits = torch.randn(3, VOCAB)
+    edited = host.process(logits, rows)
+    assert torch.equal(edited[::2], logits[::2])
+    torch.testing.assert_close(edited[1], logits[1] * 2 + 1)
+
+
+class Abstract(v1.LogitsProcessor):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("cls", "reason"), [(Abstract, "is abstract: it has no"), (dict, "no V1 interface"), (len, "a class is exported")]
+)
+def test_what_no_host_can_drive_is_refused_with_the_reason(cls: Any, reason: str) -> None:
+    with pytest.raises(TypeError, match=reason):
+        sampling_params(cls, {})

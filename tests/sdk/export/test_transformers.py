@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -277,6 +278,6 @@ def test_a_processor_is_given_the_tokenizer_that_was_handed_over(model: Any) -> 
             super().__init__(vllm_config, *rest)
             found.append(lpkit.tokenizer(self))
 
-    tokenizer = object()
+    tokenizer = types.SimpleNamespace(encode=str.split)
     generate(model, [[5, 6]], lpkit.export.transformers(Asks, {"on": True}, tokenizer=tokenizer), max_new_tokens=1)
     assert found[0] is tokenizer
