@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.settings.cases import Case
 
-TOKENS = (5, 9, 3)
-REPEATS = (4, 5, 6, 4, 5, 6)
-"""What the requests of a plugin that reads its history have generated: repeated tokens, and a repeated sequence."""
+TOKENS = ((5, 9, 11), (7, 12, 8), (13, 10, 14))
+"""For each parameter tokens of its own: a marker that starts something and ends it, too, does neither."""
 
-MOST_CASES = 6
+REPEATED = (4, 5, 4, 5)
+"""What the requests of a plugin that reads its history repeat, between the tokens that their arguments name."""
+
+RANKS = 3
+"""Values of each parameter that meet those of the others."""
+
+MOST_CASES = 12
 
 
 def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[Case]:
     """Cases that a class with declared ``Params`` accepts; empty for any other class.
 
-    First with every parameter, then with the required ones and one more each; values are inside of the ranges, one
-    of the enumerated, and other than the defaults where that is possible.
+    With every parameter, and with the required ones and one more each. The values are in the middle and at the ends of
+    the ranges, each with each of the others', one of the enumerated, and other than the defaults where that is possible.
     """
     declared = getattr(cls, "Params", None)
     if declared is None or not hasattr(declared, "model_json_schema") or not hasattr(declared, "keys"):
@@ -33,23 +38,36 @@ def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[C
     needed = []
     for key, name in declared.keys().items():
         field = schema["properties"].get(declared.model_fields[name].alias or name, {})
-        found = [value for value in _values(field, definitions) if value != field.get("default")]
+        tokens = TOKENS[len(values) % len(TOKENS)]
+        found = [value for value in _values(field, definitions, tokens) if value != field.get("default")]
         if found:
             values[key] = found
         if (declared.model_fields[name].alias or name) in required:
             needed.append(key)
-    outputs = REPEATS if getattr(cls, "history", "") == "tokens" else ()
-    cases = []
+    reads = getattr(cls, "history", "") == "tokens"
+    cases: list[Case] = []
     for arguments in _arguments(values, needed):
-        case = Case({"extra_args": arguments}, output_token_ids=outputs)
+        case = Case({"extra_args": arguments}, output_token_ids=_outputs(arguments) if reads else ())
         if case not in cases and accepts(case.params()):
             cases.append(case)
-    return cases[:MOST_CASES]
+        if len(cases) == MOST_CASES:
+            break
+    return cases
 
 
 def _arguments(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[dict[str, Any]]:
-    for rank in range(3):
-        yield {key: found[rank % len(found)] for key, found in values.items()}
+    for pair in itertools.zip_longest(_complete(values), _sparing(values, needed)):
+        yield from (arguments for arguments in pair if arguments is not None)
+
+
+def _complete(values: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """Every parameter: values of the same rank, then, as in a Latin square, each with the others of other ranks."""
+    for turn, rank in itertools.product(range(RANKS), repeat=2):
+        yield {key: found[(rank + turn * nth) % len(found)] for nth, (key, found) in enumerate(values.items())}
+
+
+def _sparing(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[dict[str, Any]]:
+    """The required parameters, and one more."""
     for rank in range(2):
         base = {key: values[key][rank % len(values[key])] for key in needed if key in values}
         if base:
@@ -59,16 +77,25 @@ def _arguments(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[d
                 yield {**base, key: found[rank % len(found)]}
 
 
-def _values(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Any]:
+def _outputs(arguments: Mapping[str, Any]) -> tuple[int, ...]:
+    """Tokens to emit: those of each argument as they are, and what repeats after each."""
+    known = {token for tokens in TOKENS for token in tokens}
+    lists = [value if isinstance(value, list) else [value] for value in arguments.values()]
+    named = [value for value in lists if all(type(item) is int and item in known for item in value)]
+    groups = [*named, *[[]] * (2 - len(named))]
+    return tuple(token for group in groups for token in (*group, *REPEATED))
+
+
+def _values(field: Mapping[str, Any], definitions: Mapping[str, Any], tokens: Sequence[int]) -> list[Any]:
     """Some values that a JSON schema admits."""
     if "$ref" in field:
-        return _values(definitions.get(field["$ref"].rpartition("/")[2], {}), definitions)
+        return _values(definitions.get(field["$ref"].rpartition("/")[2], {}), definitions, tokens)
     for several in ("anyOf", "oneOf"):
         if several in field:
-            lists = [_values(option, definitions) for option in field[several] if option.get("type") != "null"]
+            lists = [_values(option, definitions, tokens) for option in field[several] if option.get("type") != "null"]
             return [value for group in itertools.zip_longest(*lists) for value in group if value is not None]
     if field.get("allOf"):
-        return _values(field["allOf"][0], definitions)
+        return _values(field["allOf"][0], definitions, tokens)
     if "const" in field:
         return [field["const"]]
     if "enum" in field:
@@ -77,13 +104,13 @@ def _values(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[An
     if kind == "boolean":
         return [True, False]
     if kind == "integer":
-        return list(TOKENS) if field.get("lpkit") == "token_id" else _integers(field)
+        return list(tokens) if field.get("lpkit") == "token_id" else _integers(field)
     if kind == "number":
         return _numbers(field)
     if kind == "array":
-        return _lists(field, definitions)
+        return _lists(field, definitions, tokens)
     if kind == "object":
-        return _objects(field, definitions)
+        return _objects(field, definitions, tokens)
     return ["a"] if kind == "string" else []
 
 
@@ -97,16 +124,17 @@ def _numbers(field: Mapping[str, Any]) -> list[Any]:
     low = field.get("minimum", field.get("exclusiveMinimum"))
     high = field.get("maximum", field.get("exclusiveMaximum"))
     if low is not None and high is not None and high - low <= 2:
-        return [low + share * (high - low) for share in (0.5, 0.25, 0.75)]
+        most = 1.0 if "maximum" in field else 0.98
+        return [low + share * (high - low) for share in (0.5, most, 0.02)]
     least, most = -1e9 if low is None else low, 1e9 if high is None else high
     found = [value for value in (2.5, 1.5, 0.75) if least < value < most]
     return found or [(least + most) / 2]
 
 
-def _lists(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Any]:
+def _lists(field: Mapping[str, Any], definitions: Mapping[str, Any], tokens: Sequence[int]) -> list[Any]:
     if "prefixItems" in field:
-        return [[_values(item, definitions)[0] for item in field["prefixItems"]]]
-    items = _values(field.get("items", {}), definitions)
+        return [[_values(item, definitions, tokens)[0] for item in field["prefixItems"]]]
+    items = _values(field.get("items", {}), definitions, tokens)
     if not items:
         return []
     least, most = field.get("minItems", 0), field.get("maxItems", 8)
@@ -114,10 +142,10 @@ def _lists(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Any
     return [[items[i % len(items)] for i in range(size)] for size in sizes if size]
 
 
-def _objects(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Any]:
+def _objects(field: Mapping[str, Any], definitions: Mapping[str, Any], tokens: Sequence[int]) -> list[Any]:
     if "properties" in field:
-        parts = {key: _values(item, definitions) for key, item in field["properties"].items()}
+        parts = {key: _values(item, definitions, tokens) for key, item in field["properties"].items()}
         return [{key: found[rank % len(found)] for key, found in parts.items() if found} for rank in range(2)]
     extra = field.get("additionalProperties")
-    found = _values(extra, definitions) if isinstance(extra, Mapping) else []
-    return [{str(token): value} for token, value in zip(TOKENS, found, strict=False)]
+    found = _values(extra, definitions, tokens) if isinstance(extra, Mapping) else []
+    return [{str(token): value} for token, value in zip(tokens, found, strict=False)]

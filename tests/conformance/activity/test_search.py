@@ -11,11 +11,13 @@ from lpkit_conformance.activity.search import search
 from lpkit_conformance.catalogue import inactive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.suite.inactive import suggested, why_inactive
 from zoo.correct import Bias, NoRepeatBigram
 from zoo.late_defects import AfterMarker, FirstTokenOnly, FromTheHundredth, IfBest, IfPrompted, Late, PortableLate
+from zoo.seldom import Between, Chance, ChanceMistyped
 
 
 def subject_of(cls: Any, case: dict[str, Any] | None = None, host: str = "v1") -> PluginUnderTest:
@@ -63,6 +65,28 @@ def test_without_a_case_one_is_derived_from_the_declared_parameters() -> None:
     assert found is not None
     assert set(found.case.fields["extra_args"]) == {"late_bias", "late_token", "late_start"}
     assert PortableLate.Params.parse(found.case.fields["extra_args"]) is not None
+
+
+@pytest.mark.parametrize("cls", [Chance, Between])
+def test_values_are_tried_with_each_other_until_the_plugin_acts_early_and_often(cls: Any) -> None:
+    found = search(subject_of(cls, {}))
+    assert found is not None
+    assert not found.case.generated
+    assert found.soon >= 2
+    assert found.early >= 3
+
+
+def test_tokens_of_different_parameters_differ_and_occur_in_a_history_that_is_read() -> None:
+    for case in derived_cases(Between, subject_of(Between, {}).accepts):
+        opens, closes = (case.fields["extra_args"][f"between_{name}"] for name in ("opens", "closes"))
+        assert opens != closes
+        assert {opens, closes} <= set(case.output_token_ids)
+
+
+def test_a_derived_case_with_which_the_plugin_only_fails_is_judged() -> None:
+    found = search(subject_of(ChanceMistyped, {}))
+    assert found is not None
+    assert not found.soon
 
 
 class EveryKind(lpkit.LogitsProcessor):
