@@ -26,7 +26,7 @@ def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[C
     """Cases that a class with declared ``Params`` accepts; empty for any other class.
 
     With every parameter, and with the required ones and one more each. The values are in the middle and at the ends of
-    the ranges, each with each of the others', one of the enumerated, and other than the defaults where that is possible.
+    the ranges, each with each of the others', one of the enumerated, and other than the defaults if there are such.
     """
     declared = getattr(cls, "Params", None)
     if declared is None or not hasattr(declared, "model_json_schema") or not hasattr(declared, "keys"):

@@ -7,13 +7,12 @@ import torch
 from lpkit import kernels, rng, sequences
 from lpkit.sampling_params import SamplingParams
 
-from zoo.arguments import INF
 from zoo.registry import defect, sound
 
 
 @sound("acts often only with a high probability and a low threshold together", "portable", case={})
 class Chance(lpkit.LogitsProcessor):
-    """Masks the best token of some steps, if there is a second one above the threshold."""
+    """Lowers the best token of some steps, if there is a second one above the threshold."""
 
     stage = "sampling"
     history = "length"
@@ -40,8 +39,7 @@ class Chance(lpkit.LogitsProcessor):
         drawn = rng.uniform(self.seed[rows], rows.total_len) < self.probability[rows]
         best = torch.softmax(logits / rows.temperature, -1).topk(2)
         due = drawn & (best.values[:, 1] >= self.least(rows))
-        first = best.indices[:, :1]
-        return logits.scatter(1, first, torch.where(due.unsqueeze(1), -INF, logits.gather(1, first)))
+        return logits.scatter_add_(1, best.indices[:, :1], -rows.temperature * due.unsqueeze(1))
 
 
 @defect("LP201", "compares with the least threshold of the batch", case={}, style="portable")
