@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lpkit.export.for_transformers import ExportedProcessor
 
-__all__ = ["transformers"]
+__all__ = ["continuous_batching", "transformers"]
 
 Parameters = Mapping[str, Any]
 """Arguments by field name (``repetition``) or by key, as in a request (``penalties_repetition``)."""
@@ -55,3 +55,31 @@ def transformers(
     else:
         given = list(parameters)
     return ExportedProcessor(cls, given, temperature=temperature, pad_token_id=pad_token_id, tokenizer=tokenizer)
+
+
+def continuous_batching(manager: Any, cls: type[Any], parameters: Parameters | None = None, /, **fields: Any) -> None:
+    """Put a processor without history into a manager of transformers' continuous batching, before it starts.
+
+    ::
+
+        manager = model.init_continuous_batching(generation_config)
+        lpkit.export.continuous_batching(manager, MinP)
+        manager.start()
+        manager.add_request(prompt_ids, min_p_threshold=0.1)
+
+    A request brings its arguments by key to ``add_request``, and fails alone if they are wrong.
+
+    Args:
+        manager: what ``model.init_continuous_batching`` gave.
+        cls: a processor's class whose ``history`` is ``"none"``: a processor is shown the current token only.
+        parameters: of requests that bring none of their own. Without any, those do not use the processor.
+        fields: the same, by field name.
+
+    Raises:
+        TypeError: the class reads a history, or cannot run outside vLLM.
+        ValueError: an argument is wrong, or the manager captures or compiles graphs.
+        RuntimeError: the manager has started.
+    """
+    from lpkit.export.for_continuous_batching import join
+
+    join(manager, cls, {**(parameters or {}), **fields} or None)

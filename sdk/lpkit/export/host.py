@@ -40,6 +40,7 @@ class ExportHost:
     Attributes:
         vocab_size: see above.
         device: see above.
+        sampling: whether the processor is of the ``"sampling"`` stage.
 
     Raises:
         TypeError: the class has no V1 interface.
@@ -64,7 +65,7 @@ class ExportHost:
     def _build(self) -> None:
         config = configuration(self.vocab_size, self.device, self._limit, self._longest, self._tokenizer)
         self._processor = self._cls(config, self.device, False)
-        self._sampling = bool(self._processor.is_argmax_invariant())
+        self.sampling = bool(self._processor.is_argmax_invariant())
         self._updates = RowUpdates()
         self._scale: torch.Tensor | None = None
         self._greedy: torch.Tensor | None = None
@@ -100,7 +101,7 @@ class ExportHost:
     def _step(self, logits: torch.Tensor, rows: Sequence[V1Row]) -> torch.Tensor:
         self._make_room(rows)
         update = self._updates.arrange(list(rows))
-        if update is not None and self._sampling:
+        if update is not None and self.sampling:
             self._set_temperatures([row.params.temperature for row in rows])
         self._processor.update_state(update)
         before = logits.to(torch.float32)
