@@ -18,6 +18,14 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="-- VLLM SERVE ...",
+            help="How the engine is started, behind two dashes: -- vllm serve MODEL --speculative-config '{...}'.",
+            show_default=False,
+        ),
+    ] = None,
     passed: Annotated[
         list[str] | None,
         typer.Option("--pass", metavar="MODULE:CLASS", help="As if served with --logits-processors. Repeatable."),
@@ -62,7 +70,8 @@ def doctor(
     from lpkit_cli.scaffold.baking import template_versions
 
     judged = release.removeprefix("v") if release else None
-    settings = Settings(tuple(passed or ()), drafts, no_async, judged, load, template_versions()[-1])
+    words = tuple(command or ())
+    settings = Settings(tuple(passed or ()), drafts, no_async, judged, load, template_versions()[-1], words)
     found = examine(settings)
     write(found, sys.stdout) if as_json else show(report.lines(found), sys.stdout)
     raise typer.Exit(0 if found.ok else FOUND)

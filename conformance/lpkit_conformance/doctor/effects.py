@@ -4,62 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.installed import Plugin
-from lpkit_conformance.discovery.releases import Choice, Release, is_before
+from lpkit_conformance.discovery.releases import is_before
+from lpkit_conformance.doctor.features import replayed, verification
 from lpkit_conformance.doctor.issue import Issue
+from lpkit_conformance.doctor.situation import Situation
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 Effect: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]
 
+_DEPRECATED = releases.V1_DEPRECATED_SINCE
 _PORTABLE = "derive the class from lpkit.LogitsProcessor, which runs on both runners"
 _INTERFACES = {V1: "V1", V2: "V2", "both": "V1 and V2", "unknown": "unknown"}
-
-
-@dataclass(frozen=True)
-class Situation:
-    """What is judged: an engine, how it is started, and its processors.
-
-    Attributes:
-        label: the engine in words, e.g. ``"vLLM 0.32.0"``.
-        release: None: not known, taken for the newest.
-        choice: the runner that it uses once a processor is installed or passed.
-        cpu: whether it is a build for CPUs.
-        drafts: speculative decoding is on.
-        no_async: asynchronous scheduling was turned off.
-        installed: by entry points, in the order in which vLLM loads them.
-        passed: with ``--logits-processors``.
-    """
-
-    label: str
-    release: Release | None
-    choice: Choice
-    cpu: bool
-    drafts: bool
-    no_async: bool
-    installed: tuple[Plugin, ...]
-    passed: tuple[Plugin, ...] = ()
-
-    @property
-    def runner(self) -> Runner:
-        return self.choice.runner
-
-    @property
-    def placeholders(self) -> bool:
-        """Whether output lists hold -1 that is never replaced: V1, asynchronous scheduling, nothing passed."""
-        by_default = not self.cpu and not is_before(self.release, releases.ASYNC_SINCE)
-        return self.runner == V1 and by_default and not (self.no_async or self.drafts or self.passed)
-
-    @property
-    def left_out(self) -> bool:
-        """V1 builds no custom processor when speculative decoding is on, since 0.11.1."""
-        return self.runner == V1 and self.drafts and not is_before(self.release, releases.DRAFTS_REFUSED_SINCE)
-
-    def starts(self, plugin: Plugin) -> bool | None:
-        return plugin.starts(self.runner)
 
 
 def effect(plugin: Plugin, situation: Situation, *, passed: bool = False) -> Effect:
@@ -84,7 +43,8 @@ def judge(situation: Situation) -> list[Issue]:
             if not passed:
                 found += _placeholders(plugin, situation)
                 found += _elsewhere(plugin, situation)
-    return found + [*_twice(situation)]
+            found += replayed(plugin, situation, passed)
+    return found + [*_twice(situation), *verification(situation)]
 
 
 def _engine(situation: Situation) -> Iterator[Issue]:
@@ -99,7 +59,16 @@ def _engine(situation: Situation) -> Iterator[Issue]:
             choice.refusal,
             f"Unset {releases.SWITCH}",
         )
-    elif not choice.loads:
+        return
+    if situation.runner == V1 and (choice.forced or choice.told) and not is_before(situation.release, _DEPRECATED):
+        yield Issue(
+            "v1-deprecated",
+            "note",
+            f"{situation.label} serves on its V1 runner, which is deprecated since 0.29",
+            f"{choice.reason[:1].upper()}{choice.reason[1:]}.",
+            "Plan for the V2 runner: a portable class runs on both",
+        )
+    if not choice.loads:
         yield Issue(
             "not-loaded",
             "error",
@@ -177,8 +146,10 @@ def _why_blocked(plugin: Plugin, runner: Runner) -> str:
 def _unblock(plugin: Plugin, situation: Situation, passed: bool) -> str:
     ways = ["Do not pass it"] if passed else [f"pip uninstall {plugin.distribution}"]
     if plugin.interface == V1:
+        ways.append(f"wrap it for both runners: lpkit new my-proc --wrap {plugin.target}")
         ways.append(_PORTABLE)
-        ways.append(f"run vLLM with {releases.SWITCH}=0")
+        if not situation.choice.forced:
+            ways.append(f"run vLLM with {releases.SWITCH}=0")
     elif plugin.interface == V2:
         ways.append(_PORTABLE)
     else:
@@ -199,7 +170,7 @@ def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Issu
         code, effect = "draft-refusal", "does not start with it"
     else:
         code, effect = "inactive-with-drafts", "silently serves without it"
-    if situation.drafts:
+    if situation.serving.drafts:
         yield Issue(code, "error", f"{situation.label} {effect}", evidence, remedy, plugin.name)
     elif situation.starts(plugin) and not passed:
         problem = f"with speculative decoding, {situation.label} {effect}"

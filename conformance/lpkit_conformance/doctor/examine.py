@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,9 +14,11 @@ from lpkit_conformance.discovery.interfaces import Deducer
 from lpkit_conformance.discovery.module_finder import Sources
 from lpkit_conformance.discovery.releases import Choice
 from lpkit_conformance.doctor import project
-from lpkit_conformance.doctor.effects import Effect, Situation, effect, judge
+from lpkit_conformance.doctor.effects import Effect, effect, judge
 from lpkit_conformance.doctor.facts import Versions, read_versions
 from lpkit_conformance.doctor.issue import SCHEMA, Issue
+from lpkit_conformance.doctor.serving import Serving, environment_of, read_command
+from lpkit_conformance.doctor.situation import Situation
 from lpkit_conformance.doctor.squatted import squatted
 from lpkit_conformance.vllm_api.runners import V1
 
@@ -33,6 +34,7 @@ class Settings:
         release: judge this release of vLLM on a GPU instead of the installed one; None: the installed one.
         load: import the plugins, in child processes, instead of reading their source.
         template: version of the template that projects are compared with; "" compares none.
+        command: the words of a ``vllm serve`` command; what it says is added to the above.
     """
 
     passed: tuple[str, ...] = ()
@@ -41,6 +43,17 @@ class Settings:
     release: str | None = None
     load: bool = False
     template: str = ""
+    command: tuple[str, ...] = ()
+
+    def serving(self) -> Serving:
+        """How the engine would be started, by the command and the other settings together."""
+        told = read_command(self.command)
+        return replace(
+            told,
+            passed=self.passed + told.passed,
+            drafts=self.drafts or told.drafts,
+            no_async=self.no_async or told.no_async,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,8 @@ class Diagnosis:
                 "engine": situation.label,
                 "runner": situation.runner,
                 "reason": situation.choice.reason,
-                "speculative_decoding": situation.drafts,
+                "speculative_decoding": situation.serving.drafts,
+                "options": situation.serving.options,
                 "asynchronous_scheduling_placeholders": situation.placeholders,
             },
             "plugins": [
@@ -98,18 +112,20 @@ def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path 
 
     Raises:
         ValueError: ``settings.release`` is not a release number.
+        UsageError: ``settings.command`` cannot be read.
     """
     folder = folder or Path.cwd()
     sources = Sources(path)
     inventory = take_inventory(path, sources)
-    passed = tuple(_passed(spec, Deducer(sources)) for spec in settings.passed)
+    serving = settings.serving()
+    passed = tuple(_passed(spec, Deducer(sources)) for spec in serving.passed)
     if settings.load:
         from lpkit_conformance.discovery.load import load
 
         count = len(inventory.plugins)
         loaded = load(replace(inventory, plugins=inventory.plugins + passed)).plugins
         inventory, passed = replace(inventory, plugins=loaded[:count]), loaded[count:]
-    situation = _situation(settings, inventory, passed, sources)
+    situation = _situation(settings, serving, inventory, passed, sources)
     versions = read_versions(sources, path)
     found = squatted(path, folder) + judge(situation) + project.issues(inventory, path, folder, settings.template)
     if settings.release is None and inventory.engine is not None:
@@ -137,7 +153,9 @@ def _passed(spec: str, deducer: Deducer) -> Plugin:
     return judge_target(Plugin(spec, spec, "", ""), deducer)
 
 
-def _situation(settings: Settings, inventory: Inventory, passed: tuple[Plugin, ...], sources: Sources) -> Situation:
+def _situation(
+    settings: Settings, serving: Serving, inventory: Inventory, passed: tuple[Plugin, ...], sources: Sources
+) -> Situation:
     engine = inventory.engine
     cpu, lack, release = False, "", None
     choice: Choice | None = None
@@ -154,5 +172,5 @@ def _situation(settings: Settings, inventory: Inventory, passed: tuple[Plugin, .
         label = f"vLLM {engine.version}"
         if releases.is_tpu_build(engine.distribution, engine.version):
             choice = Choice(V1, "it is built for TPUs, where vLLM loads no processors", loads=False)
-    choice = choice or releases.choose(release, lack, os.environ)
-    return Situation(label, release, choice, cpu, settings.drafts, settings.no_async, inventory.plugins, passed)
+    choice = choice or releases.choose(release, lack, environment_of(serving), serving.demands(release))
+    return Situation(label, release, choice, cpu, serving, inventory.plugins, passed)

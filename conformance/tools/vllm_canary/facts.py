@@ -316,6 +316,32 @@ def v2_processors(source: Source) -> str:
     return "forgets them" if switch(source) != "-" else "-"
 
 
+def only_on_v1(source: Source) -> str:
+    """Methods of speculative decoding that V2 lacks, of releases whose V2 has processors."""
+    function = source.function(CONFIG, "_get_v2_model_runner_unsupported_features", "VllmConfig")
+    if function is None or V2_INTERFACE not in source:
+        return "-"
+    for node in ast.walk(function):
+        if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In)):
+            continue
+        if ast.unparse(node.left).endswith("speculative_config.method"):
+            return ", ".join(sorted(ast.literal_eval(node.comparators[0])))
+    return "?"
+
+
+def _replay(source: Source, function: str) -> str:
+    """What a kind of replay refuses."""
+    node = source.function(CONFIG, function, "VllmConfig")
+    if node is None:
+        return "-"
+    texts = strings(node)
+    refused = [
+        what for what, text in (("V1", "requires Model Runner V2"), ("passed", "custom logits proc")) if text in texts
+    ]
+    installed = any(called(item) == "entry_points" for item in ast.walk(node))
+    return f"refuses {' and '.join(refused)}{'; looks at installed' if installed else ''}"
+
+
 V1 = "The V1 interface"
 LOADING = "Loading and validation"
 PLACEHOLDERS = "Asynchronous scheduling on V1"
@@ -361,6 +387,9 @@ FACTS: Final = (
     Fact("default-runner", "default, without processors", CHOICE, default_runner),
     Fact("triton", "Triton", CHOICE, triton),
     Fact("v2-processors", "V2 and custom processors", CHOICE, v2_processors),
+    Fact("only-on-v1", "methods of speculative decoding that need V1", CHOICE, only_on_v1),
+    Fact("mask-replay", "`--return-sampling-mask`", CHOICE, lambda s: _replay(s, "_verify_sampling_replay_config")),
+    Fact("trace-replay", "`--enable-trace-replay`", CHOICE, lambda s: _replay(s, "_verify_trace_replay_config")),
 )  # fmt: skip
 
 

@@ -163,6 +163,20 @@ HISTORY: Final[dict[str, tuple[tuple[Release, str], ...]]] = {
         ((0, 22, 0), "none, passed or installed"),
         ((0, 31, 0), "runs them"),
     ),
+    "only-on-v1": (
+        ((0, 10, 1), "-"),
+        ((0, 31, 0), "custom_class, medusa, mlp_speculator, ngram, ngram_gpu, suffix"),
+        ((0, 32, 0), "custom_class, medusa, mlp_speculator, suffix"),
+        ((0, 33, 0), "custom_class, suffix"),
+    ),
+    "mask-replay": (
+        ((0, 10, 1), "-"),
+        ((0, 28, 0), "refuses V1 and passed"),
+    ),
+    "trace-replay": (
+        ((0, 10, 1), "-"),
+        ((0, 29, 0), "refuses V1"),
+    ),
 }  # fmt: skip
 """(release, value), oldest first; a value holds until the next one's release."""
 

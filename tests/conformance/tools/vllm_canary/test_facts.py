@@ -75,6 +75,9 @@ CHANGES = [
     ("before-the-switch", facts.CONFIG, 'raise ValueError("remove it")', "pass"),
     ("before-the-switch", facts.CONFIG, "watermark_config", "other_config"),
     ("default-runner", facts.CONFIG, "False\n        return True\n", "False\n        return False\n"),
+    ("only-on-v1", facts.CONFIG, '("suffix", ', '("suffix", "medusa", '),
+    ("mask-replay", facts.CONFIG, "custom logits processors", "some logits processors"),
+    ("trace-replay", facts.CONFIG, "that requires Model Runner V2", "that requires nothing"),
     ("triton", facts.CONFIG, "if not HAS_TRITON:", "if never:"),
 ]  # fmt: skip
 

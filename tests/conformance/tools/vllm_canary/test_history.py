@@ -46,6 +46,7 @@ def test_every_fact_has_a_history_in_order() -> None:
         (releases.V2_FOR_SOME_SINCE, "default-runner", "V2 for some models"),
         (releases.V2_FOR_SOME_SINCE, "v2-processors", "none, passed or installed"),
         (releases.V2_DEFAULT_SINCE, "default-runner", "V2"),
+        (releases.FORCED_V2_SINCE, "before-the-switch", "hisparse: 0 is refused; watermark: V2, even if it is 0"),
         (releases.V2_PROCESSORS_SINCE, "v2-processors", "runs them"),
     ],
 )
@@ -95,3 +96,8 @@ def test_the_page_shows_at_least_eight_releases_and_what_the_history_says_of_the
     found = {release: {name: expected(name, release) for name in HISTORY} for release in releases}
     tables = "\n".join([*page.tables(found), *page.changes(found)])
     assert tables in PAGE
+
+
+def test_the_methods_that_keep_the_doctors_engines_on_v1_are_those_of_the_sources() -> None:
+    for release, methods in HISTORY["only-on-v1"]:
+        assert releases.methods_on_v1(release) == frozenset(methods.split(", ")) - {"-"}

@@ -270,7 +270,19 @@ class VllmConfig:
         return True
 
     def _get_v2_model_runner_unsupported_features(self):
+        if self.speculative_config.method in ("suffix", "custom_class"):
+            return ["speculative method"]
         return ["elastic expert parallelism"]
+
+    def _verify_sampling_replay_config(self):
+        if not self.use_v2_model_runner:
+            raise ValueError("this requires Model Runner V2")
+        if self.model_config.logits_processors:
+            raise ValueError("this does not support custom logits processors")
+
+    def _verify_trace_replay_config(self):
+        if not self.use_v2_model_runner:
+            raise ValueError("that requires Model Runner V2")
 """
 
 ENVS = """

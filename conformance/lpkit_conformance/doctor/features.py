@@ -1,0 +1,79 @@
+"""Features of the engine that do not keep to what processors say: ways to accept drafts, and replay for trainers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lpkit_conformance.discovery.installed import Plugin
+from lpkit_conformance.doctor.issue import Issue
+from lpkit_conformance.doctor.situation import Situation
+from lpkit_conformance.vllm_api.runners import V1
+
+
+def verification(situation: Situation) -> Iterator[Issue]:
+    """Ways of accepting drafts that do not keep to what processors say."""
+    method, drafts = situation.serving.verification, situation.serving.drafts
+    if not drafts or situation.left_out or not (situation.installed or situation.passed):
+        return
+    if method == "synthetic":
+        yield Issue(
+            "drafts-unverified",
+            "error",
+            f"{situation.label} accepts drafts at a fixed rate, whatever the processors say",
+            "With rejection_sample_method='synthetic', tokens that a processor masks are put out.",
+            "Use rejection_sample_method 'standard' or 'block'; 'synthetic' is for measuring",
+        )
+    elif method == "fly":
+        yield Issue(
+            "drafts-inexact",
+            "note",
+            f"{situation.label} keeps to what processors mask, but what they only shift is no longer exact",
+            "rejection_sample_method='fly' accepts drafts that the target model would rank high enough.",
+            "Use rejection_sample_method 'standard' or 'block', which keep the distribution",
+        )
+
+
+def replayed(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Issue]:
+    """What the engine returns for a trainer, or is told by one."""
+    serving, choice = situation.serving, situation.choice
+    if choice.refusal or not choice.loads:
+        return
+    wanted = [name for name, on in (("mask", serving.mask_replay), ("trace", serving.trace_replay)) if on]
+    if wanted and situation.runner == V1:
+        yield Issue(
+            "replay-refused",
+            "error",
+            f"{situation.label} does not start with {' and '.join(wanted)} replay on its V1 runner",
+            f"It needs the V2 runner, and V1 is used here: {choice.reason}.",
+            "Remove the option, or what keeps the engine on V1",
+            plugin.name,
+        )
+        return
+    if serving.mask_replay and passed:
+        yield Issue(
+            "replay-refused",
+            "error",
+            f"{situation.label} does not start with it and --return-sampling-mask",
+            "Sampling masks are not returned where a processor is passed.",
+            "Do not pass it, or recompute what was sampled from with lpkit.train",
+            plugin.name,
+        )
+    elif serving.mask_replay:
+        yield Issue(
+            "mask-biased",
+            "error",
+            "the sampling masks that the engine returns do not tell what it did to the logits",
+            "--return-sampling-mask refuses passed processors, but does not look at installed ones: a trainer that "
+            "replays the mask misses what they shift.",
+            f"Uninstall {plugin.distribution}, or recompute what was sampled from with lpkit.train",
+            plugin.name,
+        )
+    if serving.trace_replay:
+        yield Issue(
+            "trace-replayed",
+            "note",
+            "requests with trace_decode_token_ids get the tokens of their trace, whatever it says",
+            "Processors run, and the log-probabilities are theirs; then the sampled token is replaced.",
+            "",
+            plugin.name,
+        )

@@ -1,0 +1,163 @@
+"""How an engine is started: what the options of ``vllm serve`` mean for logits processors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lpkit_conformance.discovery import releases
+from lpkit_conformance.discovery.releases import Demands, Release, is_before
+from lpkit_conformance.errors import UsageError
+
+_JSON = ("speculative-config", "watermark-config", "attention-config", "kv-transfer-config")
+"""Options that hold an object, as JSON or field by field: ``--speculative-config.method suffix``."""
+
+_MANY = ("logits-processors",)
+"""Options that take several values."""
+
+_SHORT = {"-sc": "speculative-config", "-pp": "pipeline-parallel-size", "-ac": "attention-config"}
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What matters of an engine's arguments.
+
+    Attributes:
+        passed: ``module:Class``, from ``--logits-processors``.
+        drafts: speculative decoding is on.
+        no_async: asynchronous scheduling was turned off.
+        verification: how drafts are accepted, vLLM's ``rejection_sample_method``.
+        mask_replay: ``--return-sampling-mask``.
+        trace_replay: ``--enable-trace-replay``.
+        environment: variables that were set in front of the command.
+        options: everything that was given, by the option's name without dashes in front; objects as dictionaries.
+    """
+
+    passed: tuple[str, ...] = ()
+    drafts: bool = False
+    no_async: bool = False
+    verification: str = "standard"
+    mask_replay: bool = False
+    trace_replay: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def demands(self, release: Release | None) -> Demands:
+        """What these arguments ask of the choice of a runner, by the rules of a release."""
+        return Demands(self._for_v2(release), self._hisparse(release), tuple(self._for_v1(release)))
+
+    def _for_v2(self, release: Release | None) -> str:
+        watermark = self.options.get("watermark-config") and not is_before(release, releases.FORCED_V2_SINCE)
+        return "vLLM's own watermark" if watermark else ""
+
+    def _hisparse(self, release: Release | None) -> bool:
+        if is_before(release, releases.FORCED_V2_SINCE):
+            return False
+        transfer = json.dumps(self.options.get("kv-transfer-config", {}))
+        return "HiSparseConnector" in transfer or bool(self.options.get("attention-config", {}).get("hisparse_config"))
+
+    def _for_v1(self, release: Release | None) -> Iterator[str]:
+        draft = self.options.get("speculative-config") or {}
+        if draft.get("method") in releases.methods_on_v1(release):
+            yield f"speculative method {draft['method']!r}"
+        if draft.get("parallel_drafting") and draft.get("method") not in ("dflash", "dspark"):
+            yield "parallel drafting"
+        if draft.get("use_heterogeneous_vocab") and not is_before(release, (0, 32, 0)):
+            yield "a drafter with another vocabulary"
+        stages = str(self.options.get("pipeline-parallel-size", "1"))
+        if self.options.get("distributed-executor-backend") == "external_launcher" and stages != "1":
+            yield "pipeline parallelism with external_launcher"
+        if self.options.get("enable-dbo"):
+            yield "dual batch overlap"
+
+
+def read_command(command: Sequence[str]) -> Serving:
+    """What ``VARIABLE=... vllm serve MODEL --option ...`` says; options that do not matter here are passed over.
+
+    Raises:
+        UsageError: an object that is not JSON.
+    """
+    words = list(command)
+    environment = {}
+    while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0], re.DOTALL):
+        name, _, value = words.pop(0).partition("=")
+        environment[name] = value
+    options = _options(words)
+    draft = options.get("speculative-config") or {}
+    return Serving(
+        passed=tuple(options.get("logits-processors", ())),
+        drafts=bool(draft),
+        no_async=bool(options.get("no-async-scheduling")),
+        verification=str(draft.get("rejection_sample_method", "standard")),
+        mask_replay=bool(options.get("return-sampling-mask")),
+        trace_replay=bool(options.get("enable-trace-replay")),
+        environment=environment,
+        options=options,
+    )
+
+
+def _options(words: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    name = ""
+    for word in words:
+        short, _, attached = word.partition("=")
+        if word.startswith("--") or short in _SHORT:
+            name = _SHORT.get(short, short.lstrip("-"))
+            _take(found, name, attached if "=" in word else None)
+        elif name:
+            _take(found, name, word)
+            if _normal(name) not in _MANY:
+                name = ""
+    return found
+
+
+def _normal(name: str) -> str:
+    head, dot, rest = name.partition(".")
+    return head.replace("_", "-") + dot + rest.replace("-", "_")
+
+
+def _take(found: dict[str, Any], name: str, value: str | None) -> None:
+    """One option: without a value so far, or with one."""
+    name = _normal(name)
+    head, _, inner = name.partition(".")
+    if head in _JSON:
+        held = found.setdefault(head, {})
+        if value is None:
+            return
+        if inner:
+            *path, last = inner.split(".")
+            for part in path:
+                held = held.setdefault(part, {})
+            held[last] = _scalar(value)
+        else:
+            held.update(_object(head, value))
+    elif head in _MANY:
+        found.setdefault(head, []).extend([] if value is None else [value])
+    else:
+        found[head] = True if value is None else value
+
+
+def _scalar(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return {"True": True, "False": False}.get(value, value)
+
+
+def _object(name: str, value: str) -> dict[str, Any]:
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise UsageError(f"--{name} takes a JSON object, and this is none: {value[:80]} ({error})") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"--{name} takes a JSON object, not {value[:80]}")
+    return found
+
+
+def environment_of(serving: Serving) -> dict[str, str]:
+    """The environment that the engine would have."""
+    return {**os.environ, **serving.environment}

@@ -1,0 +1,135 @@
+"""What the arguments of ``vllm serve`` mean for processors: the runner that they force, and what ignores processors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from doctor_place import ONLY_V1, PORTABLE, Place, codes, said, the
+from lpkit_conformance.discovery.releases import SWITCH
+from lpkit_conformance.doctor.serving import read_command
+from lpkit_conformance.errors import UsageError
+
+SERVE = ("vllm", "serve", "model")
+SUFFIX = ("--speculative-config", '{"method": "suffix"}')
+WATERMARK = ("--watermark-config", '{"algorithm": "gumbel"}')
+HISPARSE = ("--kv-transfer-config", '{"kv_connector": "HiSparseConnector"}')
+
+
+class TestReading:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("--speculative-config", '{"method": "suffix"}'),
+            ('--speculative-config={"method": "suffix"}',),
+            ("--speculative_config.method", "suffix"),
+            ("--speculative-config.method=suffix",),
+            ("-sc", '{"method": "suffix"}'),
+        ],
+    )
+    def test_every_way_to_write_an_object_gives_it(self, words: tuple[str, ...]) -> None:
+        assert read_command((*SERVE, *words, "--port", "80")).options["speculative-config"] == {"method": "suffix"}
+
+    def test_variables_in_front_and_several_processors_are_read(self) -> None:
+        words = (f"{SWITCH}=0", *SERVE, "--logits-processors", "a:A", "b:B", "--no-async-scheduling", "--dtype", "half")
+        serving = read_command(words)
+        assert serving.environment == {SWITCH: "0"}
+        assert serving.passed == ("a:A", "b:B")
+        assert serving.no_async
+        assert not serving.drafts
+
+    @pytest.mark.parametrize("value", ["{method: suffix}", "[1]"])
+    def test_what_is_no_object_is_refused_with_its_text(self, value: str) -> None:
+        with pytest.raises(UsageError, match="takes a JSON object"):
+            read_command((*SERVE, "--speculative-config", value))
+
+
+class TestRunner:
+    @pytest.mark.parametrize(
+        ("release", "method", "runner"),
+        [
+            ("0.31.0", "ngram", "v1"),
+            ("0.32.0", "ngram", "v2"),
+            ("0.32.0", "medusa", "v1"),
+            ("0.33.0", "medusa", "v2"),
+            ("0.33.0", "suffix", "v1"),
+            ("0.33.0", "eagle3", "v2"),
+        ],
+    )
+    def test_some_drafters_keep_a_release_on_v1(self, site: Place, release: str, method: str, runner: str) -> None:
+        command = (*SERVE, "--speculative-config.method", method)
+        report = site.plugin(PORTABLE).examine(release=release, command=command)
+        assert report.situation.runner == runner
+        assert said(report) == ["inactive" if runner == "v1" else "starts"]
+        assert ("v1-deprecated" in codes(report)) == (runner == "v1")
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("--speculative-config", '{"method": "eagle", "parallel_drafting": true}'),
+            ("--speculative-config", '{"method": "draft_model", "use_heterogeneous_vocab": true}'),
+            ("--distributed-executor-backend", "external_launcher", "-pp", "2"),
+            ("--enable-dbo",),
+        ],
+    )
+    def test_other_features_keep_the_engine_on_v1(self, site: Place, words: tuple[str, ...]) -> None:
+        report = site.plugin(PORTABLE).examine(release="0.33.0", command=(*SERVE, *words))
+        assert report.situation.runner == "v1"
+        assert "does not support" in report.situation.choice.reason
+
+    def test_v2_that_is_asked_for_with_what_only_v1_has_is_refused(self, site: Place) -> None:
+        report = site.plugin(PORTABLE).examine(release="0.33.0", command=(f"{SWITCH}=1", *SERVE, *SUFFIX))
+        assert codes(report, "error") == ["engine-refuses"]
+
+    def test_the_watermark_overrides_the_switch_so_it_is_no_remedy(self, site: Place) -> None:
+        report = site.plugin(ONLY_V1).examine(release="0.32.0", command=(f"{SWITCH}=0", *SERVE, *WATERMARK))
+        issue = the(report, "blocks-start")
+        assert report.situation.runner == "v2"
+        assert SWITCH not in issue.remedy
+        assert "lpkit new my-proc --wrap plug:P" in issue.remedy
+
+    def test_before_0_30_nothing_overrides_the_switch(self, site: Place) -> None:
+        report = site.plugin(ONLY_V1).examine(release="0.29.0", command=(f"{SWITCH}=0", *SERVE, *WATERMARK))
+        assert report.situation.runner == "v1"
+
+    def test_hisparse_refuses_a_switch_that_says_v1(self, site: Place) -> None:
+        report = site.plugin(PORTABLE).examine(release="0.32.0", command=(f"{SWITCH}=0", *SERVE, *HISPARSE))
+        assert "HiSparse" in the(report, "engine-refuses").evidence
+        assert site.examine(release="0.32.0", command=(*SERVE, *HISPARSE)).situation.runner == "v2"
+
+    def test_the_deprecated_runner_that_was_asked_for_is_noted(self, site: Place) -> None:
+        report = site.plugin(PORTABLE).examine(release="0.32.0", command=(f"{SWITCH}=0", *SERVE))
+        assert "v1-deprecated" in codes(report)
+        assert report.ok
+
+
+class TestFeatures:
+    def test_synthetic_acceptance_is_a_problem(self, site: Place) -> None:
+        draft = '{"method": "eagle", "rejection_sample_method": "synthetic"}'
+        report = site.plugin(PORTABLE).examine(release="0.32.0", command=(*SERVE, "--speculative-config", draft))
+        assert codes(report, "error") == ["drafts-unverified"]
+
+    def test_fly_acceptance_is_a_note(self, site: Place) -> None:
+        draft = '{"method": "eagle", "rejection_sample_method": "fly"}'
+        report = site.plugin(PORTABLE).examine(release="0.33.0", command=(*SERVE, "--speculative-config", draft))
+        assert codes(report) == ["drafts-inexact"]
+
+    @pytest.mark.parametrize("method", ["standard", "block"])
+    def test_exact_verification_is_none(self, site: Place, method: str) -> None:
+        draft = f'{{"method": "eagle", "rejection_sample_method": "{method}"}}'
+        report = site.plugin(PORTABLE).examine(release="0.33.0", command=(*SERVE, "--speculative-config", draft))
+        assert codes(report) == []
+
+    def test_mask_replay_refuses_what_is_passed_and_misses_what_is_installed(self, site: Place, tmp_path: Path) -> None:
+        site.plugin(PORTABLE)
+        command = (*SERVE, "--return-sampling-mask")
+        assert codes(site.examine(release="0.32.0", command=command)) == ["mask-biased"]
+        both = site.examine(release="0.32.0", command=(*command, "--logits-processors", "plug:Other"))
+        assert "replay-refused" in codes(both)
+
+    def test_trace_replay_is_a_note_on_v2_and_refused_on_v1(self, site: Place) -> None:
+        site.plugin(PORTABLE)
+        command = (*SERVE, "--enable-trace-replay")
+        assert codes(site.examine(release="0.32.0", command=command)) == ["trace-replayed"]
+        on_v1 = site.examine(release="0.32.0", command=(f"{SWITCH}=0", *command))
+        assert codes(on_v1, "error") == ["replay-refused"]
