@@ -152,7 +152,7 @@ def _object(name: str, value: str) -> dict[str, Any]:
     try:
         found = json.loads(value)
     except ValueError as error:
-        raise UsageError(f"--{name} takes a JSON object, and this is none: {value[:80]} ({error})") from None
+        raise UsageError(f"--{name} takes a JSON object, and {value[:80]} is not JSON ({error})") from None
     if not isinstance(found, dict):
         raise UsageError(f"--{name} takes a JSON object, not {value[:80]}")
     return found
