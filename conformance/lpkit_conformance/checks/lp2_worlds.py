@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from lpkit.runtime import Request
 
+from lpkit_conformance.activity.stand import allowed, generated
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -72,9 +73,9 @@ def works(subject: PluginUnderTest, world: World) -> bool:
     """
     there = moved(subject, world)
     try:
-        together = run(there, [_request(there, variant) for variant in VARIANTS])
+        together = allowed(there, lambda: run(there, [_request(there, variant) for variant in VARIANTS]))
         peers = moved(subject, USUAL) if world is SECOND_RANK else there
-        alone = [run(peers, [_request(peers, variant)]) for variant in VARIANTS]
+        alone = [run(peers, [_request(there, variant)]) for variant in VARIANTS]
     except PluginError as error:
         if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
             return False
@@ -107,7 +108,7 @@ def works(subject: PluginUnderTest, world: World) -> bool:
 def moved(subject: PluginUnderTest, world: World) -> PluginUnderTest:
     """The plugin in another engine."""
     size = subject.vocab_size + world.more_tokens
-    return replace(subject, world=world, vocab_size=size, solo_runs=None, odd_requests=None)
+    return replace(subject, world=world, vocab_size=size, solo_runs=None, odd_requests=None, histories={})
 
 
 def run(subject: PluginUnderTest, requests: Sequence[Request]) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -132,6 +133,5 @@ def _request(subject: PluginUnderTest, variant: int | None) -> Request:
     request = make_active(subject, Arrive(name, variant, prompt_len=6)).request
     if world.beyond and request.prompt_token_ids is not None:
         request.prompt_token_ids[0:2] = [subject.vocab_size, subject.vocab_size + 1000]
-    # What its model wanted: to ask a plugin that forbids tokens about each of a thousand takes too long.
-    request.output_token_ids += [subject.emit(name, variant, n) for n in range(world.outputs)]
+    request.output_token_ids += generated(subject, name, variant, request, world.outputs)
     return request

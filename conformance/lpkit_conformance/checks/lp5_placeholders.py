@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from lpkit.loading import installed
@@ -12,7 +13,7 @@ from lpkit.runtime.engine.v1_async import PLACEHOLDER
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck
-from lpkit_conformance.hosts import Observation, drive
+from lpkit_conformance.hosts import Observation, PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.oracle.compare import first_difference
@@ -62,11 +63,10 @@ class LP505(LadderCheck):
 
     def run(self, subject: PluginUnderTest) -> str | None:
         last = subject.vocab_size - 1
-        unknown, as_last, as_other = (
-            lone_row(subject, Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=[token] * 3))
-            for token in (PLACEHOLDER, last, subject.vocab_size // 2)
-        )
-        if torch.equal(unknown, as_last) and not torch.equal(as_last, as_other):
+        unknown = self._alone(subject, PLACEHOLDER)
+        invented = (partial(self._alone, subject, token) for token in (last, subject.vocab_size // 2))
+        known = [row for attempt in invented if (row := unless_forbidden(subject, attempt)) is not None]
+        if len(known) == 2 and torch.equal(unknown, known[0]) and not torch.equal(*known):
             raise Failed(
                 "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
                 {"output list": "[-1, -1, -1]"},
@@ -80,6 +80,11 @@ class LP505(LadderCheck):
             return super().run(subject)
         except NeverActive:
             return None  # the part that needs no request to act was judged above
+
+    @staticmethod
+    def _alone(subject: PluginUnderTest, token: int) -> torch.Tensor:
+        outputs = [token] * 3
+        return lone_row(subject, Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=outputs))
 
     def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
         return NeverRepaired(subject, max_num_seqs)
@@ -135,6 +140,8 @@ def judge_dependence(subject: PluginUnderTest) -> None:
     for length in LENGTHS:
         before, rows = _edits(subject, [*_histories(subject, length), [], [PLACEHOLDER] * length])
         known, empty, unknown = rows[:-2], rows[-2:-1], rows[-1:]
+        if not len(known):
+            continue
         common = known.median(0, keepdim=True).values
         if all(first_difference(before, known[:1], row) is None for row in known.unsqueeze(1)):
             continue
@@ -168,8 +175,20 @@ def _edits(subject: PluginUnderTest, histories: list[list[int]]) -> tuple[torch.
         driver = drive(subject)
         driver.begin(entering=[request])
         before = driver.stage(raw, [request.params])
-        rows.append(driver.step(before, [request]))
-    return before, torch.cat(rows)
+        step = partial(driver.step, before, [request])
+        invented = outputs and PLACEHOLDER not in outputs
+        rows.append(unless_forbidden(subject, step) if invented else step())
+    return before, torch.cat([row for row in rows if row is not None])
+
+
+def unless_forbidden(subject: PluginUnderTest, attempt: Callable[[], torch.Tensor]) -> torch.Tensor | None:
+    """What comes of an invented history; None if a plugin that forbids tokens raises: it may hold one of these."""
+    try:
+        return attempt()
+    except PluginError:
+        if not subject.forbids:
+            raise
+        return None
 
 
 def lone_row(subject: PluginUnderTest, request: Request) -> torch.Tensor:

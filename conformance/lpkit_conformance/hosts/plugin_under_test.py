@@ -64,6 +64,7 @@ class PluginUnderTest:
         modules: what the plugin's modules held before it was used.
         world: how the engine is set up.
         forbids: whether it has forbidden a token that a model wanted.
+        patient: whether it is asked for every token of a history, however long; it has raised at another one.
         histories: what requests have generated when they stand at a step, if it does.
         looked_at: the keys of ``extra_args`` that the plugin has read.
         turn: which of how many cases this is.
@@ -91,6 +92,7 @@ class PluginUnderTest:
     foreign: list[dict[str, Any] | None] = field(default_factory=lambda: list(FOREIGN_ARGS))
     modules: ModuleState | None = None
     forbids: bool = False
+    patient: bool = False
     histories: dict[tuple[str, int | None, tuple[int, ...]], tuple[Any, Request]] = field(default_factory=dict)
     looked_at: set[str] = field(default_factory=set)
     turn: tuple[int, int] = (0, 1)

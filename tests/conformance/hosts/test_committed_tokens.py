@@ -9,11 +9,13 @@ import pytest
 import torch
 from lpkit_conformance import traces
 from lpkit_conformance.activity.stand import MOST_ASKED, Stance, stand_at
-from lpkit_conformance.hosts import PluginError, parts_of
+from lpkit_conformance.hosts import parts_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Resume, Speculate, Step
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
 from zoo.correct import V1Base
 
@@ -121,9 +123,21 @@ def test_a_plugin_that_forbids_most_tokens_gets_the_same_alone_and_in_a_batch(ho
         assert compute_check(code, Alternates, host=host, case=Alternates.CASE).status in ("passed", "skipped")
 
 
-def test_requests_at_an_early_step_of_their_lives_have_histories_that_the_plugin_allowed() -> None:
+@pytest.mark.parametrize("length", [1, MOST_ASKED, 10 * MOST_ASKED])
+def test_a_request_at_any_step_of_its_life_has_a_history_that_the_plugin_allowed(length: int) -> None:
     there = subject("v1", NeverForgives)
     there.forbids = True
-    assert stand_at(there, [Stance(0, "a", length) for length in (1, 9, MOST_ASKED)]).acts
-    with pytest.raises(PluginError, match="forbidden"):
-        stand_at(there, [Stance(0, "a", 10 * MOST_ASKED)])
+    assert stand_at(there, [Stance(0, "a", 1), Stance(0, "a", length)]).acts
+
+
+def test_a_plugin_is_asked_for_all_of_a_long_history_only_if_it_raises() -> None:
+    there = subject("v1", Alternates)
+    there.forbids = True
+    stand_at(there, [Stance(0, "a", 10 * MOST_ASKED)])
+    assert not there.patient
+
+
+def test_no_check_blames_a_plugin_for_raising_at_a_token_that_it_forbade() -> None:
+    plan = Plan(cases=(Case.parse(NeverForgives.CASE),), ignore=("LP604", "LP606"))
+    results = list(Session("target", NeverForgives, plan).results())
+    assert not [result for result in results if result.status in ("failed", "blocked", "error")]
