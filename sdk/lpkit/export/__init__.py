@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lpkit.export.for_mlx import ExportedCallable
     from lpkit.export.for_transformers import ExportedProcessor
 
-__all__ = ["continuous_batching", "transformers"]
+__all__ = ["continuous_batching", "mlx", "transformers"]
 
 Parameters = Mapping[str, Any]
 """Arguments by field name (``repetition``) or by key, as in a request (``penalties_repetition``)."""
@@ -83,3 +84,31 @@ def continuous_batching(manager: Any, cls: type[Any], parameters: Parameters | N
     from lpkit.export.for_continuous_batching import join
 
     join(manager, cls, {**(parameters or {}), **fields} or None)
+
+
+def mlx(
+    cls: type[Any],
+    parameters: Parameters | None = None,
+    /,
+    *,
+    temperature: float = 1.0,
+    tokenizer: Any = None,
+    **fields: Any,
+) -> ExportedCallable:
+    """A callable for ``logits_processors`` of mlx-lm.
+
+    Args:
+        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
+        parameters: of each sequence.
+        temperature: of mlx-lm's sampler; matters for processors of the ``"sampling"`` stage.
+        tokenizer: the model's, for processors that ask for words.
+        fields: parameters, by field name.
+
+    Raises:
+        ValueError: an argument is wrong, or unknown.
+        TypeError: the class cannot run there.
+    """
+    from lpkit.export.for_mlx import ExportedCallable
+
+    given = {**(parameters or {}), **fields}
+    return ExportedCallable(cls, given, temperature=temperature, tokenizer=tokenizer)
