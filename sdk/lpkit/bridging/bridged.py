@@ -197,6 +197,8 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         # What was not changed goes back exactly as it came: x / t * t is not always x.
         again = logits / scale
         unchanged = edited == again
+        if logits.requires_grad:
+            return torch.where(unchanged, logits, edited * scale)
         torch.mul(edited, scale, out=again)
         return torch.where(unchanged, logits, again, out=logits)
 

@@ -149,9 +149,20 @@ class SparseLogits:
             # Filled on the device: a tensor made from a Python number would be a blocking copy from the host.
             values = torch.full((), values, dtype=self._logits.dtype, device=self._logits.device)
         spread = values.to(self._logits.dtype).expand(ids.shape)
+        if self._logits.requires_grad and torch.is_grad_enabled():
+            self._write_once(torch.where(real, ids, -1), spread)
+            return
         # A padding write must not race with a real one, so it repeats a real write of its row; a row without
         # any rewrites one token, which nothing else touches.
         first = real.to(torch.int8).argmax(1, keepdim=True)
         fill_ids = within.gather(1, first)
         fill_values = torch.where(real.gather(1, first), spread.gather(1, first), self._logits[self._rows, fill_ids])
         self._logits[self._rows, torch.where(real, ids, fill_ids)] = torch.where(real, spread, fill_values)
+
+    def _write_once(self, ids: torch.Tensor, values: torch.Tensor) -> None:
+        """Under autograd an element that is written twice would get its gradient twice."""
+        ids, order = ids.sort(dim=1, stable=True)
+        first = ids >= 0
+        first[:, 1:] &= ids[:, 1:] != ids[:, :-1]
+        row, place = first.nonzero(as_tuple=True)
+        self._logits[self._rows[row, 0], ids[row, place]] = values[row, order[row, place]]

@@ -51,4 +51,14 @@ def _wanted(device: torch.device) -> bool:
 
 def fused_for(logits: torch.Tensor) -> ModuleType | None:
     found = prepare(logits.device)
-    return found if found is not None and found.suits(logits) else None
+    return found if found is not None and found.suits(logits) and not differentiated(logits) else None
+
+
+def differentiated(logits: torch.Tensor) -> bool:
+    """Whether autograd follows the logits, as in training: then what is written must be written by plain operations."""
+    return logits.requires_grad and torch.is_grad_enabled()
+
+
+def plain(logits: torch.Tensor) -> bool:
+    """Whether to mask with torch's own kernels: on a device that is fast at them, and where autograd watches."""
+    return logits.device.type != "cpu" or differentiated(logits)

@@ -14,7 +14,7 @@ import math
 import torch
 
 from lpkit import rng
-from lpkit.kernels.fused import fused_for
+from lpkit.kernels.fused import differentiated, fused_for, plain
 from lpkit.kernels.memory import blocks
 
 _LOG2_E = math.log2(math.e)
@@ -35,7 +35,7 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tenso
     """
     if (fused := fused_for(logits)) is not None:
         return fused.mask_below_(logits, lowest)  # type: ignore[no-any-return]
-    if logits.device.type != "cpu":
+    if plain(logits):
         return logits.masked_fill_(logits < lowest, -math.inf)
     if scratch is not None:
         torch.lt(logits, lowest, out=scratch)
@@ -60,7 +60,7 @@ def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tens
     """
     if (fused := fused_for(logits)) is not None:
         return fused.mask_above_(logits, highest)  # type: ignore[no-any-return]
-    if logits.device.type != "cpu":
+    if plain(logits):
         return logits.masked_fill_(logits > highest, -math.inf)
     if scratch is not None:
         torch.gt(logits, highest, out=scratch)
@@ -82,7 +82,7 @@ def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.T
     """
     if (fused := fused_for(logits)) is not None:
         return fused.mask_far_below_top_(logits, distance)  # type: ignore[no-any-return]
-    if logits.device.type != "cpu":
+    if plain(logits):
         return mask_below_(logits, logits.amax(dim=-1, keepdim=True) - distance)
     for block, far, memory in blocks(logits, distance, scratch=(torch.float32,)):
         mask_below_(block, block.amax(dim=-1, keepdim=True) - far, memory)
@@ -108,7 +108,7 @@ def least_from(
     """
     if (fused := fused_for(logits)) is not None:
         return fused.least_from(logits, lowest)  # type: ignore[no-any-return]
-    if logits.device.type != "cpu":
+    if plain(logits):
         return torch.where(logits < lowest, math.inf, logits).amin(dim=1, keepdim=True)
     if scratch is None or other is None:
         memory = (torch.float32, torch.float32)
@@ -132,12 +132,15 @@ def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.log_sum_exp(logits, temperature)  # type: ignore[no-any-return]
-    if logits.device.type == "cpu" and scratch is None:
+    if not plain(logits) and scratch is None:
         found = [log_sum_exp(*some) for some in blocks(logits, temperature, scratch=(torch.float32,))]
         return torch.cat(found)
     highest = logits.amax(dim=1, keepdim=True)
     # Powers of two: twice as fast as powers of e.
-    shares = torch.sub(logits, highest, out=scratch).mul_(_LOG2_E / temperature).exp2_()
+    if differentiated(logits):
+        shares = ((logits - highest) * (_LOG2_E / temperature)).exp2()
+    else:
+        shares = torch.sub(logits, highest, out=scratch).mul_(_LOG2_E / temperature).exp2_()
     return highest / temperature + shares.sum(dim=1, keepdim=True).log()
 
 
@@ -155,10 +158,17 @@ def top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor | None = None)
     """
     if (fused := fused_for(logits)) is not None:
         return fused.top_and_deviation(logits)  # type: ignore[no-any-return]
-    if logits.device.type == "cpu" and scratch is None:
+    if not plain(logits) and scratch is None:
         found = [top_and_deviation(*some) for some in blocks(logits, scratch=(torch.float32,))]
         return torch.cat([top for top, _ in found]), torch.cat([deviation for _, deviation in found])
     highest = logits.amax(dim=1, keepdim=True)
+    if differentiated(logits):
+        there = logits > -math.inf
+        below = torch.where(there, highest - logits, 0.0)
+        count = there.sum(dim=1, keepdim=True).double()
+        mean = below.sum(dim=1, keepdim=True).double() / count
+        squares = below.square().sum(dim=1, keepdim=True).double()
+        return highest, (squares / count - mean.square()).clamp(min=0.0).sqrt()
     memory = torch.empty_like(logits) if scratch is None else scratch
     count = torch.gt(logits, -math.inf, out=memory).sum(dim=1, keepdim=True).double()
     # Distances from the top: masked tokens add 0 to the sums.
@@ -210,7 +220,11 @@ def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | Non
     ids = torch.where(ids >= 0, ids, first).clamp(min=0)
     kept = logits.gather(1, ids)
     meant = (first >= 0) & (kept.amax(dim=1, keepdim=True) > -math.inf)
-    cap = torch.where(meant if where is None else meant & where, -math.inf, math.inf)
+    meant = meant if where is None else meant & where
+    if differentiated(logits):  # a token that is written twice would get its gradient twice
+        others = torch.ones_like(logits, dtype=torch.bool).scatter_(1, ids, False)
+        return logits.masked_fill_(others & meant, -math.inf)
+    cap = torch.where(meant, -math.inf, math.inf)
     return torch.minimum(logits, cap, out=logits).scatter_(1, ids, kept)
 
 
@@ -226,6 +240,10 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """
     some = ids.amax(dim=1, keepdim=True)  # -1: none in this row, and its token 0 keeps its value
     ids = torch.where(ids >= 0, ids, some).clamp(min=0)
+    if differentiated(logits):  # a token that is written twice would get its gradient twice
+        named = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, ids, True)
+        left = (~named & (logits > -math.inf)).any(dim=1, keepdim=True)
+        return logits.masked_fill_(named & left & (some >= 0), -math.inf)
     held = logits.gather(1, ids)
     logits.scatter_(1, ids, torch.where(some >= 0, -math.inf, held))
     left = logits.amax(dim=1, keepdim=True) > -math.inf
@@ -243,6 +261,10 @@ def keep_members_(logits: torch.Tensor, outside: torch.Tensor, scratch: torch.Te
     Returns:
         ``logits``. A row that would have nothing left stays unchanged.
     """
+    if differentiated(logits):
+        others = outside > 0
+        left = (~others & (logits > -math.inf)).any(dim=1, keepdim=True)
+        return logits.masked_fill_(others & left, -math.inf)
     cap = _cap_(outside)
     left = torch.minimum(logits, cap, out=scratch).amax(dim=1, keepdim=True) > -math.inf
     cap = torch.maximum(cap, torch.where(left, -math.inf, math.inf), out=cap)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lpkit.kernels.fused import fused_for
+from lpkit.kernels.fused import differentiated, fused_for
 
 WHOLE_BYTES = {"cpu": 2**23, "cuda": 2**27}
 """Logits up to this size are one block."""
@@ -35,13 +35,15 @@ def blocks(
         ``(block, *per_row, *scratch)``, which are views of ``logits`` and of ``per_row``, then scratch memory. Once,
         and empty, for a batch without rows.
     """
-    if fused and fused_for(logits) is not None:
+    watched = differentiated(logits)
+    if fused and (watched or fused_for(logits) is not None):
         yield (logits, *per_row, *(None for _ in scratch))
         return
     n, vocab = logits.shape
     step = max(1, n)
     kind, row = logits.device.type, max(1, vocab * logits.element_size())
-    if n * row > WHOLE_BYTES.get(kind, WHOLE_BYTES["cuda"]):
+    # Under autograd each block that is edited in place would cost a copy of them all.
+    if not watched and n * row > WHOLE_BYTES.get(kind, WHOLE_BYTES["cuda"]):
         step = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // row)
     spare = [_borrow(step * vocab * dtype.itemsize, logits.device) for dtype in scratch]
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -122,26 +122,33 @@ class AdapterLogitsProcessor(PortableProcessor):
         """
         if self._host is None or ctx is None:
             return super().apply(logits, ctx)
-        for index, row in zip(*self._host.rows(ctx), strict=True):
-            _edit(logits, index, row.params, row.prompt_ids, row.output_ids)
-        return logits
+        found = zip(*self._host.rows(ctx), strict=True)
+        return _edited(logits, ((index, row.params, row.prompt_ids, row.output_ids) for index, row in found))
 
     def _edit_rows(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+        calls = self._calls
         if self._v1 is not None:  # the host knows the rows: nothing waits for the device
-            for row, entry in self._v1.entries(rows):
-                _edit(logits, row, self._calls[entry.slot], entry.prompt_ids or [], entry.output_ids)
-            return logits
+            found = self._v1.entries(rows)
+            return _edited(logits, ((row, calls[it.slot], it.prompt_ids or [], it.output_ids) for row, it in found))
         # A row that is listed twice must not be edited in place twice.
-        for row, slot in dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True)).items():
-            _edit(logits, row, self._calls[slot], [], [])
-        return logits
+        slots = dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True))
+        return _edited(logits, ((row, calls[slot], [], []) for row, slot in slots.items()))
 
 
-def _edit(logits: torch.Tensor, row: int, call: Call, prompt_ids: list[int], output_ids: list[int]) -> None:
-    view = logits[row]
-    edited = call(prompt_ids, output_ids, view)
-    if edited is not view:
-        logits[row] = edited
+def _edited(logits: torch.Tensor, rows: Iterable[tuple[int, Call, list[int], list[int]]]) -> torch.Tensor:
+    """``logits``, with each row (its number, its callable, and what that is given) edited."""
+    if logits.requires_grad and torch.is_grad_enabled():
+        # Autograd pays for each edit of a view with a copy of all rows.
+        parts = [row.clone() for row in logits.unbind()]
+        for index, call, prompt_ids, output_ids in rows:
+            parts[index] = call(prompt_ids, output_ids, parts[index])
+        return torch.stack(parts)
+    for index, call, prompt_ids, output_ids in rows:
+        view = logits[index]
+        edited = call(prompt_ids, output_ids, view)
+        if edited is not view:
+            logits[index] = edited
+    return logits
 
 
 def three_arguments(call: RequestLogitsProcessor) -> Call:

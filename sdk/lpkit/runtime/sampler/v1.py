@@ -76,6 +76,18 @@ class V1Sampler:
             token_ids = torch.where(options.temperature < GREEDY_EPSILON, greedy, token_ids)
         return Sampled(token_ids, logits)
 
+    def edit(self, logits: torch.Tensor) -> torch.Tensor:
+        """Run all stages that the batch's requests go through on logits that nobody else needs.
+
+        Args:
+            logits: float32 ``[n, vocab]``.
+
+        Returns:
+            What tokens are chosen from, of the same shape. Greedy requests skip the sampling stages if all are greedy.
+        """
+        logits = self._before_greedy(logits, self._options)
+        return logits if self._options.all_greedy else self._before_sampling(logits, self._options)
+
     def _before_greedy(self, logits: torch.Tensor, options: RowOptions) -> torch.Tensor:
         logits = options.allow(logits)
         logits = options.ban_words(logits)

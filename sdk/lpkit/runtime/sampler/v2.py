@@ -138,7 +138,10 @@ class V2Sampler:
         Returns:
             float32 ``[n, vocab]``.
         """
-        logits = torch.empty_like(logits, dtype=torch.float32).copy_(logits)
+        return self.edit(torch.empty_like(logits, dtype=torch.float32).copy_(logits), ctx, options)
+
+    def edit(self, logits: torch.Tensor, ctx: LogitsContext, options: RowOptions) -> torch.Tensor:
+        """Run all stages on logits that nobody else needs; arguments and result as those of :meth:`process`."""
         logits = options.allow(logits)
         logits = options.add_bias(logits)
         # Positions, not the host's lists, decide: during a chunked prefill the row sees fewer tokens.

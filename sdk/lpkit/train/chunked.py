@@ -1,0 +1,79 @@
+"""A function of rows, some rows at a time: also backwards, where the rows are computed again instead of kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from lpkit.train.batch import Batch, Piece
+
+Rule = Callable[[torch.Tensor, Sequence[Piece]], torch.Tensor]
+"""(logits ``[n, vocab]`` to be edited, their chunk) -> values ``[n, ...]``."""
+
+
+def chunked(batch: Batch, chunks: Sequence[Sequence[Piece]], rule: Rule, out: torch.Tensor) -> torch.Tensor:
+    """Write the rule's values of all chunks to ``out``.
+
+    Args:
+        batch: the texts and their logits.
+        chunks: which rows to take together.
+        rule: of one chunk; must give the same values when called again.
+        out: ``[N, ...]``, what rows of no chunk have; overwritten. Of the logits' width: such rows are the logits.
+
+    Returns:
+        ``out``, differentiable in the logits.
+    """
+    found: torch.Tensor = _Chunked.apply(batch.rows, batch, chunks, rule, out)  # type: ignore[no-untyped-call]
+    return found
+
+
+def own_rows(rows: torch.Tensor, ranges: Sequence[slice]) -> torch.Tensor:
+    """A copy of some rows as engines make it: float32, or float64 where the logits are."""
+    dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
+    if len(ranges) == 1:
+        return rows[ranges[0]].to(dtype, copy=True)
+    return torch.cat([rows[some].to(dtype) for some in ranges])
+
+
+class _Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: torch.Tensor,
+        batch: Batch,
+        chunks: Sequence[Sequence[Piece]],
+        rule: Rule,
+        out: torch.Tensor,
+    ) -> torch.Tensor:
+        for chunk in chunks:
+            ranges = batch.ranges(chunk)
+            _put(out, ranges, rule(own_rows(rows, ranges), chunk))
+        ctx.save_for_backward(rows)
+        ctx.batch, ctx.chunks, ctx.rule = batch, chunks, rule
+        ctx.mark_dirty(out)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (rows,) = ctx.saved_tensors
+        found = gradient.to(rows.dtype, copy=True) if gradient.shape == rows.shape else torch.zeros_like(rows)
+        for chunk in ctx.chunks:
+            ranges = ctx.batch.ranges(chunk)
+            leaf = rows[ranges[0]].detach() if len(ranges) == 1 else torch.cat([rows[some] for some in ranges])
+            leaf.requires_grad_()
+            with torch.enable_grad():
+                values = ctx.rule(own_rows(leaf, [slice(None)]), chunk)
+            (part,) = torch.autograd.grad(values, leaf, torch.cat([gradient[some] for some in ranges]))
+            _put(found, ranges, part)
+        return found, None, None, None, None
+
+
+def _put(out: torch.Tensor, ranges: Sequence[slice], values: torch.Tensor) -> None:
+    start = 0
+    for some in ranges:
+        end = start + some.stop - some.start
+        out[some] = values[start:end]
+        start = end

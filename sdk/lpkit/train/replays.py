@@ -1,0 +1,166 @@
+"""A processor and the built-in stages, run over responses as each of vLLM's runners would have over their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, Protocol
+
+import torch
+
+from lpkit.bridging.row_updates import RowUpdates
+from lpkit.history.on_host import V1Row
+from lpkit.runtime.batch.context import V2Row, make_context
+from lpkit.runtime.batch.request import Request
+from lpkit.runtime.batch.v2 import V2Slots
+from lpkit.runtime.engine.config import make_config
+from lpkit.runtime.sampler.options import RowOptions, has_penalties, is_greedy
+from lpkit.runtime.sampler.v1 import V1Sampler
+from lpkit.runtime.sampler.v2 import V2Sampler
+from lpkit.sampling_params import SamplingParams
+from lpkit.train.batch import Batch, Piece
+
+Runner = Literal["v1", "v2"]
+"""Whose order of stages: processors before vLLM's penalties (V1) or behind them (V2), and so on."""
+
+_V1_ROWS = 64
+"""What a bridge takes at once of rows that a V1 class edits."""
+
+
+class Replay(Protocol):
+    """Processes the rows of a batch, some at a time and in any order.
+
+    Attributes:
+        kinds: of each sequence; rows of two kinds are never processed together.
+    """
+
+    kinds: Sequence[Hashable]
+
+    def edit(self, logits: torch.Tensor, chunk: Sequence[Piece]) -> torch.Tensor:
+        """What was sampled from, of logits that nobody else needs.
+
+        Args:
+            logits: ``[n, vocab]``, the rows of the chunk.
+            chunk: which tokens they are for.
+        """
+
+
+def replay_of(runner: Runner, cls: type[Any] | None, batch: Batch, params: list[SamplingParams], limit: int) -> Replay:
+    """The replay of a batch.
+
+    Args:
+        runner: whose interface and order of stages.
+        cls: a processor's class; None: the built-in stages alone.
+        batch: the texts and their logits.
+        params: of each sequence.
+        limit: rows of a chunk at most.
+
+    Raises:
+        TypeError: the class lacks the runner's interface.
+    """
+    if runner not in ("v1", "v2"):
+        raise ValueError(f"runner must be 'v1' or 'v2', not {runner!r}")
+    wanted, other = ("update_state", "v2") if runner == "v1" else ("add_request", "v1")
+    if cls is not None and not hasattr(cls, wanted):
+        raise TypeError(
+            f"{cls.__qualname__} has no {runner.upper()} interface: choose runner={other!r}, or derive it from lpkit's"
+        )
+    with torch.no_grad():
+        return (V1Replay if runner == "v1" else V2Replay)(cls, batch, params, limit)
+
+
+class V2Replay:
+    """On V2: the tokens of a chunk are drafts that turned out right, which one ``apply`` verifies.
+
+    Args:
+        cls, batch, params, limit: as for :func:`replay_of`.
+    """
+
+    def __init__(self, cls: type[Any] | None, batch: Batch, params: list[SamplingParams], limit: int) -> None:
+        vocab_size, device = batch.vocab_size, batch.rows.device
+        size = max(len(batch.texts), min(limit, _V1_ROWS))
+        slots = V2Slots(size, batch.longest, device, vocab_size=vocab_size)
+        config = make_config(max_num_seqs=size, vocab_size=vocab_size, max_model_len=batch.longest, device=device)
+        processors = [] if cls is None else [cls(config, slots.state)]
+        self._texts, self._params, self._slots = batch.texts, params, slots
+        self._slot_of: list[int] = []
+        self._uses: list[bool] = []
+        requests = [Request(str(n), params[n], text.prompt) for n, text in enumerate(batch.texts)]
+        for text, (request, slot) in zip(batch.texts, slots.change((), requests), strict=True):
+            slots.all_token_ids.stage_write(slot, len(text.prompt), text.response)
+            self._slot_of.append(slot)
+            # A request that does not use the processor is not shown to it: under autograd, rows to leave alone cost.
+            self._uses.append(any([processor.add_request(slot, request.params) for processor in processors]))
+        self.kinds = [(use, _kind(item, vocab_size)) for use, item in zip(self._uses, params, strict=True)]
+        self._samplers = {
+            use: V2Sampler(processors if use else [], max_num_reqs=size, vocab_size=vocab_size, device=device)
+            for use in (False, True)
+        }
+
+    def edit(self, logits: torch.Tensor, chunk: Sequence[Piece]) -> torch.Tensor:
+        rows = []
+        for piece in chunk:
+            text, slot = self._texts[piece.sequence], self._slot_of[piece.sequence]
+            ids, prompt_len = text.response, len(text.prompt)
+            # What stands before the chunk is committed, the rest of the text is not yet visible.
+            self._slots.total_len.stage_write_elem(slot, prompt_len + piece.start)
+            for position in range(piece.start, piece.stop):
+                before = ids[position - 1] if position else text.prompt[-1]
+                rows.append(V2Row(slot, prompt_len + position - 1, before, position - piece.start))
+        sampler = self._samplers[self._uses[chunk[0].sequence]]
+        with torch.no_grad():
+            self._slots.total_len.apply_write()
+            sampler.apply_staged_writes()
+            ctx = make_context(rows, logits.device)
+            options = RowOptions.of(_by_row(chunk, self._texts, self._params), logits.shape[1], logits.device)
+        return sampler.edit(logits, ctx, options)
+
+
+class V1Replay:
+    """On V1: each token of a chunk is a request, whose outputs are the tokens before it.
+
+    Args:
+        cls, batch, params, limit: as for :func:`replay_of`.
+    """
+
+    def __init__(self, cls: type[Any] | None, batch: Batch, params: list[SamplingParams], limit: int) -> None:
+        vocab_size, device = batch.vocab_size, batch.rows.device
+        rows = min(limit, max(1, sum(len(text.response) for text in batch.texts)))
+        config = make_config(max_num_seqs=rows, vocab_size=vocab_size, max_model_len=batch.longest, device=device)
+        processors = [] if cls is None else [cls(config, device, False)]
+        self._texts, self._params = batch.texts, params
+        self.kinds = [_kind(item, vocab_size) for item in params]
+        self._updates = RowUpdates()
+        self._sampler = V1Sampler(processors, vocab_size=vocab_size, device=device)
+
+    def edit(self, logits: torch.Tensor, chunk: Sequence[Piece]) -> torch.Tensor:
+        rows = []
+        for piece in chunk:
+            text, params = self._texts[piece.sequence], self._params[piece.sequence]
+            rows += [V1Row(params, text.prompt, text.response[:end]) for end in range(piece.start, piece.stop)]
+        with torch.no_grad():
+            self._sampler.update(self._updates.arrange(rows), _by_row(chunk, self._texts, self._params))
+        return self._sampler.edit(logits)
+
+
+def _kind(params: SamplingParams, vocab_size: int) -> tuple[bool, bool, bool]:
+    """What would make a row depend on its neighbours.
+
+    In a mixed batch V1 puts greedy requests through stages whose result it then ignores. Next to a request with top-p,
+    both runners rule out the tokens of others whose probability is 0 in float32.
+    """
+    return is_greedy(params), params.top_p < 1.0, 0 < params.top_k < vocab_size
+
+
+def _by_row(chunk: Sequence[Piece], texts: Sequence[Any], params: Sequence[SamplingParams]) -> list[Request]:
+    """A request for each row, as the built-in stages see it: with the tokens before the row among its outputs."""
+    found: list[Request] = []
+    for number, start, stop in chunk:
+        text, own = texts[number], params[number]
+        if has_penalties(own) or own.bad_words_token_ids or own.min_tokens:
+            found += [
+                Request(str(number), own, text.prompt, output_token_ids=text.response[:end])
+                for end in range(start, stop)
+            ]
+        else:  # no stage looks at the outputs
+            found += [Request(str(number), own, text.prompt)] * (stop - start)
+    return found

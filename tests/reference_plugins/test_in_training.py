@@ -1,0 +1,90 @@
+"""Whole responses in one call of ``lpkit.train``, against the reference engines, which went token by token."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import lpkit
+import lpkit.train
+import pytest
+import torch
+from lpkit.runtime import Engine, Request, V1Engine, V2Engine
+from lpkit.sampling_params import SamplingParams
+from lpkit_allowed_tokens.processor import AllowedTokens
+from lpkit_logit_bias.processor import LogitBias
+from lpkit_min_p.processor import MinP
+from lpkit_no_repeat_ngram.processor import NoRepeatNgram
+from lpkit_penalties.processor import Penalties
+from lpkit_target_token.processor import TargetToken
+from lpkit_xtc.processor import Xtc
+
+ROOT = Path(__file__).resolve().parents[2]
+VOCAB = 512
+RESPONSE = 40
+STAGES = {"temperature": 0.7, "top_p": 0.95, "repetition_penalty": 1.2, "presence_penalty": 0.3, "min_p": 0.001}
+
+
+def plugins() -> list[Any]:
+    """Class and cases of every reference plugin."""
+    found = []
+    for file in sorted(ROOT.glob("reference_plugins/*/pyproject.toml")):
+        project = tomllib.loads(file.read_text(encoding="utf-8"))
+        (target,) = project["project"]["entry-points"]["vllm.logits_processors"].values()
+        module, _, name = target.partition(":")
+        found.append(
+            pytest.param(getattr(importlib.import_module(module), name), project["tool"]["lpkit"]["cases"], id=name)
+        )
+    return found
+
+
+def rollout(engine: Engine, request: Request, forced: list[int]) -> tuple[list[int], torch.Tensor, torch.Tensor]:
+    """A response, and the raw and the processed logits of its tokens."""
+    engine.add(request)
+    raw, processed = [], []
+    for step in range(RESPONSE):
+        result = engine.step(force={request.request_id: forced[step]} if step < len(forced) else None)
+        raw.append(result.raw[0].clone())
+        processed.append(result.processed[0].clone())
+    return request.output_token_ids, torch.stack(raw), torch.stack(processed)
+
+
+def sampled(cls: type[Any], cases: list[dict[str, Any]], runner: str) -> tuple[list[SamplingParams], Any, Any]:
+    """Requests with all cases, greedy and sampled ones, and one without any; their prompts and what they gave."""
+    wanted = [
+        *({"extra_args": case["extra_args"], "temperature": 0.8} for case in cases),
+        {"extra_args": cases[0]["extra_args"], **STAGES},
+        {"extra_args": cases[-1]["extra_args"], "temperature": 0.0, "frequency_penalty": 0.5},
+        {"temperature": 0.9, "top_k": 50},
+    ]
+    params = [SamplingParams(**options) for options in wanted]
+    prompts = [[11, 4, 5, 4, 200 + n, *(cases[n % len(cases)].get("prompt_token_ids", []))] for n in range(len(params))]
+    found = []
+    for n, (options, prompt) in enumerate(zip(params, prompts, strict=True)):
+        engine = (V2Engine if runner == "v2" else V1Engine)([cls], vocab_size=VOCAB)
+        forced = cases[n].get("output_token_ids", []) if n < len(cases) else []
+        found.append(rollout(engine, Request(str(n), options, prompt), forced))
+    return params, prompts, found
+
+
+@pytest.mark.parametrize("runner", ["v2", "v1"])
+@pytest.mark.parametrize(("cls", "cases"), plugins())
+def test_a_response_in_one_call_is_bit_equal_to_token_by_token(
+    cls: type[Any], cases: list[dict[str, Any]], runner: Any
+) -> None:
+    params, prompts, found = sampled(cls, cases, runner)
+    responses = [response for response, _, _ in found]
+    raw = torch.cat([rows for _, rows, _ in found])
+    given = raw.clone()
+    for chunk_bytes in (2**26, 7 * 4 * VOCAB):
+        (ours, _) = lpkit.train.processed_logits(
+            cls, None, prompts, responses, given, sampling=params, runner=runner, forbidden="mask",
+            chunk_bytes=chunk_bytes,
+        )  # fmt: skip
+        theirs = torch.cat([rows for _, _, rows in found])
+        assert torch.equal(ours, theirs)
+    assert torch.equal(given, raw)
+    assert not torch.equal(theirs, raw)
