@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import itertools
-import tomllib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,18 @@ import pytest
 import torch
 from lpkit.runtime import Engine, Request, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
-from lpkit_allowed_tokens.processor import AllowedTokens
 from lpkit_logit_bias.processor import LogitBias
 from lpkit_min_p.processor import MinP
-from lpkit_no_repeat_ngram.processor import NoRepeatNgram
 from lpkit_penalties.processor import Penalties
-from lpkit_target_token.processor import TargetToken
-from lpkit_xtc.processor import Xtc
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCAB = 512
-RESPONSE = 40
+RESPONSE = 24
 STAGES = {"temperature": 0.7, "top_p": 0.95, "repetition_penalty": 1.2, "presence_penalty": 0.3, "min_p": 0.001}
 
 
@@ -88,3 +88,47 @@ def test_a_response_in_one_call_is_bit_equal_to_token_by_token(
         assert torch.equal(ours, theirs)
     assert torch.equal(given, raw)
     assert not torch.equal(theirs, raw)
+
+
+@pytest.mark.parametrize(
+    ("cls", "parameters"),
+    [
+        (MinP, {"threshold": 0.02}),  # dense
+        (LogitBias, {"ids": [3, 4, 5], "values": [0.5, -1.0, 2.0]}),  # sparse
+        (Penalties, {"repetition": 1.7, "presence": 0.5, "frequency": 0.9}),  # sparse, and tokens occur twice
+    ],
+)
+def test_gradients_are_those_of_finite_differences(cls: type[Any], parameters: Any) -> None:
+    torch.manual_seed(3)
+    logits = torch.randn(6, 128, dtype=torch.float64).mul_(2).requires_grad_()
+    best = logits.argmax(-1).tolist()
+    response = [best[0], 5, 5, 5, best[4], 5] if cls is not MinP else best
+
+    def call(logits: torch.Tensor) -> torch.Tensor:
+        return lpkit.train.processed_logprobs(
+            cls, parameters, [3, 5, 3], response, logits, sampling={"temperature": 0.8}, chunk_bytes=4 * 4 * 256
+        )
+
+    assert torch.autograd.gradcheck(call, (logits,), fast_mode=True)
+
+
+@pytest.mark.parametrize(("cls", "cases"), plugins())
+def test_every_plugin_gives_finite_gradients_of_what_it_gives_without(
+    cls: type[Any], cases: list[dict[str, Any]]
+) -> None:
+    """Plain operations stand in for the fast ones where autograd follows: values and kept tokens stay the same."""
+    torch.manual_seed(4)
+    logits = torch.randn(12, VOCAB).mul_(3)
+    response = logits.argmax(-1).tolist()
+    for case in cases:
+        wanted = {"sampling": SamplingParams(temperature=0.7, extra_args=case["extra_args"]), "forbidden": "mask"}
+        plain, mask = lpkit.train.processed_logprobs(cls, None, [4, 5, 4], response, logits, **wanted)
+        leaf = logits.clone().requires_grad_()
+        followed, _ = lpkit.train.processed_logprobs(cls, None, [4, 5, 4], response, leaf, **wanted)
+        assert torch.equal(plain, followed)
+        followed.sum().backward()
+        assert leaf.grad is not None and bool(leaf.grad.isfinite().all())
+        # The softmax of what is sampled from, less the token: nothing for tokens that are ruled out.
+        processed, _ = lpkit.train.processed_logits(cls, None, [4, 5, 4], response, logits, **wanted)
+        assert not leaf.grad[processed.isneginf()].any()
+        assert not leaf.grad[mask].any()

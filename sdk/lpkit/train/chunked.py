@@ -56,7 +56,7 @@ class _Chunked(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (rows,) = ctx.saved_tensors
         found = gradient.to(rows.dtype, copy=True) if gradient.shape == rows.shape else torch.zeros_like(rows)

@@ -27,13 +27,11 @@ _V1_ROWS = 64
 
 
 class Replay(Protocol):
-    """Processes the rows of a batch, some at a time and in any order.
+    """Processes the rows of a batch, some at a time and in any order."""
 
-    Attributes:
-        kinds: of each sequence; rows of two kinds are never processed together.
-    """
-
-    kinds: Sequence[Hashable]
+    @property
+    def kinds(self) -> Sequence[Hashable]:
+        """The kind of each sequence; rows of two kinds are never processed together."""
 
     def edit(self, logits: torch.Tensor, chunk: Sequence[Piece]) -> torch.Tensor:
         """What was sampled from, of logits that nobody else needs.
@@ -89,8 +87,8 @@ class V2Replay:
             slots.all_token_ids.stage_write(slot, len(text.prompt), text.response)
             self._slot_of.append(slot)
             # A request that does not use the processor is not shown to it: under autograd, rows to leave alone cost.
-            self._uses.append(any([processor.add_request(slot, request.params) for processor in processors]))
-        self.kinds = [(use, _kind(item, vocab_size)) for use, item in zip(self._uses, params, strict=True)]
+            self._uses.append(any(processor.add_request(slot, request.params) for processor in processors))
+        self.kinds: list[Hashable] = [(use, _kind(item, vocab_size)) for use, item in zip(self._uses, params, strict=True)]
         self._samplers = {
             use: V2Sampler(processors if use else [], max_num_reqs=size, vocab_size=vocab_size, device=device)
             for use in (False, True)
@@ -128,7 +126,7 @@ class V1Replay:
         config = make_config(max_num_seqs=rows, vocab_size=vocab_size, max_model_len=batch.longest, device=device)
         processors = [] if cls is None else [cls(config, device, False)]
         self._texts, self._params = batch.texts, params
-        self.kinds = [_kind(item, vocab_size) for item in params]
+        self.kinds: list[Hashable] = [_kind(item, vocab_size) for item in params]
         self._updates = RowUpdates()
         self._sampler = V1Sampler(processors, vocab_size=vocab_size, device=device)
 

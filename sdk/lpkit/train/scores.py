@@ -83,7 +83,7 @@ def processed_logits(
         logits: the model's, row ``t`` for token ``t``: ``[T, vocab]``; for several sequences ``[B, T, vocab]``, padded
             behind each response, or packed, ``[sum of T, vocab]``. Not changed.
         sampling: the engine's options, such as ``{"temperature": 0.7, "top_p": 0.9}``, or the rollout's own
-            ``SamplingParams``, whose ``extra_args`` then are the parameters; one, or a list with those of each sequence.
+            ``SamplingParams``, whose ``extra_args`` then are the parameters; one, or a list, one for each sequence.
         runner: vLLM's runner whose order of stages is followed.
         forbidden: what to do with tokens that cannot have been sampled: ``"raise"``, or return a ``"mask"``.
         chunk_bytes: how much to process at a time. The result does not depend on it.
@@ -98,7 +98,7 @@ def processed_logits(
         ValueError: an argument is wrong, or unknown.
         TypeError: the class lacks the runner's interface.
     """
-    scorer = _Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes)
+    scorer = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes)
     return scorer.result(scorer.logits(), forbidden)
 
 
@@ -169,11 +169,11 @@ def processed_logprobs(
         ValueError: an argument is wrong, or unknown.
         TypeError: the class lacks the runner's interface.
     """
-    scorer = _Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes)
+    scorer = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes)
     return scorer.result(scorer.logprobs(), forbidden)
 
 
-class _Scorer:
+class Scorer:
     """One call: its batch, the processor's replay, and the tokens that turned out forbidden."""
 
     def __init__(
