@@ -15,6 +15,7 @@ MODULES = (
     "lpkit.runtime",
     "lpkit.sampling_params",
     "lpkit.sequences",
+    "lpkit.train",
     "lpkit.v1",
     "lpkit.v2",
     "lpkit_conformance.cases",

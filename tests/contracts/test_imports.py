@@ -41,6 +41,7 @@ LISTED = (
     "lpkit.runtime",
     "lpkit.sampling_params",
     "lpkit.sequences",
+    "lpkit.train",
     "lpkit.v1",
     "lpkit.v2",
     "lpkit_conformance.testing",
@@ -96,6 +97,7 @@ MADE_BY_OTHERS = frozenset(
 """Classes whose instances engines and lpkit make, not authors."""
 
 INTERNAL = {
+    "lpkit.train": frozenset({"Comparison", "Difference", "ForbiddenToken", "Masked"}),
     "lpkit.runtime": frozenset(
         {"Engine", "Sampled", "StepResult", "StepRow", "V1AsyncEngine", "V1Sampler", "V2Row", "V2Sampler", "V2Slots"}
     ),

@@ -143,14 +143,25 @@ def _stage(frame: FrameType, event: str, argument: Any) -> str:
     if code.co_name == "apply" and (home.startswith(SAMPLERS) or home == __name__):
         return NAMES[f"{owner}.apply"]
     caller = frame.f_back.f_code.co_name if frame.f_back else ""
-    of_a_sampler = caller in ("__call__", "process", "_before_greedy", "_before_sampling")
+    of_a_sampler = caller in ("__call__", "edit", "_before_greedy", "_before_sampling")
     if home.startswith(SAMPLERS) and of_a_sampler and code.co_name not in NOT_STAGES:
         return NAMES[code.co_name]
     return ""
 
 
 NOT_STAGES = frozenset(
-    {"_before_greedy", "_before_sampling", "process", "checked", "noise", "of", "is_open", "all_greedy", "all_random"}
+    {
+        "_before_greedy",
+        "_before_sampling",
+        "process",
+        "edit",
+        "checked",
+        "noise",
+        "of",
+        "is_open",
+        "all_greedy",
+        "all_random",
+    }
     | {"advance", "<listcomp>", "<genexpr>", "__init__"}
 )
 """What the samplers call besides."""

@@ -1,6 +1,6 @@
 """Both of vLLM's runners without a model: what they tell a logits processor, in their order.
 
-For tests and for the conformance suite; a plugin must not import this at run time.
+For tests, for the conformance suite and for :mod:`lpkit.train`; a plugin must not import this at run time.
 """
 
 from lpkit.runtime.batch.context import V2Row, make_context

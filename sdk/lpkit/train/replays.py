@@ -88,7 +88,9 @@ class V2Replay:
             self._slot_of.append(slot)
             # A request that does not use the processor is not shown to it: under autograd, rows to leave alone cost.
             self._uses.append(any(processor.add_request(slot, request.params) for processor in processors))
-        self.kinds: list[Hashable] = [(use, _kind(item, vocab_size)) for use, item in zip(self._uses, params, strict=True)]
+        self.kinds: list[Hashable] = [
+            (use, _kind(item, vocab_size)) for use, item in zip(self._uses, params, strict=True)
+        ]
         self._samplers = {
             use: V2Sampler(processors if use else [], max_num_reqs=size, vocab_size=vocab_size, device=device)
             for use in (False, True)
