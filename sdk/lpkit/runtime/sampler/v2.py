@@ -141,7 +141,16 @@ class V2Sampler:
         return self.edit(torch.empty_like(logits, dtype=torch.float32).copy_(logits), ctx, options)
 
     def edit(self, logits: torch.Tensor, ctx: LogitsContext, options: RowOptions) -> torch.Tensor:
-        """Run all stages on logits that nobody else needs; arguments and result as those of :meth:`process`."""
+        """Run all stages on logits that nobody else needs.
+
+        Args:
+            logits: float32 ``[n, vocab]``.
+            ctx: the rows of the step.
+            options: what the built-in stages read of each row.
+
+        Returns:
+            What tokens are chosen from, of the same shape.
+        """
         logits = options.allow(logits)
         logits = options.add_bias(logits)
         # Positions, not the host's lists, decide: during a chunked prefill the row sees fewer tokens.
