@@ -19,6 +19,7 @@ from lpkit_conformance.programs.as_json import program_from_json
 from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
+from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, check_target
 from lpkit_conformance.traces.patterns import PATTERNS
@@ -197,7 +198,7 @@ def from_json(data: object) -> Failure:
 
 
 def _check_trace(data: Mapping[str, Any], code: str, host: str) -> None:
-    known = traces.names(host)
+    known = traces.names(HOSTS[host].interface)
     if "program" in data:
         raise FailureFileError("a failure has a program or a trace, not both")
     if code != TRACES:

@@ -22,6 +22,7 @@ from lpkit_conformance.settings import last_failures
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.expression import expression
+from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan, resolve_device
 from lpkit_conformance.settings.project import Expected, Project, entry_points_of
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_target
@@ -136,6 +137,8 @@ def _require_engine(options: Options) -> None:
 
     if options.device == "cuda":
         raise UsageError("--engine vllm runs on the CPU: omit --device")
+    if options.hosts and not set(options.hosts) & set(RUNNER_HOSTS):
+        raise UsageError(f"--engine vllm runs on vLLM's runners: omit --host {','.join(options.hosts)}")
     require_vllm()
 
 

@@ -43,7 +43,9 @@ def check(
     host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="v1|v2|all", help="Runners to check on; by default every one whose interface the class has."
+            metavar="v1|v2|all|export",
+            help="Runners to check on; by default every one whose interface the class has. export: the host behind "
+            "`lpkit.export`, which other engines drive.",
         ),
     ] = None,
     engine: Annotated[

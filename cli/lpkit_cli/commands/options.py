@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.report.formats import FORMATS
-from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS
 
 if TYPE_CHECKING:
     Host = str
 else:
     Host = enum.Enum("Host", {name: name for name in (*HOSTS, "all")}, type=str)
-"""A row of the table of hosts, or all of them."""
+"""A row of the table of hosts, or all of vLLM's runners."""
 
 
 def several(texts: list[str] | None) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ def hosts_named(texts: list[str] | None) -> tuple[str, ...] | None:
     for name in names:
         if name not in (*HOSTS, "all"):
             raise UsageError(f"there is no host {name!r}", did_you_mean(name, HOSTS) or f"Hosts are {', '.join(HOSTS)}")
-    return tuple(HOSTS) if "all" in names else names or None
+    return tuple(name for name in HOSTS if name in (*names, *RUNNER_HOSTS)) if "all" in names else names or None
 
 
 class Device(str, enum.Enum):

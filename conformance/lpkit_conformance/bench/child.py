@@ -111,7 +111,7 @@ class Plan:
         self._loaded, self._job, self._device = loaded, job, device
         implemented = interfaces_of(loaded[0][1])
         self.interface = " and ".join(sorted(implemented))
-        self.hosts = [host for host in hosts_of(implemented) if not job["hosts"] or host in job["hosts"]]
+        self.hosts = hosts_of(implemented, job["hosts"] or None)
         self.sizes = [(batch, vocab) for vocab in job["vocabs"] for batch in job["batches"]]
         self.notes: list[str] = []
         self._alternatives = alternatives_of(job["alternatives"])

@@ -18,6 +18,7 @@ from lpkit_conformance.oracle.compare import first_difference
 from lpkit_conformance.oracle.findings import raised
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed
+from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 
 STEPS = 3
 VARIANTS = (0, None, 1, 2)
@@ -37,7 +38,7 @@ class LP221(Check):
     with them.
     """
 
-    code, name, method = "LP221", "other-engines", STATE
+    code, name, hosts, method = "LP221", "other-engines", RUNNER_HOSTS, STATE
     requires = ("LP101", "LP301", "LP201", "LP207")
 
     def run(self, subject: PluginUnderTest) -> str | None:

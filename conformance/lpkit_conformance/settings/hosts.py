@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
+
+EXPORT: Final = "export"
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class HostRow:
         base: full name of vLLM's base class for that interface.
         position: what a request's position in the batch is called.
         told_by: the method that gets new requests; blamed when a request gets another's state.
+        asked_for: whether a plugin is judged on it only where the user, the project or a selected check asks for it.
     """
 
     name: str
@@ -25,17 +29,29 @@ class HostRow:
     base: str
     position: str
     told_by: str
+    asked_for: bool = False
 
+
+_V1_BASE = "vllm.v1.sample.logits_processor.LogitsProcessor"
 
 _ROWS = (
-    HostRow(V1, V1, "vllm.v1.sample.logits_processor.LogitsProcessor", "row", "update_state"),
+    HostRow(V1, V1, _V1_BASE, "row", "update_state"),
     HostRow(V2, V2, "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor", "slot", "add_request"),
+    HostRow(EXPORT, V1, _V1_BASE, "row", "update_state", asked_for=True),
 )
 
 HOSTS = {row.name: row for row in _ROWS}
 
+RUNNER_HOSTS = tuple(row.name for row in _ROWS if not row.asked_for)
+"""vLLM's runners: what a plugin is judged on by default, and what ``all`` means."""
 
-def hosts_of(interfaces: Iterable[str]) -> tuple[str, ...]:
-    """The hosts that drive a class with these interfaces."""
-    found = frozenset(interfaces)
-    return tuple(row.name for row in _ROWS if row.interface in found)
+
+def hosts_of(interfaces: Iterable[str], wanted: Iterable[str] | None = None) -> tuple[str, ...]:
+    """The hosts that drive a class with these interfaces.
+
+    Args:
+        interfaces: as :func:`lpkit.loading.interfaces_of` names them.
+        wanted: names of hosts; None: those that need not be asked for.
+    """
+    found, names = frozenset(interfaces), RUNNER_HOSTS if wanted is None else tuple(wanted)
+    return tuple(row.name for row in _ROWS if row.interface in found and row.name in names)

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from lpkit_conformance.oracle.findings import method_location, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.results import Blocked, CheckResult, Failed, Skipped, Status, label_of
-from lpkit_conformance.settings.hosts import HOSTS, hosts_of
+from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.inactive import why_inactive
 
@@ -58,9 +58,8 @@ class Session:
     def __init__(self, target: str, cls: Any, plan: Plan, second: Peer | None = None) -> None:
         self.target, self.cls, self.plan, self.second = target, cls, plan, second
         self.interfaces = interfaces_of(cls)
-        wanted = hosts_of(self.interfaces) if plan.hosts is None else plan.hosts
-        self.hosts = tuple(host for host in HOSTS if host in wanted)
         checks = chosen(plan)
+        self.hosts = self._hosts(checks)
         if plan.program is not None or plan.trace is not None:
             checks = [check for check in checks if check.code in plan.select]
         self.items = [
@@ -80,6 +79,15 @@ class Session:
         self.notes: list[str] = []
         # A failure that runs again has its case; and what ended a process may well have been the search for one.
         self._settled = plan.program is not None or plan.trace is not None or bool(plan.done)
+
+    def _hosts(self, checks: Sequence[type[Rule]]) -> tuple[str, ...]:
+        """Those that the plan names; else those of the class's interfaces, on which the selected checks run."""
+        if self.plan.hosts is not None:
+            return tuple(host for host in HOSTS if host in self.plan.hosts)
+        selected = {
+            host for check in checks if self.plan.select and self.plan.wants(check.code) for host in check.hosts
+        }
+        return hosts_of(self.interfaces, selected if selected and selected.isdisjoint(RUNNER_HOSTS) else None)
 
     def results(self, started: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
         """The results, check by check; ``started`` is told the label of each check before it runs."""

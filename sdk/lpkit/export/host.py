@@ -64,11 +64,15 @@ class ExportHost:
 
     def _build(self) -> None:
         config = configuration(self.vocab_size, self.device, self._limit, self._longest, self._tokenizer)
-        self._processor = self._cls(config, self.device, False)
+        self._processor = self.construct(config)
         self.sampling = bool(self._processor.is_argmax_invariant())
         self._updates = RowUpdates()
         self._scale: torch.Tensor | None = None
         self._greedy: torch.Tensor | None = None
+
+    def construct(self, config: Config) -> Any:
+        """The processor, once for each size of the batch; what drives it may want to watch it."""
+        return self._cls(config, self.device, False)
 
     def _make_room(self, rows: Sequence[V1Row]) -> None:
         """Build the processor again for a larger batch or a longer text: its tables may be sized by either."""

@@ -90,7 +90,7 @@ def test_every_token_of_a_program_is_one_that_the_plugin_left(host: str) -> None
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_every_token_of_a_trace_is_one_that_the_plugin_left(host: str) -> None:
-    name = traces.names(host)[0]
+    name = traces.names(HOSTS[host].interface)[0]
     replayed = parts_of(host).recorded(subject(host), traces.load(name), "all")
     seen = list(replayed.run())
     judged = 0

@@ -46,13 +46,14 @@ def test_a_program_does_not_know_its_host(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["", "v3", "V1"])
 def test_an_unknown_host_is_taken_for_no_other(host: str) -> None:
-    with pytest.raises(ValueError, match=f"there is no host '{host}', only v1, v2"):
+    with pytest.raises(ValueError, match=f"there is no host '{host}', only v1, v2, export"):
         drive(PluginUnderTest("x", torch.nn.Module, host, Case({})))
 
 
 def test_a_class_is_driven_by_the_hosts_of_its_interfaces() -> None:
     assert hosts_of({"v2"}) == ("v2",)
-    assert hosts_of({"v2", "v1"}) == tuple(HOSTS)
+    assert hosts_of({"v2", "v1"}) == ("v1", "v2")
+    assert hosts_of({"v1"}, HOSTS) == ("v1", "export")
     assert hosts_of(()) == ()
 
 

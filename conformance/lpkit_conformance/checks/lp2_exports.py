@@ -1,0 +1,59 @@
+"""LP2, continued: what engines other than vLLM do with their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
+from lpkit_conformance.hosts.beams import BeamsHost
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Step, program
+from lpkit_conformance.results import Failed
+from lpkit_conformance.settings.hosts import EXPORT
+
+CAUSE = (
+    "on vLLM the plugin is right: there a row holds tokens that the plugin allowed. Other engines also show it beams "
+    "that fall away, drafts that are taken back, and finished rows filled up with padding"
+)
+
+
+class LP231(LadderCheck):
+    """Rows may be copies of other rows, and hold tokens that the plugin forbids.
+
+    With beams an engine copies a row and goes on with another token, whatever its logit. Rows have no names and come in
+    another order at each step, a row that has finished stays in the batch, filled up with padding, and drafts are shown
+    and taken back. lpkit knows a row again by its tokens, and adds the others as requests with output tokens.
+
+    Why: on vLLM a row holds tokens that the plugin allowed, so a rule may look them up in its own tables. In
+    transformers, SGLang or mlx-lm the same lookup raises, and ends the generation of every row.
+
+    Fix: take tokens as they come; leave a row unchanged whose tokens the rule cannot continue.
+    """
+
+    code, name, hosts = "LP231", "beams-and-drafts", (EXPORT,)
+    requires = ("LP101", "LP301", "LP201", "LP202", "LP204", "LP210", "LP211")
+
+    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+        yield program(
+            "comings and goings",
+            mixed_arrivals(5),
+            Step(4),
+            [Finish("r0"), Preempt("r1"), Arrive("x", 2)],
+            Step(3),
+            [Resume("r1"), Arrive("y", None, 6), Arrive("x2", twin_of="x")],
+            Step(6),
+        )
+        growing = [*mixed_arrivals(3), Step(3), *mixed_arrivals(12, start=3), Step(3)]
+        yield program("the batch grows", growing, max_num_seqs=16)
+        yield program("one after the other", Arrive("a", 0), Step(16), Finish("a"), Step(), Arrive("b", 0), Step(8))
+
+    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> BeamsHost:
+        return BeamsHost(subject, max_num_seqs)
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        try:
+            return super().run(subject)
+        except Failed as failure:
+            # Its bookkeeping is right, as the checks that this one requires have shown.
+            raise Failed(replace(failure.finding, cause=CAUSE, fix="")) from None
