@@ -11,6 +11,7 @@ from lpkit_conformance.hosts.calls import Observation, SeenRow
 from lpkit_conformance.hosts.export import ExportDriver, ExportProgramHost, Row, Shown
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest
+from lpkit_conformance.vllm_api.tokenizer import END
 
 PAD = 0
 """What finished rows are filled up with until the last row of their batch has finished."""
@@ -29,6 +30,7 @@ class BeamsHost(ExportProgramHost):
         super().__init__(subject, max_num_seqs)
         self._rng = random.Random(f"rows {subject.seed}")
         self._padded: dict[str, tuple[Shown, str]] = {}
+        self._ended: set[str] = set()
         self._beams: dict[str, list[int]] = {}
 
     def _begin(self) -> None:
@@ -77,11 +79,12 @@ class BeamsHost(ExportProgramHost):
             yield seen, replace(self.driver.shown(active.request), outputs=beam), f"{active.logits_key} beam"
 
     def _filled_up(self) -> Iterator[Row]:
-        """The rows that have finished, a token longer at each step."""
+        """The rows that have finished: an end token, and padding behind it."""
         for name, (shown, key) in list(self._padded.items()):
-            shown.outputs.append(PAD)
+            shown.outputs.append(PAD if name in self._ended else END)
+            self._ended.add(name)
             position = len(shown.prompt) + len(shown.outputs)
-            yield SeenRow(name, position, discarded=True), shown, f"{key} filled up"
+            yield SeenRow(name, position, discarded=True, local=1), shown, f"{key} filled up"
             if shown.outputs[-PADDED_STEPS:] == [PAD] * PADDED_STEPS:
                 del self._padded[name]
 

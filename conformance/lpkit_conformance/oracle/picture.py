@@ -72,8 +72,8 @@ def record_frames(
         for row, item in enumerate(seen.rows):
             positions[host.position(row, item.request)] = item.request
             tokens.setdefault(item.request, item.position)
-        prefills |= {item.request for item in seen.rows if item.discarded}
-        prefills -= {item.request for item in seen.rows if not item.discarded}  # a rejected draft is not a prefill
+        # A rejected draft or a beam is not a prefill.
+        prefills |= {item.request for item in seen.rows if item.discarded and not item.local}
         frames[seen.step] = Frame(seen.step, positions, frozenset(prefills), tokens)
     arguments = {active.id: argument_text(subject, active.variant) for active in host.pool.requests.values()}
     return list(frames.values()), arguments
