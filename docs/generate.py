@@ -35,7 +35,7 @@ from lpkit_conformance.oracle.timeline import timeline  # noqa: E402
 from lpkit_conformance.programs.generate import Idle, Speculate, Step  # noqa: E402
 from lpkit_conformance.report.drawing import svg_file  # noqa: E402
 from lpkit_conformance.settings.cases import Case  # noqa: E402
-from lpkit_conformance.settings.hosts import HOSTS  # noqa: E402
+from lpkit_conformance.settings.hosts import HOSTS, in_words  # noqa: E402
 from pictures import pictures  # noqa: E402
 
 GENERATED = ("checks", "pictures")
@@ -169,7 +169,7 @@ def check_index(checks: list[type[Rule]]) -> str:
 
 
 def runs_on(check: type[Rule]) -> str:
-    return " and ".join(host.upper() for host in check.hosts) or "once"
+    return in_words(check.hosts) or "once"
 
 
 def sentence(text: str) -> str:

@@ -18,6 +18,7 @@ from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed
+from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 
 
 class LP507(Check):
@@ -32,7 +33,7 @@ class LP507(Check):
     Fix: copy before you change: `pos = ctx.pos + 1`, not `ctx.pos += 1`.
     """
 
-    code, name, requires = "LP507", "leaves-engine-data", ("LP101", "LP301")
+    code, name, hosts, requires = "LP507", "leaves-engine-data", RUNNER_HOSTS, ("LP101", "LP301")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         host = default_host(subject, 8)

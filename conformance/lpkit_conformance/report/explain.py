@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from lpkit_conformance import examples
 from lpkit_conformance.catalogue import all_checks, turning_off
 from lpkit_conformance.checks.base import Rule
+from lpkit_conformance.settings.hosts import in_words
 
 
 def index() -> Iterator[str]:
@@ -14,13 +15,13 @@ def index() -> Iterator[str]:
     for check in all_checks(None):
         hosts = "/".join(check.hosts) or "-"
         advice = "  (advice)" if check.tier == "advice" else ""
-        yield f"{check.code}  {hosts:5}  {check.name:26} {check.sections()['title']}{advice}"
+        yield f"{check.code}  {hosts:12}  {check.name:26} {check.sections()['title']}{advice}"
 
 
 def lines(check: type[Rule]) -> Iterator[str]:
     """The rule of one check, why it matters, how to fix a failure, and what ignoring it hides."""
     sections = check.sections()
-    hosts = f" on {' and '.join(host.upper() for host in check.hosts)}" if check.hosts else ""
+    hosts = f" on {in_words(check.hosts)}" if check.hosts else ""
     yield from (f"{check.code} {check.name} ({check.tier}{hosts})", "", f"{sections['title']}.", "")
     yield from (f"rule  {sections['rule']}", f"why   {sections['why']}", f"fix   {sections['fix']}")
     yield from (f"sdk   {reason}" for reason in examples.prevented(check.code))

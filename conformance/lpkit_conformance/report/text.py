@@ -11,6 +11,7 @@ from lpkit_conformance.index import index
 from lpkit_conformance.report.excerpt import excerpt, split, unparsable
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
+from lpkit_conformance.settings.hosts import in_words
 
 SHOWN: tuple[Status, ...] = ("failed", "unexpected_pass", "error", "expected", "advice")
 """What needs attention, most of it first."""
@@ -180,7 +181,7 @@ def summary(target: TargetResult) -> Iterator[str]:
     total = len(target.checks)
     ran = target.count("passed", "failed", "advice", "expected", "unexpected_pass", "error")
     counts = [f"{target.count(status)} {label}" for status, label in OUTCOMES.items() if target.count(status)]
-    hosts = f" on {' and '.join(host.upper() for host in target.hosts)}" if target.hosts else ""
+    hosts = f" on {in_words(target.hosts)}" if target.hosts else ""
     ignored = f"; ignored: {', '.join(target.settings['ignore'])}" if target.settings.get("ignore") else ""
     yield f"{ran} of {total} checks ran{hosts}: {', '.join(counts) or 'none'}{ignored}"
     silent: tuple[Status, ...] = ("skipped", "blocked")

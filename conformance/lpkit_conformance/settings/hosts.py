@@ -46,6 +46,12 @@ RUNNER_HOSTS = tuple(row.name for row in _ROWS if not row.asked_for)
 """vLLM's runners: what a plugin is judged on by default, and what ``all`` means."""
 
 
+def in_words(hosts: Iterable[str]) -> str:
+    """Names of hosts as a sentence has them; empty if there are none."""
+    words = ["the export host" if host == EXPORT else host.upper() for host in hosts]
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
 def hosts_of(interfaces: Iterable[str], wanted: Iterable[str] | None = None) -> tuple[str, ...]:
     """The hosts that drive a class with these interfaces.
 
