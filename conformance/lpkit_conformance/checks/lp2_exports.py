@@ -46,7 +46,8 @@ class LP231(LadderCheck):
         )
         growing = [*mixed_arrivals(3), Step(3), *mixed_arrivals(12, start=3), Step(3)]
         yield program("the batch grows", growing, max_num_seqs=16)
-        yield program("one after the other", Arrive("a", 0), Step(16), Finish("a"), Step(), Arrive("b", 0), Step(8))
+        later = [Arrive("b", twin_of="a"), Arrive("c", 0), Step(8)]
+        yield program("a second call", Arrive("a", 0), Step(16), Finish("a"), Step(2), later)
 
     def host(self, subject: PluginUnderTest, max_num_seqs: int) -> BeamsHost:
         return BeamsHost(subject, max_num_seqs)

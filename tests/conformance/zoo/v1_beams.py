@@ -14,7 +14,7 @@ from zoo.registry import defect, sound
 NEXT = {4: 5, 5: 6, 6: 4}
 
 
-@sound("forces a cycle of tokens, and leaves a row alone that has left it", "v1")
+@sound("forces a cycle of tokens, and does nothing to a row that has left it", "v1")
 class Cycle(History):
     """From the first token of the cycle on, only the next one is left."""
 
@@ -35,13 +35,7 @@ class Cycle(History):
         return NEXT.get(outputs[-1])
 
 
-@defect("LP231", "looks a token up that it believes to have forced")
-class TrustsItsMask(Cycle):
-    def follows(self, outputs: list[int]) -> int | None:
-        return NEXT[outputs[-1]]
-
-
-@defect("LP231", "leaves the whole batch alone as soon as one row holds a token that it did not force")
+@defect("LP231", "edits no row of the batch as soon as one holds a token that it did not force")
 class LeavesTheBatch(Cycle):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         lasts = [outputs[-1] for _, outputs in self.rows.values() if outputs]
@@ -55,3 +49,27 @@ class RaisesBehindTheEnd(History):
             if END in outputs:
                 raise RuntimeError("this request has ended")
         return super().apply(logits)
+
+
+@defect("LP231", "notes by the object of the parameters that a request has ended")
+class EndsByParameters(History):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.ended: set[int] = set()
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        if END in outputs:
+            self.ended.add(id(params))
+        state = super().enter(params, prompt, outputs)
+        return None if state is None else [*state, id(params)]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for _, outputs, key in self.rows.values():
+            if outputs[-1:] == [END]:
+                self.ended.add(key)
+        before = logits.clone()
+        logits = super().apply(logits)
+        for row, (_, _, key) in self.rows.items():
+            if key in self.ended:
+                logits[row] = before[row]
+        return logits

@@ -1,0 +1,142 @@
+"""The export host: what other engines show a processor, asked for by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lpkit
+import pytest
+import torch
+from lpkit_conformance.checks.lp1_parameters import ONLY_THERE
+from lpkit_conformance.failures import from_json, to_text
+from lpkit_conformance.hosts.beams import BeamsHost
+from lpkit_conformance.hosts.export import ExportProgramHost
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.programs.generate import Arrive, Finish, Step
+from lpkit_conformance.report.script import script
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import Session
+from lpkit_conformance.testing import compute_check
+from lpkit_conformance.vllm_api.tokenizer import END
+from zoo.correct import History, PortableMinP, V2MinP
+from zoo.v1_beams import Cycle, RaisesBehindTheEnd
+
+CASE = Case.parse(History.CASE)
+MIN_P = {"extra_args": {"min_p": 0.2}}
+
+
+def subject(cls: Any) -> PluginUnderTest:
+    return PluginUnderTest("x", cls, "export", CASE)
+
+
+class Recorded(History):
+    """Notes every history that it is shown, and how large a batch it was built for."""
+
+    built: list[int]
+    shown: list[list[tuple[int, ...]]]
+
+    def __init__(self, config: Any, *rest: Any) -> None:
+        super().__init__(config, *rest)
+        self.built.append(config.scheduler_config.max_num_seqs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        self.shown.append([tuple(self.rows[row][1]) for row in sorted(self.rows)])
+        return super().apply(logits)
+
+
+def recorded() -> type[Recorded]:
+    class Fresh(Recorded):
+        built: list[int] = []
+        shown: list[list[tuple[int, ...]]] = []
+
+    return Fresh
+
+
+def test_beams_are_copies_with_another_last_token_and_finished_rows_are_filled_up() -> None:
+    cls = recorded()
+    host = BeamsHost(subject(cls), 4)
+    seen = list(host.run([Arrive("a", 0), Arrive("b", 1), Step(6), Finish("a"), Step(4)]))
+    outputs = {name: active.request.output_token_ids for name, active in host.pool.requests.items()}
+    histories = [history for call in cls.shown for history in call]
+    pairs = [(list(one), own) for one in histories for own in outputs.values() if 1 < len(one) <= len(own)]
+    assert any(one[:-1] == own[: len(one) - 1] and one[-1] != own[len(one) - 1] for one, own in pairs)
+    assert any(END in history and history[-1] == 0 for history in histories)
+    orders = [[row.request for row in item.rows] for item in seen]
+    assert any(order.count("b") > 1 for order in orders)
+    assert all(sum(not row.discarded for row in item.rows if row.request == "b") <= 1 for item in seen)
+
+
+def test_a_larger_batch_gets_another_instance_in_the_middle_of_its_requests() -> None:
+    cls = recorded()
+    host = ExportProgramHost(subject(cls), 16)
+    for _ in host.run([Arrive("a", 0), Step(3), *(Arrive(f"r{i}", 0) for i in range(9)), Step(2)]):
+        pass
+    assert cls.built == [8, 16]
+    assert max(map(len, cls.shown)) == 10
+
+
+def test_equal_parameters_are_one_object_whoever_sends_them() -> None:
+    host = ExportProgramHost(subject(Cycle), 4)
+    for _ in host.run([Arrive("a", 0, character="x"), Arrive("b", 0, character="x"), Step()]):
+        pass
+    one, other = (host.pool.requests[name].request for name in "ab")
+    assert one.params is not other.params
+    assert host.driver.shown(one).params is host.driver.shown(other).params
+
+
+def test_a_plugin_is_judged_on_it_only_if_it_is_asked_for() -> None:
+    def hosts(**settings: Any) -> tuple[str, ...]:
+        return Session("x", PortableMinP, Plan(cases=(Case.parse(MIN_P),), **settings)).hosts
+
+    assert hosts() == hosts(select=("LP2",)) == hosts(select=("LP231", "LP202")) == ("v1", "v2")
+    assert hosts(select=("LP231",)) == hosts(hosts=("export",)) == ("export",)
+    assert hosts(hosts=("export", "v2")) == ("v2", "export")
+
+
+def test_a_class_that_other_engines_cannot_drive_is_told_so() -> None:
+    found = compute_check("LP101", V2MinP, host="export", case={"extra_args": {"floor": 0.15}})
+    assert found.status == "failed"
+    assert "has no V1 interface, which other engines drive" in found.message
+
+
+class NeedsTokenizer(lpkit.LogitsProcessor):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if args[0].model_config.skip_tokenizer_init:
+            raise RuntimeError("no tokenizer")
+
+    def process(self, logits: torch.Tensor, rows: Any) -> torch.Tensor:
+        return logits
+
+
+def test_what_only_vllm_gives_a_constructor_is_named_as_the_cause() -> None:
+    assert compute_check("LP101", NeedsTokenizer, host="v1").status == "passed"
+    found = compute_check("LP101", NeedsTokenizer, host="export").finding
+    assert found is not None
+    assert found.cause == ONLY_THERE
+    assert "when a request needs it" in found.fix
+
+
+def test_a_processor_that_is_right_on_vllm_is_not_blamed_for_its_bookkeeping() -> None:
+    found = compute_check("LP231", RaisesBehindTheEnd, case=RaisesBehindTheEnd.CASE)
+    assert found.status == "failed"
+    assert found.finding is not None
+    assert found.finding.cause.startswith("on vLLM the plugin is right")
+    assert "take tokens as they come" in found.finding.fix
+    assert any("finishes" in line for line in found.finding.operations)
+
+
+def test_a_failure_on_it_runs_again_and_becomes_a_test() -> None:
+    target = "zoo.v1_beams:RaisesBehindTheEnd"
+    failed = compute_check("LP231", target, case=RaisesBehindTheEnd.CASE)
+    again = from_json(json.loads(to_text(target, failed)))
+    assert again.plan.hosts == ("export",)
+    (result,) = Session(target, RaisesBehindTheEnd, again.plan).results()
+    assert (result.status, result.message) == ("failed", failed.message)
+    written: dict[str, Any] = {}
+    exec(script(again, result, target, [], Path()), written)
+    with pytest.raises(AssertionError, match="this request has ended"):
+        written["test_lp231_export"]()
