@@ -17,6 +17,7 @@ from lpkit_conformance.catalogue import QUICK
 from lpkit_conformance.checks.base import Engine
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.index import Entry, index
+from lpkit_conformance.processes.supervise import Child
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.settings import last_failures
 from lpkit_conformance.settings import project as projects
@@ -95,8 +96,11 @@ def run(
     options: Options,
     folder: Path | None = None,
     progress_for: Callable[[str], Progress] = lambda _: Progress(),
+    ahead: Child | None = None,
 ) -> Report:
     """Check every target; without any, the entry points of the project in ``folder``.
+
+    ``ahead``: a process that was started for the first of them (:func:`~lpkit_conformance.suite.ahead.start_ahead`).
 
     Raises:
         UsageError, ProjectError, CaseError, EngineUnavailable: before anything runs.
@@ -112,9 +116,11 @@ def run(
     jobs = [(name, _owner(name, project)) for name in dict.fromkeys(names)]
     failed = last_failures.load() if options.quick else {}
     plans = [_narrowed(plan_for(options, own), options, failed.get(name, [])) for name, own in jobs]
-    return Report(
-        tuple(_one(name, own, plan, options, progress_for(name)) for (name, own), plan in zip(jobs, plans, strict=True))
-    )
+    results = []
+    for (name, own), plan in zip(jobs, plans, strict=True):
+        results.append(_one(name, own, plan, options, progress_for(name), ahead))
+        ahead = None
+    return Report(tuple(results))
 
 
 def check_expected(project: Project) -> None:
@@ -182,7 +188,9 @@ def _narrowed(plan: Plan, options: Options, failed: Sequence[str]) -> Plan:
     return replace(plan, select=tuple(codes), first=tuple(failed), alone=True, cases=plan.cases[:1])
 
 
-def _one(name: str, own: Project | None, plan: Plan, options: Options, progress: Progress) -> TargetResult:
+def _one(
+    name: str, own: Project | None, plan: Plan, options: Options, progress: Progress, ahead: Child | None
+) -> TargetResult:
     spec = own.entry_points.get(name, name) if own else name
     path = own.import_path if own else []
     if options.engine == "vllm":
@@ -190,7 +198,7 @@ def _one(name: str, own: Project | None, plan: Plan, options: Options, progress:
 
         result = engines.check_target(spec, plan, path, progress, options.limit)
     else:
-        result = check_target(spec, plan, path, progress, options.limit or CALL_SECONDS)
+        result = check_target(spec, plan, path, progress, options.limit or CALL_SECONDS, ahead)
     result = replace(result, target=name, settings=_settings(plan, result.judged_with))
     return expect(result, own.expected) if own else result
 

@@ -20,6 +20,7 @@ from lpkit_cli.commands.options import Device, Targets, Wanted, completed_codes,
 from lpkit_cli.console import rewrite_line, write
 
 if TYPE_CHECKING:
+    from lpkit_conformance.processes.supervise import Child
     from lpkit_conformance.results import Report
     from lpkit_conformance.suite.supervisor import Progress
 
@@ -33,7 +34,17 @@ def register(app: typer.Typer) -> None:
     app.command("check")(takes_formats(check))
 
 
+def _start_ahead(context: typer.Context, list_checks: bool) -> bool:
+    """Start the process that runs the checks while the options are read and the suite is imported."""
+    if not (list_checks or context.resilient_parsing):
+        from lpkit_conformance.suite.ahead import start_ahead
+
+        context.obj = context.with_resource(start_ahead())
+    return list_checks
+
+
 def check(
+    context: typer.Context,
     targets: Targets = None,
     *,
     case: Annotated[
@@ -73,7 +84,13 @@ def check(
         ),
     ] = "",
     list_checks: Annotated[
-        bool, typer.Option("--list-checks", help="List the checks that these options choose, and run none.")
+        bool,
+        typer.Option(
+            "--list-checks",
+            help="List the checks that these options choose, and run none.",
+            is_eager=True,
+            callback=_start_ahead,
+        ),
     ] = False,
     quick: Annotated[
         bool,
@@ -129,30 +146,36 @@ def check(
         typer.echo("\n".join(f"{entry.code}  {entry.name:26} {entry.title}" for entry in run.wanted(options)))
         return
 
-    def once() -> int:
-        report = _save(run.run(targets or (), options, progress_for=_progress), save)
+    def once(ahead: Child) -> int:
+        report = _save(run.run(targets or (), options, progress_for=_progress, ahead=ahead), save)
         if save is None:  # who names a folder gets files there and nowhere else
             last_failures.remember(report.targets)
         _show(report, wanted, verbose)
         return report.exit_code
 
-    raise typer.Exit(_again_and_again(once, targets or []) if watch else once())
+    if engine is Engine.vllm:
+        context.obj.end()  # a real engine has its own
+    raise typer.Exit(_again_and_again(once, targets or [], context) if watch else once(context.obj))
 
 
-def _again_and_again(once: Callable[[], int], targets: list[str]) -> int:
+def _again_and_again(once: Callable[[Child], int], targets: list[str], context: typer.Context) -> int:
     """Run, and run again after each change; Ctrl-C ends it with the last exit code. A mistake may be repaired, too."""
+    from lpkit_conformance.suite.ahead import start_ahead
+
     folders = watching.roots(targets)
     code = 0
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             before = watching.times(folders)
             try:
-                code = once()
+                with context.obj as ahead:
+                    code = once(ahead)
             except UserError as error:
                 typer.echo(f"lpkit check: {error}", err=True)
                 code = 2
             sys.stdout.flush()
             typer.echo("\nwaiting for a change; Ctrl-C ends this", err=True)
+            context.obj = context.with_resource(start_ahead())
             changed = watching.wait(folders, before)
             typer.echo(f"{', '.join(path.name for path in changed[:3])} changed\n", err=True)
     return code

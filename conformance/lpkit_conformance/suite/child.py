@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 def work(parent: Parent) -> None:
     """Load the plugin and run its checks."""
-    job = parent.job()
     gc.disable()  # an import makes little but what stays
     import torch
 
     gc.freeze()
     gc.enable()
+    job = parent.job()
+    if job is None:  # it was started ahead, and in vain
+        return
     # One thread: sums come out the same every time, and several targets may be checked side by side.
     torch.set_num_threads(1)
     judged_with = prepare(job["lost"])

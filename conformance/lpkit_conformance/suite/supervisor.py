@@ -11,13 +11,12 @@ from typing import Any
 from lpkit_conformance.catalogue import inactive
 from lpkit_conformance.index import index
 from lpkit_conformance.instruments.author_lines import location_in
-from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
+from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.results import CheckResult, Finding, TargetResult, result_from_json
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.ahead import CHILD
 from lpkit_conformance.vllm_api.attempts import run_child
-
-CHILD = "lpkit_conformance.suite.child:work"
 
 CALL_SECONDS = 20.0
 """For one call of the plugin, and while it is loaded from one import to the next: a hang is told within 30 seconds."""
@@ -87,6 +86,7 @@ def check_target(
     path: list[str],
     progress: Progress | None = None,
     limit: float = CALL_SECONDS,
+    ahead: Child | None = None,
 ) -> TargetResult:
     """Everything about one target. Never raises for what the plugin does.
 
@@ -95,6 +95,7 @@ def check_target(
         plan: which checks, cases and hosts.
         path: folders to put on the child's ``sys.path``.
         limit: seconds that one call of the plugin may take before the child is ended. What hung is not called again.
+        ahead: a child that was started ahead (:func:`~lpkit_conformance.suite.ahead.start_ahead`); it is used first.
     """
     state = _State()
     progress = progress or Progress()
@@ -104,7 +105,7 @@ def check_target(
         job["raised"] = [(*met, code) for met, code in state.raised.items()]
         job["hung"] = state.hung
         try:
-            run_child(CHILD, job, partial(_take, state, progress), limit, ONE_THREAD)
+            run_child(CHILD, job, partial(_take, state, progress), limit, ONE_THREAD, ahead if losses == 1 else None)
             break
         except Lost as loss:
             _blame(state, loss, progress)

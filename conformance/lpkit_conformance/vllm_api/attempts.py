@@ -10,7 +10,12 @@ from lpkit_conformance.processes.supervise import Child, Event, Lost
 
 
 def run_child(
-    entry: str, job: dict[str, Any], take: Callable[[Event], None], seconds: float, env: Mapping[str, str]
+    entry: str,
+    job: dict[str, Any],
+    take: Callable[[Event], None],
+    seconds: float,
+    env: Mapping[str, str],
+    ahead: Child | None = None,
 ) -> None:
     """Run a job to its end. What it says first says that :func:`.choose.prepare` has made ``import vllm`` work.
 
@@ -21,6 +26,7 @@ def run_child(
         take: is given each event.
         seconds: how long it may take from one event to the next.
         env: variables to set there.
+        ahead: the first process, if it has been started already.
 
     Raises:
         Lost: it did not come to its end.
@@ -31,7 +37,8 @@ def run_child(
     job.setdefault("lost", "")
     while True:
         spoken = False
-        with Child(entry, env) as child:
+        with ahead or Child(entry, env) as child:
+            ahead = None
             child.send(job, seconds)
             try:
                 for event in child.events(seconds):
