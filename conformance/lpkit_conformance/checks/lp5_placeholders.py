@@ -161,7 +161,7 @@ def judge_dependence(subject: PluginUnderTest) -> None:
 def _histories(subject: PluginUnderTest, length: int) -> list[list[int]]:
     """Different output lists: as the model would go on, a loop, the prompt again, one token, a row of tokens."""
     prompt, middle = subject.prompt("a", 4, 0), subject.vocab_size // 2
-    own = [subject.emit("a", 0, n) for n in range(length)]
+    own = subject.emitted("a", 0, length)
     again = (prompt * length)[:length]
     return [own, (own[:2] * length)[:length], again, [middle] * length, [3 + n % (middle - 3) for n in range(length)]]
 

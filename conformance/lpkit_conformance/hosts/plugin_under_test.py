@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import compress
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -140,6 +141,10 @@ class PluginUnderTest:
     def _emitted(self) -> list[int]:
         return sorted({*self._likely, *range(3, 15)})
 
+    @cached_property
+    def _emitted_index(self) -> torch.Tensor:
+        return torch.tensor(self._emitted, device=self.device)
+
     def config(self, max_num_seqs: int | None = None) -> Any:
         """What the plugin's constructor gets as ``vllm_config``."""
         config = make_config(
@@ -228,11 +233,18 @@ class PluginUnderTest:
 
         The host decides, so that a wrong row does not spread.
         """
+        return self.emitted(request, variant, n + 1, n)[0]
+
+    def emitted(self, request: str, variant: int | None, count: int, start: int = 0) -> list[int]:
+        """The same for the first ``count`` outputs, or those from ``start`` on."""
+        tokens = self._tokens("output", request, count)[start:count]
         own = self.cases[variant % len(self.cases)].output_token_ids if variant is not None else ()
-        cycle = len(own) + 3
-        if own and n % cycle < len(own):
-            return int(own[n % cycle])
-        return self._tokens("output", request, n + 1)[n]
+        if own:
+            cycle = len(own) + 3
+            for n in range(start, count):
+                if n % cycle < len(own):
+                    tokens[n - start] = int(own[n % cycle])
+        return tokens
 
     def sampled(self, wanted: Sequence[int], rows: torch.Tensor) -> list[int]:
         """The tokens that come of these rows ``[n, vocab]``: those that are wanted, where a row leaves them.
@@ -241,19 +253,21 @@ class PluginUnderTest:
         masked tokens, so that it is the same alone and in a batch.
         """
         tokens = list(wanted)
-        masked = rows.gather(1, torch.tensor([tokens], device=rows.device).T).isneginf()
-        for n in masked.nonzero()[:, 0].tolist() if bool(masked.any()) else ():
+        masked = rows.gather(1, torch.tensor([tokens], device=rows.device).T).isneginf().flatten().tolist()
+        for n in compress(range(len(tokens)), masked):
             self.forbids = True
-            left = (~rows[n].isneginf()).tolist()
-            usual = [token for token in self._emitted if left[token]]
-            others = usual or [token for token, free in enumerate(left) if free] or [wanted[n]]
+            # Few tokens are looked at, where that will do: this is asked for every row of every step.
+            row = rows[n]
+            gone = row.index_select(0, self._emitted_index).isneginf().tolist()
+            others = [token for token, lost in zip(self._emitted, gone, strict=True) if not lost]
+            others = others or (~row.isneginf()).nonzero().flatten().tolist() or [wanted[n]]
             tokens[n] = next((token for token in others if token > wanted[n]), others[0])
         return tokens
 
     def begun(self, request: str, variant: int | None) -> list[int]:
         """What a request has generated already when it comes: no row was seen that could forbid any of it."""
         count = self.cases[variant % len(self.cases)].generated if variant is not None else 0
-        return [self.emit(request, variant, n) for n in range(count)]
+        return self.emitted(request, variant, count)
 
     def _tokens(self, what: str, request: str, count: int) -> list[int]:
         """The first tokens of a request's prompt or output, ``count`` of them at least; not to be changed."""

@@ -98,7 +98,7 @@ class RequestPool:
     def emit(self, active: ActiveRequest, count: int = 1) -> list[int]:
         """The next ``count`` output tokens that a request's model wants."""
         n = len(active.request.output_token_ids)
-        return [self._subject.emit(active.logits_key, active.variant, n + i) for i in range(count)]
+        return self._subject.emitted(active.logits_key, active.variant, n + count, n)
 
     def _enter(self, active: ActiveRequest) -> None:
         self.running[active.id] = active

@@ -54,16 +54,16 @@ def make_context(
         bounds = [max(row.pos for row in rows[a:b]) + 1 for a, b in zip(starts, ends[: len(starts)], strict=True)]
     if len(bounds) != len(starts):
         raise ValueError(f"{len(starts)} requests need {len(starts)} bounds, got {len(bounds)}")
-    table = torch.tensor(rows, dtype=torch.int64).reshape(len(rows), 4)
-    mapping_np = table[starts, 0].numpy().astype(np.intp)
-    slots, pos, input_ids, local = table.to(device).unbind(1)
-    expanded = slots.to(mapping_dtype).contiguous()
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+    mapping_np = table[starts, 0].astype(np.intp)
+    slots, pos, input_ids, local = torch.from_numpy(table.T.copy()).to(device)
+    expanded = slots.to(mapping_dtype)
     return LogitsContext(
         expanded_idx_mapping=expanded,
         idx_mapping=expanded if len(starts) == len(rows) else torch.from_numpy(mapping_np).to(device),
         idx_mapping_np=mapping_np,
         expanded_local_pos=local.to(torch.int32),
         input_ids=input_ids.to(torch.int32),
-        pos=pos.contiguous(),
+        pos=pos,
         seq_lens_upper_bound_np=np.array([*bounds, *[0] * padding], dtype=np.int32),
     )

@@ -165,7 +165,10 @@ class V2Slots:
         end = start + len(token_ids)
         if end > self.max_model_len:
             raise ValueError(f"{end} tokens do not fit max_model_len {self.max_model_len}")
-        self.all_token_ids.gpu[slot, start:end] = torch.tensor(token_ids, dtype=torch.int32, device=self.device)
+        if len(token_ids) == 1:
+            self.all_token_ids.gpu[slot, start] = token_ids[0]
+        else:
+            self.all_token_ids.gpu[slot, start:end] = torch.tensor(token_ids, dtype=torch.int32, device=self.device)
         self.total_len.gpu[slot] = end
         self.total_len_np[slot] = end
 
