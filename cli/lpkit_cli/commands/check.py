@@ -39,7 +39,8 @@ def _start_ahead(context: typer.Context, list_checks: bool) -> bool:
     if not (list_checks or context.resilient_parsing):
         from lpkit_conformance.suite.ahead import start_ahead
 
-        context.obj = context.with_resource(start_ahead())
+        # The root is closed even if an option is wrong.
+        context.obj = context.find_root().with_resource(start_ahead())
     return list_checks
 
 
