@@ -37,9 +37,9 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     step = 1 << max((tokens.shape[1] - 1).bit_length() - 1, 0)
     while step:
         longer = found + step
-        found = torch.where(stretches.end_before(longer), longer, found)
+        found = torch.where(stretches.matches(longer), longer, found)
         step //= 2
-    return found
+    return found * stretches.known
 
 
 def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
@@ -56,11 +56,16 @@ def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.T
     Returns:
         bool ``[n, W]``; the end itself does not count, and what lies behind it is False.
     """
-    return _Stretches(tokens, lengths).end_before(count)
+    stretches = _Stretches(tokens, lengths)
+    return stretches.matches(count) & stretches.known
 
 
 class _Stretches:
-    """Compares stretches of histories with their ends, by their hashes."""
+    """Compares stretches of histories with their ends, by their hashes.
+
+    Attributes:
+        known: ``[n, W]``, which positions the histories have.
+    """
 
     def __init__(self, tokens: torch.Tensor, lengths: torch.Tensor) -> None:
         n, width = tokens.shape
@@ -69,16 +74,19 @@ class _Stretches:
         # hashes[i] covers the first i tokens; a stretch is a difference, times a power that moves it to the end.
         self._hashes = torch.zeros(n, width + 1, dtype=torch.int64, device=tokens.device)
         torch.cumsum(mix(tokens) * powers, 1, out=self._hashes[:, 1:])
-        self._end = lengths.unsqueeze(1)
-        self._to_end = powers[(self._end - self._position - 1).clamp(min=0)]
-        self._known = self._position < self._end
+        end = lengths.unsqueeze(1)
+        self._distance = (end - self._position).clamp(min=0)
+        self._to_end = powers[(self._distance - 1).clamp(min=0)]
+        # Two stretches are equal if what they begin behind differs as much, so moved, as what they end with.
+        self._difference = self._hashes.gather(1, end) - self._hashes[:, :-1] * self._to_end
+        self.known = self._position < end
 
-    def end_before(self, count: torch.Tensor) -> torch.Tensor:
-        """Where the ``count`` (``[n, W]`` or ``[n, 1]``) tokens before a position are the last of the history."""
-        hashes, position, end = self._hashes, self._position, self._end
-        stretch = hashes[:, :-1] - hashes.gather(1, (position - count).clamp(min=0))
-        wanted = hashes.gather(1, end) - hashes.gather(1, (end - count).clamp(min=0))
-        return (stretch * self._to_end == wanted) & (count <= position) & self._known
+    def matches(self, count: torch.Tensor) -> torch.Tensor:
+        """Where the ``count`` (``[n, W]`` or ``[n, 1]``) tokens before a position of the history are its last ones."""
+        start = self._position - count
+        begin = start.clamp(min=0)
+        ahead = self._hashes.gather(1, begin + self._distance) - self._hashes.gather(1, begin) * self._to_end
+        return (ahead == self._difference) & (start >= 0)
 
 
 def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
