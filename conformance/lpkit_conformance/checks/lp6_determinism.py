@@ -23,7 +23,7 @@ from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import distinct
 
-CHURN = 160
+CHURN = 80
 """Requests that come and go before each look at the state."""
 
 CHURN_STEPS = 4
@@ -33,7 +33,7 @@ AT_ONCE = 8
 """How many of them share a batch: each step must still weigh more than half a request, or what every step leaves behind
 is not seen."""
 
-BLOCKS = 20
+BLOCKS = 40
 """Looks at state that grows before it is called growth: caches and windows of a few thousand entries fill up."""
 
 
@@ -121,7 +121,7 @@ class LP603(Check):
     """State does not grow with the number of requests served.
 
     After hundreds of requests with different arguments have come and gone, an instance holds as much as after the
-    first hundred. A cache or a window of bounded size may fill up.
+    first dozens. A cache or a window of bounded size may fill up.
 
     Why: a server runs for weeks, so even a small leak per request, or per argument that a client chooses, exhausts
     its memory.
