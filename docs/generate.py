@@ -22,6 +22,7 @@ DOCS = ROOT / "docs"
 for _folder in ("sdk", "conformance", "cli", "conformance/tools"):
     sys.path.insert(0, str(ROOT / _folder))
 
+import typer  # noqa: E402
 from layers.rules import as_markdown  # noqa: E402
 from lpkit_cli import app as command  # noqa: E402
 from lpkit_conformance import examples  # noqa: E402
@@ -220,6 +221,8 @@ def parameters(callback: Any) -> Iterator[tuple[str, str, str]]:
     """(spelling, help, default) of each argument and option, in the order of the signature."""
     hints = typing.get_type_hints(callback, include_extras=True)
     for name, parameter in inspect.signature(callback).parameters.items():
+        if hints[name] is typer.Context:
+            continue
         kind, info = typing.get_args(hints[name])[:2]
         text = str(info.help or "").replace("|", "\\|")
         default = parameter.default
