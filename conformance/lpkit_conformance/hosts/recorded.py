@@ -13,21 +13,24 @@ from lpkit_conformance.hosts.calls import Observation, SeenRow
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
+from lpkit_conformance.settings.cases import VARIANTS
 from lpkit_conformance.traces import Trace
 from lpkit_conformance.traces.patterns import PATTERNS
 
 LENGTHS = (9, 110, 5, 30, 2, 60, 17)
-"""Prompt lengths of the few different requests (times variants) that all traces are played with, as each has to be run
-alone too. As many as are prime to the patterns' periods."""
+"""Prompt lengths of the few characters that all traces are played with, as each has to be run alone too, with its own
+variant and without the plugin. As many as are prime to the patterns' periods."""
 
 
 def assign_requests(trace: Trace, pattern: str) -> dict[str, Arrive]:
     """Who plays which request of the trace."""
-    assign = PATTERNS[pattern]
-    return {
-        name: Arrive(name, assign(i), LENGTHS[i % len(LENGTHS)], character=f"t{i % len(LENGTHS)}")
-        for i, name in enumerate(trace.requests)
-    }
+    uses = PATTERNS[pattern]
+    found = {}
+    for i, name in enumerate(trace.requests):
+        character = i % len(LENGTHS)
+        variant = character % VARIANTS if uses(i) else None
+        found[name] = Arrive(name, variant, LENGTHS[character], character=f"t{character}")
+    return found
 
 
 def reached(played: Iterable[Trace], patterns: Iterable[str]) -> dict[Arrive, int]:
