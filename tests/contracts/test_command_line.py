@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import typer
 from golden import hold
 from lpkit_cli.app import app, main
 from lpkit_conformance.catalogue import all_checks
@@ -20,6 +21,8 @@ def parameters(callback: Any) -> Iterator[dict[str, Any]]:
     """What the callback of a command takes, by its signature."""
     hints = typing.get_type_hints(callback, include_extras=True)
     for name, item in inspect.signature(callback).parameters.items():
+        if hints[name] is typer.Context:  # nothing that a user gives
+            continue
         annotation, info = typing.get_args(hints[name])[:2]
         spellings = [text for text in (info.default, *(info.param_decls or ())) if str(text).startswith("-")]
         is_argument = type(info).__name__ == "ArgumentInfo"
