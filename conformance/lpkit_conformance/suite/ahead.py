@@ -8,5 +8,5 @@ CHILD = "lpkit_conformance.suite.child:work"
 
 
 def start_ahead() -> Child:
-    """The process, which waits for its job; whoever starts it ends it."""
+    """The process, which waits for its job. Code that starts it ends it."""
     return Child(CHILD, ONE_THREAD)
