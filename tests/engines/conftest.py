@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 sys.path[:0] = [str(folder) for folder in sorted(ROOT.glob("reference_plugins/*/src"))]
 
 

@@ -7,14 +7,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lpkit.export.for_mlx import ExportedCallable
+    from lpkit.export.for_sglang import Uploaded
     from lpkit.export.for_transformers import ExportedProcessor
 
-__all__ = ["continuous_batching", "mlx", "transformers"]
+__all__ = ["continuous_batching", "mlx", "sglang", "sglang_plugin", "transformers"]
 
 Parameters = Mapping[str, Any]
 """Arguments by field name (``repetition``) or by key, as in a request (``penalties_repetition``)."""
@@ -112,3 +113,62 @@ def mlx(
 
     given = {**(parameters or {}), **fields}
     return ExportedCallable(cls, given, temperature=temperature, tokenizer=tokenizer)
+
+
+def sglang_plugin(cls: type[Any]) -> Callable[[], None]:
+    """What an entry point of the group ``sglang.srt.plugins`` names, so that SGLang serves an installed processor.
+
+    ::
+
+        # my_plugin/for_sglang.py, named by the entry point "my_plugin.for_sglang:register"
+        register = lpkit.export.sglang_plugin(MyProcessor)
+
+    Requests bring their arguments in ``custom_params``, by key.
+
+    Args:
+        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
+
+    Returns:
+        A function without arguments, which SGLang calls in each of its processes.
+
+    Raises:
+        TypeError: the class cannot run there.
+    """
+    from lpkit.export.host import check_class
+
+    check_class(cls)
+
+    def register() -> None:
+        from lpkit.export.for_sglang import serve
+
+        serve(cls)
+
+    return register
+
+
+def sglang(cls: type[Any], *, overlap: bool = True) -> type[Uploaded]:
+    """A ``CustomLogitProcessor`` whose ``to_str()`` requests carry, for servers without the plugin.
+
+    Args:
+        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class. The server needs its package, too.
+        overlap: whether the server schedules with overlap, as it does by default. Without the plugin's hooks a
+            processor is shown outputs one token late there, so a class that reads the history is refused.
+
+    Returns:
+        A class; its ``custom_params(...)`` checks a request's arguments.
+
+    Raises:
+        TypeError: the class cannot run there.
+    """
+    from lpkit.export.host import check_class
+
+    check_class(cls)
+    if overlap and getattr(cls, "history", "tokens") != "none":
+        raise TypeError(
+            f"{cls.__qualname__} reads the history, of which SGLang's overlap scheduling hides the last token: install "
+            "it as a plugin (lpkit.export.sglang_plugin), or start the server with --disable-overlap-schedule and say "
+            "overlap=False"
+        )
+    from lpkit.export.for_sglang import uploaded
+
+    return uploaded(cls)

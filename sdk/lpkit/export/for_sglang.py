@@ -1,0 +1,154 @@
+"""For SGLang: hooks of an installed plugin around the sampler, and the older uploaded processor."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
+
+from lpkit.export.host import sampling_params
+from lpkit.export.sglang_rows import REQUEST, Served, Step
+
+_SAMPLE = "sglang.srt.model_executor.model_runner.ModelRunner.sample"
+_BATCH = "sglang.srt.sampling.sampling_batch_info.SamplingBatchInfo.from_schedule_batch"
+_VERIFY = "sglang.srt.sampling.sampling_params.SamplingParams.verify"
+_NAME = hash("lpkit.export")
+"""What the engine keeps the plugins' entry by, among the hashes of uploaded processors."""
+
+_SERVED: dict[type[Any], Served] = {}
+_UPLOADED: dict[type[Any], Served] = {}
+_step: Step | None = None
+
+
+def serve(cls: type[Any]) -> None:
+    """Serve a processor in this process; SGLang calls it through the plugin's entry point, once per process.
+
+    Args:
+        cls: a processor's class.
+    """
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    if not _SERVED:
+        for target, hook in ((_SAMPLE, _around_sample), (_BATCH, _around_batch), (_VERIFY, _around_verify)):
+            HookRegistry.register(target, hook, HookType.AROUND)
+    _SERVED.setdefault(cls, Served(cls))
+
+
+def _around_verify(original: Callable[..., None], params: Any, vocab_size: int) -> None:
+    """Refuse a request with wrong arguments, in the server's own process: the client gets the message."""
+    original(params, vocab_size)
+    given = params.custom_params if isinstance(params.custom_params, dict) else None
+    for served in _SERVED.values():
+        served.admit(given, vocab_size)
+        if served.is_named_by(given):
+            _refuse_modes(served.cls, params)
+
+
+def _refuse_modes(cls: type[Any], params: Any) -> None:
+    from sglang.srt.runtime_context import get_server_args
+
+    algorithm = getattr(get_server_args(), "speculative_algorithm", None)
+    if algorithm:
+        raise ValueError(
+            f"{cls.__qualname__} cannot run in a server that decodes speculatively ({algorithm}): SGLang does not "
+            "show processors the draft tokens; start it without --speculative-algorithm"
+        )
+    if (getattr(params, "beam_width", None) or 1) > 1:
+        raise ValueError(f"{cls.__qualname__} cannot run with beams: SGLang does not show processors their tokens")
+
+
+def _around_batch(original: Callable[..., Any], owner: type[Any], batch: Any, vocab_size: int) -> Any:
+    """Put the plugins among the engine's own processors, which it filters and merges with its batches."""
+    from sglang.srt.sampling.sampling_batch_info import ProcessorEntry
+
+    info = original(owner, batch, vocab_size)
+    given = [request.sampling_params.custom_params for request in batch.reqs]
+    rows = [i for i, one in enumerate(given) if any(served.takes(one) for served in _SERVED.values())]
+    if not rows:
+        return info
+    for i in rows:
+        given[i] = {**(given[i] or {}), REQUEST: weakref.proxy(batch.reqs[i])}
+    entry = ProcessorEntry(_Plugins(), rows, torch.tensor(rows, dtype=torch.int64, device=batch.device))
+    info.custom_params = given
+    info.custom_logit_processor = {**(info.custom_logit_processor or {}), _NAME: entry}
+    info.has_custom_logit_processor = True
+    return info
+
+
+def _around_sample(original: Callable[..., Any], runner: Any, logits_output: Any, forward_batch: Any) -> Any:
+    """Keep what the forward pass says of its rows at hand while the sampler runs."""
+    global _step
+    _step = Step(forward_batch) if forward_batch.sampling_info.has_custom_logit_processor else None
+    try:
+        return original(runner, logits_output, forward_batch)
+    finally:
+        _step = None
+
+
+class _Plugins(CustomLogitProcessor):  # type: ignore[misc]
+    """All installed plugins, as one of the engine's processors."""
+
+    def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]] | None = None) -> torch.Tensor:
+        requests = [given[REQUEST] for given in custom_param_list or ()]
+        for served in _SERVED.values():
+            wanted = [i for i, one in enumerate(requests) if served.takes(one.sampling_params.custom_params)]
+            if wanted:
+                index = torch.tensor(wanted, dtype=torch.int64, device=logits.device)
+                edited = served.process(logits.index_select(0, index), [requests[i] for i in wanted], _step)
+                logits = logits.index_copy(0, index, edited)
+        return logits
+
+
+class Uploaded(CustomLogitProcessor):  # type: ignore[misc]
+    """One of lpkit's processors that requests carry; :func:`lpkit.export.sglang` makes subclasses.
+
+    Attributes:
+        exported: the processor's class.
+    """
+
+    exported: type[Any]
+
+    def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]] | None = None) -> torch.Tensor:
+        """Edit the rows of the requests that carry this processor.
+
+        Args:
+            logits: ``[rows, vocab]``.
+            custom_param_list: ``custom_params`` of each row's request, with the request itself.
+
+        Returns:
+            Logits of the same shape.
+        """
+        # SGLang makes an instance for each new batch: what lasts longer is kept by class.
+        served = _UPLOADED.setdefault(self.exported, Served(self.exported, by_field=True))
+        requests = [(given or {}).get(REQUEST) for given in custom_param_list or ()]
+        known = [i for i, request in enumerate(requests) if request is not None]
+        if not known:
+            return logits
+        index = torch.tensor(known, dtype=torch.int64, device=logits.device)
+        edited = served.process(logits.index_select(0, index), [requests[i] for i in known], _step)
+        return logits.index_copy(0, index, edited)
+
+    @classmethod
+    def custom_params(cls, parameters: Mapping[str, Any] | None = None, /, **fields: Any) -> dict[str, Any]:
+        """The ``custom_params`` of a request, checked here rather than in the server.
+
+        Args:
+            parameters: arguments by field name or by key.
+            fields: the same, by field name.
+
+        Raises:
+            ValueError: an argument is wrong, or unknown.
+        """
+        return dict(sampling_params(cls.exported, {**(parameters or {}), **fields}).extra_args or {})
+
+
+def uploaded(cls: type[Any]) -> type[Uploaded]:
+    """A class whose ``to_str()`` requests carry.
+
+    Args:
+        cls: a processor's class.
+    """
+    return type(f"{cls.__name__}ForSGLang", (Uploaded,), {"exported": cls, "__module__": "__main__"})

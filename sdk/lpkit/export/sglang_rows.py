@@ -1,0 +1,199 @@
+"""What SGLang's requests are to a processor: their tokens, completed where the engine's bookkeeping lags behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+
+from lpkit.export.host import ExportHost, check_class, check_vocabulary
+from lpkit.history.on_host import V1Row
+from lpkit.portable.arguments import extra_args_of
+from lpkit.sampling_params import SamplingParams
+
+_log = logging.getLogger(__name__)
+
+REQUEST = "__req__"
+"""Where a request's ``custom_params`` hold the request itself: SGLang's own name."""
+
+_ROWS = "lpkit_rows"
+"""The attribute of SGLang's request that holds what processors know it by, so that it ends with the request."""
+
+
+class Step:
+    """What one forward pass says of its rows.
+
+    With overlap scheduling the engine samples before it has read the tokens of the step before: the last one is still
+    an input on the device.
+
+    Args:
+        forward_batch: SGLang's.
+    """
+
+    def __init__(self, forward_batch: Any) -> None:
+        self._batch = forward_batch
+        lengths = forward_batch.seq_lens_cpu
+        lengths = forward_batch.seq_lens if lengths is None else lengths
+        self._rows = {rid: (i, n) for i, (rid, n) in enumerate(zip(forward_batch.rids, lengths.tolist(), strict=False))}
+
+    def missing(self, request: Any, known: int) -> int:
+        """How many tokens the request has beyond ``known``; negative while its prompt is unfinished.
+
+        Args:
+            request: SGLang's.
+            known: length of its prompt and of the outputs that are on the host.
+        """
+        found = self._rows.get(request.rid)
+        return 0 if found is None else int(found[1]) - known
+
+    def last_tokens(self, requests: Sequence[Any]) -> list[int]:
+        """The newest token of each request, in one copy from the device.
+
+        Args:
+            requests: SGLang's.
+        """
+        rows = [self._rows[request.rid][0] for request in requests]
+        if not self._batch.forward_mode.is_decode():
+            ends = list(accumulate(self._batch.extend_seq_lens_cpu))
+            rows = [ends[row] - 1 for row in rows]
+        ids = self._batch.input_ids
+        tokens: list[int] = ids[torch.tensor(rows, dtype=torch.int64, device=ids.device)].tolist()
+        return tokens
+
+
+class Served:
+    """One processor's class in a worker of SGLang.
+
+    Args:
+        cls: a processor's class.
+        by_field: whether ``custom_params`` may name fields, as the only processor of a request can.
+    """
+
+    def __init__(self, cls: type[Any], *, by_field: bool = False) -> None:
+        check_class(cls)
+        self.cls, self._by_field = cls, by_field
+        self._host: ExportHost | None = None
+        self._reads_tokens = getattr(cls, "history", "tokens") == "tokens"
+        declared = getattr(cls, "Params", None)
+        self._keys = frozenset(getattr(cls, "keys", ()) if declared is None else declared.keys())
+        self._any_request = not self._keys or (declared is not None and declared.parse(None) is not None)
+        self._told: set[str] = set()
+
+    def is_named_by(self, custom_params: Mapping[str, Any] | None) -> bool:
+        """Whether a request gives one of this processor's arguments.
+
+        Args:
+            custom_params: of the request.
+        """
+        return not self._keys.isdisjoint(custom_params or ())
+
+    def takes(self, custom_params: Mapping[str, Any] | None) -> bool:
+        """Whether the processor may act on a request.
+
+        Args:
+            custom_params: of the request.
+        """
+        return self._any_request or self.is_named_by(custom_params)
+
+    def admit(self, custom_params: Mapping[str, Any] | None, vocab_size: int) -> None:
+        """Refuse a request whose arguments are wrong.
+
+        Args:
+            custom_params: of the request.
+            vocab_size: of the model.
+
+        Raises:
+            ValueError: naming the argument and the rule that it breaks.
+        """
+        self._checked(SamplingParams(extra_args=self._arguments(custom_params)), vocab_size)
+
+    def _arguments(self, custom_params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        given = {key: value for key, value in (custom_params or {}).items() if key != REQUEST}
+        return (extra_args_of(self.cls, given) if self._by_field else given) or None
+
+    def _checked(self, params: SamplingParams, vocab_size: int) -> SamplingParams:
+        validate = getattr(self.cls, "validate_params", None)
+        if validate is not None:
+            validate(params)
+        check_vocabulary(self.cls, params, vocab_size)
+        return params
+
+    def process(self, logits: torch.Tensor, requests: Sequence[Any], step: Step | None) -> torch.Tensor:
+        """Edit the rows of requests that use this processor.
+
+        Args:
+            logits: ``[len(requests), vocab]``.
+            requests: SGLang's, with ``custom_params`` in their sampling parameters.
+            step: what the forward pass says of them; None: their ``output_ids`` are complete.
+
+        Returns:
+            Logits of the same shape.
+        """
+        if len({request.rid for request in requests}) < len(requests):
+            self._tell("speculative rows show no draft tokens; they are not processed")
+            return logits
+        chosen, lagging = [], []
+        for index, request in enumerate(requests):
+            row = self._row(request, logits.shape[1])
+            missing = step.missing(request, len(request.origin_input_ids) + len(request.output_ids)) if step else 0
+            if row is None or missing < 0:
+                continue  # the engine discards what it samples before the end of a prompt
+            if missing > 1:
+                self._tell(f"{missing} tokens of a request are not on the host; it is not processed")
+                continue
+            if missing and self._reads_tokens:
+                lagging.append(request)
+            chosen.append((index, request, missing))
+        if not chosen:
+            return logits
+        tokens = step.last_tokens(lagging) if step and lagging else []
+        newest = {request.rid: [token] for request, token in zip(lagging, tokens, strict=True)}
+        rows = [self._grown(request, newest.get(request.rid, [-1] * missing)) for _, request, missing in chosen]
+        if self._host is None or self._host.vocab_size != logits.shape[1]:
+            self._host = ExportHost(self.cls, logits.shape[1], logits.device)
+        if len(chosen) == len(requests):
+            return self._host.process(logits, rows)
+        own = torch.tensor([i for i, _, _ in chosen], dtype=torch.int64, device=logits.device)
+        return logits.index_copy(0, own, self._host.process(logits.index_select(0, own), rows))
+
+    def _row(self, request: Any, vocab_size: int) -> V1Row | None:
+        """What the processor knows a request by; None if the request does not use it."""
+        rows = getattr(request, _ROWS, None)
+        if rows is None:
+            rows = {}
+            setattr(request, _ROWS, rows)
+        if self.cls not in rows:
+            asked = request.sampling_params
+            try:
+                arguments = self._arguments(asked.custom_params)
+                seed = getattr(asked, "sampling_seed", None)
+                params = SamplingParams(temperature=asked.temperature, seed=seed, extra_args=arguments)
+                rows[self.cls] = V1Row(self._checked(params, vocab_size), list(request.origin_input_ids), [])
+            except ValueError as wrong:  # only requests that nobody admitted: an exception here ends the engine
+                _log.error("%s leaves a request alone: %s", self.cls.__qualname__, wrong)
+                rows[self.cls] = None
+        found: V1Row | None = rows[self.cls]
+        return found
+
+    def _grown(self, request: Any, newest: list[int]) -> V1Row:
+        """The request's row with its tokens of now; another one if they are not those of before and one more."""
+        rows: dict[type[Any], V1Row] = getattr(request, _ROWS)
+        row, outputs = rows[self.cls], request.output_ids
+        known, total = len(row.output_ids), len(outputs) + len(newest)
+        same_prompt = len(row.prompt_ids) == len(request.origin_input_ids)
+        seen = min(known, len(outputs))
+        goes_on = known in (total, total - 1) and (not seen or row.output_ids[seen - 1] in (outputs[seen - 1], -1))
+        if not (same_prompt and goes_on):
+            row = V1Row(row.params, list(request.origin_input_ids), [*outputs, *newest])
+            rows[self.cls] = row
+        elif known < total:
+            row.output_ids.append(newest[0] if newest else outputs[-1])
+        return row
+
+    def _tell(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            _log.error("%s: %s", self.cls.__qualname__, what)
