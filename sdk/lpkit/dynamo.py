@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from lpkit.portable.adapter import AdapterLogitsProcessor
+from lpkit.portable.in_order import InOrder
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import RequestLogitsProcessor
 
@@ -171,28 +172,14 @@ class DynamoLogitsProcessor(AdapterLogitsProcessor):
             return None
         if not self.new_processors(wanted):
             return None
-        return _InOrder(lambda: self.new_processors(wanted))
 
+        def make() -> Callable[..., None]:
+            processors = self.new_processors(wanted)
 
-class _InOrder:
-    """One request's processors, called once per output position whatever the engine does."""
+            def call(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> None:
+                for processor in processors:
+                    processor(output_ids, logits)
 
-    def __init__(self, make: Callable[[], Sequence[BaseLogitsProcessor]]) -> None:
-        self._make = make
-        self._processors = make()
-        self._calls = 0
+            return call
 
-    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-        if self._calls > len(output_ids):
-            self._processors, self._calls = self._make(), 0
-        while self._calls < len(output_ids):
-            self._call(output_ids[: self._calls], torch.zeros_like(logits))
-        before = logits.clone()
-        self._call(output_ids, logits)
-        logits.masked_fill_(before == -torch.inf, -torch.inf)
-        return torch.where((logits > -torch.inf).any(), logits, before)
-
-    def _call(self, output_ids: list[int], logits: torch.Tensor) -> None:
-        for processor in self._processors:
-            processor(output_ids, logits)
-        self._calls += 1
+        return InOrder(make)

@@ -5,22 +5,27 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 import pydantic
 
 from lpkit.bridging.bridged import Bridged
+from lpkit.bridging.foreign import FromForeign, as_call, body_of, is_foreign, is_of_transformers, keeps_state
 from lpkit.history.rows import HISTORY_USES, HistoryUse
-from lpkit.portable.adapter import AdapterLogitsProcessor, positional_arguments, three_arguments
+from lpkit.portable.adapter import AdapterLogitsProcessor, positional_arguments
 from lpkit.portable.params import Field, Params
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import RequestLogitsProcessor
 
 
 def bridge(
-    target: Any, *, keys: str | Sequence[str] = (), history: HistoryUse = "tokens", name: str | None = None
+    target: Any,
+    *,
+    keys: str | Sequence[str] | Mapping[str, str] = (),
+    history: HistoryUse = "tokens",
+    name: str | None = None,
 ) -> type[Any]:
     """A class for both of vLLM's runners, made of ``target``; assign it at module level.
 
@@ -33,11 +38,18 @@ def bridge(
                                                             there is no key
     a factory ``(sampling_params)`` of one of these, or     the same; only requests with one of ``keys`` are
     of None for requests that do not use it                 shown to the factory, all if there is no key
+    a class of such callables, as logits-processor-zoo      the same; ``keys`` are arguments of its constructor,
+    has them, or of transformers' ``LogitsProcessor``\\ s    and the engine gives device, tokenizer, vocabulary
+                                                            size and prompt length
     ======================================================  ====================================================
+
+    A callable may edit in place and return None. An object of transformers is given the request's text. A class whose
+    calls write to attributes of the object is called once per position, in order.
 
     Args:
         target: see above.
-        keys: keys of ``SamplingParams.extra_args`` by which a request opts in.
+        keys: keys of ``SamplingParams.extra_args`` by which a request opts in. Of a class of callables, they are called
+            as its constructor's arguments are, or a mapping says which is which.
         history: ``"tokens"``, ``"length"`` or ``"none"``: what is read of the token lists. Less is cheaper.
         name: of the class; by default the name that the result is assigned to, which must be this one for vLLM's other
             processes to find it.
@@ -46,6 +58,7 @@ def bridge(
         TypeError: ``target`` is not one of these, or runs on both runners already.
         ValueError: for an unknown ``history``, or a callable with several keys.
     """
+    named = dict(keys) if isinstance(keys, Mapping) else None
     keys = (keys,) if isinstance(keys, str) else tuple(keys)
     if history not in HISTORY_USES:
         raise ValueError(f"history must be one of {', '.join(HISTORY_USES)}, not {history!r}")
@@ -54,18 +67,24 @@ def bridge(
     body: dict[str, Any] = {"__module__": caller.f_globals.get("__name__", __name__), "history": history}
     body["__doc__"] = f"{own} on both of vLLM's runners.\n\n{inspect.getdoc(target) or ''}".rstrip()
     called = name or _assigned_to(caller) or own
+    if isinstance(target, type) and is_foreign(target):
+        return type(called, (FromForeign,), {**body, **body_of(target, named or {key: key for key in keys})})
+    if named is not None:
+        raise TypeError(f"keys of {own} are names: a mapping says what arguments of a constructor they are")
     if isinstance(target, type):
         return type(called, (Bridged,), {**body, "wraps": target, "keys": keys})
     if not callable(target):
         raise TypeError(f"lpkit.bridge takes a V1 class or a callable, not {target!r}")
     if positional_arguments(target) == 1:
         return type(called, (_FromFactory,), {**body, "_factory": staticmethod(target), "_shown": keys})
-    three_arguments(target)  # refuses what is neither
+    call = as_call(target)  # refuses what is neither
+    if is_of_transformers(target) and keeps_state(type(target)):
+        raise TypeError(f"{own} keeps state, which requests cannot share: bridge its class")
     if len(keys) > 1:
         raise ValueError(f"{own} is one callable for all requests, so one key switches it on, not {', '.join(keys)}")
     if keys:
         body["Params"] = pydantic.create_model("Params", __base__=Params, on=(bool, Field(alias=keys[0])))
-    return type(called, (_FromCallable,), {**body, "_callable": staticmethod(target)})
+    return type(called, (_FromCallable,), {**body, "_callable": staticmethod(call)})
 
 
 class _FromCallable(AdapterLogitsProcessor):
@@ -88,8 +107,8 @@ class _FromFactory(AdapterLogitsProcessor):
     def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
         if self._shown and not (params.extra_args and any(key in params.extra_args for key in self._shown)):
             return None
-        made: RequestLogitsProcessor | None = self._factory(params)
-        return made
+        made = self._factory(params)
+        return None if made is None else as_call(made)
 
 
 def _assigned_to(caller: FrameType) -> str | None:
