@@ -116,7 +116,7 @@ class _Guarded:
 
 
 def is_foreign(target: type[Any]) -> bool:
-    """Whether instances of a class are callables, and the class is none of vLLM's."""
+    """Whether instances of a class are callables, and the class is not one of vLLM's."""
     called = inspect.getattr_static(target, "__call__", None)
     return isinstance(called, types.FunctionType) and not issubclass(target, v1.LogitsProcessor | v2.LogitsProcessor)
 
