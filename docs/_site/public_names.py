@@ -9,6 +9,7 @@ from typing import Any
 MODULES = (
     "lpkit",
     "lpkit.dynamo",
+    "lpkit.export",
     "lpkit.kernels",
     "lpkit.loading",
     "lpkit.rng",
