@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROBES = Path(__file__).parent / "probes"
 SOURCES = [str(ROOT / folder) for folder in ("sdk", "conformance", "cli")]
 HOSTILE = ROOT / "tests" / "conformance" / "suspects" / "hostile.py"
+REASONING = json.dumps({"extra_args": {"end_after": 2}, "reasoning": {"start": [5], "end": [6, 7], "natural_end": [8]}})
 BIAS_CASE = json.dumps({"extra_args": {"bias": 2.5}})
 CODES = ("LP901", "LP902", "LP903", "LP904", "LP905")
 
@@ -74,6 +75,9 @@ def runs(site: Path) -> dict[str, Future[Ran]]:
             "correct": pool.submit(check, cwd=ROOT / "reference_plugins" / "lpkit-target-token"),
             "planted": pool.submit(check, "leaves", "--case", case, "--host", "all", cwd=site, path=site),
             "slots": pool.submit(check, slots, "--case", slots_case, cwd=site),
+            "reasons": pool.submit(
+                check, f"{PROBES / 'reads_reasoning.py'}:FavoursTheEnd", "--case", REASONING, cwd=site
+            ),
             "exits": pool.submit(check, f"{HOSTILE}:Exits", "--case", BIAS_CASE, "--host", "v1", cwd=site),
         }
 
@@ -137,6 +141,12 @@ def test_a_slot_that_keeps_its_last_occupants_state_fails_on_v2(runs: dict[str, 
     failed = {item["code"] for item in report["checks"] if item["status"] == "failed"}
     assert failed == {"LP902"}
     assert "an earlier request is still there" in result(report, "v2", "LP902")["finding"]["cause"]
+
+
+def test_an_engine_has_the_reasoning_configuration_of_the_case(runs: dict[str, Future[Ran]]) -> None:
+    code, report = runs["reasons"].result()
+    assert (code, report["hosts"]) == (0, ["v1", "v2"]), report
+    assert all(item["status"] == "passed" for item in report["checks"]), report
 
 
 def test_a_plugin_that_ends_the_engines_process_fails_with_its_line(runs: dict[str, Future[Ran]]) -> None:

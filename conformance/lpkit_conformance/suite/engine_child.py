@@ -9,9 +9,9 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from lpkit.interfaces.lookup import GROUP
@@ -20,7 +20,11 @@ from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettin
 from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import NOISE, Expected
 from lpkit_conformance.engine_checks.workload import Workload
+from lpkit_conformance.errors import CaseError
 from lpkit_conformance.vllm_api.runners import V1, Runner
+
+if TYPE_CHECKING:
+    from lpkit_conformance.settings.cases import Case
 
 
 @dataclass
@@ -29,6 +33,7 @@ class _State:
     session: Any = None
     engine: TinyEngine | None = None
     raw: dict[str, Any] = field(default_factory=dict)
+    reasoning: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 _state = _State()
@@ -56,8 +61,8 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     from lpkit_conformance.suite.child import load_failure
     from lpkit_conformance.suite.in_process import Session
 
-    cases = tuple(Case.parse(case) for case in plan.pop("cases"))
-    _state.runner = runner
+    cases = in_one_engine([Case.parse(case) for case in plan.pop("cases")])
+    _state.runner, _state.reasoning = runner, cases[0].reasoning
     sys.path[:0] = path
     try:
         cls = resolve_target(target).cls
@@ -107,9 +112,34 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if _state.engine is not None:
         engine, _state.engine = _state.engine, None
         engine.close()
+    if _state.reasoning:
+        settings = replace(settings, extra={**settings.extra, "reasoning_config": reasoning_config(_state.reasoning)})
     _state.engine = TinyEngine(settings, [_state.session.cls] if with_plugin else ())
     _state.engine.remove_model()
     return _state.engine.info
+
+
+def in_one_engine(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The cases with one reasoning configuration, which an engine has for all of its requests.
+
+    Raises:
+        CaseError: if they name several.
+    """
+    named = [case.reasoning for case in cases if case.reasoning]
+    if any(markers != named[0] for markers in named):
+        raise CaseError("the cases name different reasoning markers", "one engine has one: check the cases one by one")
+    return tuple(replace(case, reasoning=named[0]) for case in cases) if named else tuple(cases)
+
+
+def reasoning_config(markers: Mapping[str, tuple[int, ...]]) -> Any:
+    """vLLM's own configuration, with token ids in place of the texts that it would look up in a tokenizer."""
+    from lpkit.runtime import ThinkingMarkers
+
+    config = importlib.import_module("vllm.config.reasoning").ReasoningConfig()
+    for name, value in vars(ThinkingMarkers(**markers).as_config()).items():
+        if name.endswith("token_ids"):
+            setattr(config, f"_{name}", value)
+    return config
 
 
 def make_workload() -> Workload:
@@ -198,7 +228,7 @@ def _blurred(raw: Any) -> dict[str, Any]:
 def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
     """Processed logits ``[tokens, vocab]`` of a request that is alone in the reference runtime."""
     import torch
-    from lpkit.runtime import LogitsSource, Request
+    from lpkit.runtime import LogitsSource, Request, ThinkingMarkers
 
     from lpkit_conformance.hosts import parts_of
     from lpkit_conformance.settings.cases import make_params
@@ -216,6 +246,7 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
         source,
         max_num_seqs=workloads.MAX_NUM_SEQS,
         max_model_len=workloads.MAX_MODEL_LEN,
+        thinking=ThinkingMarkers(**_state.reasoning) if _state.reasoning else None,
     )
     params = make_params(ask.params, _subjects()[0].looked_at)
     request = Request(ask.request_id, params, list(ask.prompt_token_ids), len(tokens))

@@ -19,10 +19,11 @@ from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import Evidence, Expected, common, difference
 from lpkit_conformance.engine_checks.lp9_engine import LP902, LP903, LP904, LP905
 from lpkit_conformance.engine_checks.workload import BLOCK, MAX_MODEL_LEN, Workload
-from lpkit_conformance.errors import UsageError
+from lpkit_conformance.errors import CaseError, UsageError
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.engine_child import in_one_engine
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = [str(ROOT / folder) for folder in ("sdk", "conformance", "cli")]
@@ -39,6 +40,21 @@ def lpkit_check(*arguments: str, path: Path | None = None) -> subprocess.Complet
         timeout=120,
         check=False,
     )
+
+
+# -- one engine for all cases ----------------------------------------------------------------------------------------
+
+
+def test_cases_that_name_no_reasoning_markers_get_those_of_the_others() -> None:
+    markers = {"start": [5], "end": [6, 7]}
+    cases = in_one_engine([Case.parse({"reasoning": markers}), Case.parse({"temperature": 0.5})])
+    assert [case.reasoning for case in cases] == [{"start": (5,), "end": (6, 7)}] * 2
+
+
+def test_cases_with_different_reasoning_markers_are_refused() -> None:
+    cases = [Case.parse({"reasoning": {"start": [5], "end": [end]}}) for end in (6, 7)]
+    with pytest.raises(CaseError, match="different reasoning markers"):
+        in_one_engine(cases)
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
