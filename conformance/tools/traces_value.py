@@ -67,7 +67,7 @@ def measure(specimen: Any) -> set[str]:
     """``trace/pattern`` names that catch a defect."""
     found: set[str] = set()
     with specimen.surroundings():
-        session = Session(specimen.id, specimen.target, Plan(cases=(specimen.case,)))
+        session = Session(specimen.id, specimen.target, Plan(cases=specimen.cases))
         for host in session.hosts:
             (subject,) = session.subjects(host)
             for code in BARRIERS:

@@ -141,7 +141,7 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     chosen = [item for item in registry.CORRECT if probes is None or item.name in probes]
     if probes is not None:
         chosen.sort(key=lambda item: probes.index(item.name))
-    sessions = {item.name: Session(item.id, item.target, Plan(cases=(item.case,))) for item in chosen}
+    sessions = {item.name: Session(item.id, item.target, Plan(cases=item.cases)) for item in chosen}
     results: dict[str, list[Any]] = {item.name: [] for item in chosen}
     for level in range(depth + 1):
         for item in chosen:

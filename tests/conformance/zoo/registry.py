@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ class Specimen:
         style: ``v1``, ``v2``, ``portable``, ``adapter`` or ``packaging``.
         what: one line.
         surroundings: what has to be true of the process while it is checked.
+        others: further cases.
     """
 
     name: str
@@ -32,6 +33,11 @@ class Specimen:
     case: Case
     what: str
     surroundings: Callable[[], AbstractContextManager[Any]] = field(default=nullcontext)
+    others: tuple[Case, ...] = ()
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return (self.case, *self.others)
 
     @property
     def id(self) -> str:
@@ -70,6 +76,7 @@ def defect(
     name: str = "",
     missed: str = "",
     surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    others: Sequence[dict[str, Any]] = (),
 ) -> Callable[[T], T]:
     """Class decorator: register a defect that the check ``code`` must catch."""
 
@@ -81,6 +88,7 @@ def defect(
             Case.parse(case if case is not None else getattr(target, "CASE", {})),
             what,
             surroundings,
+            tuple(map(Case.parse, others)),
             code,
             missed,
         )
@@ -96,12 +104,14 @@ def sound(
     *,
     case: dict[str, Any] | None = None,
     surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    others: Sequence[dict[str, Any]] = (),
 ) -> Callable[[T], T]:
     """Class decorator: register a processor that no check may fail."""
 
     def note(target: T) -> T:
         given = Case.parse(case if case is not None else getattr(target, "CASE", {}))
-        CORRECT.append(Specimen(getattr(target, "__name__", ""), target, style, given, what, surroundings))
+        name = getattr(target, "__name__", "")
+        CORRECT.append(Specimen(name, target, style, given, what, surroundings, tuple(map(Case.parse, others))))
         return target
 
     return note
@@ -116,7 +126,7 @@ def run_all(
     device: str = "cpu",
 ) -> list[CheckResult]:
     """The results of the selected checks (all by default) and of what they require."""
-    plan = Plan(cases=(specimen.case,), select=select, ignore=ignore, seed=seed, device=device)
+    plan = Plan(cases=specimen.cases, select=select, ignore=ignore, seed=seed, device=device)
     with specimen.surroundings():
         return list(Session(specimen.id, specimen.target, plan).results())
 
