@@ -88,6 +88,10 @@ class Skipped(Exception):
     """The check cannot say anything about this plugin; the reason is shown."""
 
 
+NEEDS = "needs "
+"""How a blocked check's message begins; the labels or codes of those that block it follow."""
+
+
 class Blocked(BaseException):
     """The check needs a method of the plugin that did not return when ``label``, another check, called it.
 
@@ -95,7 +99,7 @@ class Blocked(BaseException):
     """
 
     def __init__(self, label: str) -> None:
-        super().__init__(f"needs {label}")
+        super().__init__(NEEDS + label)
 
 
 class NeverActive(Skipped):
@@ -130,6 +134,13 @@ class CheckResult:
     @property
     def label(self) -> str:
         return label_of(self.code, self.host)
+
+    @property
+    def roots(self) -> set[str]:
+        """The codes of the failed checks that its outcome is due to: of what blocks it, else its own."""
+        if self.status != "blocked":
+            return {self.code}
+        return {label.partition("[")[0] for label in self.message.removeprefix(NEEDS).split(", ")}
 
     @property
     def said(self) -> tuple[str, str, str]:

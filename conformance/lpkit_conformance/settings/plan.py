@@ -22,6 +22,7 @@ class Plan:
         first: codes of checks to run before the others.
         alone: run what is selected without the checks that it requires.
         done: ``CODE[host]`` labels that need not run again, with their statuses.
+        roots: by label, for those of ``done`` that are blocked, the codes of the failed checks that block them.
         raised: exceptions that these checks have reported, by type and line, with the code of the first.
         program: run only this one, in the one check that is selected.
         trace: replay only this recorded trace, in this pattern, in the one check that is selected.
@@ -40,6 +41,7 @@ class Plan:
     first: tuple[str, ...] = ()
     alone: bool = False
     done: dict[str, Status] = field(default_factory=dict)
+    roots: dict[str, tuple[str, ...]] = field(default_factory=dict)
     raised: dict[tuple[str, str], str] = field(default_factory=dict)
     program: Program | None = None
     trace: tuple[str, str] | None = None

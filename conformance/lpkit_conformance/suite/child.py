@@ -40,7 +40,7 @@ def work(parent: Parent) -> None:
 
     parent.tell("ready", judged_with=judged_with)
     try:
-        plan = plan_of(job["plan"], job["done"], job["raised"], judged_with.startswith(STANDIN))
+        plan = plan_of(job["plan"], job["done"], job["roots"], job["raised"], judged_with.startswith(STANDIN))
     except CaseError as error:
         parent.tell("unusable", problem=str(error))
         return
@@ -68,7 +68,11 @@ def work(parent: Parent) -> None:
 
 
 def plan_of(
-    data: dict[str, Any], done: dict[str, Status], raised: list[tuple[str, str, str]], uses_standin: bool
+    data: dict[str, Any],
+    done: dict[str, Status],
+    roots: dict[str, list[str]],
+    raised: list[tuple[str, str, str]],
+    uses_standin: bool,
 ) -> Plan:
     """A ``Plan`` from its JSON form."""
     from lpkit_conformance.programs.as_json import program_from_json
@@ -88,6 +92,7 @@ def plan_of(
         device=data["device"],
         standin=uses_standin,
         done=done,
+        roots={label: tuple(codes) for label, codes in roots.items()},
         raised={(exception, location): code for exception, location, code in raised},
         program=program_from_json(data["program"]) if data["program"] else None,
         trace=tuple(data["trace"]) if data["trace"] else None,

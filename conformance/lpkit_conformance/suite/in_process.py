@@ -27,7 +27,7 @@ from lpkit_conformance.oracle.exceptions import GENERAL_FIX
 from lpkit_conformance.oracle.findings import method_location, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
-from lpkit_conformance.results import Blocked, CheckResult, Failed, Skipped, Status, label_of
+from lpkit_conformance.results import NEEDS, Blocked, CheckResult, Failed, Skipped, Status, label_of
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.inactive import why_inactive
@@ -96,7 +96,7 @@ class Session:
             if label not in self.plan.done:
                 yield self.result(label, started)
             elif self.plan.done[label] in STOPPING:
-                self._causes[label] = self._roots(check, host) or {check.code}
+                self._causes[label] = set(self.plan.roots.get(label, (check.code,)))
 
     def result(self, label: str, started: Callable[[str], None] = lambda _: None) -> CheckResult:
         """The result of one check, after those that it rests on; each is computed once.
@@ -123,9 +123,9 @@ class Session:
                 self._raised.setdefault(met, check.code)
             roots = {self._raised[met]} - {check.code} if met in self._raised else set()
         if roots:
-            result = CheckResult(check.code, check.name, host, "blocked", f"needs {', '.join(sorted(roots))}")
+            result = CheckResult(check.code, check.name, host, "blocked", NEEDS + ", ".join(sorted(roots)))
         if result.status in STOPPING:
-            self._causes[label] = roots or {check.code}
+            self._causes[label] = result.roots
         return result
 
     def _required(self, check: type[Rule], host: str) -> list[str]:

@@ -13,7 +13,7 @@ from lpkit_conformance.index import index
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
 from lpkit_conformance.programs.as_json import program_to_json
-from lpkit_conformance.results import CheckResult, Finding, TargetResult, result_from_json
+from lpkit_conformance.results import NEEDS, CheckResult, Finding, TargetResult, result_from_json
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.ahead import CHILD
 from lpkit_conformance.vllm_api.attempts import run_child
@@ -102,6 +102,8 @@ def check_target(
     job: dict[str, Any] = {"target": target, "path": path, "plan": _plan_json(plan)}
     for losses in range(1, MOST_LOSSES + 1):
         job["done"] = {label: result.status for label, result in state.results.items()}
+        blocked = [result for result in state.results.values() if result.status == "blocked"]
+        job["roots"] = {result.label: sorted(result.roots) for result in blocked}
         job["raised"] = [(*met, code) for met, code in state.raised.items()]
         job["hung"] = state.hung
         try:
@@ -196,13 +198,13 @@ def _blame(state: _State, loss: Lost, progress: Progress) -> None:
     # Between two checks only the plugin's finalizers run: what the last check left behind.
     label = state.current or state.latest or "LP001"
     state.current = None
-    if loss.kind == "hang":
-        state.hangs += 1
-        state.hung[loss.calls] = label
     location = location_in(loss.stacks)
     root = location or (loss.cause if loss.kind == "output" else "")
+    if loss.kind == "hang":
+        state.hangs += 1
+        state.hung[loss.calls] = state.lost.get(root, label)
     if root and root in state.lost:  # one root cause, one failure
-        _add(CheckResult(*_parts(label), "blocked", f"needs {state.lost[root]}"), state, progress)
+        _add(CheckResult(*_parts(label), "blocked", NEEDS + state.lost[root]), state, progress)
         return
     state.lost[root] = label
     finding = Finding(

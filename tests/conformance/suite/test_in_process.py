@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from lpkit_conformance.catalogue import by_code, chosen, inactive
 from lpkit_conformance.hosts import PluginError
+from lpkit_conformance.hosts.calls import HUNG
 from lpkit_conformance.oracle.exceptions import GENERAL_FIX
 from lpkit_conformance.oracle.findings import method_location
-from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
+from lpkit_conformance.results import BAD, CheckResult, Report, Status, TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
@@ -180,6 +181,21 @@ def test_what_ran_before_is_not_run_again_and_still_blocks() -> None:
     found = results(Bias, select=("LP205",), done={"LP001": "passed", "LP101[v1]": "failed"})
     assert not {"LP001", "LP101[v1]"} & found.keys()
     assert found["LP205[v1]"].status == "blocked"
+
+
+def test_after_a_restart_a_blocked_check_is_never_named_as_the_root() -> None:
+    before: dict[str, Status] = {"LP001": "passed", "LP101[v1]": "passed", "LP301[v1]": "blocked"}
+    found = results(Bias, select=("LP302", "LP305"), done=before, roots={"LP301[v1]": ("LP109",)})
+    assert {found["LP302[v1]"].message, found["LP305[v1]"].message} == {"needs LP109"}
+
+
+def test_what_needs_a_check_that_met_a_method_that_hung_names_the_check_that_saw_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(HUNG, "apply", "LP105[v1]")
+    found = results(Bias, select=("LP301", "LP302"))
+    assert found["LP109[v1]"].message == "needs LP105[v1]"
+    assert {found["LP301[v1]"].message, found["LP302[v1]"].message} == {"needs LP105"}
 
 
 def test_started_is_told_before_each_check_that_runs() -> None:
