@@ -36,7 +36,7 @@ class LP111(Check):
     leave the logits alone if nothing remains.
     """
 
-    code, name, requires = "LP111", "odd-arguments-valid-logits", ("LP101", "LP301", "LP104", "LP305", "LP306")
+    code, name, requires = "LP111", "odd-arguments-valid-logits", ("LP101", "LP301", "LP104", "LP305", "LP306", "LP307")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         judged = 0
@@ -108,7 +108,7 @@ class LP112(Check):
     """
 
     code, name, method = "LP112", "odd-arguments-harm-nobody", STATE
-    requires = ("LP101", "LP301", "LP104", "LP201", "LP202")
+    requires = ("LP101", "LP301", "LP104", "LP201", "LP202", "LP210")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         tried = 0

@@ -380,7 +380,7 @@ class FalseClaim(DenseMinP):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         result = super().apply(logits)
         if self.used:
-            close = (self.values[: logits.shape[0]] > 0) & (result[:, 5] > result.amax(1) - 0.02)
+            close = (self.values[: logits.shape[0]].to(logits.device) > 0) & (result[:, 5] > result.amax(1) - 0.02)
             result[:, 5] += torch.where(close, 0.05, 0.0)
         return result
 
@@ -390,7 +390,7 @@ class FalseOnTies(DenseMinP):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         if self.used:
             best = torch.topk(logits, 2)
-            tied = (best.values[:, 0] == best.values[:, 1]) & (self.values[: logits.shape[0]] > 0)
+            tied = (best.values[:, 0] == best.values[:, 1]) & (self.values[: logits.shape[0]].to(logits.device) > 0)
             first = logits.argmax(1)
             rows = torch.arange(logits.shape[0])
             logits[rows, first] = torch.where(tied, -INF, logits[rows, first])

@@ -1,0 +1,27 @@
+"""One cause is one finding: what follows from it is blocked by the check that names it."""
+
+from __future__ import annotations
+
+import pytest
+import zoo
+
+
+@pytest.mark.parametrize(
+    ("name", "consequences"),
+    [
+        ("StrictlyAbove", ("LP111",)),
+        ("TwinsByPrompt", ("LP112",)),
+        ("FlatTable", ("LP221",)),
+    ],
+)
+def test_what_follows_from_a_failed_check_is_not_a_finding_of_its_own(name: str, consequences: tuple[str, ...]) -> None:
+    defect = next(item for item in zoo.DEFECTS if item.name == name)
+    results = zoo.run_all(defect, select=(defect.code, *consequences))
+    assert {result.code for result in results if result.status == "failed"} == {defect.code}
+    assert all(zoo.outcome(results, code) == {"blocked"} for code in consequences)
+
+
+@pytest.mark.parametrize("name", ["FalseClaim", "FalseOnTies"])
+def test_a_planted_false_claim_is_all_that_is_wrong_with_it(name: str) -> None:
+    defect = next(item for item in zoo.DEFECTS if item.name == name)
+    assert zoo.outcome(zoo.run_all(defect, select=("LP308",)), "LP308") == {"passed"}
