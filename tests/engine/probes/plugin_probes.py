@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 
@@ -77,6 +78,15 @@ def accept_integer_masks() -> None:
         return store(self, pointers, value, as_bool(mask), *rest)
 
     builder.create_masked_load, builder.create_masked_store = masked_load, masked_store
+
+
+def cut_in_torch(engine: Any) -> None:
+    """V2's top-k and top-p by vLLM's own torch code: Triton's interpreter cannot run the kernel."""
+    from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
+
+    module = sys.modules[type(engine.model_runner.sampler).__module__]
+    assert module.apply_top_k_top_p
+    module.apply_top_k_top_p = apply_top_k_top_p_pytorch
 
 
 def count_drafts(engine: Any) -> None:
