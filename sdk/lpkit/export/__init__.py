@@ -11,11 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lpkit.export.for_dynamo import ExportedToDynamo
     from lpkit.export.for_mlx import ExportedCallable
     from lpkit.export.for_sglang import Uploaded
+    from lpkit.export.for_tensorrt_llm import ExportedBatched, ExportedSingle
     from lpkit.export.for_transformers import ExportedProcessor
 
-__all__ = ["continuous_batching", "mlx", "sglang", "sglang_plugin", "transformers"]
+__all__ = [
+    "continuous_batching",
+    "dynamo",
+    "mlx",
+    "sglang",
+    "sglang_plugin",
+    "tensorrt_llm",
+    "tensorrt_llm_batched",
+    "transformers",
+]
 
 Parameters = Mapping[str, Any]
 """Arguments by field name (``repetition``) or by key, as in a request (``penalties_repetition``)."""
@@ -172,3 +183,80 @@ def sglang(cls: type[Any], *, overlap: bool = True) -> type[Uploaded]:
     from lpkit.export.for_sglang import uploaded
 
     return uploaded(cls)
+
+
+def tensorrt_llm(
+    cls: type[Any],
+    parameters: Parameters | None = None,
+    /,
+    *,
+    temperature: float = 1.0,
+    overlap: bool = True,
+    **fields: Any,
+) -> ExportedSingle:
+    """A ``logits_processor`` for TensorRT-LLM's ``SamplingParams``.
+
+    Args:
+        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
+        parameters: of the requests that carry it.
+        temperature: of those requests; matters for processors of the ``"sampling"`` stage.
+        overlap: whether the engine uses its overlap scheduler, as it does by default. A processor is shown outputs one
+            token late there, so a class that reads the history is refused.
+        fields: parameters, by field name.
+
+    Raises:
+        ValueError: an argument is wrong, or unknown.
+        TypeError: the class cannot run there.
+    """
+    from lpkit.export.for_tensorrt_llm import ExportedSingle, Requests
+
+    given = {**(parameters or {}), **fields}
+    return ExportedSingle(Requests(cls, given, temperature=temperature, overlap=overlap))
+
+
+def tensorrt_llm_batched(
+    cls: type[Any],
+    parameters: Parameters | None = None,
+    /,
+    *,
+    temperature: float = 1.0,
+    overlap: bool = True,
+    **fields: Any,
+) -> ExportedBatched:
+    """A ``batched_logits_processor`` for TensorRT-LLM's ``LLM``.
+
+    Args:
+        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
+        parameters: of every request with ``apply_batched_logits_processor``.
+        temperature: of those requests; matters for processors of the ``"sampling"`` stage.
+        overlap: as for :func:`tensorrt_llm`.
+        fields: parameters, by field name.
+
+    Raises:
+        ValueError: an argument is wrong, or unknown.
+        TypeError: the class cannot run there.
+    """
+    from lpkit.export.for_tensorrt_llm import ExportedBatched, Requests
+
+    given = {**(parameters or {}), **fields}
+    return ExportedBatched(Requests(cls, given, temperature=temperature, overlap=overlap))
+
+
+def dynamo(
+    cls: type[Any], parameters: Parameters | None = None, /, *, temperature: float = 1.0, **fields: Any
+) -> ExportedToDynamo:
+    """A ``BaseLogitsProcessor`` for a worker of NVIDIA Dynamo. :mod:`lpkit.dynamo` is the other direction.
+
+    Args:
+        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
+        parameters: of each request.
+        temperature: that the engine divides by afterwards; matters for processors of the ``"sampling"`` stage.
+        fields: parameters, by field name.
+
+    Raises:
+        ValueError: an argument is wrong, or unknown.
+        TypeError: the class cannot run there.
+    """
+    from lpkit.export.for_dynamo import ExportedToDynamo
+
+    return ExportedToDynamo(cls, {**(parameters or {}), **fields}, temperature=temperature)

@@ -40,7 +40,7 @@ class Recognizer:
         shown = list(tokens)
         before = shown[:-1]
         for name, (row, known) in reversed(self._known.items()):
-            if len(known) == len(before) and known == before:
+            if shown and len(known) == len(before) and known == before:
                 row.output_ids.append(shown[-1])
                 known.append(shown[-1])
                 self._known.move_to_end(name)

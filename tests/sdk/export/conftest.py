@@ -1,0 +1,8 @@
+"""Rules that the tests of several engines export."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
