@@ -30,7 +30,10 @@ STYLES = {".sdk.diff": "lpkit's base classes", ".diff": "vLLM's own interfaces"}
 """Suffixes of examples, in the order of showing them, and what their processors derive from."""
 
 PREVENTED = {
+    "LP203": "they call `process`, `edit` or a callable for requests in the batch only.",
     **dict.fromkeys(("LP204", "LP205", "LP206"), "they follow V1's moves, and a request keeps its slot."),
+    "LP209": "they wait for the next request, and call `process`, `edit` or a callable with at least one row.",
+    "LP302": "they pass rows of requests that use the processor, and no others.",
     "LP309": "they call `process`, `edit` or a callable with at least one row.",
     "LP401": "a processor of the sampling stage is given no greedy requests, so it may change the argmax.",
     "LP402": "the claim follows from `stage`, an attribute of the class.",
