@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from lpkit.loading import GROUP
 from lpkit_cli.commands import list_
 from lpkit_conformance.discovery import installed
 from lpkit_conformance.discovery.installed import Engine, Inventory, Plugin
-from lpkit_conformance.report.list_ import plain_table, summary
+from lpkit_conformance.report.list_ import plain_table, show, summary
 
 PORTABLE = Plugin("good", "plug:Good", "good-dist", "0.1", "both", True, True)
 ONLY_V1 = Plugin("old", "plug:Old", "old-dist", "2.0", "v1", False, True)
@@ -144,6 +145,24 @@ def test_json_has_one_object_per_plugin(site: Path) -> None:
         "dead": "unknown",
     }
     assert (found["loud"]["starts_v2"], found["loud"]["starts_v1"]) == (True, False)
+    assert (found["loud"]["exports"], found["gone"]["exports"]) == (False, False)
+
+
+def test_verbose_says_where_each_plugin_can_run() -> None:
+    plugins = tuple(
+        replace(plugin, exports=exports)
+        for plugin, exports in ((PORTABLE, True), (ONLY_V1, True), (ONLY_V2, False), (UNKNOWN, None))
+    )
+    file = io.StringIO()
+    show(Inventory(plugins, None), file, verbose=True)
+    good, old, new, dim = file.getvalue().splitlines()[-4:]
+    assert good.startswith("good runs on vLLM's V1 and V2; in other engines through lpkit.export (")
+    assert "transformers" in good
+    assert old.startswith("old runs on vLLM's V1; in other engines")
+    assert new == "new runs on vLLM's V2; not in other engines: lpkit.export needs V1's interface."
+    assert dim == "dim runs on no runner that is known; whether lpkit.export takes it to other engines is not known."
+    show(Inventory(plugins, None), brief := io.StringIO())
+    assert "lpkit.export" not in brief.getvalue()
 
 
 def test_load_imports_and_survives_a_plugin_that_kills_its_process(site: Path) -> None:

@@ -17,6 +17,9 @@ def list_(
     load: Annotated[
         bool, typer.Option("--load", help="Import the plugins, in a child process, instead of reading their source.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also say on which runners and in which engines each can run.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON of schema lpkit.list/1.")] = False,
 ) -> None:
     """List the installed logits processors, and whether vLLM would start with them.
@@ -35,4 +38,4 @@ def list_(
     if as_json:
         write(inventory, sys.stdout)
     else:
-        report.show(inventory, sys.stdout, loaded=load)
+        report.show(inventory, sys.stdout, loaded=load, verbose=verbose)

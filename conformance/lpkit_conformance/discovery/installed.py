@@ -43,6 +43,8 @@ class Plugin:
         source: ``"source"`` (read) or ``"import"`` (loaded).
         defined: where the class is really defined, ``module:Class``, whatever the target calls it; or "".
         reads: how much of a request's output the class reads: none, length, tokens or unknown.
+        exports: whether ``lpkit.export`` takes the class to other engines, which V1's interface is needed for; None:
+            not known.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Plugin:
     source: Literal["source", "import"] = "source"
     defined: str = ""
     reads: Reads = "unknown"
+    exports: bool | None = None
 
     def starts(self, runner: Runner) -> bool | None:
         """Whether a vLLM on ``runner`` starts with it; None: not known."""
@@ -137,7 +140,7 @@ def _plugins(dist: Distribution, deducer: Deducer) -> Iterator[Plugin]:
     try:
         entries = [entry for entry in dist.entry_points if entry.group == GROUP]
     except Exception as error:  # each Python version raises something else
-        broken = Plugin("?", "?", name, version, starts_v2=False, starts_v1=False)
+        broken = Plugin("?", "?", name, version, starts_v2=False, starts_v1=False, exports=False)
         yield replace(broken, problem=f"entry_points.txt cannot be read: {type(error).__name__}: {error}")
         return
     hooked = is_editable(dist)
@@ -153,7 +156,7 @@ def judge_target(plugin: Plugin, deducer: Deducer, *, hooked: bool = False) -> P
         dotted = plugin.target.rpartition(".")
         if match is not None and dotted[0] and dotted[2][:1].isupper():
             problem += f"; write {dotted[0]}:{dotted[2]}"
-        return replace(plugin, problem=problem, starts_v1=False, starts_v2=False)
+        return replace(plugin, problem=problem, starts_v1=False, starts_v2=False, exports=False)
     try:
         found = deducer.target(match["module"], match["attr"], hooked=hooked)
     except RecursionError:
@@ -164,7 +167,7 @@ def judge_target(plugin: Plugin, deducer: Deducer, *, hooked: bool = False) -> P
 def judge(plugin: Plugin, found: Deduction) -> Plugin:
     """``plugin`` with what a deduction means for both runners."""
     if not found.importable:
-        return replace(plugin, problem=found.problem, starts_v1=False, starts_v2=False)
+        return replace(plugin, problem=found.problem, starts_v1=False, starts_v2=False, exports=False)
     has = found.interfaces
     interface: Interface = "unknown"
     if has == {V1, V2}:
@@ -182,7 +185,8 @@ def judge(plugin: Plugin, found: Deduction) -> Plugin:
     elif found.problem:
         # V1 takes installed classes unchecked: what merely looks like a processor may well run.
         starts_v1 = None
-    plugin = replace(plugin, interface=interface, starts_v1=starts_v1, starts_v2=starts_v2)
+    exports = True if V1 in has else None if interface == "unknown" and not found.problem else False
+    plugin = replace(plugin, interface=interface, starts_v1=starts_v1, starts_v2=starts_v2, exports=exports)
     return replace(plugin, problem=found.problem, note=note, defined=found.defined, reads=reads(found))
 
 

@@ -7,15 +7,23 @@ from typing import IO, Literal
 
 from lpkit_conformance.discovery.installed import Inventory, Plugin
 from lpkit_conformance.report.terminal import STYLES, one_line
+from lpkit_conformance.settings.hosts import RUNNER_HOSTS, in_words
 
 COLUMNS = ("NAME", "TARGET", "DISTRIBUTION", "INTERFACE", "DEFAULT VLLM STARTS")
 INTERFACES = {"v1": "V1", "v2": "V2", "both": "V1 + V2", "unknown": "unknown"}
 ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
 
-def show(inventory: Inventory, file: IO[str], *, loaded: bool = False) -> None:
-    """Print the plugins as a table, and what a vLLM would do; ``loaded``: the plugins were imported to tell."""
+def show(inventory: Inventory, file: IO[str], *, loaded: bool = False, verbose: bool = False) -> None:
+    """Print the plugins as a table, and what a vLLM would do.
+
+    Args:
+        loaded: whether the plugins were imported to tell.
+        verbose: also say where each plugin can run.
+    """
     lines = summary(inventory, loaded=loaded)
+    if verbose and inventory.plugins:
+        lines += ["", *(_where(plugin) for plugin in inventory.plugins)]
     if not inventory.plugins:
         lines = [f"No logits processor is installed in {sys.prefix}.", "Start one with: lpkit new my-proc", "", *lines]
     elif file.isatty():
@@ -38,6 +46,21 @@ def _cells(plugin: Plugin) -> tuple[str, ...]:
 
 def _remark(plugin: Plugin) -> str:
     return one_line("; ".join(filter(None, (plugin.problem, plugin.note))))
+
+
+def _where(plugin: Plugin) -> str:
+    """The runners and the exports that a plugin works with."""
+    from lpkit import export
+
+    runners = in_words(runner for runner in RUNNER_HOSTS if plugin.interface in (runner, "both"))
+    known = f"vLLM's {runners}" if runners else "no runner that is known"
+    engines = ", ".join(export.__all__)
+    elsewhere = {
+        True: f"; in other engines through lpkit.export ({engines})",
+        False: "; not in other engines: lpkit.export needs V1's interface",
+        None: "; whether lpkit.export takes it to other engines is not known",
+    }
+    return f"{one_line(plugin.name)} runs on {known}{elsewhere[plugin.exports]}."
 
 
 def plain_table(plugins: tuple[Plugin, ...]) -> list[str]:

@@ -335,6 +335,7 @@ def test_the_json_document_has_its_schema(site: Site) -> None:
     assert document["schema"] == "lpkit.list/1"
     assert document["starts"] == {"v1": True, "v2": True}
     assert document["plugins"][0]["interface"] == "both"
+    assert document["plugins"][0]["exports"] is True
 
 
 class TestLoading:
