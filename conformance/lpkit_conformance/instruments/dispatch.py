@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from torch.utils._python_dispatch import TorchDispatchMode
-
-COMPILER = "torch._dynamo"
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -22,29 +20,64 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
 
-class _NoCompiler(ModuleType):
-    """Answers what torch's operations ask their compiler for; who wants more gets the compiler itself."""
+class _NoSymbol:
+    """What no object is."""
 
-    @staticmethod
-    def disable(function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
-        """``function`` itself: nothing compiles it."""
-        return function
+
+def _itself(value: Any, *_: Any, **__: Any) -> Any:
+    """``value``: nothing compiles the function, and a size or a condition is a plain one."""
+    return value
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Of sizes, and of lists of sizes."""
+    return list(one) == list(other) if isinstance(one, list | tuple) else one == other
+
+
+SHAPES = "torch.fx.experimental.symbolic_shapes"
+
+ANSWERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "torch._dynamo": {"disable": _itself},
+    SHAPES: {
+        "expect_true": _itself,
+        "guard_or_false": _itself,
+        "guard_or_true": _itself,
+        "guard_size_oblivious": _itself,
+        "guarding_hint_or_throw": _itself,
+        "has_guarding_hint": lambda _: True,
+        "is_nested_int": lambda _: False,
+        "statically_known_true": _itself,
+        "sym_and": lambda *conditions: all(conditions),
+        "sym_eq": _equal,
+        "sym_or": lambda *conditions: any(conditions),
+    },
+    "sympy": {"Basic": _NoSymbol},
+}
+"""Modules of torch's compiler that its operations on the meta device import, and all that these ask of them."""
+
+
+class _Instead(ModuleType):
+    """Answers what torch's operations ask of a module; for anything else there is the module itself."""
 
     def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(COMPILER) is self:
-            del sys.modules[COMPILER]
-        return getattr(importlib.import_module(COMPILER), name)
+        own = self.__name__
+        if name in ANSWERS[own]:
+            return ANSWERS[own][name]
+        if (own, name) == (SHAPES, "__path__"):  # every import from a module asks whether it is a package
+            raise AttributeError(name)
+        if sys.modules.get(own) is self:
+            del sys.modules[own]
+        return getattr(importlib.import_module(own), name)
 
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
     """Within it torch's operations on the meta device do not import the compiler, only to keep it away (1 s)."""
-    if COMPILER in sys.modules:
-        yield
-        return
-    nothing = sys.modules[COMPILER] = _NoCompiler(COMPILER)
+    instead = {name: _Instead(name) for name in ANSWERS if name not in sys.modules}
+    sys.modules.update(instead)
     try:
         yield
     finally:
-        if sys.modules.get(COMPILER) is nothing:
-            del sys.modules[COMPILER]
+        for name, module in instead.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
