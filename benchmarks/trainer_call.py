@@ -60,11 +60,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 4096])
     parser.add_argument("--vocab", type=int, default=152_064)
+    parser.add_argument("--plugins", nargs="+", choices=PLUGINS, default=list(PLUGINS))
     options = parser.parse_args()
     print("| plugin | tokens | | forward | memory | and backward | memory |")
     print("|---|---:|---|---:|---:|---:|---:|")
     context = multiprocessing.get_context("spawn")
-    for plugin in PLUGINS:
+    for plugin in options.plugins:
         for tokens in options.tokens:
             for way in WAYS:
                 cells = []

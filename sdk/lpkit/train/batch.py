@@ -141,13 +141,13 @@ class Batch:
 
 
 def _is_one(response: TokenIds | Sequence[TokenIds]) -> bool:
-    if isinstance(response, torch.Tensor):
-        return response.ndim == 1
+    if hasattr(response, "ndim"):  # of torch or numpy
+        return bool(response.ndim == 1)
     return not response or isinstance(response[0], int)
 
 
 def _ids(given: TokenIds) -> list[int]:
-    ids = given.tolist() if isinstance(given, torch.Tensor) else list(given)
+    ids = given.tolist() if hasattr(given, "tolist") else list(given)
     if not all(isinstance(token, int) for token in ids):
         raise ValueError("token ids must be integers: a list or a tensor of them per sequence")
     return ids

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import lpkit
+import numpy as np
 import pytest
 import torch
 from lpkit import train, v1
@@ -121,6 +122,17 @@ def test_every_layout_gives_what_each_sequence_gives_alone(cls: type[Any], param
             chunk_bytes=chunk_bytes,
         )  # fmt: skip
         assert torch.equal(found, torch.nn.utils.rnn.pad_sequence(alone, batch_first=True))
+
+
+@pytest.mark.parametrize("made", [torch.tensor, np.array, tuple])
+def test_token_ids_come_as_lists_tensors_or_arrays(made: Any) -> None:
+    prompts, responses = [[1, 2], [3, 4]], [[5, 6, 7], [8, 9, 5]]
+    wanted = train.processed_logprobs(Repetition, {"factor": 1.5}, prompts, responses, batch(length=6))
+    found = train.processed_logprobs(Repetition, {"factor": 1.5}, made(prompts), made(responses), batch(length=6))
+    assert torch.equal(found, wanted)
+    (one,) = batch(length=3).split(3)
+    alone = train.processed_logprobs(Repetition, {"factor": 1.5}, made(prompts[0]), made(responses[0]), one)
+    assert torch.equal(alone, wanted[:3])
 
 
 def test_padding_rows_and_sequences_that_do_not_use_the_processor_keep_their_logits() -> None:
