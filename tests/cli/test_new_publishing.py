@@ -226,6 +226,37 @@ class TestRepository:
         assert git.address(remote) == page
 
 
+class TestEngines:
+    @pytest.mark.parametrize("style", ["processor", "request"])
+    def test_sglang_gets_an_entry_point_that_names_a_plugin(
+        self, new, tmp_path: Path, sources: str, style: str
+    ) -> None:
+        new("both-engines", "--engines", "vllm,sglang", "--style", style)
+        folder = tmp_path / "both-engines"
+        points = project_table(folder)["entry-points"]
+        assert points["sglang.srt.plugins"] == {"both-engines": "both_engines.for_sglang:register"}
+        assert points["vllm.logits_processors"] == {"both-engines": "both_engines.processor:BothEngines"}
+        assert record(folder)["engines"] == "vllm,sglang"
+        done = subprocess.run(
+            [sys.executable, "-c", "from both_engines.for_sglang import register; print(callable(register))"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "src"), sources])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "True\n", done.stderr
+
+    def test_without_the_option_nothing_is_for_sglang(self, new, tmp_path: Path) -> None:
+        new("my-proc")
+        assert "sglang" not in (tmp_path / "my-proc/pyproject.toml").read_text(encoding="utf-8")
+        assert not list((tmp_path / "my-proc").rglob("for_sglang.py"))
+
+    def test_an_engine_that_lpkit_does_not_know_is_refused(self, new, tmp_path: Path) -> None:
+        assert "'vllm', 'vllm,sglang'" in new("my-proc", "--engines", "sglang", code=2).stderr
+        assert not (tmp_path / "my-proc").exists()
+
+
 class TestBare:
     @pytest.mark.parametrize("style", ["processor", "request"])
     def test_it_has_no_example_rule(self, new, tmp_path: Path, style: str) -> None:

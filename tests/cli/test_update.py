@@ -106,6 +106,13 @@ class TestFromTheFirstTemplate:
         assert "Up to date" in update(old).stdout
         assert contents(old) == before
 
+    def test_a_second_engine_is_kept(self, tmp_path: Path) -> None:
+        project = baking.render({**given("processor"), "engines": "vllm,sglang"}, tmp_path)
+        before = contents(project)
+        assert "src/my_proc/for_sglang.py" in before
+        assert "Up to date" in update(project).stdout
+        assert contents(project) == before
+
     def test_edits_elsewhere_stay(self, old: Path, style: str, baked) -> None:
         edit(old / "pyproject.toml", 'version = "0.1.0"', 'version = "1.2.3"')
         edit(old / "README.md", "Offline:\n", "Offline, my own advice:\n")

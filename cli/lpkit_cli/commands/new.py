@@ -24,6 +24,13 @@ class Style(str, enum.Enum):
     request = "request"
 
 
+class Engines(str, enum.Enum):
+    """Which engines load the installed package."""
+
+    vllm = "vllm"
+    vllm_and_sglang = "vllm,sglang"
+
+
 def register(app: typer.Typer) -> None:
     """Add ``lpkit new`` to the command line."""
     app.command("new")(new)
@@ -56,6 +63,10 @@ def new(
         ),
     ] = None,
     bare: Annotated[bool, typer.Option("--bare", help="Leave out the example rule; you write your own.")] = False,
+    engines: Annotated[
+        Engines,
+        typer.Option("--engines", help="Who loads the installed package; for SGLang it gets a second entry point."),
+    ] = Engines.vllm,
     output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to put the project into.")] = Path(),
     lpkit_from: Annotated[
         str | None,
@@ -93,6 +104,7 @@ def new(
             asked = console.on_a_terminal() and not no_input
             origin = _origin(lpkit_from, asked)
             more |= {**_publishing(given, output, asked), "lpkit_from": origin.answer, "bare": bare}
+            more["engines"] = engines.value
             wheel, missing = _wheel(origin, Path(scratch), lpkit_from is not None)
         except UserError as error:
             raise UsageError(f"{str(error).rstrip('.')}. Nothing was written.", details=error.details) from None
