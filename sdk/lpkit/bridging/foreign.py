@@ -121,6 +121,22 @@ def is_foreign(target: type[Any]) -> bool:
     return isinstance(called, types.FunctionType) and not issubclass(target, v1.LogitsProcessor | v2.LogitsProcessor)
 
 
+def request_keys(target: type[Any]) -> tuple[str, ...]:
+    """Arguments of a foreign class's constructor that requests can bring, and must, or whose type says what they are.
+
+    Args:
+        target: a class whose instances are callables.
+    """
+    hints = _hints(target)
+    return tuple(
+        name
+        for name, item in inspect.signature(target).parameters.items()
+        if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        and name not in _OF_ENGINE | _OF_PROMPT | _IMPOSSIBLE.keys()
+        and (item.default is item.empty or _json_type(hints.get(name, Any), False) is not Any)
+    )
+
+
 def is_of_transformers(item: Any) -> bool:
     """Whether ``item`` is, or is an instance of, a subclass of transformers' ``LogitsProcessor``."""
     cls = item if isinstance(item, type) else type(item)

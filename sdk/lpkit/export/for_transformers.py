@@ -46,9 +46,10 @@ class ExportedProcessor(LogitsProcessor):
             raise ValueError(f"{cls.__qualname__} was exported with the arguments of no prompt")
         self._cls, self._given = cls, given
         self._temperature, self._pad, self._tokenizer = temperature, pad_token_id, tokenizer
-        self._requests: dict[float, list[SamplingParams | None]] = {}
-        self._at(1.0 if temperature is None else temperature)  # refuses wrong arguments now
+        self._made: dict[float, list[SamplingParams | None]] = {}
+        self._requests = self._at(1.0 if temperature is None else temperature)  # refuses wrong arguments now
         self._host: ExportHost | None = None
+        self._last_host: ExportHost | None = None
         self._call: GenerateCall | None = None
         self._texts: Texts | None = None
 
@@ -70,43 +71,50 @@ class ExportedProcessor(LogitsProcessor):
             ValueError: at the first step: the arguments do not fit the batch, or the vocabulary.
         """
         ids: Ids = input_ids.numpy(force=True)
-        local = locals_of_generate(self)
+        local, assists = locals_of_generate(self)
         if local is None:
             self._call = None
             if self._texts is None or not self._texts.continue_in(ids):
                 padding = np.cumsum(ids != self._pad, axis=1) == 0
-                self._texts = self._begin(ids, padding, len(self._given), scores, self._temperature or 1.0)
+                temperature = 1.0 if self._temperature is None else self._temperature
+                self._texts = self._begin(ids, padding, len(self._given), temperature)
         elif self._call is None or not self._call.is_still(local):
             call = GenerateCall(self, local)
             prompts: Ids = call.prompts.numpy(force=True)
             padding = np.zeros(prompts.shape, bool) if call.mask is None else call.mask.numpy(force=True) == 0
             temperature = call.temperature if self._temperature is None else self._temperature
-            self._texts = self._begin(prompts, padding, call.batch_size, scores, temperature)
+            self._texts = self._begin(prompts, padding, call.batch_size, temperature)
             self._call = call
         assert self._texts is not None
-        assert self._host is not None
-        if local is not None and not (self._texts.begin(ids) and scores.shape[1] == self._host.vocab_size):
-            return scores  # an assistant model with another tokenizer; the model itself judges its tokens
+        if assists and not (self._host and self._host.vocab_size == scores.shape[1] and self._texts.begin(ids)):
+            return scores  # an assistant model may have another tokenizer; the model itself judges its tokens
+        if self._host is None:
+            self._host = self._host_for(scores)
         return self._host.process(scores, self._texts.rows(ids))  # type: ignore[return-value]
 
-    def _begin(
-        self, shown: Ids, padding: np.ndarray[Any, Any], prompts: int, scores: torch.Tensor, temperature: float
-    ) -> Texts:
-        requests = self._at(temperature)
-        name, rows, vocab_size = self._cls.__qualname__, shown.shape[0], scores.shape[1]
+    def _begin(self, shown: Ids, padding: np.ndarray[Any, Any], prompts: int, temperature: float) -> Texts:
+        self._requests = self._at(temperature)
+        requests, name, rows = self._requests, self._cls.__qualname__, shown.shape[0]
         if len(requests) not in (1, prompts) or rows % len(requests):
             raise ValueError(f"{name} was exported with the arguments of {len(requests)} prompts, not of {prompts}")
-        for request in requests:
-            if request is not None:
-                check_vocabulary(self._cls, request, vocab_size)
-        if self._host is None or self._host.vocab_size != vocab_size or self._host.device != scores.device:
-            self._host = ExportHost(self._cls, vocab_size, scores.device, tokenizer=self._tokenizer)
+        if self._host is not None:
+            self._last_host, self._host = self._host, None
         each = rows // len(requests)
         return Texts(shown, padding, [requests[i // each] for i in range(rows)])
 
+    def _host_for(self, scores: torch.Tensor) -> ExportHost:
+        """The host of a generation that begins: the last one, if the model is like the last one."""
+        vocab_size, device, last = scores.shape[1], scores.device, self._last_host
+        for request in self._requests:
+            if request is not None:
+                check_vocabulary(self._cls, request, vocab_size)
+        if last is not None and last.vocab_size == vocab_size and last.device == device:
+            return last
+        return ExportHost(self._cls, vocab_size, device, tokenizer=self._tokenizer)
+
     def _at(self, temperature: float) -> list[SamplingParams | None]:
-        if temperature not in self._requests:
-            self._requests[temperature] = [
+        if temperature not in self._made:
+            self._made[temperature] = [
                 None if item is None else sampling_params(self._cls, item, temperature) for item in self._given
             ]
-        return self._requests[temperature]
+        return self._made[temperature]

@@ -37,20 +37,21 @@ class GenerateCall:
         return self._config() is local["generation_config"]
 
 
-def locals_of_generate(processor: object) -> dict[str, Any] | None:
-    """Local variables of the ``generate`` that runs with ``processor``; None outside of one.
+def locals_of_generate(processor: object) -> tuple[dict[str, Any] | None, bool]:
+    """Local variables of the ``generate`` that runs with ``processor``, and whether another one runs inside it.
 
-    An assistant model's ``generate`` is given its target's processors: the outermost is the user's.
+    An assistant model's ``generate`` is given its target's processors: the outermost is the user's. None outside.
     """
     found: dict[str, Any] | None = None
+    times = 0
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "generate" and frame.f_globals.get("__name__") == "transformers.generation.utils":
             local = frame.f_locals
             if local.keys() >= _NEEDED and any(item is processor for item in local["prepared_logits_processor"]):
-                found = local
+                found, times = local, times + 1
         frame = frame.f_back
-    return found
+    return found, times > 1
 
 
 _NEEDED = {"self", "generation_config", "prepared_logits_processor", "input_ids", "batch_size", "model_kwargs"}

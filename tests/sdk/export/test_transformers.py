@@ -167,6 +167,25 @@ def test_drafts_of_an_assistant_change_no_token(model: Any, seen: Seen, seed: in
     assert {tuple(prompt) for prompt, _ in seen} == {tuple(prompt)}
 
 
+@pytest.mark.parametrize("vocab", [VOCAB, 64])
+def test_an_assistant_of_another_vocabulary_proposes_without_the_processor(model: Any, seen: Seen, vocab: int) -> None:
+    assistant, ours = tiny(1, vocab), probe()
+
+    class Assisted(transformers.LogitsProcessor):
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            generate(assistant, input_ids, ours, max_new_tokens=2)
+            return scores
+
+    free = model.generate(torch.tensor([[5, 6]]), max_new_tokens=4, do_sample=False)
+    text = model.generate(
+        torch.tensor([[5, 6]]), logits_processor=[Assisted(), ours], max_new_tokens=4, do_sample=False
+    )
+    assert torch.equal(text, free)
+    drafts = 0 if vocab != VOCAB else 2 * 3  # the first comes before the model's own vocabulary is known
+    assert len(seen) == 4 + drafts
+    assert {tuple(prompt) for prompt, _ in seen} == {(5, 6)}
+
+
 def sharpened(temperatures: list[float], **options: Any) -> list[Any]:
     return [transformers.TemperatureLogitsWarper(value) for value in temperatures] + [
         lpkit.export.transformers(Spread, {"on": True}, **options)
@@ -260,6 +279,15 @@ def test_outside_of_generate_rows_that_go_on_are_the_same_generation(seen: Seen)
     loop.run([[0, 5], [3, 4]], 2)
     loop.run([[0, 5], [3, 4]], 1)
     assert seen == [([5], []), ([3, 4], []), ([5], [6]), ([3, 4], [5]), ([5], []), ([3, 4], [])]
+
+
+def test_outside_of_generate_the_temperature_is_what_was_said() -> None:
+    Spread.seen.clear()
+    logits = torch.tensor([[0.0, 3.0, 1.0]])
+    for temperature in (0.5, 0.0, None):
+        ours = lpkit.export.transformers(Spread, {"on": True}, temperature=temperature)
+        assert torch.equal(ours(torch.tensor([[1]]), logits), logits)
+    assert Spread.seen == [6.0, 3.0]
 
 
 def test_outside_of_generate_reset_begins_a_generation(seen: Seen) -> None:
