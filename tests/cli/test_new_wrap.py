@@ -65,6 +65,14 @@ OLD = """
             logits[output_ids[-1]] = float("-inf")
         return logits
 
+    class Boost:
+        def __init__(self, token_id: int, boost: float = 2.0):
+            self.token_id, self.boost = token_id, boost
+
+        def __call__(self, prompt_ids, past_ids, scores):
+            scores[self.token_id] += self.boost
+            return scores
+
     def make(params):
         return never_twice if (params.extra_args or {}).get("no_repeat") else None
 """
@@ -89,7 +97,7 @@ SOFTLY = """
 EARLY = "behaviour or LP104 or LP201 or LP202 or LP204"
 """Some of a project's own tests; they run the suite as far as LP204."""
 
-TARGETS = ("OldTarget", "never_twice", "make")
+TARGETS = ("OldTarget", "never_twice", "make", "Boost")
 
 
 @pytest.fixture(autouse=True)

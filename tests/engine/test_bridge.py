@@ -1,4 +1,5 @@
-"""V1-only classes behind bridges in the real engine: vLLM's own built-ins, V1 classes as people write them, a callable.
+"""V1-only classes behind bridges in the real engine: vLLM's own built-ins, V1 classes as people write them, a callable,
+a class of transformers, a class that counts its calls.
 
 One engine of either runner holds all of them at once, with prompts in pieces and preemption; a third one is V2 with
 speculative decoding. What each request should have chosen is worked out from the model's own logits.
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.engine
 
 PROBES = Path(__file__).parent / "probes"
 VOCAB = 512
-NAMES = ("TargetToken", "Weary", "Ascend", "MinP", "LogitBias", "MinTokens", "AscendByCallable")
+OF_OTHERS = ("AscendByCallable", "Repetition", "ForcedWords")
+NAMES = ("TargetToken", "Weary", "Ascend", "MinP", "LogitBias", "MinTokens", *OF_OTHERS)
 TARGETS = [f"bridge_probes:{name}" for name in NAMES]
 SPECULATIVE = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
 STAIRS = (*range(1, 31), *range(1, 4))
@@ -52,6 +54,8 @@ def workload(pieces: bool) -> tuple[Ask, ...]:
         _ask("weary, too", 9, 40, at=3, old_weary=2.0),
         _ask("ascend", STAIRS, 27, at=4, old_ascend=True),
         _ask("ascend by callable", STAIRS, 27, at=5, ascend_by_callable=True),
+        _ask("repetition", 30, 24, at=5, their_penalty=1.5),
+        _ask("words", long, 24, at=6, words=[*range(300, 315)]),
         _ask("bias", 30, 20, at=5, old_bias={str(token): -3.0 for token in range(200)}),
         _ask("min tokens", 14, 24, at=6, old_min_tokens=[12, list(range(400))]),
         _ask("min-p", 8, 30, at=7, temperature=1.5, old_min_p=0.3),
@@ -64,6 +68,10 @@ def workload(pieces: bool) -> tuple[Ask, ...]:
 def ruled(row: np.ndarray, args: dict[str, Any], prompt: list[int], output: list[int]) -> np.ndarray:
     if "old_target" in args:
         row[np.arange(VOCAB) != args["old_target"]] = -np.inf
+    for token in set(prompt + output) if "their_penalty" in args else []:
+        row[token] *= 1 / args["their_penalty"] if row[token] > 0 else args["their_penalty"]
+    if len(output) < len(args.get("words", [])):
+        row[np.arange(VOCAB) != args["words"][len(output)]] = -np.inf
     for token in [*prompt, *output] if "old_weary" in args else []:
         row[token] -= args["old_weary"]
     if "old_ascend" in args or "ascend_by_callable" in args:
@@ -133,7 +141,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 def test_on_v1_the_engine_runs_the_v1_classes_and_on_v2_the_bridges(run: Run) -> None:
-    classes = {"V1TargetToken", "V1Weary", "V1Ascend", "VllmMinP", "VllmLogitBias", "VllmMinTokens", "AscendByCallable"}
+    classes = {"V1TargetToken", "V1Weary", "V1Ascend", "VllmMinP", "VllmLogitBias", "VllmMinTokens", *OF_OTHERS}
     assert set(run.processors) == (classes if run.name == "v1" else set(NAMES))
 
 

@@ -1,4 +1,4 @@
-"""What ``lpkit new --wrap`` can bridge: a V1-only class, a request-level callable, or a factory of callables.
+"""What ``lpkit new --wrap`` can bridge: a V1-only class, a request-level callable, a factory or a class of callables.
 
 Read from source where that tells; else the target is imported, in a child process, because importing may hang, exit or
 need a vLLM that is not there.
@@ -33,7 +33,8 @@ class Bridgeable:
     Attributes:
         module, name: ``module:name`` of the target; the name may be dotted.
         kind: what it is.
-        keys: keys of ``extra_args`` that its module reads, as far as source tells.
+        keys: keys of ``extra_args`` that its module reads, as far as source tells; of a class of callables, the
+            arguments of its constructor that a request brings.
         distributions: that provide its top-level module; empty if it is not installed.
         entry_points: names under which vLLM loads something of the same module automatically.
     """
@@ -58,14 +59,17 @@ def find(target: str) -> Bridgeable:
         raise NotBridgeableError(str(error)) from None
     sources = Sources()
     tree = _tree(sources, module)
-    kind = _read(sources, tree, module, name) or _imported(target)
+    kind, keys = _read(sources, tree, module, name), keys_read(tree, name) if tree is not None else ()
+    if kind is None:
+        kind, arguments = _imported(target)
+        keys = arguments if kind == "objects" else keys
     top = module.partition(".")[0]
     entries = (entry for _, dist in unique() for entry in dist.entry_points if entry.group == GROUP)
     return Bridgeable(
         module,
         name,
         kind,
-        keys_read(tree, name) if tree is not None else (),
+        keys,
         tuple(dict.fromkeys(packages_distributions().get(top, ()))),
         tuple(entry.name for entry in entries if entry.value.partition(":")[0].split(".")[0] == top),
     )
@@ -102,13 +106,27 @@ def _read(sources: Sources, tree: ast.Module | None, module: str, name: str) -> 
         arguments = function.args
         if not arguments.vararg and not any(default is None for default in arguments.kw_defaults):
             return kind_of_callable(label, len(arguments.posonlyargs) + len(arguments.args))
-    if found.complete:
+    if found.complete and not (tree is not None and _may_be_class_of_callables(tree, name)):
         raise NotBridgeableError(no_processor(label, found.problem))
     return None
 
 
 def _is_authors(module: str) -> bool:
     return module.partition(".")[0] not in ("vllm", "lpkit")
+
+
+def _may_be_class_of_callables(tree: ast.Module, name: str) -> bool:
+    """Whether a class of the module has ``__call__``, or inherits, or comes from another module."""
+    here = next((node for node in tree.body if getattr(node, "name", "") == name), None)
+    if not isinstance(here, ast.ClassDef):
+        return here is None and name not in {
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+    return bool(here.bases) or any(isinstance(item, ast.FunctionDef) and item.name == "__call__" for item in here.body)
 
 
 def _is_plain_function(node: ast.stmt, name: str) -> bool:
@@ -183,8 +201,8 @@ def _lookup(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
 # -- by importing ----------------------------------------------------------------------------------------------
 
 
-def _imported(target: str) -> Kind:
-    """The kind, told by a child process that imports the target."""
+def _imported(target: str) -> tuple[Kind, tuple[str, ...]]:
+    """The kind and the constructor's arguments, told by a child process that imports the target."""
     with Child("lpkit_conformance.discovery.child:judge") as child:
         child.send({"path": sys.path, "target": target}, TIME_LIMIT)
         try:
@@ -193,5 +211,4 @@ def _imported(target: str) -> Kind:
             raise NotBridgeableError(f"importing {target} {import_problem(loss)}") from None
     if answer["problem"]:
         raise NotBridgeableError(answer["problem"])
-    kind: Kind = answer["kind"]
-    return kind
+    return answer["kind"], tuple(answer["keys"])

@@ -68,25 +68,35 @@ def judge(parent: Parent) -> None:
     sys.path[:] = job["path"]
     parent.tell("begun")
     try:
-        parent.tell("judged", kind=_judge(job["target"]), problem="")
+        kind, keys = _judge(job["target"])
+        parent.tell("judged", kind=kind, keys=keys, problem="")
     except (NotBridgeableError, loading.LoadError) as error:
         parent.tell("judged", problem=str(error))
 
 
-def _judge(target: str) -> Kind:
-    """Import and look."""
-    from lpkit.portable.adapter import positional_arguments  # only now: it takes vLLM's classes or the stand-in's
+def _judge(target: str) -> tuple[Kind, tuple[str, ...]]:
+    """Import and look: the kind, and the constructor's arguments that a request brings."""
+    # Only now: they take vLLM's classes or the stand-in's.
+    from lpkit.bridging.foreign import body_of, is_foreign, request_keys
+    from lpkit.portable.adapter import positional_arguments
 
     module, name = imports.split_fqcn(target)
     obj = imports.attribute(imports.import_module(module), module, name)
     if isinstance(obj, type):
         interfaces = loading.interfaces_of(obj)
         if interfaces:
-            return kind_of_class(target, frozenset(interfaces))
+            return kind_of_class(target, frozenset(interfaces)), ()
+        if is_foreign(obj):
+            try:
+                keys = request_keys(obj)
+                body_of(obj, {key: key for key in keys})
+            except TypeError as error:
+                raise NotBridgeableError(f"{target} cannot be bridged: {error}") from None
+            return "objects", keys
         raise NotBridgeableError(no_processor(target, f"{target} derives from neither of vLLM's interfaces"))
     if not callable(obj):
         raise NotBridgeableError(f"{target} is {loading.describe(obj)}, not a class or a callable")
     try:
-        return kind_of_callable(target, positional_arguments(obj))
+        return kind_of_callable(target, positional_arguments(obj)), ()
     except TypeError as error:
         raise NotBridgeableError(f"{target} cannot be bridged: {error}") from None

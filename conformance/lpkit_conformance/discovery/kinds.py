@@ -7,7 +7,8 @@ from typing import Final, Literal
 from lpkit_conformance.discovery.interfaces import BOTH, V1, V2
 from lpkit_conformance.errors import NotBridgeableError
 
-Kind = Literal["class", "callable", "factory"]
+Kind = Literal["class", "callable", "factory", "objects"]
+"""``"objects"``: a class whose instances process one request each."""
 
 _ARITY: Final[dict[int, Kind]] = {1: "factory", 2: "callable", 3: "callable"}
 _FORMS = "(output_ids, logits), (prompt_ids, output_ids, logits), or a factory (sampling_params) of one of these"

@@ -26,6 +26,10 @@ class {{ class }}(lpkit.Bridged):
 {%- elif cookiecutter._wrap_kind == "callable" %}
 # A request switches it on with `{{ cookiecutter.package_name }}` in `SamplingParams.extra_args`.
 {{ class }} = lpkit.bridge({{ target }}, keys="{{ cookiecutter.package_name }}")
+{%- elif cookiecutter._wrap_kind == "objects" %}
+# An object for each request that brings one of these arguments of the constructor; the engine gives the rest. A mapping
+# from keys to arguments gives them other names in requests.
+{{ class }} = lpkit.bridge({{ target }}, keys=({{ cookiecutter._wrap_keys }}))
 {%- else %}
 # Asked once for each request; if it returns None, the request does not use the plugin, at no cost.
 {{ class }} = lpkit.bridge({{ target }})

@@ -13,6 +13,22 @@ from lpkit_conformance.discovery import bridgeable
 from lpkit_conformance.discovery.bridgeable import find, keys_read
 from lpkit_conformance.errors import NotBridgeableError
 
+OBJECTS = """
+    class Objects:
+        def __init__(self, tokenizer, strength: float, token_ids: list[int], names=None, *, last: bool = True):
+            pass
+
+        def __call__(self, prompt_ids, output_ids, logits):
+            return logits
+
+    class OfEncoder:
+        def __init__(self, encoder_input_ids):
+            pass
+
+        def __call__(self, prompt_ids, output_ids, logits):
+            return logits
+"""
+
 OLD = """
     raise RuntimeError("imported")  # source tells: nothing of this is run
     from vllm.v1.sample.logits_processor import LogitsProcessor
@@ -35,7 +51,7 @@ OLD = """
         pass
 
     class Neither:
-        def __call__(self, output_ids, logits):
+        def process(self, output_ids, logits):
             return logits
 
     def two(output_ids, logits, *, scale=1.0):
@@ -83,6 +99,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package / "old.py").write_text(dedent(OLD))
     (package / "dynamic.py").write_text(dedent(DYNAMIC))
     (package / "raises.py").write_text("made = type('X', (), {})\n1 / 0\n")
+    (package / "objects.py").write_text(dedent(OBJECTS), encoding="utf-8")
     (package / "exits.py").write_text("import os\nmade = type('X', (), {})\nos._exit(3)\n")
     (package / "hangs.py").write_text("import time\nmade = type('X', (), {})\ntime.sleep(60)\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -130,9 +147,15 @@ def test_what_source_does_not_tell_is_imported_in_a_child_without_needing_vllm(n
     assert "old_package.dynamic" not in sys.modules
 
 
+def test_arguments_of_a_class_of_callables_are_those_that_requests_can_bring() -> None:
+    found = find("old_package.objects:Objects")
+    assert (found.kind, found.keys) == ("objects", ("strength", "token_ids", "last"))
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
+        ("old_package.objects:OfEncoder", "vLLM shows a processor no encoder's input"),
         ("old_package.dynamic:Plain", "through a factory"),
         ("old_package.dynamic:rest", "cannot be bridged: cannot tell what rest takes: it has *arguments"),
         ("old_package.raises:made", "ZeroDivisionError"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import lpkit
 import torch
+from transformers import RepetitionPenaltyLogitsProcessor
 from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import (
     AdapterLogitsProcessor,
@@ -155,4 +156,22 @@ class Ascend(lpkit.Bridged):
 MinP = lpkit.bridge(VllmMinP)
 LogitBias = lpkit.bridge(VllmLogitBias, history="none")
 MinTokens = lpkit.bridge(VllmMinTokens, history="length")
+Repetition = lpkit.bridge(RepetitionPenaltyLogitsProcessor, keys={"their_penalty": "penalty"})
+
+
+class Words:
+    """As logits-processor-zoo's: a counter that advances per call."""
+
+    def __init__(self, token_ids: list[int]) -> None:
+        self.token_ids, self.index = token_ids, 0
+
+    def __call__(self, prompt_ids: list[int], past_ids: list[int], scores: torch.Tensor) -> torch.Tensor:
+        if self.index < len(self.token_ids):
+            kept = scores[self.token_ids[self.index]].clone()
+            scores.fill_(-torch.inf)[self.token_ids[self.index]] = kept
+        self.index += 1
+        return scores
+
+
+ForcedWords = lpkit.bridge(Words, keys={"words": "token_ids"})
 AscendByCallable = lpkit.bridge(ascend, keys="ascend_by_callable")
