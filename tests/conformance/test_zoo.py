@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 import zoo
+from lpkit.loading import interfaces_of
 from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.results import CheckResult
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import Session
 from zoo import matrix
 
 CHECKS = {check.code: check for check in all_checks()}
@@ -52,6 +55,24 @@ def test_another_process_agrees_on_a_correct_processor_and_none_is_left(name: st
     specimen = next(item for item in zoo.CORRECT if item.name == name)
     results = zoo.run_all(specimen, select=("LP604", "LP606"))
     assert zoo.outcome(results, "LP604") == zoo.outcome(results, "LP606") == {"passed"}
+
+
+@pytest.mark.parametrize("name", ["Bias", "Cycle", "ForcedSequence", "TwoFaced", "PortableMinP", "AdapterReplays"])
+def test_other_engines_find_nothing_wrong_with_a_correct_processor(name: str) -> None:
+    specimen = next(item for item in zoo.CORRECT if item.name == name)
+    results = zoo.run_all(specimen, select=("LP231",))
+    assert zoo.outcome(results, "LP231") == {"passed"}, explain(results)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "specimen", [item for item in zoo.CORRECT if "v1" in interfaces_of(item.target)], ids=lambda i: i.id
+)
+def test_no_check_on_the_export_host_fails_a_correct_processor(specimen: zoo.Specimen) -> None:
+    plan = Plan(cases=specimen.cases, ignore=("LP604", "LP606"), hosts=("export",))
+    with specimen.surroundings():
+        results = list(Session(specimen.id, specimen.target, plan).results())
+    assert not blamed(results), explain(blamed(results))
 
 
 def test_every_check_has_a_defect_that_it_must_catch() -> None:

@@ -7,8 +7,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from lpkit.loading import interfaces_of
+from lpkit_conformance.catalogue import by_code
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 
@@ -125,8 +128,16 @@ def run_all(
     seed: int = 0,
     device: str = "cpu",
 ) -> list[CheckResult]:
-    """The results of the selected checks (all by default) and of what they require."""
-    plan = Plan(cases=specimen.cases, select=select, ignore=ignore, seed=seed, device=device)
+    """The results of the selected checks (all by default) and of what they require.
+
+    A defect is also judged on a host that must be asked for, if the check that must catch it runs on no other.
+    """
+    hosts = None
+    if isinstance(specimen, Defect) and not select:
+        asked = by_code()[specimen.code].hosts
+        if asked and all(HOSTS[host].asked_for for host in asked):
+            hosts = hosts_of(interfaces_of(specimen.target), (*RUNNER_HOSTS, *asked))
+    plan = Plan(cases=specimen.cases, select=select, ignore=ignore, seed=seed, device=device, hosts=hosts)
     with specimen.surroundings():
         return list(Session(specimen.id, specimen.target, plan).results())
 

@@ -35,6 +35,12 @@ class Cycle(History):
         return NEXT.get(outputs[-1])
 
 
+@defect("LP231", "looks a token up that it believes to have forced")
+class TrustsItsMask(Cycle):
+    def follows(self, outputs: list[int]) -> int | None:
+        return NEXT[outputs[-1]]
+
+
 @defect("LP231", "edits no row of the batch as soon as one holds a token that it did not force")
 class LeavesTheBatch(Cycle):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
