@@ -264,7 +264,7 @@ class LP307(ContractCheck):
     """
 
     code, name = "LP307", "leaves-a-token"
-    requires = ("LP101", "LP301", "LP201")
+    requires = ("LP101", "LP301", "LP201", "LP306")
 
     def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
         for label, rows in adversarial(logits).items():

@@ -12,6 +12,8 @@ import zoo
         ("StrictlyAbove", ("LP111",)),
         ("TwinsByPrompt", ("LP112",)),
         ("FlatTable", ("LP221",)),
+        ("MeasuresPrompt", ("LP403",)),
+        ("DeviationOfMasked", ("LP307",)),
     ],
 )
 def test_what_follows_from_a_failed_check_is_not_a_finding_of_its_own(name: str, consequences: tuple[str, ...]) -> None:
