@@ -37,6 +37,7 @@ ODD_VALUES: tuple[Any, ...] = (
     0.0,
     -0.5,
     1e30,
+    1e300,  # infinite as a float32
     math.nan,
     math.inf,
     [],

@@ -103,6 +103,16 @@ class Kept(Listed):
 sound("a list of allowed tokens without any of this vocabulary allows all", "v1")(Kept)
 
 
+@defect("LP111", "any finite number is accepted, also those that are infinite as a float32", style="v1")
+class AnyFiniteFloat(AnyFloat):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        bias = (params.extra_args or {}).get("bias")
+        if bias is not None and not (type(bias) in (int, float) and -1e308 < bias < 1e308):
+            raise ValueError("bias must be a finite number")
+        return bias
+
+
 @defect("LP111", "a list of allowed tokens without any of the vocabulary allows none", style="v1")
 class AllowsNone(Kept):
     @classmethod
