@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from lpkit.columns.token_set import TokenSetColumn, token_set
     from lpkit.history.rows import Rows, SparseLogits
     from lpkit.portable.adapter import AdapterLogitsProcessor
-    from lpkit.portable.params import Field, Params, TokenId
+    from lpkit.portable.params import Field, Params
     from lpkit.portable.processor import LogitsProcessor, Request
+    from lpkit.portable.token_ids import TokenId
     from lpkit.vocabulary.forms import words
     from lpkit.vocabulary.lookup import NoTokenizer, tokenizer
 
@@ -35,7 +36,7 @@ _HOME = {
     "Request": "portable.processor",
     "Rows": "history.rows",
     "SparseLogits": "history.rows",
-    "TokenId": "portable.params",
+    "TokenId": "portable.token_ids",
     "TokenSetColumn": "columns.token_set",
     "bridge": "bridging.make",
     "column": "columns.column",

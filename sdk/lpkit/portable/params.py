@@ -13,11 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from lpkit._nearest import suggest
-
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-
-TokenId = Annotated[int, Field(ge=0, le=INT64_MAX, json_schema_extra={"lpkit": "token_id"})]
-"""A token id parameter. Ids that the model's vocabulary lacks are refused when the request is admitted."""
+from lpkit.portable.token_ids import INT64_MAX, INT64_MIN, is_token_id
 
 Self = TypeVar("Self", bound="Params")
 
@@ -62,7 +58,7 @@ class Params(BaseModel):
         """
         found = []
         for name, field in cls.model_fields.items():
-            if _is_token_id(field.annotation, field.json_schema_extra, field.metadata):
+            if is_token_id(field.annotation, field.json_schema_extra, field.metadata):
                 found.append(name)
         return tuple(found)
 
@@ -186,18 +182,6 @@ def _bools(annotation: Any) -> Bools:
     return "many" if held else "none"
 
 
-def _is_token_id(annotation: Any, extra: Any, metadata: list[Any]) -> bool:
-    if isinstance(extra, dict) and extra.get("lpkit") == "token_id":
-        return True
-    for item in metadata:
-        if isinstance(getattr(item, "json_schema_extra", None), dict):
-            return bool(item.json_schema_extra.get("lpkit") == "token_id")
-    arguments = get_args(annotation)
-    if get_origin(annotation) is Annotated:
-        return _is_token_id(arguments[0], None, list(arguments[1:]))
-    return any(_is_token_id(argument, None, []) for argument in arguments if argument is not Ellipsis)
-
-
 def _plain(key: str, value: Any, bools: Bools) -> Any:
     """``value`` as JSON would deliver it; bools that the REST layer has made numbers of are bools again."""
     if bools == "one" and isinstance(value, int) and value in (0, 1):
@@ -238,4 +222,4 @@ def _explain(error: pydantic.ValidationError, cls: type[Params]) -> str:
     return "; ".join(parts)
 
 
-__all__ = ["Field", "Params", "TokenId"]
+__all__ = ["Field", "Params"]
