@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from lpkit.portable.params import Field, Params
     from lpkit.portable.processor import LogitsProcessor, Request
     from lpkit.portable.token_ids import TokenId
-    from lpkit.vocabulary.forms import words
+    from lpkit.portable.words import TokenIdsOf, TokenSequencesOf
+    from lpkit.vocabulary.forms import WordForms, words
     from lpkit.vocabulary.lookup import NoTokenizer, tokenizer
 
 _HOME = {
@@ -37,7 +38,10 @@ _HOME = {
     "Rows": "history.rows",
     "SparseLogits": "history.rows",
     "TokenId": "portable.token_ids",
+    "TokenIdsOf": "portable.words",
+    "TokenSequencesOf": "portable.words",
     "TokenSetColumn": "columns.token_set",
+    "WordForms": "vocabulary.forms",
     "bridge": "bridging.make",
     "column": "columns.column",
     "ragged": "columns.ragged",
@@ -59,7 +63,10 @@ __all__ = [
     "Rows",
     "SparseLogits",
     "TokenId",
+    "TokenIdsOf",
+    "TokenSequencesOf",
     "TokenSetColumn",
+    "WordForms",
     "__version__",
     "bridge",
     "column",

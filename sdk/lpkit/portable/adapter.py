@@ -47,6 +47,8 @@ class AdapterLogitsProcessor(PortableProcessor):
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         self._calls: dict[int, Call] = {}
         super().__init__(vllm_config, device_or_states, is_pin_memory)
+        if self._admission.resolver is not None:
+            self.params = self._resolved_params  # type: ignore[method-assign]  # a class knows no tokenizer
         # On V2 the tokens are on the device: the host keeps lists of them, and fetches what is new.
         self._host: HostHistories | None = None
         if self._v2 is not None and self.history != "none":
@@ -66,7 +68,7 @@ class AdapterLogitsProcessor(PortableProcessor):
 
     @classmethod
     def params(cls, sampling_params: SamplingParams) -> Any:
-        """Read this processor's parameters.
+        """Read this processor's parameters. Of an instance, parameters that are words are token ids.
 
         Args:
             sampling_params: of the request.
@@ -78,6 +80,11 @@ class AdapterLogitsProcessor(PortableProcessor):
             ValueError: naming the parameter, the value and the rule it breaks.
         """
         return cls.Params.parse(sampling_params.extra_args) if cls.Params is not None else None
+
+    def _resolved_params(self, sampling_params: SamplingParams) -> Any:
+        found = type(self).params(sampling_params)
+        resolver = self._admission.resolver
+        return found if found is None or resolver is None else resolver.resolve(found)
 
     def _take_slot(
         self, slot: int, params: BaseParams | None, sampling_params: SamplingParams, prompt_ids: list[int] | None

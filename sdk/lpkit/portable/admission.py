@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lpkit.columns.column import Arena, Declaration, column
+from lpkit.portable.words import Resolver, word_fields
 from lpkit.sampling_params import GREEDY_EPSILON
 
 if TYPE_CHECKING:
@@ -32,11 +33,12 @@ class Admission:
         declared: its columns by name.
         sampling_only: whether greedy requests are never admitted.
         take: asked about each request whose parameters are valid.
-        slots, device, vocab_size: of the engine.
+        vllm_config, slots, device, vocab_size: of the engine.
 
     Attributes:
         columns: by name.
         temperature: what the engine divides each request's logits by.
+        resolver: of parameters that are words; None if none are.
         required_keys: a request with none of these in its ``extra_args`` does not use the processor; None: any may.
     """
 
@@ -48,6 +50,7 @@ class Admission:
         sampling_only: bool,
         take: Take,
         *,
+        vllm_config: Any,
         slots: int,
         device: torch.device,
         vocab_size: int,
@@ -64,11 +67,15 @@ class Admission:
         self._parse = None if params is None else params.parse
         self.required_keys: frozenset[str] | None = None
         self._token_ids: dict[str, str] = {}  # key -> field, as Params.keys()
+        self.resolver: Resolver | None = None
         if params is not None:
             if any(field.is_required() for field in params.model_fields.values()):
                 self.required_keys = frozenset(params.keys())
             fields = params.token_id_fields()
             self._token_ids = {key: name for key, name in params.keys().items() if name in fields}
+            words = word_fields(params, params.keys())
+            if words:
+                self.resolver = Resolver(words, vllm_config, vocab_size)
         self.flush()
 
     def flush(self) -> None:
@@ -91,6 +98,8 @@ class Admission:
                 params = self._parse(sampling_params.extra_args)
                 if params is None:
                     return False
+                if self.resolver is not None:
+                    params = self.resolver.resolve(params)
                 for key, name in self._token_ids.items():
                     check_ids(key, getattr(params, name), self._vocab_size)
             for item in self._own_columns:

@@ -83,6 +83,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             self._declared_columns,
             self.is_argmax_invariant(),
             self._take_slot,
+            vllm_config=vllm_config,
             slots=self.max_num_reqs,
             device=self.device,
             vocab_size=self.vocab_size,

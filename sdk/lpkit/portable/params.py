@@ -14,6 +14,7 @@ from pydantic_core import from_json, to_json
 
 from lpkit._nearest import suggest
 from lpkit.portable.token_ids import INT64_MAX, INT64_MIN, is_token_id
+from lpkit.portable.words import word_fields
 
 Self = TypeVar("Self", bound="Params")
 
@@ -36,6 +37,11 @@ class Params(BaseModel):
         super().__init_subclass__(**kwargs)
         if prefix is not None:
             cls.lpkit_prefix = prefix
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        word_fields(cls, cls.keys())  # refuses those declared where they would stay words
 
     def check_together(self) -> None:
         """Override to refuse what only several fields together make wrong: raise ``ValueError``, naming the keys."""

@@ -1,0 +1,156 @@
+"""Parameters that are words: a request gives text, and the processor token ids."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, Field
+
+from lpkit.portable.token_ids import TokenId
+from lpkit.vocabulary.forms import WordForms, sequences, single_ids
+from lpkit.vocabulary.lookup import tokenizer
+
+MOST_CHARACTERS = 128
+"""Of one word. The engine waits while words become tokens."""
+
+_Word = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS, json_schema_extra={"lpkit": "word"})]
+_REMEMBERED = 256
+
+P = TypeVar("P", bound=BaseModel)
+
+
+class _Words:
+    """Marks a field whose items a request gives as words or token ids, and the processor gets as token ids."""
+
+    def __init__(self, find: Callable[..., list[Any]]) -> None:
+        self.find = find
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        schema = handler(source)  # with the bounds of the list
+        item = handler.generate_schema(_Word | TokenId)
+        item["custom_error_type"] = "word"
+        item["custom_error_message"] = f"Input should be a word of 1 to {MOST_CHARACTERS} characters, or a token id"
+        held = schema
+        while held["type"] != "tuple":
+            held = held["schema"]
+        held["items_schema"] = [item]
+        return schema
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        found = handler(schema)
+        found["description"] = "Words or token ids. The engine declines a request with a word that it cannot resolve."
+        return found
+
+
+TokenIdsOf = Annotated[tuple[int, ...], _Words(single_ids)]
+"""Words, each of which is one token: the request gives a list of words or token ids, the processor gets the ids.
+
+``Annotated[lpkit.TokenIdsOf, lpkit.WordForms(spaces=True)]`` says which forms of a word count. Whether the model has a
+token for a word is known in the engine only: a request with a word that cannot be resolved is declined there, and
+logged with the word. Before that, in ``check_together`` and ``validate_params``, the field holds what was given.
+"""
+
+TokenSequencesOf = Annotated[tuple[tuple[int, ...], ...], _Words(sequences)]
+"""Words of any number of tokens: as :data:`TokenIdsOf`, but the processor gets a tuple of token ids for each form."""
+
+
+class WordField(NamedTuple):
+    """A field declared as words."""
+
+    key: str  # of extra_args
+    name: str
+    find: Callable[..., list[Any]]
+    forms: WordForms
+
+
+def word_fields(params: type[BaseModel], keys: dict[str, str]) -> list[WordField]:
+    """The fields declared as :data:`TokenIdsOf` or :data:`TokenSequencesOf`; ``keys`` as ``Params.keys()``.
+
+    Raises:
+        TypeError: one is declared inside of another type.
+    """
+    found = []
+    for key, name in keys.items():
+        field = params.model_fields[name]
+        annotation, metadata = _unwrapped(field.annotation, list(field.metadata))
+        marks = [item for item in metadata if isinstance(item, _Words)]
+        if not marks:
+            if _holds_words(annotation):
+                raise TypeError(f"{params.__qualname__}.{name}: words are a list already; declare them by themselves")
+            continue
+        forms = [item for item in metadata if isinstance(item, WordForms)]
+        found.append(WordField(key, name, marks[-1].find, forms[-1] if forms else WordForms()))
+    return found
+
+
+def _unwrapped(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
+    """Without ``Annotated`` and ``| None`` around it, and with what these said."""
+    if get_origin(annotation) is Annotated:
+        inner, *said = get_args(annotation)
+        return _unwrapped(inner, [*said, *metadata])
+    if get_origin(annotation) in (typing.Union, UnionType):
+        options = [option for option in get_args(annotation) if option is not type(None)]
+        if len(options) == 1:
+            return _unwrapped(options[0], metadata)
+    return annotation, metadata
+
+
+def _holds_words(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated and any(isinstance(item, _Words) for item in get_args(annotation)):
+        return True
+    return any(_holds_words(part) for part in get_args(annotation) if part is not Ellipsis)
+
+
+class Resolver:
+    """Puts token ids where a request's parameters hold words.
+
+    Args:
+        fields: that are declared as words.
+        vllm_config: of the engine. Its tokenizer is loaded now, since every request waits while one is admitted; an
+            engine without a tokenizer starts all the same, and takes token ids only.
+        vocab_size: of the model.
+    """
+
+    def __init__(self, fields: list[WordField], vllm_config: Any, vocab_size: int) -> None:
+        self._fields = fields
+        self._vocab_size = vocab_size
+        self._memo: dict[tuple[str, tuple[str | int, ...]], tuple[Any, ...]] = {}
+        self._tokenizer: Any = None
+        self._missing: Exception | None = None
+        try:
+            self._tokenizer = tokenizer(vllm_config)
+        except Exception as error:  # here, it would keep the engine from starting
+            self._missing = error
+
+    def resolve(self, params: P) -> P:
+        """A copy of ``params`` with ids instead of words.
+
+        Raises:
+            ValueError: naming the key and the word that the model has no token for.
+        """
+        found = {}
+        for field in self._fields:
+            given = getattr(params, field.name)
+            if given is not None:
+                found[field.name] = self._ids(field, given)
+        return params.model_copy(update=found)
+
+    def _ids(self, field: WordField, given: tuple[str | int, ...]) -> tuple[Any, ...]:
+        known = self._memo.get((field.name, given))
+        if known is not None:
+            return known
+        if self._missing is not None:
+            words = [item for item in given if isinstance(item, str)]
+            if words:
+                raise ValueError(f"{field.key}: {words[0]!r} has no token ids here: {self._missing}") from self._missing
+        try:
+            ids = tuple(field.find(self._tokenizer, given, field.forms, self._vocab_size))
+        except ValueError as error:
+            raise ValueError(f"{field.key}: {error}") from None
+        if len(self._memo) >= _REMEMBERED:
+            self._memo.clear()
+        self._memo[field.name, given] = ids
+        return ids
