@@ -298,7 +298,7 @@ def masks(subject: PluginUnderTest, logits: torch.Tensor) -> Iterator[torch.Tens
     yield draw < 0.1
     yield draw < 0.95
     named = torch.zeros_like(logits, dtype=torch.bool)
-    named[:, [token for case in subject.cases for token in case.token_ids() if token < subject.vocab_size]] = True
+    named[:, [token for case in subject.cases for token in subject.named(case)]] = True
     yield named
 
 

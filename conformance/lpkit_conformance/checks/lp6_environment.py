@@ -55,6 +55,7 @@ class LP604(Check):
                     "vocab_size": subject.vocab_size,
                     "max_num_seqs": subject.max_num_seqs,
                     "seed": subject.seed,
+                    "words": subject.words,
                     "device": str(subject.device),
                 }
             )

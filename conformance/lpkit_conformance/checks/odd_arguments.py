@@ -21,6 +21,7 @@ from lpkit_conformance.oracle.compare import first_difference
 from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import make_params
+from lpkit_conformance.vllm_api.tokenizer import SPECIAL
 
 ODD_VALUES: tuple[Any, ...] = (
     None,
@@ -50,6 +51,9 @@ ODD_VALUES: tuple[Any, ...] = (
     {"a": 1},
 )
 """What clients send by mistake, whatever the argument."""
+
+ODD_WORDS = ("", " ", "\n", "\u2603\u0301", "\x00", *SPECIAL[1:], "two words")
+"""Texts that are no token, several, or one that a client should not name."""
 
 MOST_KEYS = 6
 """Of those that the plugin reads and no case gives."""
@@ -85,7 +89,10 @@ def _read_besides(subject: PluginUnderTest) -> list[str]:
 
 def relatives(value: Any, vocab_size: int) -> Iterator[Any]:
     """Values of the case's own form: around the vocabulary's size, in long, repetitive and unsorted lists, nested."""
-    if isinstance(value, bool | str) or value is None:
+    if isinstance(value, bool) or value is None:
+        return
+    if isinstance(value, str):
+        yield from (*ODD_WORDS, value * 100)
         return
     if isinstance(value, int):
         yield from (vocab_size - 1, vocab_size, vocab_size + 1, -vocab_size, 10 * vocab_size)

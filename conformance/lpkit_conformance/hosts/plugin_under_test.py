@@ -6,7 +6,7 @@ import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress
 from typing import Any, TypeVar
 from zlib import crc32
@@ -25,7 +25,7 @@ from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case, make_params, variants
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.vllm_api.runners import Runner
-from lpkit_conformance.vllm_api.tokenizer import END, tokenizer_folder
+from lpkit_conformance.vllm_api.tokenizer import END, load, tokenizer_folder, word_ids, words_in
 
 T = TypeVar("T")
 
@@ -69,6 +69,7 @@ class PluginUnderTest:
         histories: what requests have generated when they stand at a step, if it does.
         looked_at: the keys of ``extra_args`` that the plugin has read.
         turn: which of how many cases this is.
+        words: what the tokenizer has tokens of their own for; by default the words that the case names.
         installed: loaded through an entry point (V1 then never repairs async placeholders).
     """
 
@@ -97,8 +98,10 @@ class PluginUnderTest:
     histories: dict[tuple[str, int | None, tuple[int, ...]], tuple[Any, Request]] = field(default_factory=dict)
     looked_at: set[str] = field(default_factory=set)
     turn: tuple[int, int] = (0, 1)
+    words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        self.words = self.words or words_in(self.case.fields)
         self._logits: dict[tuple[str, int], torch.Tensor] = {}
         self._streams: dict[tuple[str, str], list[int]] = {}
 
@@ -135,7 +138,12 @@ class PluginUnderTest:
 
     @cached_property
     def _likely(self) -> list[int]:
-        return [token for case in self.cases for token in case.token_ids() if 0 <= token < self.vocab_size]
+        return [token for case in self.cases for token in self.named(case)]
+
+    def named(self, case: Case) -> list[int]:
+        """The token ids that a case's numbers and words may be."""
+        numbers = [token for token in case.token_ids() if 0 <= token < self.vocab_size]
+        return numbers + word_ids(words_in(case.fields), self.vocab_size, self.words)
 
     @cached_property
     def _emitted(self) -> list[int]:
@@ -147,15 +155,17 @@ class PluginUnderTest:
 
     def config(self, max_num_seqs: int | None = None) -> Any:
         """What the plugin's constructor gets as ``vllm_config``."""
+        folder = tokenizer_folder(self.vocab_size, self.words)
         config = make_config(
             max_num_seqs=max_num_seqs or self.max_num_seqs,
             vocab_size=self.vocab_size,
             max_model_len=self.world.max_model_len,
             eos_token_id=END,
             thinking=ThinkingMarkers(**self.case.reasoning) if self.case.reasoning else None,
-            tokenizer=tokenizer_folder(self.vocab_size),
+            tokenizer=folder,
             device=self.device,
         )
+        config.model_config.lpkit_tokenizer = partial(load, folder)
         self.world.furnish(config)
         return config
 

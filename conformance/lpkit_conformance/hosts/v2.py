@@ -188,7 +188,7 @@ class V2Host(Host):
     def _wrong_draft(self, active: ActiveRequest, position: int, right: int) -> int:
         """A draft that is rejected: a placeholder, or a token that may well be one that the plugin waits for."""
         drawn = crc32(f"{active.logits_key} {position} wrong".encode())
-        likely = [token for token in self.subject.case.token_ids() if token < self.subject.vocab_size]
+        likely = self.subject.named(self.subject.case)
         if drawn % 3 == 0 or not likely:
             return -1
         token = likely[drawn % len(likely)]

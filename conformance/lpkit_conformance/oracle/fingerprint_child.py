@@ -49,5 +49,6 @@ def work(parent: Parent) -> None:
         job["max_num_seqs"],
         device,
         seed=job["seed"],
+        words=tuple(job["words"]),
     )
     parent.tell("answer", answer=fingerprint(subject))

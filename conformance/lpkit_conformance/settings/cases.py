@@ -14,6 +14,7 @@ from lpkit.interfaces import lookup
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.errors import CaseError
+from lpkit_conformance.vllm_api.tokenizer import WORDS
 
 OWN_KEYS = ("prompt_token_ids", "output_token_ids")
 GENERATED = "generated"
@@ -220,9 +221,11 @@ def _usable(case: Case, accepts: Callable[[SamplingParams], bool]) -> bool:
 
 
 def _move(value: Any, by: int, vocab_size: int) -> Any:
-    """Token ids go round the vocabulary, other numbers stay nearly what they are."""
+    """Token ids go round the vocabulary, words become others, other numbers stay nearly what they are."""
     if isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _other_word(value, by)
     if isinstance(value, int):
         return (value + by) % vocab_size if 0 <= value < vocab_size else value + by
     if isinstance(value, float):
@@ -250,8 +253,10 @@ def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case
 
 
 def _shift(value: Any, step: int, vocab_size: int) -> Any:
-    if isinstance(value, bool) or value is None or isinstance(value, str):
+    if isinstance(value, bool) or value is None:
         return value
+    if isinstance(value, str):
+        return _other_word(value, step)
     if isinstance(value, int):
         return value + step if value + step < vocab_size or value >= vocab_size else value - step
     if isinstance(value, float):
@@ -261,6 +266,12 @@ def _shift(value: Any, step: int, vocab_size: int) -> Any:
     if isinstance(value, list | tuple):
         return [_shift(item, step, vocab_size) for item in value]
     return value
+
+
+def _other_word(text: str, step: int) -> str:
+    """Another of the words that the tokenizer always knows; a text that is none of them stays."""
+    word = text.strip()
+    return text.replace(word, WORDS[(WORDS.index(word) + step) % len(WORDS)]) if word in WORDS else text
 
 
 def _ints(value: Any) -> Iterator[int]:

@@ -9,6 +9,7 @@ from typing import Any
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.vllm_api.tokenizer import WORDS
 
 TOKENS = ((5, 9, 11), (7, 12, 8), (13, 10, 14))
 """For each parameter tokens of its own: a marker that starts something and ends it, too, does neither."""
@@ -111,7 +112,15 @@ def _values(field: Mapping[str, Any], definitions: Mapping[str, Any], tokens: Se
         return _lists(field, definitions, tokens)
     if kind == "object":
         return _objects(field, definitions, tokens)
-    return ["a"] if kind == "string" else []
+    if kind == "string":
+        return _words(tokens) if field.get("lpkit") == "word" else ["a"]
+    return []
+
+
+def _words(tokens: Sequence[int]) -> list[Any]:
+    """For each parameter another word first, as for tokens."""
+    first = [*map(list, TOKENS)].index(list(tokens))
+    return [*WORDS[first:], *WORDS[:first]]
 
 
 def _integers(field: Mapping[str, Any]) -> list[Any]:

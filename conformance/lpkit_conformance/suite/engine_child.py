@@ -114,6 +114,11 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
         engine.close()
     if _state.reasoning:
         settings = replace(settings, extra={**settings.extra, "reasoning_config": reasoning_config(_state.reasoning)})
+    if with_plugin:
+        from lpkit_conformance.vllm_api.tokenizer import tokenizer_folder
+
+        folder = tokenizer_folder(settings.vocab_size, _state.session.words)
+        settings = replace(settings, extra={**settings.extra, "tokenizer": folder, "skip_tokenizer_init": False})
     _state.engine = TinyEngine(settings, [_state.session.cls] if with_plugin else ())
     _state.engine.remove_model()
     return _state.engine.info

@@ -31,6 +31,7 @@ from lpkit_conformance.results import NEEDS, Blocked, CheckResult, Failed, Skipp
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.inactive import why_inactive
+from lpkit_conformance.vllm_api.tokenizer import words_in
 
 STOPPING: tuple[Status, ...] = ("failed", "error", "blocked")
 """Outcomes of a requirement that stop a check, the worst first."""
@@ -174,6 +175,11 @@ class Session:
             self._subjects.clear()
             self._cases = tuple(settled)
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What the tokenizer has tokens of their own for: one tokenizer serves all cases."""
+        return words_in([case.fields for case in self.plan.cases])
+
     def _subject(self, host: str, nth: int) -> PluginUnderTest:
         plan = self.plan
         started = {self.second.pid} if self.second else set()
@@ -194,6 +200,7 @@ class Session:
             second=self.second,
             modules=self._modules,
             turn=(nth, len(self._cases)),
+            words=self.words,
         )
 
     def hint(self) -> str:

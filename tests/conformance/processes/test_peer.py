@@ -24,7 +24,7 @@ CASE = Case.parse({"extra_args": {"bias": 2.5}})
 
 def job(target: str = f"{BIAS}:Good") -> dict[str, Any]:
     sizes = {"vocab_size": 256, "max_num_seqs": 8}
-    return {"target": target, "case": {"extra_args": {"bias": 2.5}}, **sizes, "seed": 3, "device": "cpu"}
+    return {"target": target, "case": {"extra_args": {"bias": 2.5}}, **sizes, "seed": 3, "device": "cpu", "words": ()}
 
 
 def gone(pid: int) -> bool:

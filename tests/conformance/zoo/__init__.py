@@ -21,6 +21,7 @@ from zoo import (
     v1_contract_defects,
     v1_defects,
     v2_defects,
+    words,
     worlds,
 )
 from zoo.registry import CORRECT, DEFECTS, MISSED, Defect, Specimen, outcome, run_all
@@ -51,5 +52,6 @@ __all__ = [
     "v1_contract_defects",
     "v1_defects",
     "v2_defects",
+    "words",
     "worlds",
 ]
