@@ -16,7 +16,8 @@ import torch
 from lpkit import v1, v2
 from lpkit.portable.adapter import AdapterLogitsProcessor, Call, positional_arguments, three_arguments
 from lpkit.portable.in_order import InOrder, bounded
-from lpkit.portable.params import Field, Params, TokenId
+from lpkit.portable.params import Field, Params
+from lpkit.portable.token_ids import TokenId
 from lpkit.sampling_params import SamplingParams
 from lpkit.vocabulary.lookup import tokenizer
 
