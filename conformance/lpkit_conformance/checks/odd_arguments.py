@@ -53,7 +53,7 @@ ODD_VALUES: tuple[Any, ...] = (
 """What clients send by mistake, whatever the argument."""
 
 ODD_WORDS = ("", " ", "\n", "\u2603\u0301", "\x00", *SPECIAL[1:], "two words")
-"""Texts that are no token, several, or one that a client should not name."""
+"""Texts without a token, of several tokens, or of one that a client should not name."""
 
 MOST_KEYS = 6
 """Of those that the plugin reads and no case gives."""

@@ -269,7 +269,7 @@ def _shift(value: Any, step: int, vocab_size: int) -> Any:
 
 
 def _other_word(text: str, step: int) -> str:
-    """Another of the words that the tokenizer always knows; a text that is none of them stays."""
+    """Another of the words that the tokenizer always knows; other texts stay."""
     word = text.strip()
     return text.replace(word, WORDS[(WORDS.index(word) + step) % len(WORDS)]) if word in WORDS else text
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.processes import tree
-from lpkit_conformance.vllm_api.parts import Lacking
 
 SPECIAL = ("<unk>", "<s>", "</s>")
 END = 2
@@ -72,6 +71,8 @@ def tokenizer_folder(vocab_size: int, words: tuple[str, ...] = ()) -> str:
 def load(folder: str) -> Any:
     """What transformers loads from such a folder, without looking for what kind of model it belongs to."""
     if importlib.util.find_spec("transformers") is None:
+        from lpkit_conformance.vllm_api.parts import Lacking
+
         raise Lacking("transformers makes the tokenizer, and is not installed: install it to check this plugin")
     from transformers import PreTrainedTokenizerFast
 

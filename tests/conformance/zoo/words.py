@@ -57,7 +57,7 @@ class BansAPhrase(lpkit.LogitsProcessor):
 
 
 @sound(
-    "looks its own words up when it is constructed, and does without a tokenizer",
+    "looks its own words up when it is constructed, and declines every request where it finds no tokenizer",
     "portable",
     case={"extra_args": {"agree_by": 2.5}},
 )
