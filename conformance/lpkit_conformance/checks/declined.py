@@ -14,13 +14,13 @@ from lpkit_conformance.instruments.author_lines import location_of
 
 
 @contextmanager
-def watched() -> Iterator[list[BaseException]]:
-    """The exceptions with an author's line in them that made the SDK decline a request in the meantime."""
+def watched(anyones: bool = False) -> Iterator[list[BaseException]]:
+    """The exceptions that made the SDK decline a request in the meantime: those with an author's line, or anyone's."""
     found: list[BaseException] = []
 
     def note(*_: Any, **__: Any) -> None:
         error = sys.exc_info()[1]
-        if error is not None and location_of(error):
+        if error is not None and (anyones or location_of(error)):
             found.append(error)
 
     with mock.patch.object(admission.logger, "exception", note):

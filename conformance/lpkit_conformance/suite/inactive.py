@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,7 +10,11 @@ from typing import Any
 from lpkit._nearest import did_you_mean
 
 from lpkit_conformance.activity.acting import Activity
+from lpkit_conformance.checks.declined import watched
+from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.requests import make_active
+from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.derived import derived_cases
 
@@ -29,6 +34,11 @@ def why_inactive(subjects: Sequence[PluginUnderTest]) -> str:
         if error is not None:
             said = f"{type(error).__name__}: {error}"[:300]
             return f"no case made the plugin change a logit: validate_params refuses {subject.case.text} ({said})"
+    for subject in subjects:
+        error = _declined(subject) if subject.host else None
+        if error is not None:
+            said = f"{type(error).__name__}: {error}"[:300]
+            return f"no case made the plugin change a logit: {subject.case.text} is declined at admission ({said})"
     known = [subject.activity for subject in subjects if isinstance(subject.activity, Activity)]
     lengths = [length for activity in known for length in activity.lengths]
     text = "no case made the plugin change a logit"
@@ -50,6 +60,14 @@ def why_inactive(subjects: Sequence[PluginUnderTest]) -> str:
     suggestion = suggested(subjects[0], missing)
     example = f": --case '{suggestion.text}', or" if suggestion else " with --case, or"
     return f"{text}. Give a case that switches it on{example} cases in [tool.lpkit]."
+
+
+def _declined(subject: PluginUnderTest) -> BaseException | None:
+    """What made the SDK decline a request of the case, such as a word that the tokenizer has no token for."""
+    with contextlib.suppress(PluginError), watched(anyones=True) as found:
+        drive(subject).begin(entering=[make_active(subject, Arrive("declined", 0)).request])
+        return next(iter(found), None)
+    return None
 
 
 def suggested(subject: PluginUnderTest, keys: Sequence[str]) -> Case | None:

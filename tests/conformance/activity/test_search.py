@@ -154,3 +154,18 @@ def test_a_suggested_case_is_one_that_the_plugin_accepts() -> None:
     assert case is not None
     assert subject.accepts(case.params())
     assert f"--case '{case.text}'" in why_inactive([subject])
+
+
+class NamesAWord(lpkit.LogitsProcessor):
+    class Params(lpkit.Params, prefix="named_"):
+        words: lpkit.TokenIdsOf
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        """Nothing: no request gets here."""
+
+
+@pytest.mark.parametrize("host", ["v1", "v2"])
+def test_what_declined_a_case_at_admission_is_told(host: str) -> None:
+    case = {"extra_args": {"named_words": ["two words"]}}
+    found = why_inactive([subject_of(NamesAWord, case, host=host)])
+    assert "is declined at admission (ValueError: named_words: 'two words' is not one token of the model but 2" in found
