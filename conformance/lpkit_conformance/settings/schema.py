@@ -12,7 +12,7 @@ _CASE = {
     "type": "object",
     "description": "Fields of SamplingParams that switch the plugin on; a plugin's own arguments are in extra_args.",
     "properties": {
-        "extra_args": {"type": "object", "description": "What a client sends as vllm_xargs."},
+        "extra_args": {"type": "object", "description": "What a client sends as vllm_xargs; words are strings."},
         "prompt_token_ids": {"$ref": "#/definitions/token_ids", "description": "What the prompts end with."},
         "output_token_ids": {"$ref": "#/definitions/token_ids", "description": "Tokens that the model emits."},
         "reasoning": {
