@@ -11,6 +11,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from lpkit_conformance.engine_checks.evidence import NOISE, Expected
 from lpkit_conformance.engine_checks.workload import Workload
 from lpkit_conformance.errors import CaseError
 from lpkit_conformance.vllm_api.runners import V1, Runner
+from lpkit_conformance.vllm_api.tokenizer import load, tokenizer_folder
 
 if TYPE_CHECKING:
     from lpkit_conformance.settings.cases import Case
@@ -115,8 +117,6 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if _state.reasoning:
         settings = replace(settings, extra={**settings.extra, "reasoning_config": reasoning_config(_state.reasoning)})
     if with_plugin:
-        from lpkit_conformance.vllm_api.tokenizer import tokenizer_folder
-
         folder = tokenizer_folder(settings.vocab_size, _state.session.words)
         settings = replace(settings, extra={**settings.extra, "tokenizer": folder, "skip_tokenizer_init": False})
     _state.engine = TinyEngine(settings, [_state.session.cls] if with_plugin else ())
@@ -252,6 +252,7 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
         max_num_seqs=workloads.MAX_NUM_SEQS,
         max_model_len=workloads.MAX_MODEL_LEN,
         thinking=ThinkingMarkers(**_state.reasoning) if _state.reasoning else None,
+        tokenizer=partial(load, tokenizer_folder(raw.shape[1], _state.session.words)),
     )
     params = make_params(ask.params, _subjects()[0].looked_at)
     request = Request(ask.request_id, params, list(ask.prompt_token_ids), len(tokens))
