@@ -127,7 +127,7 @@ class Plan:
         found: list[Candidate] = []
         for number, (who, cls, case) in enumerate(self._loaded):
             kind = "alternative" if number else "target"
-            for host in [host for host in self.hosts if host in hosts_of(interfaces_of(cls))]:
+            for host in hosts_of(interfaces_of(cls), self.hosts):
                 name = f"{who['name']} on {host.upper()}"
                 found.append(parts_of(host).candidate(name, cls, Parameters(case.fields), device, kind))
         _, cls, case = self._loaded[0]

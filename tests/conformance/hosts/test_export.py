@@ -9,11 +9,13 @@ from typing import Any
 import lpkit
 import pytest
 import torch
+from lpkit_conformance.bench.child import Plan as BenchPlan
 from lpkit_conformance.checks.lp1_parameters import ONLY_THERE
 from lpkit_conformance.failures import from_json, to_text
 from lpkit_conformance.hosts.beams import BeamsHost
 from lpkit_conformance.hosts.export import ExportProgramHost
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from lpkit_conformance.report.script import script
 from lpkit_conformance.settings.cases import Case
@@ -127,6 +129,20 @@ def test_a_processor_that_is_right_on_vllm_is_not_blamed_for_its_bookkeeping() -
     assert found.finding.cause.startswith("on vLLM the plugin is right")
     assert "take tokens as they come" in found.finding.fix
     assert any("finishes" in line for line in found.finding.operations)
+
+
+def test_the_bench_measures_what_it_is_asked_for() -> None:
+    job = {"hosts": ["export"], "vocabs": [128], "batches": [2], "alternatives": None}
+    plan = BenchPlan([({"name": "min-p"}, PortableMinP, Case.parse(MIN_P))], job, torch.device("cpu"))
+    candidate = plan.candidates(torch.device("cpu"))[0]
+    assert (candidate.name, candidate.host) == ("min-p on EXPORT", "export")
+    steady = SteadyBatch(2, 128, 16, 1.0, torch.device("cpu"))
+    candidate.prepare(steady, steady.change())
+    candidate.follow()
+    logits = torch.randn(2, 128)
+    assert torch.equal(
+        candidate.apply(logits).isneginf(), logits < logits.amax(1, keepdim=True) + torch.tensor(0.2).log()
+    )
 
 
 def test_a_failure_on_it_runs_again_and_becomes_a_test() -> None:
