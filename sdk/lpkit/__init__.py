@@ -77,7 +77,13 @@ __all__ = [
 ]
 
 
+_ROOMS = ("export", "train")
+"""Rooms with functions of their own, ``lpkit.export.transformers`` and the like: here without an import of theirs."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"lpkit.{name}")
     try:
         home = _HOME[name]
     except KeyError:

@@ -21,3 +21,10 @@ def test_listing_the_public_names_loads_nothing_heavy() -> None:
     code = f"import sys, lpkit; dir(lpkit); lpkit.__version__; print(*sorted({set(HEAVY)!r} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []
+
+
+@pytest.mark.parametrize("room", ["export", "train"])
+def test_rooms_with_functions_are_there_without_an_import_of_theirs(room: str) -> None:
+    code = f"import sys, lpkit; lpkit.{room}; print(*sorted({set(HEAVY)!r} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []

@@ -37,7 +37,7 @@ def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: 
 ONLY_THERE = "on vLLM the constructor works: it needs something that other engines do not give it"
 
 DO_WITHOUT = (
-    "take what only vLLM has (a tokenizer, an end token, the limits of its scheduler) when a request needs it, and "
+    "take what only vLLM has (an end token, the limits of its scheduler) when a request needs it, and "
     "leave the row unchanged where it is missing"
 )
 

@@ -47,9 +47,10 @@ Row = tuple[SeenRow, Shown, str]
 class _Watched(ExportHost):
     """The host of ``lpkit.export``, every call of whose processor is the driver's."""
 
-    def __init__(self, driver: ExportDriver, cls: Any, vocab_size: int, device: torch.device) -> None:
+    def __init__(self, driver: ExportDriver, cls: Any, config: Any, device: torch.device) -> None:
         self._driver = driver
-        super().__init__(cls, vocab_size, device)
+        model = config.model_config
+        super().__init__(cls, model.get_vocab_size(), device, tokenizer=model.lpkit_tokenizer)
 
     def construct(self, config: Any) -> _Calls:
         with calling("__init__"):
@@ -87,7 +88,7 @@ class ExportDriver(Driver):
 
     def __init__(self, cls: Any, config: Any, device: torch.device) -> None:
         try:
-            self._host = _Watched(self, cls, config.model_config.get_vocab_size(), device)
+            self._host = _Watched(self, cls, config, device)
         except TypeError as error:  # the host's own: what the plugin raises is a PluginError
             summary = f"cannot be exported: {error}"
             raise PluginError("__init__", summary, exception="TypeError", fix="derive it from lpkit's bases") from error

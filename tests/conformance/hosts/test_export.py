@@ -9,6 +9,7 @@ from typing import Any
 import lpkit
 import pytest
 import torch
+import zoo
 from lpkit_conformance.bench.child import Plan as BenchPlan
 from lpkit_conformance.checks.lp1_parameters import ONLY_THERE
 from lpkit_conformance.failures import from_json, to_text
@@ -25,6 +26,7 @@ from lpkit_conformance.testing import compute_check
 from lpkit_conformance.vllm_api.tokenizer import END
 from zoo.correct import History, PortableMinP, V2MinP
 from zoo.v1_beams import Cycle, RaisesBehindTheEnd
+from zoo.words import BansWords
 
 CASE = Case.parse(History.CASE)
 MIN_P = {"extra_args": {"min_p": 0.2}}
@@ -104,19 +106,19 @@ def test_a_class_that_other_engines_cannot_drive_is_told_so() -> None:
     assert "has no V1 interface, which other engines drive" in found.message
 
 
-class NeedsTokenizer(lpkit.LogitsProcessor):
+class NeedsEndToken(lpkit.LogitsProcessor):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        if args[0].model_config.skip_tokenizer_init:
-            raise RuntimeError("no tokenizer")
+        if args[0].model_config.hf_config.eos_token_id is None:
+            raise RuntimeError("no end token")
 
     def process(self, logits: torch.Tensor, rows: Any) -> torch.Tensor:
         return logits
 
 
 def test_what_only_vllm_gives_a_constructor_is_named_as_the_cause() -> None:
-    assert compute_check("LP101", NeedsTokenizer, host="v1").status == "passed"
-    found = compute_check("LP101", NeedsTokenizer, host="export").finding
+    assert compute_check("LP101", NeedsEndToken, host="v1").status == "passed"
+    found = compute_check("LP101", NeedsEndToken, host="export").finding
     assert found is not None
     assert found.cause == ONLY_THERE
     assert "when a request needs it" in found.fix
@@ -156,3 +158,10 @@ def test_a_failure_on_it_runs_again_and_becomes_a_test() -> None:
     exec(script(again, result, target, [], Path()), written)
     with pytest.raises(AssertionError, match="this request has ended"):
         written["test_lp231_export"]()
+
+
+def test_a_plugin_that_asks_for_words_is_given_the_tokenizer() -> None:
+    (case,) = next(item.cases for item in zoo.CORRECT if item.target is BansWords)
+    plan = Plan(cases=(case,), hosts=("export",), select=("LP201", "LP231"))
+    results = {result.code: result.status for result in Session("x", BansWords, plan).results()}
+    assert (results["LP201"], results["LP231"]) == ("passed", "passed")
