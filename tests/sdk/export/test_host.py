@@ -5,44 +5,18 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import lpkit
 import pytest
 import torch
+from exported_rules import VOCAB, Counts, counted
 from lpkit import v1
 from lpkit.export.host import ExportHost, follow, sampling_params
 from lpkit.history.on_host import V1Row
 from lpkit.sampling_params import SamplingParams
 
-VOCAB = 40
-
-
-class Counts(lpkit.LogitsProcessor):
-    """Takes ``strength`` from each token for each time that it was generated."""
-
-    history = "tokens"
-
-    class Params(lpkit.Params, prefix="counts_"):
-        strength: float
-
-    strength = lpkit.column(torch.float32)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.strength[request.slot] = request.params.strength
-        return True
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        ids = torch.where(rows.is_output, rows.tokens, VOCAB)
-        counts = torch.zeros(rows.n, VOCAB + 1).scatter_add_(1, ids, torch.ones(ids.shape))[:, :VOCAB]
-        return logits - counts * self.strength[rows].unsqueeze(1)
-
 
 def expected(logits: torch.Tensor, row: V1Row) -> torch.Tensor:
     args = row.params.extra_args
-    if not args:
-        return logits
-    return logits - torch.bincount(torch.tensor(row.output_ids, dtype=torch.int64), minlength=VOCAB) * next(
-        iter(args.values())
-    )
+    return counted(logits, row.output_ids, next(iter(args.values()))) if args else logits
 
 
 @pytest.mark.parametrize("seed", range(3))
