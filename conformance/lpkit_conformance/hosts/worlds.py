@@ -53,6 +53,10 @@ def _without_end(config: Any) -> None:
     config.model_config.hf_config.eos_token_id = None
 
 
+def _without_tokenizer(config: Any) -> None:
+    config.model_config.skip_tokenizer_init, config.model_config.lpkit_tokenizer = True, None
+
+
 def _second_rank(config: Any) -> None:
     parallel = config.parallel_config
     parallel.tensor_parallel_size, parallel.world_size, parallel.rank = 2, 2, 1
@@ -85,6 +89,11 @@ WORLDS = (
         fix="expect a list of ids in `eos_token_id`, and `async_scheduling` to be True",
     ),
     World("a model without an end token", _without_end, fix="expect `eos_token_id` to be None"),
+    World(
+        "no tokenizer",
+        _without_tokenizer,
+        fix="expect `lpkit.NoTokenizer`, or None for a tokenizer, and leave requests alone that need one",
+    ),
     World(
         "speculative decoding",
         _drafts,

@@ -1,4 +1,4 @@
-"""Correct processors that know tokens by their words: of the request, and of their own."""
+"""Processors that know tokens by their words, of the request and of their own: correct ones, and a defect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from lpkit import sequences
 
 from zoo.arguments import INF
-from zoo.registry import sound
+from zoo.registry import defect, sound
 
 BANS = {"extra_args": {"ban_words": ["yes", "no"]}}
 
@@ -82,6 +82,17 @@ class Agrees(lpkit.LogitsProcessor):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = self.ids.expand(rows.n, -1)
         logits[ids] = logits[ids] + self.by[rows].unsqueeze(1)
+
+
+@defect(
+    "LP221",
+    "looks its words up when it is constructed: an engine without a tokenizer does not start",
+    case={"extra_args": {"agree_by": 2.5}},
+)
+class NeedsATokenizer(Agrees):
+    def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
+        super().__init__(vllm_config, device_or_states, is_pin_memory)
+        lpkit.tokenizer(self)
 
 
 @sound("a callable that is bound to the words of its request", "adapter", case=BANS)
