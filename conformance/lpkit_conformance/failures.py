@@ -176,7 +176,7 @@ def from_json(data: object) -> Failure:
     if code not in known:
         raise FailureFileError(f"there is no check {code!r}", did_you_mean(code, known))
     if host not in known[code].hosts:
-        runs = " and ".join(known[code].hosts) or "no host"
+        runs = ", ".join(known[code].hosts) or "no host"
         raise FailureFileError(f"{code} runs on {runs}, not on {host!r}")
     if "trace" in source:
         _check_trace(data, code, host)

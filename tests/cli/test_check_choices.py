@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
+import typer
 from lpkit_cli import watching
 from lpkit_cli.app import app
 from lpkit_cli.commands import check
@@ -147,7 +149,17 @@ def test_watching_runs_again_after_a_change_and_after_a_mistake_until_interrupte
         return found
 
     monkeypatch.setattr(check.watching, "wait", lambda *_: following(changes))
-    assert check._again_and_again(lambda: following(outcomes), []) == 1
+    started = []
+
+    def ahead():
+        started.append(True)
+        return contextlib.nullcontext(contextlib.nullcontext())
+
+    monkeypatch.setattr("lpkit_conformance.suite.ahead.start_ahead", ahead)
+    context = typer.Context(typer.main.get_command(app))
+    context.obj = context.with_resource(ahead())
+    assert check._again_and_again(lambda _: following(outcomes), [], context) == 1
+    assert len(started) == 4  # one before, and one while it waits for each change
     said = capsys.readouterr().err
     assert "a.py changed" in said and "a mistake" in said and said.count("waiting") == 3
 

@@ -171,7 +171,7 @@ def test_the_default_folder_keeps_itself_out_of_git(failed, tmp_path, monkeypatc
         ({"chekc": "LP202"}, "unknown key 'chekc'; did you mean 'check'?"),
         ({"check": "LP2O2"}, "there is no check 'LP2O2'; did you mean 'LP2"),
         ({"check": "LP102"}, "LP102 runs on no host, not on 'v1'"),
-        ({"host": "v3"}, "LP202 runs on v1 and v2, not on 'v3'"),
+        ({"host": "v3"}, "LP202 runs on v1, v2, export, not on 'v3'"),
         ({"seed": "0"}, "seed must be a whole number, not '0'"),
         ({"seed": True}, "seed must be a whole number, not True"),
         ({"vocab_size": 100}, "vocab_size must be a multiple of 128, not 100"),

@@ -165,7 +165,7 @@ def test_every_step_is_a_command_that_exists(name: str, project: Path) -> None:
         if first == "lpkit":
             name, *options = arguments
             command = commands.commands[name]  # type: ignore[attr-defined]
-            command.make_context(name, options)
+            command.make_context(name, options).close()  # else it leaves the process that it started ahead
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)

@@ -11,8 +11,9 @@ from lpkit.sampling_params import SamplingParams
 
 T = TypeVar("T")
 
-TRIES = 128
-"""Objects made in search of an address: Python hands out first what it got back last, but keeps 80 lists ready."""
+TRIES = 4096
+"""Objects made in search of an address: Python hands out first what it got back last, but keeps 80 lists ready, and
+in a process with a long past it fills older gaps before."""
 
 
 class Recycler:
