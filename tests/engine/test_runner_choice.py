@@ -41,19 +41,19 @@ def test_hisparse_refuses_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("method", sorted(releases.methods_on_v1((0, 32, 0))))
 def test_a_drafter_that_v2_lacks_is_on_v1_for_the_doctor_and_the_engine(method: str) -> None:
     assert unsupported(method=method)
-    assert read_command(("--speculative-config.method", method)).demands((0, 32, 0)).v1
+    assert read_command(("vllm", "serve", "--speculative-config.method", method)).demands((0, 32, 0)).v1
 
 
 @pytest.mark.parametrize("method", ["ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"])
 def test_a_drafter_that_v2_has_is_not(method: str) -> None:
     assert not unsupported(method=method)
-    assert not read_command(("--speculative-config.method", method)).demands((0, 32, 0)).v1
+    assert not read_command(("vllm", "serve", "--speculative-config.method", method)).demands((0, 32, 0)).v1
 
 
 @pytest.mark.parametrize("feature", ["parallel_drafting", "use_heterogeneous_vocab"])
 def test_a_way_of_drafting_that_v2_lacks_is_on_v1_for_both(feature: str) -> None:
     assert unsupported(method="eagle", **{feature: True})
-    command = ("--speculative-config", json.dumps({"method": "eagle", feature: True}))
+    command = ("vllm", "serve", "--speculative-config", json.dumps({"method": "eagle", feature: True}))
     assert read_command(command).demands((0, 32, 0)).v1
 
 

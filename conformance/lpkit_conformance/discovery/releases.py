@@ -177,5 +177,6 @@ def _switched(release: Release | None, value: str, lack: str, only_v1: Sequence[
         refusal = f"{told}, and before 0.31 the V2 runner refuses to start with a custom processor"
         return Choice(V2, told, refusal=refusal, loads=False)
     if only_v1:
-        return Choice(V2, told, refusal=f"{told}, but the V2 runner does not support {' and '.join(only_v1)}")
+        refusal = f"{told}, but the V2 runner does not support {' and '.join(only_v1)}"
+        return Choice(V2, told, refusal=refusal, forced=True)
     return Choice(V2, told)

@@ -49,16 +49,16 @@ def judge(situation: Situation) -> list[Issue]:
 
 def _engine(situation: Situation) -> Iterator[Issue]:
     choice = situation.choice
-    if not (situation.installed or situation.passed):
-        return
-    if choice.refusal:
+    processors = situation.installed or situation.passed
+    if choice.refusal and (processors or choice.forced):
         yield Issue(
             "engine-refuses",
             "error",
-            f"{situation.label} does not start with a custom processor",
+            f"{situation.label} does not start{'' if choice.forced else ' with a custom processor'}",
             choice.refusal,
             f"Unset {releases.SWITCH}",
         )
+    if choice.refusal or not processors:
         return
     if situation.runner == V1 and (choice.forced or choice.told) and not is_before(situation.release, _DEPRECATED):
         yield Issue(

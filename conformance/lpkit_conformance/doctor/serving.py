@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,12 @@ _MANY = ("logits-processors",)
 """Options that take several values."""
 
 _SHORT = {"-sc": "speculative-config", "-pp": "pipeline-parallel-size", "-ac": "attention-config"}
+
+
+_MODULES = frozenset({"vllm.entrypoints.openai.api_server"})
+"""What else serves, by ``python -m``."""
+
+_VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class Serving:
         stages = str(self.options.get("pipeline-parallel-size", "1"))
         if self.options.get("distributed-executor-backend") == "external_launcher" and stages != "1":
             yield "pipeline parallelism with external_launcher"
-        if self.options.get("enable-dbo"):
+        if _on(self.options, "enable-dbo"):
             yield "dual batch overlap"
 
 
@@ -79,35 +85,49 @@ def read_command(command: Sequence[str]) -> Serving:
     """What ``VARIABLE=... vllm serve MODEL --option ...`` says; options that do not matter here are passed over.
 
     Raises:
-        UsageError: an object that is not JSON.
+        UsageError: an object that is not JSON, or a command that serves nothing.
     """
-    words = list(command)
-    environment = {}
-    while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0], re.DOTALL):
-        name, _, value = words.pop(0).partition("=")
-        environment[name] = value
+    before, words = _divided(command)
+    environment = dict(word.split("=", 1) for word in before if _VARIABLE.fullmatch(word))
     options = _options(words)
     draft = options.get("speculative-config") or {}
     return Serving(
         passed=tuple(options.get("logits-processors", ())),
         drafts=bool(draft),
-        no_async=bool(options.get("no-async-scheduling")),
+        no_async=_on(options, "no-async-scheduling"),
         verification=str(draft.get("rejection_sample_method", "standard")),
-        mask_replay=bool(options.get("return-sampling-mask")),
-        trace_replay=bool(options.get("enable-trace-replay")),
+        mask_replay=_on(options, "return-sampling-mask"),
+        trace_replay=_on(options, "enable-trace-replay"),
         environment=environment,
         options=options,
     )
+
+
+def _divided(command: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """What stands before the engine's own arguments, and these."""
+    for n, word in enumerate(command):
+        serves = word == "serve" and n > 0 and command[n - 1].rpartition("/")[2] == "vllm"
+        if serves or word in _MODULES:
+            return command[:n], command[n + 1 :]
+    if command:
+        said = " ".join(command)[:80]
+        raise UsageError(f"there is no `vllm serve` in the command {said!r}: put the whole command behind the dashes")
+    return (), ()
+
+
+def _on(options: Mapping[str, Any], name: str) -> bool:
+    return str(options.get(name, False)).lower() not in ("false", "0")
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     name = ""
     for word in words:
-        short, _, attached = word.partition("=")
-        if word.startswith("--") or short in _SHORT:
-            name = _SHORT.get(short, short.lstrip("-"))
-            _take(found, name, attached if "=" in word else None)
+        option = re.match(r"--?[A-Za-z][^=]*", word)
+        if option:
+            head, dot, inner = option[0].partition(".")
+            name = _SHORT.get(head, head.lstrip("-")) + dot + inner
+            _take(found, name, word[option.end() + 1 :] if "=" in word else None)
         elif name:
             _take(found, name, word)
             if _normal(name) not in _MANY:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from doctor_place import ONLY_V1, PORTABLE, Place, codes, said, the
 from lpkit_conformance.discovery.releases import SWITCH
-from lpkit_conformance.doctor.serving import read_command
+from lpkit_conformance.doctor.serving import _MODULES, read_command
 from lpkit_conformance.errors import UsageError
 
 SERVE = ("vllm", "serve", "model")
@@ -25,6 +25,7 @@ class TestReading:
             ("--speculative_config.method", "suffix"),
             ("--speculative-config.method=suffix",),
             ("-sc", '{"method": "suffix"}'),
+            ("-sc.method", "suffix"),
         ],
     )
     def test_every_way_to_write_an_object_gives_it(self, words: tuple[str, ...]) -> None:
@@ -37,6 +38,24 @@ class TestReading:
         assert serving.passed == ("a:A", "b:B")
         assert serving.no_async
         assert not serving.drafts
+
+    @pytest.mark.parametrize("other", [("-tp", "2"), ("-O3",), ("-q=awq",), ("--port", "80")])
+    def test_any_option_ends_the_list_of_processors(self, other: tuple[str, ...]) -> None:
+        assert read_command((*SERVE, "--logits-processors", "a:A", *other)).passed == ("a:A",)
+
+    @pytest.mark.parametrize(
+        "before",
+        [("env", f"{SWITCH}=0", "/usr/bin/vllm", "serve"), (f"{SWITCH}=0", "python", "-m", *_MODULES)],
+    )
+    def test_variables_count_wherever_they_stand_before_the_server(self, before: tuple[str, ...]) -> None:
+        serving = read_command((*before, "--enable-dbo=False", "--no-async-scheduling"))
+        assert serving.environment == {SWITCH: "0"}
+        assert serving.no_async
+        assert serving.demands(None).v1 == ()
+
+    def test_a_command_that_serves_nothing_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="no `vllm serve` in the command 'vllm bench'"):
+            read_command(("vllm", "bench"))
 
     @pytest.mark.parametrize("value", ["{method: suffix}", "[1]"])
     def test_what_is_no_object_is_refused_with_its_text(self, value: str) -> None:
@@ -80,6 +99,10 @@ class TestRunner:
     def test_v2_that_is_asked_for_with_what_only_v1_has_is_refused(self, site: Place) -> None:
         report = site.plugin(PORTABLE).examine(release="0.33.0", command=(f"{SWITCH}=1", *SERVE, *SUFFIX))
         assert codes(report, "error") == ["engine-refuses"]
+
+    def test_that_is_refused_without_any_processor_too(self, site: Place) -> None:
+        report = site.examine(release="0.33.0", command=(f"{SWITCH}=1", *SERVE, *SUFFIX))
+        assert the(report, "engine-refuses").problem == "vLLM 0.33.0 does not start"
 
     def test_the_watermark_overrides_the_switch_so_it_is_no_remedy(self, site: Place) -> None:
         report = site.plugin(ONLY_V1).examine(release="0.32.0", command=(f"{SWITCH}=0", *SERVE, *WATERMARK))
