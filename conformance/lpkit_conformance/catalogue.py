@@ -29,7 +29,7 @@ FAMILIES = {
     "LP9": "On a real engine",
 }
 
-QUICK = ("LP001", "LP101", "LP202", "LP203", "LP205", "LP301", "LP601", "LP802", "LP803")
+QUICK = ("LP001", "LP101", "LP202", "LP203", "LP205", "LP301", "LP601", "LP802", "LP803", "LP231")
 """What ``lpkit check --quick`` runs: cheap checks of the mistakes that are made most."""
 
 MOST_NAMED = 8

@@ -66,7 +66,7 @@ def transformers(
     elif fields:
         raise ValueError(f"give each prompt's parameters in the sequence, not {', '.join(fields)} besides")
     else:
-        given = list(parameters)
+        given = [None if item is None else dict(item) for item in parameters]
     return ExportedProcessor(cls, given, temperature=temperature, pad_token_id=pad_token_id, tokenizer=tokenizer)
 
 

@@ -59,7 +59,7 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
         return self._host.sampling
 
     def _checked(self, given: Mapping[str, Any]) -> SamplingParams:
-        params = sampling_params(self._cls, given, self._temperature)
+        params = sampling_params(self._cls, given, self._temperature, optional=True)
         check_vocabulary(self._cls, params, self._host.vocab_size)
         return params
 
@@ -109,7 +109,7 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
         if key not in self._numbers:
             self._last += 1
             self._numbers[key] = self._last
-            self._params[self._last] = sampling_params(self._cls, kwargs, self._temperature)
+            self._params[self._last] = sampling_params(self._cls, kwargs, self._temperature, optional=True)
         self._numbers.move_to_end(key)
         return self._numbers[key]
 

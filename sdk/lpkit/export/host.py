@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -171,23 +172,33 @@ def follow(row: V1Row | None, params: SamplingParams, prompt_ids: list[int], out
     return V1Row(params, list(prompt_ids), list(output_ids))
 
 
-def sampling_params(cls: type[Any], given: Mapping[str, Any], temperature: float = 1.0) -> SamplingParams:
+def sampling_params(
+    cls: type[Any], given: Mapping[str, Any], temperature: float = 1.0, *, optional: bool = False
+) -> SamplingParams:
     """A request that gives ``cls`` its arguments, validated as a vLLM server would.
 
     Args:
         cls: a processor's class.
         given: arguments by field name or by key.
-        temperature: that the engine will divide by; 0 is greedy.
+        temperature: that the engine will divide by; 0 is greedy. Other engines know no limit.
+        optional: whether a request may give none of the required arguments, as one that does not use the processor.
 
     Raises:
         TypeError: the class cannot run outside vLLM.
         ValueError: naming the argument and the rule that it breaks.
     """
     check_class(cls)
-    params = SamplingParams(temperature=temperature, extra_args=extra_args_of(cls, given) or None)
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be finite and not negative, not {temperature}")
+    params = SamplingParams(temperature=float(temperature > 0), extra_args=extra_args_of(cls, given) or None)
     validate = getattr(cls, "validate_params", None)
     if validate is not None:
         validate(params)
+    declared = getattr(cls, "Params", None)
+    if not optional and declared is not None and declared.parse(params.extra_args) is None:
+        needed = [name for name, field in declared.model_fields.items() if field.is_required()]
+        raise ValueError(f"{cls.__qualname__} needs {', '.join(needed)}")
+    params.temperature = temperature  # past vLLM's limits, which raise what is small and refuse what is above 2
     return params
 
 

@@ -23,7 +23,8 @@ def expected(logits: torch.Tensor, row: V1Row) -> torch.Tensor:
 def test_rows_may_come_go_and_change_places_in_every_step(seed: int) -> None:
     draw = random.Random(seed)
     host = ExportHost(Counts, VOCAB, torch.device("cpu"))
-    kinds = [sampling_params(Counts, given) for given in ({"strength": 1.5}, {"counts_strength": 2.0}, {})]
+    given = ({"strength": 1.5}, {"counts_strength": 2.0}, {})
+    kinds = [sampling_params(Counts, item, optional=True) for item in given]
     rows: list[V1Row] = []
     for step in range(40):
         rows = [row for row in rows if draw.random() < 0.85]
@@ -67,6 +68,22 @@ def test_an_argument_given_by_key_and_by_field_is_refused() -> None:
 def test_an_argument_that_breaks_a_rule_is_refused_before_anything_runs() -> None:
     with pytest.raises(ValueError, match="counts_strength"):
         sampling_params(Counts, {"strength": "much"})
+
+
+def test_arguments_that_were_forgotten_are_named() -> None:
+    with pytest.raises(ValueError, match="Counts needs strength"):
+        sampling_params(Counts, {})
+
+
+@pytest.mark.parametrize("temperature", [0, 1e-6, 0.5, 3.0])
+def test_other_engines_temperatures_are_taken_as_they_are(temperature: float) -> None:
+    assert sampling_params(Counts, {"strength": 1.0}, temperature).temperature == temperature
+
+
+@pytest.mark.parametrize("temperature", [-1.0, float("inf"), float("nan")])
+def test_a_temperature_that_is_none_is_refused(temperature: float) -> None:
+    with pytest.raises(ValueError, match="temperature must be finite"):
+        sampling_params(Counts, {"strength": 1.0}, temperature)
 
 
 def test_logits_of_half_precision_come_back_in_it() -> None:
