@@ -59,5 +59,5 @@ def test_every_field_of_the_configuration_is_vllms() -> None:
         vllms = getattr(importlib.import_module("vllm.config"), cls)
         known = {item.name for item in fields(vllms)} | set(dir(vllms))
         ours = {item.name for item in fields(getattr(config, name))}
-        # What get_vocab_size() returns, what vLLM works out after construction, and where a host puts a tokenizer of its own.
+        # What get_vocab_size() returns, what vLLM works out later, and where a host puts a tokenizer of its own.
         assert ours - known <= {"vocab_size", "runner_type", "lpkit_tokenizer"}
