@@ -60,5 +60,8 @@ def differentiated(logits: torch.Tensor) -> bool:
 
 
 def plain(logits: torch.Tensor) -> bool:
-    """Whether to mask with torch's own kernels: on a device that is fast at them, and where autograd watches."""
-    return logits.device.type != "cpu" or differentiated(logits)
+    """Whether to mask with torch's own kernels: on a device that is fast at them, and where autograd watches.
+
+    Other types than float32 too: the arithmetic counts on float32's largest number.
+    """
+    return logits.dtype != torch.float32 or logits.device.type != "cpu" or differentiated(logits)

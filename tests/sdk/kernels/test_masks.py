@@ -225,3 +225,13 @@ def test_the_hash_selects_the_share_that_was_asked_for_and_the_rest_keeps_every_
     assert result is logits
     assert torch.equal(result, expected)
     assert ((chosen.double().mean(1, keepdim=True) - share).abs() < 0.1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_types_than_float32_are_masked_alike(dtype: torch.dtype) -> None:
+    logits = torch.tensor([[1.0, 2.0, 3.0]], dtype=dtype)
+    limit = torch.tensor([[2.0]])
+    assert kernels.mask_below_(logits.clone(), limit).tolist() == [[-math.inf, 2.0, 3.0]]
+    assert kernels.mask_above_(logits.clone(), limit).tolist() == [[1.0, 2.0, -math.inf]]
+    assert kernels.mask_far_below_top_(logits.clone(), torch.ones(1, 1)).tolist() == [[-math.inf, 2.0, 3.0]]
+    assert kernels.least_from(logits, limit).tolist() == [[2.0]]
