@@ -40,3 +40,6 @@ class ForbiddenTokensError(ValueError):
             f"the rollout cannot have sampled {'; '.join([*shown, *more])}: their processed logits are -inf. Give the "
             "parameters and the tokens of the rollout, or forbidden='mask' to get a mask of such tokens."
         )
+
+    def __reduce__(self) -> tuple[type[ForbiddenTokensError], tuple[tuple[ForbiddenToken, ...]]]:
+        return type(self), (self.tokens,)  # trainers raise it in one process and show it in another
