@@ -64,9 +64,10 @@ class _Chunked(torch.autograd.Function):
             ranges = ctx.batch.ranges(chunk)
             leaf = rows[ranges[0]].detach() if len(ranges) == 1 else torch.cat([rows[some] for some in ranges])
             leaf.requires_grad_()
-            with torch.enable_grad():
+            # Processors edit in place, also what they have read: ``logits /= logits.std()``.
+            with torch.enable_grad(), torch.autograd.graph.allow_mutation_on_saved_tensors():
                 values = ctx.rule(own_rows(leaf, [slice(None)]), chunk)
-            (part,) = torch.autograd.grad(values, leaf, torch.cat([gradient[some] for some in ranges]))
+                (part,) = torch.autograd.grad(values, leaf, torch.cat([gradient[some] for some in ranges]))
             _put(found, ranges, part)
         return found, None, None, None, None
 
