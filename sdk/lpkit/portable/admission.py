@@ -24,6 +24,23 @@ Take = Callable[[int, Any, "SamplingParams", "list[int] | None"], bool]
 _TEMPERATURE = "_lpkit_temperature"
 
 
+class AdmissionError(ValueError):
+    """A request could not be admitted, and whoever asked wants to know.
+
+    Args:
+        owner: name of the processor's class.
+        sampling_params: of the request.
+        error: what went wrong.
+
+    Attributes:
+        sampling_params: of the request.
+    """
+
+    def __init__(self, owner: str, sampling_params: SamplingParams, error: Exception) -> None:
+        super().__init__(f"{owner} could not admit the request: {error or type(error).__name__}")
+        self.sampling_params = sampling_params
+
+
 class Admission:
     """Decides which requests a processor is given, and keeps its columns.
 
@@ -40,6 +57,7 @@ class Admission:
         temperature: what the engine divides each request's logits by.
         resolver: of parameters that are words; None if none are.
         required_keys: a request with none of these in its ``extra_args`` does not use the processor; None: any may.
+        raises: whether :meth:`admit` raises what goes wrong. An engine's must not.
     """
 
     def __init__(
@@ -56,6 +74,7 @@ class Admission:
         vocab_size: int,
     ) -> None:
         self.owner = owner
+        self.raises = False
         self.sampling_only = sampling_only
         self._take = take
         self._vocab_size = vocab_size
@@ -88,7 +107,11 @@ class Admission:
         return keys is None or bool(args and not keys.isdisjoint(args))
 
     def admit(self, slot: int, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
-        """Decide on a request. Never raises: an exception here would stop the engine for every request."""
+        """Decide on a request. What goes wrong is logged: an exception here would stop the engine for every request.
+
+        Raises:
+            AdmissionError: something went wrong, and :attr:`raises` is set.
+        """
         try:
             greedy = sampling_params.temperature < GREEDY_EPSILON
             if greedy and self.sampling_only:
@@ -106,7 +129,9 @@ class Admission:
                 item.reset(slot)
             self.temperature[slot] = 1.0 if greedy else sampling_params.temperature
             return bool(self._take(slot, params, sampling_params, prompt_ids))
-        except Exception:
+        except Exception as error:
+            if self.raises:
+                raise AdmissionError(self.owner, sampling_params, error) from error
             logger.exception("%s declined a request that it could not admit", self.owner)
             return False
 

@@ -177,3 +177,13 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     def _retire_slot(self, slot: int) -> None:
         """The request in ``slot`` left (V1), or its slot goes to another one (V2)."""
+
+
+def raise_from_admission(processor: Any) -> None:
+    """Have a processor raise what goes wrong when it admits a request, which it otherwise logs.
+
+    Args:
+        processor: of any class; only those of lpkit's bases keep errors to themselves.
+    """
+    if isinstance(processor, PortableProcessor):
+        processor._admission.raises = True

@@ -88,6 +88,7 @@ def check_rollout(
     tolerance: float = 1e-3,
     sampling: Sampling | Sequence[Sampling | None] | None = None,
     runner: Runner = "v2",
+    tokenizer: Any = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Comparison:
     """Compare the log-probabilities that a rollout reported with those that a trainer would compute.
@@ -105,15 +106,16 @@ def check_rollout(
         tolerance: how far apart two log-probabilities may be. Engines that compute in bfloat16 need about 0.05.
         sampling: the engine's options.
         runner: vLLM's runner whose order of stages is followed.
+        tokenizer: the model's, for processors that need it.
         chunk_bytes: how much to process at a time.
 
     Returns:
         The tokens that differ, and if it can be told, why.
 
     Raises:
-        ValueError: an argument is wrong, or unknown.
+        ValueError: an argument is wrong, unknown or not covered, or the processor cannot admit a sequence.
     """
-    scorer = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes)
+    scorer = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes, tokenizer)
     values = scorer.logprobs()
     ruled_out = {item[:2] for item in scorer.forbidden_tokens()}
     texts = scorer.batch.texts
@@ -133,7 +135,7 @@ def check_rollout(
         return Comparison(tokens, tolerance, largest, ())
 
     def explains(cls: type[Any] | None, parameters: Any, sampling: Any, runner: Runner) -> bool:
-        other = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes)
+        other = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes, tokenizer)
         scores = other.logprobs()
         return not other.forbidden_tokens() and all(
             abs(float(scores[texts[item.sequence].first + item.position]) - item.rollout) <= tolerance for item in found

@@ -9,6 +9,8 @@ import torch
 
 from lpkit.bridging.row_updates import RowUpdates
 from lpkit.history.on_host import V1Row
+from lpkit.portable.admission import AdmissionError
+from lpkit.portable.base import raise_from_admission
 from lpkit.runtime.batch.context import V2Row, make_context
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.batch.v2 import V2Slots
@@ -18,6 +20,7 @@ from lpkit.runtime.sampler.v1 import V1Sampler
 from lpkit.runtime.sampler.v2 import V2Sampler
 from lpkit.sampling_params import SamplingParams
 from lpkit.train.batch import Batch, Piece
+from lpkit.vocabulary.lookup import NoTokenizer
 
 Runner = Literal["v1", "v2"]
 """Whose order of stages: processors before vLLM's penalties (V1) or behind them (V2), and so on."""
@@ -42,7 +45,14 @@ class Replay(Protocol):
         """
 
 
-def replay_of(runner: Runner, cls: type[Any] | None, batch: Batch, params: list[SamplingParams], limit: int) -> Replay:
+def replay_of(
+    runner: Runner,
+    cls: type[Any] | None,
+    batch: Batch,
+    params: list[SamplingParams],
+    limit: int,
+    tokenizer: Any = None,
+) -> Replay:
     """The replay of a batch.
 
     Args:
@@ -51,9 +61,11 @@ def replay_of(runner: Runner, cls: type[Any] | None, batch: Batch, params: list[
         batch: the texts and their logits.
         params: of each sequence.
         limit: rows of a chunk at most.
+        tokenizer: what ``lpkit.tokenizer`` gives the processor.
 
     Raises:
         TypeError: the class lacks the runner's interface.
+        ValueError: the processor cannot admit a sequence's request. On V1 ``edit`` raises it.
     """
     if runner not in ("v1", "v2"):
         raise ValueError(f"runner must be 'v1' or 'v2', not {runner!r}")
@@ -63,22 +75,23 @@ def replay_of(runner: Runner, cls: type[Any] | None, batch: Batch, params: list[
             f"{cls.__qualname__} has no {runner.upper()} interface: choose runner={other!r}, or derive it from lpkit's"
         )
     with torch.no_grad():
-        return (V1Replay if runner == "v1" else V2Replay)(cls, batch, params, limit)
+        return (V1Replay if runner == "v1" else V2Replay)(cls, batch, params, limit, tokenizer)
 
 
 class V2Replay:
     """On V2: the tokens of a chunk are drafts that turned out right, which one ``apply`` verifies.
 
     Args:
-        cls, batch, params, limit: as for :func:`replay_of`.
+        cls, batch, params, limit, tokenizer: as for :func:`replay_of`.
     """
 
-    def __init__(self, cls: type[Any] | None, batch: Batch, params: list[SamplingParams], limit: int) -> None:
+    def __init__(
+        self, cls: type[Any] | None, batch: Batch, params: list[SamplingParams], limit: int, tokenizer: Any
+    ) -> None:
         vocab_size, device = batch.vocab_size, batch.rows.device
         size = max(len(batch.texts), min(limit, _V1_ROWS))
         slots = V2Slots(size, batch.longest, device, vocab_size=vocab_size)
-        config = make_config(max_num_seqs=size, vocab_size=vocab_size, max_model_len=batch.longest, device=device)
-        processors = [] if cls is None else [cls(config, slots.state)]
+        processors = [] if cls is None else [_made(cls, batch, size, tokenizer, slots.state)]
         self._texts, self._params, self._slots = batch.texts, params, slots
         self._slot_of: list[int] = []
         self._uses: list[bool] = []
@@ -87,7 +100,10 @@ class V2Replay:
             slots.all_token_ids.stage_write(slot, len(text.prompt), text.response)
             self._slot_of.append(slot)
             # A request that does not use the processor is not shown to it: under autograd, rows to leave alone cost.
-            self._uses.append(any(processor.add_request(slot, request.params) for processor in processors))
+            try:
+                self._uses.append(any(processor.add_request(slot, request.params) for processor in processors))
+            except AdmissionError as error:
+                raise _of_sequence(error, params) from error
         self.kinds: list[Hashable] = [
             (use, _kind(item, vocab_size)) for use, item in zip(self._uses, params, strict=True)
         ]
@@ -119,14 +135,15 @@ class V1Replay:
     """On V1: each token of a chunk is a request, whose outputs are the tokens before it.
 
     Args:
-        cls, batch, params, limit: as for :func:`replay_of`.
+        cls, batch, params, limit, tokenizer: as for :func:`replay_of`.
     """
 
-    def __init__(self, cls: type[Any] | None, batch: Batch, params: list[SamplingParams], limit: int) -> None:
+    def __init__(
+        self, cls: type[Any] | None, batch: Batch, params: list[SamplingParams], limit: int, tokenizer: Any
+    ) -> None:
         vocab_size, device = batch.vocab_size, batch.rows.device
         rows = min(limit, max(1, sum(len(text.response) for text in batch.texts)))
-        config = make_config(max_num_seqs=rows, vocab_size=vocab_size, max_model_len=batch.longest, device=device)
-        processors = [] if cls is None else [cls(config, device, False)]
+        processors = [] if cls is None else [_made(cls, batch, rows, tokenizer, device, False)]
         self._texts, self._params = batch.texts, params
         self.kinds: list[Hashable] = [_kind(item, vocab_size) for item in params]
         self._updates = RowUpdates()
@@ -138,8 +155,35 @@ class V1Replay:
             text, params = self._texts[piece.sequence], self._params[piece.sequence]
             rows += [V1Row(params, text.prompt, text.response[:end]) for end in range(piece.start, piece.stop)]
         with torch.no_grad():
-            self._sampler.update(self._updates.arrange(rows), _by_row(chunk, self._texts, self._params))
+            try:
+                self._sampler.update(self._updates.arrange(rows), _by_row(chunk, self._texts, self._params))
+            except AdmissionError as error:
+                raise _of_sequence(error, self._params) from error
         return self._sampler.edit(logits)
+
+
+def _made(cls: type[Any], batch: Batch, size: int, tokenizer: Any, *others: Any) -> Any:
+    """A processor for ``size`` requests, which says so when it cannot admit one; ``others`` follow its config."""
+    config = make_config(
+        max_num_seqs=size,
+        vocab_size=batch.vocab_size,
+        max_model_len=batch.longest,
+        device=batch.rows.device,
+        eos_token_id=getattr(tokenizer, "eos_token_id", None),
+        tokenizer=tokenizer,
+    )
+    processor = cls(config, *others)
+    raise_from_admission(processor)
+    return processor
+
+
+def _of_sequence(error: AdmissionError, params: Sequence[SamplingParams]) -> ValueError:
+    number = next(n for n, own in enumerate(params) if own is error.sampling_params)
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, NoTokenizer):
+        cause = cause.__cause__
+    hint = "" if cause is None else "; lpkit.train takes one as tokenizer="
+    return ValueError(f"sequence {number}: {error}{hint}")
 
 
 def _kind(params: SamplingParams, vocab_size: int) -> tuple[bool, bool, bool]:

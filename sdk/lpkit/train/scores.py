@@ -40,6 +40,7 @@ def processed_logits(
     *,
     sampling: Sampling | Sequence[Sampling | None] | None = None,
     runner: Runner = "v2",
+    tokenizer: Any = None,
     forbidden: Literal["raise"] = "raise",
     chunk_bytes: int = CHUNK_BYTES,
 ) -> torch.Tensor: ...
@@ -55,6 +56,7 @@ def processed_logits(
     *,
     sampling: Sampling | Sequence[Sampling | None] | None = None,
     runner: Runner = "v2",
+    tokenizer: Any = None,
     forbidden: Literal["mask"],
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Masked: ...
@@ -69,6 +71,7 @@ def processed_logits(
     *,
     sampling: Sampling | Sequence[Sampling | None] | None = None,
     runner: Runner = "v2",
+    tokenizer: Any = None,
     forbidden: Literal["raise", "mask"] = "raise",
     chunk_bytes: int = CHUNK_BYTES,
 ) -> torch.Tensor | Masked:
@@ -76,15 +79,18 @@ def processed_logits(
 
     Args:
         cls: a processor's class: any of lpkit's bases, a bridge, or a class with the runner's interface.
-        parameters: of the processor, by field name or by key, for all sequences; or a list with those of each, where
-            None is a sequence that did not use it.
+        parameters: of the processor, by field name or by key, for all sequences; or a list with those of each. None
+            means that the request carried no arguments; a class whose parameters all have defaults still runs.
         prompt: token ids as a list or a tensor; a list of those for several sequences.
         response: alike. Token ``t`` of a response was sampled after the prompt and the ``t`` tokens before it.
         logits: the model's, row ``t`` for token ``t``: ``[T, vocab]``; for several sequences ``[B, T, vocab]``, padded
             behind each response, or packed, ``[sum of T, vocab]``. Not changed.
         sampling: the engine's options, such as ``{"temperature": 0.7, "top_p": 0.9}``, or the rollout's own
             ``SamplingParams``, whose ``extra_args`` then are the parameters; one, or a list, one for each sequence.
+            With ``min_tokens``, the model's end tokens belong into ``stop_token_ids``: an engine adds them itself.
         runner: vLLM's runner whose order of stages is followed.
+        tokenizer: the model's, for processors that need it (parameters that are words, ``lpkit.tokenizer``): a
+            tokenizer, its folder, or a function that makes one.
         forbidden: what to do with tokens that cannot have been sampled: ``"raise"``, or return a ``"mask"``.
         chunk_bytes: how much to process at a time. The result does not depend on it.
 
@@ -95,10 +101,10 @@ def processed_logits(
 
     Raises:
         ForbiddenTokensError: a response has tokens that are ruled out.
-        ValueError: an argument is wrong, or unknown.
-        TypeError: the class lacks the runner's interface.
+        ValueError: an argument is wrong, unknown or not covered, or the processor cannot admit a sequence.
+        TypeError: the class lacks the runner's interface, or an argument is of another type.
     """
-    scorer = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes)
+    scorer = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes, tokenizer)
     return scorer.result(scorer.logits(), forbidden)
 
 
@@ -112,6 +118,7 @@ def processed_logprobs(
     *,
     sampling: Sampling | Sequence[Sampling | None] | None = None,
     runner: Runner = "v2",
+    tokenizer: Any = None,
     forbidden: Literal["raise"] = "raise",
     chunk_bytes: int = CHUNK_BYTES,
 ) -> torch.Tensor: ...
@@ -127,6 +134,7 @@ def processed_logprobs(
     *,
     sampling: Sampling | Sequence[Sampling | None] | None = None,
     runner: Runner = "v2",
+    tokenizer: Any = None,
     forbidden: Literal["mask"],
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Masked: ...
@@ -141,6 +149,7 @@ def processed_logprobs(
     *,
     sampling: Sampling | Sequence[Sampling | None] | None = None,
     runner: Runner = "v2",
+    tokenizer: Any = None,
     forbidden: Literal["raise", "mask"] = "raise",
     chunk_bytes: int = CHUNK_BYTES,
 ) -> torch.Tensor | Masked:
@@ -156,6 +165,7 @@ def processed_logprobs(
         logits: the model's.
         sampling: the engine's options.
         runner: vLLM's runner whose order of stages is followed.
+        tokenizer: the model's, for processors that need it.
         forbidden: what to do with tokens that cannot have been sampled.
         chunk_bytes: how much to process at a time; bounds the memory that is needed besides the logits and their
             gradient.
@@ -166,10 +176,10 @@ def processed_logprobs(
 
     Raises:
         ForbiddenTokensError: a response has tokens that are ruled out.
-        ValueError: an argument is wrong, or unknown.
-        TypeError: the class lacks the runner's interface.
+        ValueError: an argument is wrong, unknown or not covered, or the processor cannot admit a sequence.
+        TypeError: the class lacks the runner's interface, or an argument is of another type.
     """
-    scorer = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes)
+    scorer = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes, tokenizer)
     return scorer.result(scorer.logprobs(), forbidden)
 
 
@@ -186,6 +196,7 @@ class Scorer:
         sampling: Any,
         runner: Runner,
         chunk_bytes: int,
+        tokenizer: Any,
     ) -> None:
         self.batch = batch = Batch(prompt, response, logits)
         self.params: list[SamplingParams] = requests_of(cls, parameters, sampling, len(batch.texts))
@@ -193,7 +204,7 @@ class Scorer:
             raise ValueError(f"chunk_bytes must be positive, not {chunk_bytes}")
         # Histories count, too: a rule may look at all tokens for each row.
         limit = max(1, chunk_bytes // (4 * batch.vocab_size + 16 * batch.longest))
-        self._replay = replay_of(runner, cls, batch, self.params, limit)
+        self._replay = replay_of(runner, cls, batch, self.params, limit, tokenizer)
         self._chunks = list(batch.chunks(limit, self._replay.kinds))
         self._forbidden = torch.zeros(batch.rows.shape[0], dtype=torch.bool, device=batch.rows.device)
         self._dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
