@@ -52,14 +52,19 @@ class Batch:
         shape: of one value per row, as the caller's logits are laid out.
 
     Raises:
+        TypeError: the logits are no tensor.
         ValueError: what was given does not fit together.
     """
 
     def __init__(
         self, prompt: TokenIds | Sequence[TokenIds], response: TokenIds | Sequence[TokenIds], logits: torch.Tensor
     ) -> None:
+        if not isinstance(logits, torch.Tensor):
+            raise TypeError(f"logits must be a torch.Tensor, not {type(logits).__qualname__}")
         if not logits.is_floating_point() or logits.ndim not in (2, 3):
-            raise ValueError(f"logits must be floating-point [T, vocab] or [B, T, vocab], not {list(logits.shape)}")
+            raise ValueError(
+                f"logits must be floating-point [T, vocab] or [B, T, vocab], not {logits.dtype} {list(logits.shape)}"
+            )
         self.alone = _is_one(response)
         if self.alone and logits.ndim == 3:
             raise ValueError("logits [B, T, vocab] need one response per sequence")
@@ -143,11 +148,19 @@ class Batch:
 def _is_one(response: TokenIds | Sequence[TokenIds]) -> bool:
     if hasattr(response, "ndim"):  # of torch or numpy
         return bool(response.ndim == 1)
-    return not response or isinstance(response[0], int)
+    if not response:
+        return True
+    first = response[0]
+    return first.ndim == 0 if hasattr(first, "ndim") else not isinstance(first, Sequence)
 
 
 def _ids(given: TokenIds) -> list[int]:
-    ids = given.tolist() if hasattr(given, "tolist") else list(given)
-    if not all(isinstance(token, int) for token in ids):
-        raise ValueError("token ids must be integers: a list or a tensor of them per sequence")
-    return ids
+    ids = given.tolist() if hasattr(given, "tolist") else given
+    if not isinstance(ids, Sequence) or isinstance(ids, str):
+        raise ValueError(f"token ids must be a list or a tensor of integers per sequence, not {given!r}")
+    for token in ids:
+        if not isinstance(token, int):
+            kind = type(token)
+            name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+            raise ValueError(f"token ids must be integers: a list or a tensor of them per sequence, not of {name}")
+    return list(ids)

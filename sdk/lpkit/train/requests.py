@@ -32,10 +32,23 @@ def requests_of(
         count: of sequences.
 
     Raises:
-        ValueError: an unknown name, a value that is refused or given twice, or a list of the wrong length.
+        TypeError: not a class, or no mapping.
+        ValueError: an unknown name, a value that is refused, given twice or not covered, or a list of the wrong length.
     """
+    if cls is not None and not isinstance(cls, type):
+        raise TypeError(f"a processor's class is needed, not {cls!r}; make one of a callable with lpkit.bridge")
     pairs = zip(_each("parameters", parameters, count), _each("sampling", sampling, count), strict=True)
-    return [_request(cls, given, options) for given, options in pairs]
+    several = isinstance(parameters, Sequence) or isinstance(sampling, Sequence)
+    found = []
+    for number, (given, options) in enumerate(pairs):
+        try:
+            found.append(_request(cls, given, options))
+        except (TypeError, ValueError) as error:
+            if not several:
+                raise
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"sequence {number}: {error}") from error
+    return found
 
 
 def _each(what: str, given: Any, count: int) -> list[Any]:
@@ -46,8 +59,30 @@ def _each(what: str, given: Any, count: int) -> list[Any]:
     return list(given)
 
 
+def _check_mapping(what: str, given: Any) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"{what}: a mapping of names to values is needed, not {given!r}")
+
+
+def _check_covered(params: SamplingParams) -> None:
+    """Refuse options that decide what is sampled, and need what only an engine has."""
+    if params.bad_words and not params.bad_words_token_ids:
+        raise ValueError(
+            f"bad_words={params.bad_words!r} have no token ids here: give the rollout's own SamplingParams, "
+            "after their update_from_tokenizer"
+        )
+    if getattr(params, "thinking_token_budget", None) is not None:
+        raise ValueError(f"thinking_token_budget={params.thinking_token_budget} is not covered")
+    if getattr(params, "structured_outputs", None) is not None:
+        raise ValueError(
+            "structured_outputs are not covered: leave them out, and give logits that their grammar has masked"
+        )
+
+
 def _request(cls: type[Any] | None, given: Parameters | None, options: Sampling | None) -> SamplingParams:
-    params = options.clone() if isinstance(options, SamplingParams) else _with(options or {})
+    _check_mapping("parameters", given)
+    params = options.clone() if isinstance(options, SamplingParams) else _with(options)
+    _check_covered(params)
     if cls is None:
         return params
     extra, added = dict(params.extra_args or {}), extra_args_of(cls, given or {})
@@ -60,9 +95,14 @@ def _request(cls: type[Any] | None, given: Parameters | None, options: Sampling 
     return params
 
 
-def _with(options: Mapping[str, Any]) -> SamplingParams:
+def _with(options: Mapping[str, Any] | None) -> SamplingParams:
+    _check_mapping("sampling", options)
+    options = options or {}
     known = [name for name in inspect.signature(SamplingParams).parameters if not name.startswith("_")]
     for name in options:
         if name not in known:
             raise ValueError(f"vLLM's SamplingParams has no {name!r}; {suggest(name, known)}")
-    return SamplingParams(**options)
+    try:
+        return SamplingParams(**options)
+    except TypeError as error:
+        raise ValueError(f"sampling: {error}") from error

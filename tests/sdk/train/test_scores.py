@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import lpkit
 import numpy as np
 import pytest
 import torch
-from lpkit import train, v1
+from lpkit import kernels, train, v1
 from lpkit.runtime import Request, V2Engine
 from lpkit.sampling_params import SamplingParams
+from trained_tokenizers import byte_level
 
 VOCAB = 128
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8]]
@@ -223,12 +225,128 @@ def test_greedy_requests_have_the_log_probabilities_that_vllm_reports() -> None:
         ({"runner": "v3"}, "runner must be"),
         ({"chunk_bytes": 0}, "chunk_bytes must be positive"),
         ({"response": [["3"], [2], [4]]}, "token ids must be integers"),
+        ({"response": list(np.array(FLAT)), "prompt": [1]}, "integers: .* not of numpy.int64"),
+        ({"prompt": [1, 2, 3]}, "token ids must be a list or a tensor of integers per sequence, not 1"),
+        ({"logits": batch().long()}, r"not torch.int64 \[9, 128\]"),
+        ({"parameters": [{"factor": 2.0}, {"factor": "x"}, None]}, "sequence 1: rep_factor"),
+        ({"sampling": [{}, {}, {"top_p": 2.0}]}, "sequence 2: top_p"),
+        ({"sampling": {"temperature": "hot"}}, "sampling: "),
+        ({"sampling": {"bad_words": ["no"]}}, r"bad_words=\['no'\] have no token ids here"),
+        ({"sampling": {"thinking_token_budget": 5}}, "thinking_token_budget=5 is not covered"),
+        ({"sampling": SamplingParams(structured_outputs={"regex": "a+"})}, "structured_outputs are not covered"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(options: dict[str, Any], message: str) -> None:
     given = {"parameters": {"factor": 2.0}, "prompt": PROMPTS, "response": RESPONSES, "logits": batch(), **options}
     with pytest.raises(ValueError, match=message):
         train.processed_logprobs(Repetition, **given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cls": scaled_by_length}, "class is needed, not <function scaled_by_length .*; .* with lpkit.bridge"),
+        ({"logits": batch().tolist()}, "logits must be a torch.Tensor, not list"),
+        ({"parameters": [1, None, None]}, "sequence 0: parameters: a mapping of names to values is needed, not 1"),
+        ({"sampling": 0.7}, "sampling: a mapping of names to values is needed, not 0.7"),
+    ],
+)
+def test_what_is_of_another_type_is_refused(options: dict[str, Any], message: str) -> None:
+    given = {"parameters": None, "prompt": PROMPTS, "response": RESPONSES, "logits": batch(), **options}
+    with pytest.raises(TypeError, match=message):
+        train.processed_logprobs(given.pop("cls", Repetition), **given)
+
+
+class Bans(lpkit.LogitsProcessor):
+    """Rules words out, and admits no more than two."""
+
+    class Params(lpkit.Params):
+        banned: lpkit.TokenIdsOf
+
+    banned = lpkit.ragged(torch.int64)
+
+    def admit(self, request: lpkit.Request[Params]) -> bool:
+        if len(request.params.banned) > 2:
+            raise RuntimeError("more than two")
+        self.banned[request.slot] = request.params.banned
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.banned[rows]] = -math.inf
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+@pytest.mark.parametrize(
+    ("banned", "message"),
+    [
+        (["yes"], "sequence 1: Bans could not admit .*: banned: 'yes' has no token ids .* takes one as tokenizer="),
+        ([1000], "sequence 1: .*token id 1000 is outside the vocabulary of 128"),
+        ([100, 101, 102], "sequence 1: .*more than two"),
+    ],
+)
+def test_a_request_that_cannot_be_admitted_is_refused_with_its_number(banned: Any, message: str, runner: Any) -> None:
+    parameters = [{"banned": [100]}, {"banned": banned}, None]
+    with pytest.raises(ValueError, match=message):
+        train.processed_logits(Bans, parameters, PROMPTS, RESPONSES, batch(), runner=runner)
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_words_are_found_with_the_tokenizer_that_is_given(runner: Any) -> None:
+    words = byte_level()
+    (token,) = lpkit.words(words, ["yes"])[0:1]
+    rows = torch.zeros(1, 1000)
+    found = train.processed_logits(Bans, {"banned": ["yes"]}, [1], [2], rows, runner=runner, tokenizer=words)
+    assert found.isneginf().nonzero().tolist() == [[0, token]]
+    compared = train.check_rollout(
+        Bans, {"banned": ["yes"]}, [1], [2], rows, [-math.log(999)], runner=runner, tokenizer=words
+    )
+    assert compared.agrees
+
+
+class Standardized(lpkit.LogitsProcessor):
+    """Divides by the deviation, in place: the gradient needs what is overwritten."""
+
+    class Params(lpkit.Params):
+        standardized: bool
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits /= logits.std(-1, keepdim=True)
+        return logits
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_what_is_overwritten_after_it_was_read_has_a_gradient(runner: Any) -> None:
+    def call(logits: torch.Tensor) -> torch.Tensor:
+        return train.processed_logprobs(
+            Standardized, {"standardized": True}, PROMPTS, RESPONSES, logits, runner=runner, chunk_bytes=4000
+        )
+
+    assert torch.autograd.gradcheck(call, (batch(torch.float64).requires_grad_(),), atol=1e-6, fast_mode=True)
+
+
+class NearTop(lpkit.LogitsProcessor):
+    """Rules out what is more than a distance below the top."""
+
+    class Params(lpkit.Params):
+        distance: float
+
+    distance = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request[Params]) -> bool:
+        self.distance[request.slot] = request.params.distance
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return kernels.mask_far_below_top_(logits, self.distance[rows].unsqueeze(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_masks_rule_tokens_out_of_logits_of_either_width(dtype: torch.dtype) -> None:
+    rows = torch.tensor([[0.0, 1.0, 9.0, 2.0]] * 2, dtype=dtype)
+    with pytest.raises(train.ForbiddenTokensError) as error:
+        train.processed_logprobs(NearTop, {"distance": 0.1}, [1], [2, 3], rows)
+    again = pickle.loads(pickle.dumps(error.value))
+    assert (str(again), again.tokens) == (str(error.value), ((0, 1, 3),))
 
 
 def test_a_class_without_the_runners_interface_is_refused_with_a_way_out() -> None:
