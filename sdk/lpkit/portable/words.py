@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 from pydantic import BaseModel, Field
 
 from lpkit.portable.token_ids import TokenId
+from lpkit.vocabulary.encoder import Encoder
 from lpkit.vocabulary.forms import WordForms, sequences, single_ids
 from lpkit.vocabulary.lookup import tokenizer
 
@@ -118,10 +119,10 @@ class Resolver:
         self._fields = fields
         self._vocab_size = vocab_size
         self._memo: dict[tuple[str, tuple[str | int, ...]], tuple[Any, ...]] = {}
-        self._tokenizer: Any = None
+        self._encoder: Any = None
         self._missing: Exception | None = None
         try:
-            self._tokenizer = tokenizer(vllm_config)
+            self._encoder = Encoder(tokenizer(vllm_config))
         except Exception as error:  # here, it would keep the engine from starting
             self._missing = error
 
@@ -147,7 +148,7 @@ class Resolver:
             if words:
                 raise ValueError(f"{field.key}: {words[0]!r} has no token ids here: {self._missing}") from self._missing
         try:
-            ids = tuple(field.find(self._tokenizer, given, field.forms, self._vocab_size))
+            ids = tuple(field.find(self._encoder, given, field.forms, self._vocab_size))
         except ValueError as error:
             raise ValueError(f"{field.key}: {error}") from None
         if len(self._memo) >= _REMEMBERED:

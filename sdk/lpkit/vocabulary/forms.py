@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
+from lpkit.vocabulary.encoder import Encoder
 from lpkit.vocabulary.lookup import tokenizer as tokenizer_of
 
 BEFORE = ("\n", ":")
@@ -20,15 +21,23 @@ class WordForms:
         spaces: also as it comes in running text, after a space and at the start of a line. For most tokenizers
             these are different tokens.
         cases: also in lower case, in upper case and capitalized.
-        special: whether a word may hold special tokens of the model, such as ``</s>``.
-        several: what becomes of a form of several tokens where each is to be one: ``"refuse"`` refuses the word,
-            ``"skip"`` leaves the form out, and refuses the word if no form is left.
+        special: whether a word may hold special tokens of the model, such as ``</s>`` or the markers of a chat.
+        several: what becomes of a form of several tokens where each is to be one, and of one that the tokenizer does
+            not know: ``"refuse"`` refuses the word, ``"skip"`` leaves the form out, and refuses the word if no form
+            is left.
+
+    Raises:
+        ValueError: ``several`` is neither of these.
     """
 
     spaces: bool = False
     cases: bool = False
     special: bool = False
     several: Literal["refuse", "skip"] = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.several not in ("refuse", "skip"):
+            raise ValueError(f"several must be 'refuse' or 'skip', not {self.several!r}")
 
 
 @overload
@@ -72,26 +81,27 @@ def words(
         spaces: also the words as they come in running text, after a space and at the start of a line. For most
             tokenizers these are different tokens.
         cases: also the words in lower case, in upper case and capitalized.
-        special: whether words may hold special tokens of the model, such as ``</s>``.
-        several: what becomes of a form of several tokens: ``"refuse"`` refuses the word, ``"skip"`` leaves the form
-            out, and refuses the word if no form is left; ``"sequences"`` returns each form as a tuple of its ids.
+        special: whether words may hold special tokens of the model, such as ``</s>`` or the markers of a chat.
+        several: what becomes of a form of several tokens, and of one that the tokenizer does not know: ``"refuse"``
+            refuses the word, ``"skip"`` leaves the form out, and refuses the word if no form is left;
+            ``"sequences"`` returns each form as a tuple of its ids, and refuses what the tokenizer does not know.
 
     Returns:
         Distinct ids (with ``"sequences"``, tuples of ids) in the order of the words.
 
     Raises:
-        ValueError: naming a word that is refused, and its pieces.
+        ValueError: naming a word that is refused, and its pieces, or what is neither a word nor a token id.
         NoTokenizer: the engine has no tokenizer.
     """
     if several not in ("refuse", "skip", "sequences"):
         raise ValueError(f"several must be 'refuse', 'skip' or 'sequences', not {several!r}")
     given = hasattr(source, "encode")
-    tokenizer = source if given else tokenizer_of(source)
+    encoder = Encoder(source if given else tokenizer_of(source))
     size = None if given else _vocab_size(source)
-    texts = (texts,) if isinstance(texts, str) else texts
+    texts = (texts,) if isinstance(texts, str | bytes) else texts  # bytes would pass for token ids
     if several == "sequences":
-        return sequences(tokenizer, texts, WordForms(spaces, cases, special), size)
-    return single_ids(tokenizer, texts, WordForms(spaces, cases, special, several), size)
+        return sequences(encoder, texts, WordForms(spaces, cases, special), size)
+    return single_ids(encoder, texts, WordForms(spaces, cases, special, several), size)
 
 
 def _vocab_size(owner: Any) -> int | None:
@@ -103,26 +113,26 @@ def _vocab_size(owner: Any) -> int | None:
 
 
 def sequences(
-    tokenizer: Any, texts: Iterable[str | int], forms: WordForms, vocab_size: int | None
+    encoder: Encoder, texts: Iterable[str | int], forms: WordForms, vocab_size: int | None
 ) -> list[tuple[int, ...]]:
     """Every form of the words as a tuple of ids, without repetitions."""
     found: dict[tuple[int, ...], None] = {}
     for text in texts:
-        every = _forms(tokenizer, text, forms) if isinstance(text, str) else [(text,)]
+        every = _forms(encoder, text, forms)
         for ids in every:
             _refuse_foreign(text, ids, vocab_size)
         found.update(dict.fromkeys(every))
     return list(found)
 
 
-def single_ids(tokenizer: Any, texts: Iterable[str | int], forms: WordForms, vocab_size: int | None) -> list[int]:
+def single_ids(encoder: Encoder, texts: Iterable[str | int], forms: WordForms, vocab_size: int | None) -> list[int]:
     """The ids of forms of one token, without repetitions; others are refused or skipped, as ``forms`` says."""
     found: dict[int, None] = {}
     for text in texts:
-        every = _forms(tokenizer, text, forms) if isinstance(text, str) else [(text,)]
+        every = _forms(encoder, text, forms)
         longer = [ids for ids in every if len(ids) > 1]
         if longer and (forms.several == "refuse" or len(longer) == len(every)):
-            pieces = _pieces(tokenizer, longer[0])
+            pieces = encoder.pieces(longer[0])
             raise ValueError(f"{text!r} is not one token of the model but {len(pieces)}: {', '.join(pieces)}")
         for ids in every:
             if len(ids) == 1:
@@ -136,69 +146,62 @@ def _refuse_foreign(text: str | int, ids: tuple[int, ...], vocab_size: int | Non
     if vocab_size is None:
         return
     for token in ids:
-        if not 0 <= token < vocab_size:
+        if token >= vocab_size:
             what = "token id" if isinstance(text, int) else f"{text!r}: token id"
             raise ValueError(f"{what} {token} is outside the vocabulary of {vocab_size}")
 
 
-def _forms(tokenizer: Any, word: str, forms: WordForms) -> list[tuple[int, ...]]:
+def _forms(encoder: Encoder, word: str | int, forms: WordForms) -> list[tuple[int, ...]]:
     """The ids of each form of a word; the word as it stands comes first."""
+    if not isinstance(word, str):
+        if type(word) is not int or word < 0:
+            raise ValueError(f"{word!r} is neither a word nor a token id")
+        return [(word,)]
     if not word:
         raise ValueError("a word is empty")
-    spelt = [word]
-    if forms.cases:
-        text = word.lstrip(" ")
-        space = word[: len(word) - len(text)]
-        spelt += [space + text.lower(), space + text.upper(), space + text.capitalize()]
     found: dict[tuple[int, ...], None] = {}
-    special = frozenset(() if forms.special else getattr(tokenizer, "all_special_ids", ()))
-    for text in dict.fromkeys(spelt):
-        for ids in _encoded(tokenizer, text, forms.spaces):
-            _refuse_unusable(tokenizer, word, ids, special)
+    unknown = None
+    for text in _cased(word) if forms.cases else [word]:
+        for ids in _encoded(encoder, text, forms.spaces):
+            if _is_unknown(encoder, word, ids):
+                unknown = unknown or ids
+                continue
+            held = () if forms.special else tuple(token for token in ids if token in encoder.special)
+            if held:
+                raise ValueError(f"{word!r} holds a special token of the model: {', '.join(encoder.pieces(held))}")
             found[ids] = None
+    if unknown and (forms.several == "refuse" or not found):
+        raise ValueError(f"the model's tokenizer has no tokens for {word!r}: {', '.join(encoder.pieces(unknown))}")
     if not found:
         raise ValueError(f"the model's tokenizer gives {word!r} no tokens")
     return list(found)
 
 
-def _encoded(tokenizer: Any, text: str, in_running_text: bool) -> list[tuple[int, ...]]:
+def _cased(word: str) -> Iterable[str]:
+    text = word.lstrip(" ")
+    space = word[: len(word) - len(text)]
+    return dict.fromkeys([word, space + text.lower(), space + text.upper(), space + text.capitalize()])
+
+
+def _is_unknown(encoder: Encoder, word: str, ids: tuple[int, ...]) -> bool:
+    if encoder.unknown is None:
+        return False
+    token, text = encoder.unknown
+    return token in ids and word != text
+
+
+def _encoded(encoder: Encoder, text: str, in_running_text: bool) -> list[tuple[int, ...]]:
     bare = text.lstrip(" ")
     # Alone, some tokenizers put a space in front of a text, and double one that is there.
-    alone = _encode(tokenizer, text) if bare == text else _behind(tokenizer, text) or _encode(tokenizer, text)
-    found = [alone, _behind(tokenizer, bare), _behind(tokenizer, " " + bare)] if in_running_text else [alone]
+    alone = encoder.encode(text) if bare == text else _behind(encoder, text) or encoder.encode(text)
+    found = [alone, _behind(encoder, bare), _behind(encoder, " " + bare)] if in_running_text else [alone]
     return [ids for ids in found if ids]
 
 
-def _behind(tokenizer: Any, text: str) -> tuple[int, ...]:
+def _behind(encoder: Encoder, text: str) -> tuple[int, ...]:
     """The ids of ``text`` behind another one; none if the two share a token wherever it is tried."""
     for before in BEFORE:
-        start, whole = _encode(tokenizer, before), _encode(tokenizer, before + text)
+        start, whole = encoder.encode(before), encoder.encode(before + text)
         if whole[: len(start)] == start:
             return whole[len(start) :]
     return ()
-
-
-def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:
-    try:
-        found = tokenizer.encode(text, add_special_tokens=False)
-    except (TypeError, UnicodeError):
-        raise ValueError(f"{text!r} is not text that can be encoded") from None
-    return tuple(getattr(found, "ids", found))  # the tokenizers library returns an object
-
-
-def _refuse_unusable(tokenizer: Any, word: str, ids: tuple[int, ...], special: frozenset[int]) -> None:
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    if unknown in ids and word != getattr(tokenizer, "unk_token", None):
-        raise ValueError(f"the model's tokenizer has no tokens for {word!r}: {', '.join(_pieces(tokenizer, ids))}")
-    held = tuple(token for token in ids if token in special)
-    if held:
-        raise ValueError(f"{word!r} holds a special token of the model: {', '.join(_pieces(tokenizer, held))}")
-
-
-def _pieces(tokenizer: Any, ids: tuple[int, ...]) -> list[str]:
-    """How the vocabulary spells the tokens, for messages."""
-    convert = getattr(tokenizer, "convert_ids_to_tokens", None)
-    if convert is not None:
-        return [repr(piece) for piece in convert(list(ids))]
-    spell = getattr(tokenizer, "id_to_token", str)
-    return [repr(spell(token)) for token in ids]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import lpkit
 import pytest
-from trained_tokenizers import KINDS, byte_level, metaspace_bpe, unigram, wordpiece
+from tokenizers import Tokenizer, models
+from trained_tokenizers import KINDS, byte_level, metaspace_bpe, unigram, wordpiece, wrapped
 
 
 @pytest.fixture(params=KINDS)
@@ -100,6 +102,50 @@ def test_a_word_that_the_tokenizer_does_not_know_is_refused(made: Any) -> None:
     assert lpkit.words(made(), ["<unk>"], special=True) == [made().unk_token_id]
 
 
+@pytest.fixture(params=[False, True], ids=["transformers", "tokenizers"])
+def chat(request: pytest.FixtureRequest) -> Any:
+    """A tokenizer with markers of turns, one that is special without a name of its own, and one that is not."""
+    bare = Tokenizer.from_str(byte_level().backend_tokenizer.to_str())
+    bare.add_special_tokens(["<|im_end|>"])
+    bare.add_tokens(["<think>"])
+    return bare if request.param else wrapped(bare)
+
+
+def test_markers_that_were_added_as_special_are_special_tokens(chat: Any) -> None:
+    with pytest.raises(ValueError, match=r"'ok<\|im_end\|>' holds a special token of the model: '<\|im_end\|>'"):
+        lpkit.words(chat, ["ok<|im_end|>"], several="sequences")
+    assert lpkit.words(chat, ["<|im_end|>"], special=True) != lpkit.words(chat, ["<think>"])
+
+
+@pytest.mark.parametrize("made", [unigram, wordpiece])
+def test_a_bare_tokenizer_knows_what_it_does_not_know(made: Any) -> None:
+    with pytest.raises(ValueError, match=r"has no tokens for '☃': .*'<unk>'"):
+        lpkit.words(made().backend_tokenizer, ["☃"], several="sequences", special=True)
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_forms_that_are_unknown_are_skipped_on_request_but_never_all_of_a_word(bare: bool) -> None:
+    model = models.WordLevel({"<unk>": 0, "maybe": 1}, unk_token="<unk>")
+    tokenizer = Tokenizer(model) if bare else wrapped(Tokenizer(model))
+    assert lpkit.words(tokenizer, ["maybe"], cases=True, several="skip") == [1]
+    with pytest.raises(ValueError, match="no tokens for 'maybe': '<unk>'"):
+        lpkit.words(tokenizer, ["maybe"], cases=True)
+    with pytest.raises(ValueError, match="no tokens for 'perhaps': '<unk>'"):
+        lpkit.words(tokenizer, ["perhaps"], cases=True, several="skip")
+
+
+@pytest.mark.parametrize("item", [True, 1.0, None, b"yes", -1])
+@pytest.mark.parametrize("several", ["refuse", "sequences"])
+def test_what_is_neither_a_word_nor_a_token_id_is_refused(item: Any, several: Any) -> None:
+    with pytest.raises(ValueError, match=f"{re.escape(repr(item))} is neither a word nor a token id"):
+        lpkit.words(byte_level(), ["yes", item], several=several)
+
+
+def test_bytes_are_not_taken_for_token_ids() -> None:
+    with pytest.raises(ValueError, match="b'yes' is neither a word nor a token id"):
+        lpkit.words(byte_level(), b"yes")  # type: ignore[call-overload]
+
+
 def test_an_unknown_character_that_falls_back_to_bytes_is_a_sequence() -> None:
     assert forms(metaspace_bpe(), "☃") == ["▁+<0xE2>+<0x98>+<0x83>"]
 
@@ -113,6 +159,8 @@ def test_what_is_no_word_is_refused(tokenizer: Any, word: str) -> None:
 def test_another_value_of_several_is_refused(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match="several must be"):
         lpkit.words(tokenizer, ["yes"], several="all")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="several must be 'refuse' or 'skip', not 'sequences'"):
+        lpkit.WordForms(several="sequences")  # type: ignore[arg-type]
 
 
 def test_tokens_that_the_model_has_no_logits_for_are_refused() -> None:
@@ -122,8 +170,8 @@ def test_tokens_that_the_model_has_no_logits_for_are_refused() -> None:
         lpkit.words(config, ["yes"])
     with pytest.raises(ValueError, match="'yes': token id"):
         lpkit.words(config, ["yes"], several="sequences")
-    with pytest.raises(ValueError, match="token id -1 is outside"):
-        lpkit.words(SimpleNamespace(vllm_config=config, vocab_size=500), [-1])
+    with pytest.raises(ValueError, match="token id 500 is outside"):
+        lpkit.words(SimpleNamespace(vllm_config=config, vocab_size=500), [500])
     assert lpkit.words(SimpleNamespace(vllm_config=config, vocab_size=500), ["yes"]) == lpkit.words(
         byte_level(), ["yes"]
     )
