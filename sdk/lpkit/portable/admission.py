@@ -122,7 +122,11 @@ class Admission:
                 if params is None:
                     return False
                 if self.resolver is not None:
-                    params = self.resolver.resolve(params)
+                    try:
+                        params = self.resolver.resolve(params)
+                    except ValueError as reason:  # the client's words, and no fault of the plugin
+                        logger.warning("%s declined a request: %s", self.owner, reason)
+                        return False
                 for key, name in self._token_ids.items():
                     check_ids(key, getattr(params, name), self._vocab_size)
             for item in self._own_columns:

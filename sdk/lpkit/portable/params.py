@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 
 from lpkit._nearest import suggest
 from lpkit.portable.token_ids import INT64_MAX, INT64_MIN, is_token_id
-from lpkit.portable.words import word_fields
+from lpkit.portable.words import check_word_fields
 
 Self = TypeVar("Self", bound="Params")
 
@@ -41,7 +41,7 @@ class Params(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        word_fields(cls, cls.keys())  # refuses those declared where they would stay words
+        check_word_fields(cls, cls.keys())
 
     def check_together(self) -> None:
         """Override to refuse what only several fields together make wrong: raise ``ValueError``, naming the keys."""
@@ -218,7 +218,10 @@ def _refuse_wide_ints(key: str, value: Any) -> None:
 def _explain(error: pydantic.ValidationError, cls: type[Params]) -> str:
     parts = []
     names = {name: key for key, name in cls.keys().items()}
-    for item in error.errors(include_url=False):
+    errors = error.errors(include_url=False)
+    for item in errors:
+        if item["type"] == "too_short" and any(_lies_in(item["loc"], other["loc"]) for other in errors):
+            continue  # pydantic counts valid items only
         where = [str(part) for part in item["loc"]]
         if where:
             where[0] = names.get(where[0], where[0])
@@ -226,6 +229,10 @@ def _explain(error: pydantic.ValidationError, cls: type[Params]) -> str:
         got = f" (got {item['input']!r})" if where else ""
         parts.append(f"{prefix}{item['msg']}{got}")
     return "; ".join(parts)
+
+
+def _lies_in(outer: tuple[int | str, ...], inner: tuple[int | str, ...]) -> bool:
+    return outer != inner and outer == inner[: len(outer)]
 
 
 __all__ = ["Field", "Params"]

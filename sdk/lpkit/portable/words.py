@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from lpkit.portable.token_ids import TokenId
 from lpkit.vocabulary.encoder import Encoder
@@ -71,20 +71,51 @@ def word_fields(params: type[BaseModel], keys: dict[str, str]) -> list[WordField
     """The fields declared as :data:`TokenIdsOf` or :data:`TokenSequencesOf`; ``keys`` as ``Params.keys()``.
 
     Raises:
-        TypeError: one is declared inside of another type.
+        TypeError: one is declared inside of another type, or the forms that count are not declared on words, or wrong.
     """
     found = []
     for key, name in keys.items():
+        where = f"{params.__qualname__}.{name}"
         field = params.model_fields[name]
         annotation, metadata = _unwrapped(field.annotation, list(field.metadata))
+        if any(item is WordForms for item in metadata):
+            raise TypeError(f"{where}: declare lpkit.WordForms(...), not the class")
         marks = [item for item in metadata if isinstance(item, _Words)]
+        forms = [item for item in metadata if isinstance(item, WordForms)]
         if not marks:
             if _holds_words(annotation):
-                raise TypeError(f"{params.__qualname__}.{name}: words are a list already; declare them by themselves")
+                raise TypeError(f"{where}: words are a list already; declare them by themselves")
+            if forms:
+                raise TypeError(f"{where}: WordForms is for lpkit.TokenIdsOf and lpkit.TokenSequencesOf only")
             continue
-        forms = [item for item in metadata if isinstance(item, WordForms)]
-        found.append(WordField(key, name, marks[-1].find, forms[-1] if forms else WordForms()))
+        counted = forms[-1] if forms else WordForms()
+        if marks[-1].find is sequences and counted.several != "refuse":
+            raise TypeError(f"{where}: several={counted.several!r} is for lpkit.TokenIdsOf; forms are sequences here")
+        found.append(WordField(key, name, marks[-1].find, counted))
     return found
+
+
+def check_word_fields(params: type[BaseModel], keys: dict[str, str]) -> None:
+    """Refuse fields that are wrong as :func:`word_fields` says, and defaults that no request could give.
+
+    Raises:
+        TypeError: naming the field.
+    """
+    for word_field in word_fields(params, keys):
+        field = params.model_fields[word_field.name]
+        depends = getattr(field, "default_factory_takes_validated_data", False)  # on other fields; pydantic 2.10
+        if field.is_required() or depends:
+            continue
+        declared: Any = field.annotation
+        for item in field.metadata:
+            declared = Annotated[declared, item]
+        default = field.get_default(call_default_factory=True)
+        try:
+            TypeAdapter(declared).validate_python(default, strict=True)
+        except ValidationError as error:
+            where = f"{params.__qualname__}.{word_field.name}"
+            reason = error.errors(include_url=False)[0]["msg"]
+            raise TypeError(f"{where}: the default {default!r} is no tuple of words as declared: {reason}") from None
 
 
 def _unwrapped(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:

@@ -98,7 +98,9 @@ def words(
     given = hasattr(source, "encode")
     encoder = Encoder(source if given else tokenizer_of(source))
     size = None if given else _vocab_size(source)
-    texts = (texts,) if isinstance(texts, str | bytes) else texts  # bytes would pass for token ids
+    if isinstance(texts, bytes):  # these would pass for token ids
+        raise ValueError(f"{texts!r} is neither a word nor a token id")
+    texts = (texts,) if isinstance(texts, str) else texts
     if several == "sequences":
         return sequences(encoder, texts, WordForms(spaces, cases, special), size)
     return single_ids(encoder, texts, WordForms(spaces, cases, special, several), size)

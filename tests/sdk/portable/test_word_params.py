@@ -104,10 +104,12 @@ def test_token_ids_stay_allowed_and_need_no_tokenizer(run: Any) -> None:
 def test_a_word_without_a_token_declines_the_request_and_is_logged(
     run: Any, words: list[Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.ERROR, "lpkit"):
+    with caplog.at_level(logging.WARNING, "lpkit"):
         masked, processor = run(Ban, ban_words=words)
     assert (masked, processor.seen) == (set(), [])
     assert reason in caplog.text
+    (line,) = caplog.records
+    assert (line.levelname, line.exc_info) == ("WARNING", None)
 
 
 def test_an_engine_without_a_tokenizer_starts_and_declines_words(run: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -134,6 +136,11 @@ def test_validation_refuses_what_is_no_list_of_the_declared_length(given: Any) -
 def test_validation_names_an_item_that_is_no_word(item: Any) -> None:
     with pytest.raises(ValueError, match=r"^ban_words\.1: Input should be a word of 1 to 128 characters, or a token"):
         Ban.validate_params(SamplingParams(extra_args={"ban_words": ["yes", item]}))
+
+
+def test_a_word_that_is_refused_does_not_make_the_list_too_short() -> None:
+    with pytest.raises(ValueError, match=r"^ban_words\.0: Input should be a word[^;]*$"):
+        Ban.validate_params(SamplingParams(extra_args={"ban_words": [""]}))
 
 
 def test_equal_words_are_resolved_once() -> None:
@@ -183,3 +190,35 @@ def test_a_default_is_words_too(run: Any) -> None:
             forms: lpkit.TokenIdsOf = ()
 
     assert run(Always)[0] == {BAN["yes"]}
+
+
+@pytest.mark.parametrize(
+    ("default", "reason"),
+    [
+        ("yes", "'yes' is no tuple of words as declared"),
+        (["yes"], r"\['yes'\] is no tuple of words as declared"),
+        (5, "5 is no tuple of words as declared"),
+        (("yes", ""), "a word of 1 to 128 characters, or a token id"),
+        (lpkit.Field(("yes", "no"), max_length=1), "at most 1 item"),
+        (lpkit.Field(default_factory=list), r"\[\] is no tuple of words as declared"),
+    ],
+)
+@pytest.mark.parametrize("declared", [lpkit.TokenIdsOf, lpkit.TokenSequencesOf | None])
+def test_a_default_that_no_request_could_give_is_refused_when_the_class_is_made(
+    default: Any, reason: str, declared: Any
+) -> None:
+    with pytest.raises(TypeError, match=rf"Params\.words: the default .*{reason}"):
+        type(lpkit.Params)("Params", (lpkit.Params,), {"__annotations__": {"words": declared}, "words": default})
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        (Annotated[lpkit.TokenIdsOf, lpkit.WordForms], r"lpkit\.WordForms\(\.\.\.\), not the class"),
+        (Annotated[list[int], lpkit.WordForms(spaces=True)], "for lpkit.TokenIdsOf and lpkit.TokenSequencesOf only"),
+        (Annotated[lpkit.TokenSequencesOf, lpkit.WordForms(several="skip")], "several='skip' is for lpkit.TokenIdsOf"),
+    ],
+)
+def test_forms_that_would_have_no_effect_are_refused_when_the_class_is_made(declared: Any, reason: str) -> None:
+    with pytest.raises(TypeError, match=rf"Params\.words: .*{reason}"):
+        type(lpkit.Params)("Params", (lpkit.Params,), {"__annotations__": {"words": declared}})
