@@ -57,7 +57,7 @@ class BansAPhrase(lpkit.LogitsProcessor):
 
 
 @sound(
-    "looks its own words up when it is constructed, and declines every request where it finds no tokenizer",
+    "looks its own words up when it is constructed, and declines every request where it does not find them",
     "portable",
     case={"extra_args": {"agree_by": 2.5}},
 )
@@ -71,7 +71,7 @@ class Agrees(lpkit.LogitsProcessor):
         super().__init__(vllm_config, device_or_states, is_pin_memory)
         try:
             ids = lpkit.words(self, ["yes"], spaces=True, cases=True, several="skip")
-        except lpkit.NoTokenizer:
+        except (lpkit.NoTokenizer, ValueError):
             ids = []
         self.ids = torch.tensor([ids], dtype=torch.int64, device=self.device)
 
