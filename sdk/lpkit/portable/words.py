@@ -115,7 +115,7 @@ def check_word_fields(params: type[BaseModel], keys: dict[str, str]) -> None:
         except ValidationError as error:
             where = f"{params.__qualname__}.{word_field.name}"
             reason = error.errors(include_url=False)[0]["msg"]
-            raise TypeError(f"{where}: the default {default!r} is no tuple of words as declared: {reason}") from None
+            raise TypeError(f"{where}: the default {default!r} is not a tuple of words as declared: {reason}") from None
 
 
 def _unwrapped(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:

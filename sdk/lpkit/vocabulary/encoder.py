@@ -8,7 +8,7 @@ _IN_NO_VOCABULARY = "\U0010ffff"  # never assigned to a character
 
 
 class Encoder:
-    """A tokenizer, and which of its tokens are no text; made once where many words are looked up.
+    """A tokenizer, and its tokens that stand for something other than text. Made once where many words are looked up.
 
     Attributes:
         special: ids of the special tokens: those that the tokenizer has a name for, such as that of the end, and those
@@ -22,7 +22,7 @@ class Encoder:
         self.unknown = _unknown(tokenizer)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The ids of a text by itself."""
+        """The ids of a text alone."""
         try:
             found = self._tokenizer.encode(text, add_special_tokens=False)
         except (TypeError, UnicodeError):

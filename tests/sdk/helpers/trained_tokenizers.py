@@ -42,7 +42,7 @@ def metaspace_bpe() -> Any:
         [line for text in TEXT for line in text.split("\n")],
         trainers.BpeTrainer(vocab_size=360, special_tokens=[*SPECIAL, *fallback], show_progress=False),
     )
-    written = json.loads(made.to_str())  # only the trainer's special tokens are sure to be learnt; bytes are none
+    written = json.loads(made.to_str())  # bytes had to be special to be learnt
     written["added_tokens"] = [token for token in written["added_tokens"] if token["content"] in SPECIAL]
     return wrapped(Tokenizer.from_str(json.dumps(written)))
 

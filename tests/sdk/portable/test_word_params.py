@@ -195,12 +195,12 @@ def test_a_default_is_words_too(run: Any) -> None:
 @pytest.mark.parametrize(
     ("default", "reason"),
     [
-        ("yes", "'yes' is no tuple of words as declared"),
-        (["yes"], r"\['yes'\] is no tuple of words as declared"),
-        (5, "5 is no tuple of words as declared"),
+        ("yes", "'yes' is not a tuple of words as declared"),
+        (["yes"], r"\['yes'\] is not a tuple of words as declared"),
+        (5, "5 is not a tuple of words as declared"),
         (("yes", ""), "a word of 1 to 128 characters, or a token id"),
         (lpkit.Field(("yes", "no"), max_length=1), "at most 1 item"),
-        (lpkit.Field(default_factory=list), r"\[\] is no tuple of words as declared"),
+        (lpkit.Field(default_factory=list), r"\[\] is not a tuple of words as declared"),
     ],
 )
 @pytest.mark.parametrize("declared", [lpkit.TokenIdsOf, lpkit.TokenSequencesOf | None])
