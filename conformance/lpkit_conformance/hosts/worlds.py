@@ -92,7 +92,7 @@ WORLDS = (
     World(
         "no tokenizer",
         _without_tokenizer,
-        fix="expect `lpkit.NoTokenizer`, or None for a tokenizer, and leave requests alone that need one",
+        fix="expect `lpkit.NoTokenizer`, or None for a tokenizer, and leave rows unchanged whose request needs one",
     ),
     World(
         "speculative decoding",

@@ -70,7 +70,9 @@ def transformers(
     return ExportedProcessor(cls, given, temperature=temperature, pad_token_id=pad_token_id, tokenizer=tokenizer)
 
 
-def continuous_batching(manager: Any, cls: type[Any], parameters: Parameters | None = None, /, **fields: Any) -> None:
+def continuous_batching(
+    manager: Any, cls: type[Any], parameters: Parameters | None = None, /, *, tokenizer: Any = None, **fields: Any
+) -> None:
     """Put a processor without history into a manager of transformers' continuous batching, before it starts.
 
     ::
@@ -86,6 +88,7 @@ def continuous_batching(manager: Any, cls: type[Any], parameters: Parameters | N
         manager: what ``model.init_continuous_batching`` gave.
         cls: a processor's class whose ``history`` is ``"none"``: a processor is shown the current token only.
         parameters: of requests that bring none of their own. Without any, those do not use the processor.
+        tokenizer: the model's, for processors that ask for words.
         fields: the same, by field name.
 
     Raises:
@@ -95,7 +98,7 @@ def continuous_batching(manager: Any, cls: type[Any], parameters: Parameters | N
     """
     from lpkit.export.for_continuous_batching import join
 
-    join(manager, cls, {**(parameters or {}), **fields} or None)
+    join(manager, cls, {**(parameters or {}), **fields} or None, tokenizer)
 
 
 def mlx(
@@ -126,7 +129,7 @@ def mlx(
     return ExportedCallable(cls, given, temperature=temperature, tokenizer=tokenizer)
 
 
-def sglang_plugin(cls: type[Any]) -> Callable[[], None]:
+def sglang_plugin(cls: type[Any], *, tokenizer: Any = None) -> Callable[[], None]:
     """What an entry point of the group ``sglang.srt.plugins`` names, so that SGLang serves an installed processor.
 
     ::
@@ -138,6 +141,8 @@ def sglang_plugin(cls: type[Any]) -> Callable[[], None]:
 
     Args:
         cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
+        tokenizer: for processors that ask for words: one, or better a function that makes it, since every process
+            imports the module.
 
     Returns:
         A function without arguments, which SGLang calls in each of its processes.
@@ -152,7 +157,7 @@ def sglang_plugin(cls: type[Any]) -> Callable[[], None]:
     def register() -> None:
         from lpkit.export.for_sglang import serve
 
-        serve(cls)
+        serve(cls, tokenizer)
 
     return register
 
@@ -243,7 +248,13 @@ def tensorrt_llm_batched(
 
 
 def dynamo(
-    cls: type[Any], parameters: Parameters | None = None, /, *, temperature: float = 1.0, **fields: Any
+    cls: type[Any],
+    parameters: Parameters | None = None,
+    /,
+    *,
+    temperature: float = 1.0,
+    tokenizer: Any = None,
+    **fields: Any,
 ) -> ExportedToDynamo:
     """A ``BaseLogitsProcessor`` for a worker of NVIDIA Dynamo. :mod:`lpkit.dynamo` is the other direction.
 
@@ -251,6 +262,7 @@ def dynamo(
         cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
         parameters: of each request.
         temperature: that the engine divides by afterwards; matters for processors of the ``"sampling"`` stage.
+        tokenizer: the model's, for processors that ask for words.
         fields: parameters, by field name.
 
     Raises:
@@ -259,4 +271,5 @@ def dynamo(
     """
     from lpkit.export.for_dynamo import ExportedToDynamo
 
-    return ExportedToDynamo(cls, {**(parameters or {}), **fields}, temperature=temperature)
+    given = {**(parameters or {}), **fields}
+    return ExportedToDynamo(cls, given, temperature=temperature, tokenizer=tokenizer)

@@ -36,17 +36,24 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
         default: arguments of requests that bring none; None: those do not use it.
         sampled: whether tokens are sampled: else requests are greedy.
         vocab_size, device: of the model.
+        tokenizer: of the model, for processors that ask for words.
     """
 
     ignored_kwargs = ()
 
     def __init__(
-        self, cls: type[Any], default: Mapping[str, Any] | None, sampled: bool, vocab_size: int, device: torch.device
+        self,
+        cls: type[Any],
+        default: Mapping[str, Any] | None,
+        sampled: bool,
+        vocab_size: int,
+        device: torch.device,
+        tokenizer: Any = None,
     ) -> None:
         self._cls, self._temperature = cls, 1.0 if sampled else 0.0
         params = getattr(cls, "Params", None)
         self.supported_kwargs = dict.fromkeys(params.keys() if params else getattr(cls, "keys", ()), object)
-        self._host = ExportHost(cls, vocab_size, device, before_temperature=False)
+        self._host = ExportHost(cls, vocab_size, device, before_temperature=False, tokenizer=tokenizer)
         self._default = None if default is None else self._checked(default)
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._rows: dict[int, list[V1Row]] = {}
@@ -150,7 +157,7 @@ class _WithExports(ContinuousBatchingLogitsProcessorList):
                 item.check(kwargs)
 
 
-def join(manager: Any, cls: type[Any], default: Mapping[str, Any] | None) -> None:
+def join(manager: Any, cls: type[Any], default: Mapping[str, Any] | None, tokenizer: Any = None) -> None:
     """Put a processor into a manager that has not started; see :func:`lpkit.export.continuous_batching`."""
     name = getattr(cls, "__qualname__", repr(cls))
     check_class(cls)
@@ -172,7 +179,7 @@ def join(manager: Any, cls: type[Any], default: Mapping[str, Any] | None) -> Non
     model = manager.model
     vocab_size = model.config.get_text_config().vocab_size
     sampled = bool(manager.generation_config.do_sample)
-    made = ContinuousProcessor(cls, default, sampled, vocab_size, model.device)
+    made = ContinuousProcessor(cls, default, sampled, vocab_size, model.device, tokenizer)
     present = list(manager.logit_processor.logits_processor)
     temperatures = [i for i, item in enumerate(present) if isinstance(item, _TEMPERATURES)]
     present.insert(temperatures[-1] + 1 if made.sampling and temperatures else 0, made)

@@ -18,10 +18,13 @@ class ExportedToDynamo:
         cls: a processor's class.
         given: arguments of each request.
         temperature: that divides the logits afterwards.
+        tokenizer: the model's, for processors that ask for words.
     """
 
-    def __init__(self, cls: type[Any], given: Mapping[str, Any], *, temperature: float = 1.0) -> None:
-        self._cls = cls
+    def __init__(
+        self, cls: type[Any], given: Mapping[str, Any], *, temperature: float = 1.0, tokenizer: Any = None
+    ) -> None:
+        self._cls, self._tokenizer = cls, tokenizer
         self._params = sampling_params(cls, given, temperature)
         self._sequences = Recognizer(self._params)
         self._host: ExportHost | None = None
@@ -38,5 +41,5 @@ class ExportedToDynamo:
         """
         if self._host is None:
             check_vocabulary(self._cls, self._params, logits.shape[0])
-            self._host = ExportHost(self._cls, logits.shape[0], logits.device)
+            self._host = ExportHost(self._cls, logits.shape[0], logits.device, tokenizer=self._tokenizer)
         logits.copy_(self._host.process(logits.unsqueeze(0), [self._sequences.row(input_ids)])[0])

@@ -23,18 +23,19 @@ _UPLOADED: dict[type[Any], Served] = {}
 _step: Step | None = None
 
 
-def serve(cls: type[Any]) -> None:
+def serve(cls: type[Any], tokenizer: Any = None) -> None:
     """Serve a processor in this process; SGLang calls it through the plugin's entry point, once per process.
 
     Args:
         cls: a processor's class.
+        tokenizer: for processors that ask for words: one, or a function that makes it.
     """
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     if not _SERVED:
         for target, hook in ((_SAMPLE, _around_sample), (_BATCH, _around_batch), (_VERIFY, _around_verify)):
             HookRegistry.register(target, hook, HookType.AROUND)
-    _SERVED.setdefault(cls, Served(cls))
+    _SERVED.setdefault(cls, Served(cls, tokenizer=tokenizer))
 
 
 def _around_verify(original: Callable[..., None], params: Any, vocab_size: int) -> None:

@@ -70,11 +70,12 @@ class Served:
     Args:
         cls: a processor's class.
         by_field: whether ``custom_params`` may name fields, as the only processor of a request can.
+        tokenizer: for processors that ask for words: one, or a function that makes it.
     """
 
-    def __init__(self, cls: type[Any], *, by_field: bool = False) -> None:
+    def __init__(self, cls: type[Any], *, by_field: bool = False, tokenizer: Any = None) -> None:
         check_class(cls)
-        self.cls, self._by_field = cls, by_field
+        self.cls, self._by_field, self._tokenizer = cls, by_field, tokenizer
         self._host: ExportHost | None = None
         self._reads_tokens = getattr(cls, "history", "tokens") == "tokens"
         declared = getattr(cls, "Params", None)
@@ -153,7 +154,7 @@ class Served:
         newest = {request.rid: [token] for request, token in zip(lagging, tokens, strict=True)}
         rows = [self._grown(request, newest.get(request.rid, [-1] * missing)) for _, request, missing in chosen]
         if self._host is None or self._host.vocab_size != logits.shape[1]:
-            self._host = ExportHost(self.cls, logits.shape[1], logits.device)
+            self._host = ExportHost(self.cls, logits.shape[1], logits.device, tokenizer=self._tokenizer)
         if len(chosen) == len(requests):
             return self._host.process(logits, rows)
         own = torch.tensor([i for i, _, _ in chosen], dtype=torch.int64, device=logits.device)

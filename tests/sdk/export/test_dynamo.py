@@ -10,6 +10,8 @@ import torch
 from exported_rules import VOCAB, Counts, counted
 from lpkit import dynamo
 from lpkit.export.host import ExportHost, follow, sampling_params
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 
 def test_requests_served_in_turns_are_edited_in_place() -> None:
@@ -37,6 +39,26 @@ def test_what_is_exported_to_dynamo_is_what_dynamo_brings_to_vllm() -> None:
         logits = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(step))
         torch.testing.assert_close(host.process(logits, [row])[0], counted(logits[0], row.output_ids, 2.0))
         row.output_ids.append(step % 3)
+
+
+def test_a_processor_that_asks_for_words_is_given_the_callers_tokenizer() -> None:
+    class Says(lpkit.LogitsProcessor):
+        class Params(lpkit.Params, prefix="says_"):
+            words: lpkit.TokenIdsOf
+
+        ids = lpkit.token_set()
+
+        def admit(self, request: lpkit.Request[Params]) -> bool:
+            self.ids[request.slot] = request.params.words
+            return True
+
+        def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+            return logits.masked_fill_(self.ids[rows], -torch.inf)
+
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "yes": 5, "no": 7}, unk_token="[UNK]"))
+    logits = torch.zeros(VOCAB)
+    lpkit.export.dynamo(Says, words=["yes", "no"], tokenizer=tokenizer)([1], logits)
+    assert (logits == -torch.inf).nonzero().flatten().tolist() == [5, 7]
 
 
 def test_an_unknown_parameter_is_refused_with_the_nearest() -> None:
