@@ -25,7 +25,7 @@ _TEMPERATURE = "_lpkit_temperature"
 
 
 class AdmissionError(ValueError):
-    """A request could not be admitted, and whoever asked wants to know.
+    """A request could not be admitted, for a caller that asked to be told.
 
     Args:
         owner: name of the processor's class.

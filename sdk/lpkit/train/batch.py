@@ -52,7 +52,7 @@ class Batch:
         shape: of one value per row, as the caller's logits are laid out.
 
     Raises:
-        TypeError: the logits are no tensor.
+        TypeError: the logits are not a tensor.
         ValueError: what was given does not fit together.
     """
 

@@ -32,7 +32,7 @@ def requests_of(
         count: of sequences.
 
     Raises:
-        TypeError: not a class, or no mapping.
+        TypeError: not a class, or not a mapping.
         ValueError: an unknown name, a value that is refused, given twice or not covered, or a list of the wrong length.
     """
     if cls is not None and not isinstance(cls, type):

@@ -87,7 +87,7 @@ def processed_logits(
             behind each response, or packed, ``[sum of T, vocab]``. Not changed.
         sampling: the engine's options, such as ``{"temperature": 0.7, "top_p": 0.9}``, or the rollout's own
             ``SamplingParams``, whose ``extra_args`` then are the parameters; one, or a list, one for each sequence.
-            With ``min_tokens``, the model's end tokens belong into ``stop_token_ids``: an engine adds them itself.
+            With ``min_tokens``, the model's end tokens belong in ``stop_token_ids``: an engine adds them itself.
         runner: vLLM's runner whose order of stages is followed.
         tokenizer: the model's, for processors that need it (parameters that are words, ``lpkit.tokenizer``): a
             tokenizer, its folder, or a function that makes one.
