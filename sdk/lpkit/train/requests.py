@@ -104,5 +104,5 @@ def _with(options: Mapping[str, Any] | None) -> SamplingParams:
             raise ValueError(f"vLLM's SamplingParams has no {name!r}; {suggest(name, known)}")
     try:
         return SamplingParams(**options)
-    except TypeError as error:
+    except Exception as error:  # vLLM's own are not all ValueErrors
         raise ValueError(f"sampling: {error}") from error

@@ -229,7 +229,7 @@ def test_greedy_requests_have_the_log_probabilities_that_vllm_reports() -> None:
         ({"prompt": [1, 2, 3]}, "token ids must be a list or a tensor of integers per sequence, not 1"),
         ({"logits": batch().long()}, r"not torch.int64 \[9, 128\]"),
         ({"parameters": [{"factor": 2.0}, {"factor": "x"}, None]}, "sequence 1: rep_factor"),
-        ({"sampling": [{}, {}, {"top_p": 2.0}]}, "sequence 2: top_p"),
+        ({"sampling": [{}, {}, {"top_p": 2.0}]}, "sequence 2: sampling: top_p"),
         ({"sampling": {"temperature": "hot"}}, "sampling: "),
         ({"sampling": {"bad_words": ["no"]}}, r"bad_words=\['no'\] have no token ids here"),
         ({"sampling": {"thinking_token_budget": 5}}, "thinking_token_budget=5 is not covered"),
