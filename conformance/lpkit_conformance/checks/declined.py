@@ -23,5 +23,5 @@ def watched(anyones: bool = False) -> Iterator[list[BaseException]]:
         if error is not None and (anyones or location_of(error)):
             found.append(error)
 
-    with mock.patch.object(admission.logger, "exception", note):
+    with mock.patch.multiple(admission.logger, exception=note, warning=note):
         yield found

@@ -125,6 +125,8 @@ class Admission:
                     try:
                         params = self.resolver.resolve(params)
                     except ValueError as reason:  # the client's words, and no fault of the plugin
+                        if self.raises:
+                            raise
                         logger.warning("%s declined a request: %s", self.owner, reason)
                         return False
                 for key, name in self._token_ids.items():
