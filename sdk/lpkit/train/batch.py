@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 
-TokenIds = Sequence[int] | torch.Tensor
+TokenIds: TypeAlias = "Sequence[int] | torch.Tensor"
 
 
 class Text(NamedTuple):
