@@ -107,7 +107,7 @@ def words(
 
 
 def _vocab_size(owner: Any) -> int | None:
-    """Columns of the logits; None if nobody says."""
+    """Columns of the logits; None if they are not known."""
     if hasattr(owner, "vllm_config"):
         return getattr(owner, "vocab_size", None)
     ask = getattr(owner.model_config, "get_vocab_size", None)

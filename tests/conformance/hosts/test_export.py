@@ -82,7 +82,7 @@ def test_a_larger_batch_gets_another_instance_in_the_middle_of_its_requests() ->
     assert max(map(len, cls.shown)) == 10
 
 
-def test_equal_parameters_are_one_object_whoever_sends_them() -> None:
+def test_equal_parameters_of_several_requests_are_one_object() -> None:
     host = ExportProgramHost(subject(Cycle), 4)
     for _ in host.run([Arrive("a", 0, character="x"), Arrive("b", 0, character="x"), Step()]):
         pass
