@@ -12,7 +12,7 @@ import torch
 
 from lpkit.rng import mix
 
-__all__ = ["begun", "counts", "end_of_last", "end_stood_before", "largest_per_id", "match_lengths"]
+__all__ = ["begun", "completes_ngram", "counts", "end_of_last", "end_stood_before", "largest_per_id", "match_lengths"]
 
 _BASE = 0x9E3779B97F4A7C15 - 2**64
 
@@ -45,7 +45,7 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """For each position, whether the last ``count`` tokens of the history stand right before it too.
 
-    By hashes, as :func:`match_lengths`; n-gram bans ask this.
+    By hashes, as :func:`match_lengths`; :func:`completes_ngram` asks this.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
@@ -58,6 +58,27 @@ def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.T
     """
     stretches = _Stretches(tokens, lengths)
     return stretches.matches(count) & stretches.known
+
+
+def completes_ngram(
+    tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor
+) -> torch.Tensor:
+    """For each position, whether its token, written next, would complete an n-gram that ends there a second time.
+
+    By hashes, as :func:`match_lengths`. These are the tokens that a ban of repeated n-grams masks.
+
+    Args:
+        tokens: int64 ``[n, W]``, histories.
+        lengths: int64 ``[n]``, how long each is.
+        size: int64 ``[n]``, tokens of an n-gram, at least 1. With 1, every token completes what stood there.
+        since: int64 ``[n]``; only n-grams that begin at positions ``>= since`` count, e.g. ``rows.prompt_len``.
+
+    Returns:
+        bool ``[n, W]``; False from the end of the history on.
+    """
+    beginning = size.unsqueeze(1) - 1
+    position = torch.arange(tokens.shape[1], device=tokens.device)
+    return end_stood_before(tokens, lengths, beginning) & (position - since.unsqueeze(1) >= beginning)
 
 
 class _Stretches:

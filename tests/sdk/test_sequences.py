@@ -45,6 +45,18 @@ def test_the_end_stood_before_where_a_plain_search_finds_it() -> None:
             assert there == [count <= i < len(ids) and ids[i - count : i] == end for i in range(width)]
 
 
+def test_a_token_completes_an_ngram_where_a_plain_search_finds_it() -> None:
+    for width, kinds in [(1, 2), (8, 2), (100, 2), (128, 150_000)]:
+        rng = random.Random(width)
+        histories = few_kinds(rng, width, kinds)
+        sizes, since = [rng.choice([1, 2, 5, 200]) for _ in histories], [rng.choice([0, 3, 60]) for _ in histories]
+        found = sequences.completes_ngram(*padded(histories, width), torch.tensor(sizes), torch.tensor(since)).tolist()
+        for ids, size, first, there in zip(histories, sizes, since, found, strict=True):
+            last = ids[len(ids) - size + 1 :]
+            ends = {i + size - 1 for i in range(first, len(ids) - size + 1) if ids[i : i + size - 1] == last}
+            assert there == [i in ends for i in range(width)]
+
+
 def ragged(patterns: list[list[int]]) -> torch.Tensor:
     return padded(patterns, max(1, *map(len, patterns)))[0]
 

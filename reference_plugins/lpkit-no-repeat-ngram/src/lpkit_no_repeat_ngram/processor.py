@@ -31,10 +31,7 @@ class NoRepeatNgram(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        tokens, end = rows.tokens, rows.total_len.unsqueeze(1)  # [n, W], [n, 1]
-        beginning, window = self.size[rows].unsqueeze(1) - 1, self.window[rows].unsqueeze(1)
-        start = rows.prompt_len.unsqueeze(1).maximum(torch.where(window > 0, end - window, 0))
-        place = torch.arange(tokens.shape[1], device=tokens.device)
-        # What stood behind an earlier occurrence of the last tokens, if all of that is within reach.
-        repeats = sequences.end_stood_before(tokens, rows.total_len, beginning) & (place - start >= beginning)
-        return kernels.mask_ids_(logits, torch.where(repeats, tokens, -1))
+        window = self.window[rows]
+        since = rows.prompt_len.maximum(torch.where(window > 0, rows.total_len - window, 0))
+        repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.size[rows], since)
+        return kernels.mask_ids_(logits, torch.where(repeats, rows.tokens, -1))
