@@ -139,6 +139,12 @@ def adapter(rule: Callable[[Arguments], rowwise.Row]) -> Build:
     return build
 
 
+def deepseek_ocr_ngram(arguments: Arguments, device: torch.device) -> Candidate:
+    """vLLM's class for DeepSeek-OCR, which takes the same keys: a request-level callable in its adapter."""
+    cls = _vllm("vllm.model_executor.models.deepseek_ocr").NGramPerReqLogitsProcessor
+    return V1Candidate("vLLM V1 NGramPerReq", cls, Parameters({"extra_args": dict(arguments)}), device, "alternative")
+
+
 def _vllm(name: str) -> Any:
     root = importlib.import_module("vllm") if importlib.util.find_spec("vllm") else None
     if root is None or getattr(root, "__lpkit_standin__", False):
@@ -202,6 +208,7 @@ TABLE: dict[str, tuple[Build, ...]] = {
     "lpkit_no_repeat_ngram.processor:NoRepeatNgram": (
         warper("NoRepeatNGramLogitsProcessor", lambda cls, args, device: cls(args["no_repeat_ngram_size"])),
     ),
+    "lpkit_ocr_ngram.processor:OcrNgram": (deepseek_ocr_ngram,),
     "lpkit_greenlist_watermark.processor:GreenlistWatermark": (warper("WatermarkLogitsProcessor", _Watermark),),
     "lpkit_xtc.processor:Xtc": (adapter(rowwise.xtc),),
 }

@@ -1,0 +1,43 @@
+"""DeepSeek-OCR's n-gram rule: no n-gram comes twice within a sliding window of the reply, whitelisted tokens excepted.
+
+The rule and the parameters of `NGramPerReqLogitsProcessor` in vLLM's `deepseek_ocr.py`, which runs on V1 only.
+"""
+
+from __future__ import annotations
+
+import lpkit
+import torch
+from lpkit import kernels, sequences
+
+
+class OcrNgram(lpkit.LogitsProcessor):
+    """Mask tokens that would complete an n-gram of the last `window_size` output tokens, unless whitelisted."""
+
+    stage = "logits"  # before penalties and temperature; greedy requests too
+    history = "tokens"
+
+    class Params(lpkit.Params):
+        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+
+        ngram_size: int = lpkit.Field(ge=1)  # no default: a request without it is unaffected
+        window_size: int = lpkit.Field(100, ge=1)
+        whitelist_token_ids: tuple[lpkit.TokenId, ...] = ()
+
+    size = lpkit.column(torch.int64)
+    window = lpkit.column(torch.int64)
+    whitelist = lpkit.token_set()
+
+    def admit(self, request: lpkit.Request[Params]) -> bool:
+        slot, wanted = request.slot, request.params
+        if wanted.ngram_size == 1:
+            return False  # the original never finds the empty beginning of such an n-gram
+        self.size[slot] = wanted.ngram_size
+        self.window[slot] = wanted.window_size
+        self.whitelist[slot] = wanted.whitelist_token_ids
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        since = rows.prompt_len.maximum(rows.total_len - self.window[rows])
+        repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.size[rows], since)
+        repeats &= ~self.whitelist.contains(rows, rows.tokens)
+        return kernels.mask_ids_(logits, torch.where(repeats, rows.tokens, -1))
