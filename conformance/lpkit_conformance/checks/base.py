@@ -40,6 +40,7 @@ class Rule(ABC):
         needs_action: whether a run in which the plugin never changed a logit proves nothing.
         once: whether the first case says it all.
         compares_processes: whether it needs a second process.
+        apart: whether it takes long and shares no run with others, so that it may be judged beside them.
         method: where an author should look when the rule is broken; may depend on the host.
         own_exceptions: methods whose exceptions break this very rule, so that its fix helps; an exception of another
             method gets general advice.
@@ -54,6 +55,7 @@ class Rule(ABC):
     needs_action: ClassVar[bool] = False
     once: ClassVar[bool] = False
     compares_processes: ClassVar[bool] = False
+    apart: ClassVar[bool] = False
     method: ClassVar[str | Mapping[str, str]] = "apply"
     own_exceptions: ClassVar[tuple[str, ...]] = ()
 

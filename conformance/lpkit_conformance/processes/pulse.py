@@ -112,8 +112,9 @@ def start(heart: Heart) -> None:
 
 
 def stop() -> None:
-    """Undo :func:`start`."""
-    sys.meta_path.remove(_hearts.pop())
+    """Undo :func:`start`, if it was called."""
+    if _hearts:
+        sys.meta_path.remove(_hearts.pop())
 
 
 def beat() -> None:

@@ -12,7 +12,9 @@ from lpkit_conformance.processes.child import Parent
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 
 if TYPE_CHECKING:
-    from lpkit_conformance.results import Status
+    from collections.abc import Callable, Sequence
+
+    from lpkit_conformance.results import CheckResult, Status
     from lpkit_conformance.settings.plan import Plan
 
 
@@ -35,6 +37,7 @@ def work(parent: Parent) -> None:
     from lpkit_conformance.hosts.calls import HUNG
     from lpkit_conformance.oracle.fingerprint_child import fingerprint_peer
     from lpkit_conformance.results import label_of
+    from lpkit_conformance.suite.beside import Beside, possible
     from lpkit_conformance.suite.in_process import Session
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
@@ -53,12 +56,17 @@ def work(parent: Parent) -> None:
     except LoadError as error:
         parent.tell("unloadable", **load_failure(job["target"], error, plan.standin))
         return
-    session = Session(job["target"], target.cls, plan)
+    stack = contextlib.ExitStack()
+
+    def beside(labels: Sequence[str], judge: Callable[[str], CheckResult]) -> Beside:
+        return stack.enter_context(Beside(labels, judge))
+
+    session = Session(job["target"], target.cls, plan, beside=beside if possible(plan.device) else None)
     planned = {label_of(check.code, host): check for check, host in session.items}
     interface = " and ".join(sorted(interfaces_of(target.cls)))
     parent.tell("loaded", interface=interface, hosts=session.hosts, labels=list(planned))
 
-    with contextlib.ExitStack() as stack:
+    with stack:
         if any(check.compares_processes for label, check in planned.items() if label not in plan.done):
             session.second = stack.enter_context(fingerprint_peer())
         for result in session.results(lambda label: parent.tell("started", label=label)):

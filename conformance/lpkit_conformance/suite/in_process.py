@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.results import NEEDS, Blocked, CheckResult, Failed, Skipped, Status, label_of
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.beside import Beside
 from lpkit_conformance.suite.inactive import why_inactive
 from lpkit_conformance.vllm_api.tokenizer import words_in
 
@@ -48,6 +50,8 @@ class Session:
         cls: its class.
         plan: what to run.
         second: a process started ahead, for the check that compares two; none: it starts its own, and waits for it.
+        beside: starts a process that judges some checks at the same time, from their labels and what gives the result
+            of one; none: all are judged in this process.
 
     Attributes:
         interfaces: those that the class implements.
@@ -56,8 +60,17 @@ class Session:
         notes: what the run did that was not asked for, in sentences.
     """
 
-    def __init__(self, target: str, cls: Any, plan: Plan, second: Peer | None = None) -> None:
+    def __init__(
+        self,
+        target: str,
+        cls: Any,
+        plan: Plan,
+        second: Peer | None = None,
+        beside: Callable[[Sequence[str], Callable[[str], CheckResult]], Beside] | None = None,
+    ) -> None:
         self.target, self.cls, self.plan, self.second = target, cls, plan, second
+        self._start_beside = beside
+        self._beside: Beside | None = None
         self.interfaces = interfaces_of(cls)
         checks = chosen(plan)
         self.hosts = self._hosts(checks)
@@ -118,7 +131,7 @@ class Session:
         roots = self._roots(check, host)
         if not roots:
             started(label)
-            result = self.compute(check, host)
+            result = (self._beside and self._beside.passed(label)) or self.compute(check, host)
             met = result.finding.raised if result.finding else None
             if met and result.status == "failed":  # advice must not hide a failure
                 self._raised.setdefault(met, check.code)
@@ -147,6 +160,7 @@ class Session:
         if not self._settled and CONSTRUCTS in check.requires:
             with settings_kept():
                 self._settle()
+            self._divide()
         subjects = self.subjects(host)
         results = [_result(check, subject, host) for subject in (subjects[:1] if check.once else subjects)]
         order: tuple[Status, ...] = ("error", "failed", "advice", "blocked", "passed", "skipped")
@@ -174,6 +188,20 @@ class Session:
         if tuple(settled) != self._cases:  # else what is known of the subjects by now is of use to the checks
             self._subjects.clear()
             self._cases = tuple(settled)
+
+    def _divide(self) -> None:
+        """Have those on all hosts but the first judged beside this process, which asks when their turn comes."""
+        own = ("", *self.hosts[:1])
+        labels = [
+            label
+            for label, (check, host) in self._items.items()
+            if (check.apart or host not in own) and label not in self._results
+        ]
+        if labels and self._start_beside is not None:
+            self._beside = self._start_beside(labels, lambda label: self.compute(*self._items[label]))
+            self._bystanders |= {self._beside.pid}
+            for subject in chain.from_iterable(self._subjects.values()):
+                subject.bystanders |= {self._beside.pid}
 
     @property
     def words(self) -> tuple[str, ...]:
