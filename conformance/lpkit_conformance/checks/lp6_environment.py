@@ -20,7 +20,7 @@ from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.module_state import owners
 from lpkit_conformance.oracle.fingerprint import digest, fingerprint
-from lpkit_conformance.oracle.fingerprint_child import fingerprint_peer
+from lpkit_conformance.oracle.second_rank import second_rank
 from lpkit_conformance.processes import tree
 from lpkit_conformance.results import Failed, Skipped
 
@@ -47,7 +47,7 @@ class LP604(Check):
         target = origin(subject)
         if target is None:
             raise Skipped("the class cannot be loaded in another process")
-        with subject.second or fingerprint_peer() as second:
+        with subject.second or second_rank() as second:
             second.ask(
                 {
                     "target": target,

@@ -35,7 +35,7 @@ def work(parent: Parent) -> None:
 
     from lpkit_conformance.errors import CaseError
     from lpkit_conformance.hosts.calls import HUNG
-    from lpkit_conformance.oracle.fingerprint_child import fingerprint_peer
+    from lpkit_conformance.oracle.second_rank import second_rank
     from lpkit_conformance.results import label_of
     from lpkit_conformance.suite.beside import Beside, possible
     from lpkit_conformance.suite.in_process import Session
@@ -68,7 +68,7 @@ def work(parent: Parent) -> None:
 
     with stack:
         if any(check.compares_processes for label, check in planned.items() if label not in plan.done):
-            session.second = stack.enter_context(fingerprint_peer())
+            session.second = stack.enter_context(second_rank())
         for result in session.results(lambda label: parent.tell("started", label=label)):
             hint = session.hint() if result.never_active else ""
             parent.tell("result", result={**result.to_json(), "never_active": result.never_active}, hint=hint)

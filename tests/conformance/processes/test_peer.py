@@ -12,7 +12,7 @@ from lpkit.loading import resolve_target
 from lpkit_conformance.checks.lp6_environment import LP604
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.fingerprint import fingerprint
-from lpkit_conformance.oracle.fingerprint_child import fingerprint_peer
+from lpkit_conformance.oracle.second_rank import second_rank
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
@@ -38,26 +38,26 @@ def gone(pid: int) -> bool:
 def test_its_answer_is_the_fingerprint_that_this_process_computes() -> None:
     cls = resolve_target(f"{BIAS}:Good").cls
     here = fingerprint(PluginUnderTest("x", cls, "", CASE, 256, 8, seed=3))
-    with fingerprint_peer() as second:
+    with second_rank() as second:
         second.ask(job())
         assert second.answer() == here
 
 
 def test_a_class_that_is_not_there_gives_no_answer() -> None:
-    with fingerprint_peer() as second:
+    with second_rank() as second:
         second.ask(job(f"{BIAS}:Nobody"))
         assert second.answer() is None
 
 
 def test_it_is_gone_when_nobody_asked_it() -> None:
-    with fingerprint_peer() as second:
+    with second_rank() as second:
         pid = second.pid
         assert not gone(pid)
     assert gone(pid)
 
 
 def test_a_process_that_has_died_gives_no_answer() -> None:
-    with fingerprint_peer() as second:
+    with second_rank() as second:
         os.kill(second.pid, signal.SIGKILL)
         os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)
         second.ask(job())
@@ -70,7 +70,7 @@ def test_the_check_takes_the_process_that_was_started_ahead(early: bool, monkeyp
     started: list[Peer] = []
     init = Peer.__init__
     monkeypatch.setattr(Peer, "__init__", lambda self, entry: (started.append(self), init(self, entry))[1])
-    ahead = fingerprint_peer() if early else None
+    ahead = second_rank() if early else None
     session = Session(f"{BIAS}:Good", cls, Plan(cases=(CASE,)), second=ahead)
     assert session.compute(LP604, "").status == "passed"
     assert len(started) == 1
@@ -86,6 +86,6 @@ def test_modules_of_the_current_folder_do_not_replace_the_librarys(
 ) -> None:
     (tmp_path / "torch.py").write_text("raise RuntimeError('not torch')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    with fingerprint_peer() as second:
+    with second_rank() as second:
         second.ask(job())
         assert second.answer()

@@ -12,7 +12,7 @@ from lpkit_conformance.processes.child import Parent
 from lpkit_conformance.processes.peer import Peer
 
 
-def fingerprint_peer() -> Peer:
+def second_rank() -> Peer:
     """A process that gives the fingerprint of the class that its job names."""
     return Peer(f"{__name__}:work")
 
