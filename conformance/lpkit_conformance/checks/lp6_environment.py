@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 import gc
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import BuiltinFunctionType
-from typing import Any
-from unittest import mock
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.instruments.module_state import owners
+from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.oracle.fingerprint import digest, fingerprint
 from lpkit_conformance.oracle.second_rank import second_rank
 from lpkit_conformance.processes import tree
@@ -152,43 +146,3 @@ class LP606(Check):
     @staticmethod
     def _left(subject: PluginUnderTest) -> dict[int, str]:
         return {process: command for process, command in tree.children().items() if process not in subject.bystanders}
-
-
-@contextmanager
-def jumping_clock(cls: Any) -> Iterator[None]:
-    """Every reading of ``time``'s clocks is hours after the last, in the modules of ``cls`` by other names, too."""
-    now = [time.time()]
-
-    def later() -> float:
-        now[0] += 5_000.3
-        return now[0]
-
-    def later_ns() -> int:
-        return int(later() * 1e9)
-
-    seconds = ("time", "monotonic", "perf_counter", "process_time")
-    clocks: dict[str, Any] = dict.fromkeys(seconds, later)
-    clocks |= {f"{name}_ns": later_ns for name in seconds}
-
-    class Jumping(datetime.datetime):
-        """Reads the clock that jumps."""
-
-        @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-            return cls.fromtimestamp(later() % 2**31, tz)
-
-        utcnow = today = now
-
-    others = {getattr(time, name): clock for name, clock in clocks.items()} | {datetime.datetime: Jumping}
-    with ExitStack() as stack:
-        for owner in owners(cls):
-            named = {
-                name: others[value]
-                for name, value in vars(owner).items()
-                if isinstance(value, type | BuiltinFunctionType) and value in others
-            }
-            if named:
-                stack.enter_context(mock.patch.multiple(owner, **named))
-        stack.enter_context(mock.patch.multiple(time, **clocks))
-        stack.enter_context(mock.patch.object(datetime, "datetime", Jumping))
-        yield

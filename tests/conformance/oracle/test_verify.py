@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from lpkit_conformance.checks.lp6_environment import jumping_clock
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.oracle.compare import Mismatch
 from lpkit_conformance.oracle.findings import ALONE, CAUSES, cause_of
 from lpkit_conformance.oracle.shrink import shrink
