@@ -13,7 +13,8 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.clocks import jumping_clock
-from lpkit_conformance.oracle.fingerprint import digest, fingerprint
+from lpkit_conformance.oracle.fingerprint import digest
+from lpkit_conformance.oracle.ranks import choices, parting
 from lpkit_conformance.oracle.second_rank import second_rank
 from lpkit_conformance.processes import tree
 from lpkit_conformance.results import Failed, Skipped
@@ -21,21 +22,29 @@ from lpkit_conformance.results import Failed, Skipped
 GRACE_SECONDS = 1.0
 """For processes that are about to end."""
 
+CAUSE = "the order of a set, hash() of a string, id(), or a number, a time or a process id read at import"
+
 
 class LP604(Check):
-    """Another process gives the same logits.
+    """Every rank chooses the same tokens.
 
-    Tensor-parallel workers are separate processes, each with its own hash seed.
+    Two processes run the same steps as two ranks of a tensor-parallel engine. The second one has another hash seed,
+    another state of the global random generators, a clock that is a day ahead, and is told that it is the second
+    rank. On V2 each rank also runs the steps with only the rows of the slots that it owns, as sampling in shards has
+    it, and chooses what it chooses when it sees all rows.
 
-    Why: ``hash(str)`` and the order of a set of strings differ between processes, so ranks disagree about the
-    next token and the engine hangs.
+    Why: each rank samples with its own instance, and nothing compares the results. ``hash(str)``, the order of a set
+    of strings, ``id()``, the process's number and a time that was read at import differ between processes. From the
+    first token that differs, the ranks' keys and values belong to different texts, and the output is garbage; when
+    one of them ends, the others wait for it until the engine is stopped.
 
-    Fix: sort before you iterate over a set; derive seeds with ``hashlib`` or from the request's ``seed``.
+    Fix: sort before you iterate over a set; derive seeds with ``hashlib`` or from the request's ``seed``; decide
+    nothing by process, rank or time.
     """
 
     code, name, hosts, once = "LP604", "processes-agree", (), True
     compares_processes = True
-    requires = ("LP001", "LP003", "LP005", "LP601")
+    requires = ("LP001", "LP003", "LP005", "LP221", "LP601", "LP602", "LP605")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         target = origin(subject)
@@ -54,21 +63,33 @@ class LP604(Check):
                 }
             )
             try:
-                here = fingerprint(subject)
+                here = choices(subject, rank=0)
                 there = second.answer()
             except PluginError:
                 raise Skipped("the plugin raises; other checks say where") from None
             except TimeoutError as error:
                 raise Skipped(str(error)) from None
-        if there is None or len(there) != len(here):
+        if there is None or here.keys() != there.keys():
             raise Skipped("the class cannot be loaded in another process")
-        if here != there:
+        found = parting(here, there)
+        if found is not None:
+            first, second_token = found.tokens
+            seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {second.hash_seed} there"
+            where = {"host": found.host, "step": str(found.step), "request": found.request, "hash seed": seeds}
+            if first == second_token:
+                raise Failed(
+                    "another process gives different logits for the same requests",
+                    where,
+                    "equal logits",
+                    f"different logits; in this short run both ranks choose token {first} all the same",
+                    cause=CAUSE,
+                )
             raise Failed(
-                "another process gives different logits for the same requests",
-                {"hash seed": f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {second.hash_seed} there"},
-                "equal logits",
-                "different logits",
-                cause="the order of a set, hash() of a string, or a number drawn at import",
+                f"two ranks choose different tokens from step {found.step} on",
+                where,
+                "the same token on every rank",
+                f"token {first} on the first rank, token {second_token} on the second",
+                cause=CAUSE,
             )
         return None
 
@@ -125,7 +146,7 @@ class LP606(Check):
         if not Path("/proc/self/stat").exists():
             raise Skipped("this system does not list the child processes of a process")
         try:
-            fingerprint(subject)
+            choices(subject, rank=0)
         except PluginError:
             raise Skipped("the plugin raises; other checks say where") from None
         gc.collect()

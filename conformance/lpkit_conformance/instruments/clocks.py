@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import BuiltinFunctionType
 from typing import Any
 from unittest import mock
 
 from lpkit_conformance.instruments.module_state import owners
+
+AHEAD = 106_391.25
+"""Seconds by which another rank's wall clock is ahead: another day, and an odd number of hours, minutes and seconds."""
 
 
 @contextmanager
@@ -22,25 +25,36 @@ def jumping_clock(cls: Any) -> Iterator[None]:
         now[0] += 5_000.3
         return now[0]
 
-    def later_ns() -> int:
-        return int(later() * 1e9)
+    with _clock(later, ("time", "monotonic", "perf_counter", "process_time"), owners(cls)):
+        yield
 
-    seconds = ("time", "monotonic", "perf_counter", "process_time")
-    clocks: dict[str, Any] = dict.fromkeys(seconds, later)
-    clocks |= {f"{name}_ns": later_ns for name in seconds}
 
-    class Jumping(datetime.datetime):
-        """Reads the clock that jumps."""
+@contextmanager
+def clock_ahead() -> Iterator[None]:
+    """The wall clock is :data:`AHEAD`, for modules that are imported within it."""
+    real = time.time
+    with _clock(lambda: real() + AHEAD, ("time",), ()):
+        yield
+
+
+@contextmanager
+def _clock(reading: Callable[[], float], seconds: Iterable[str], owners: Iterable[Any]) -> Iterator[None]:
+    """``reading`` is what these functions of ``time`` return, and ``datetime.now``."""
+    clocks: dict[str, Any] = dict.fromkeys(seconds, reading)
+    clocks |= {f"{name}_ns": lambda: int(reading() * 1e9) for name in seconds}
+
+    class Replaced(datetime.datetime):
+        """Reads the clock that replaces the real one."""
 
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-            return cls.fromtimestamp(later() % 2**31, tz)
+            return cls.fromtimestamp(reading() % 2**31, tz)
 
         utcnow = today = now
 
-    others = {getattr(time, name): clock for name, clock in clocks.items()} | {datetime.datetime: Jumping}
+    others = {getattr(time, name): clock for name, clock in clocks.items()} | {datetime.datetime: Replaced}
     with ExitStack() as stack:
-        for owner in owners(cls):
+        for owner in owners:
             named = {
                 name: others[value]
                 for name, value in vars(owner).items()
@@ -49,5 +63,5 @@ def jumping_clock(cls: Any) -> Iterator[None]:
             if named:
                 stack.enter_context(mock.patch.multiple(owner, **named))
         stack.enter_context(mock.patch.multiple(time, **clocks))
-        stack.enter_context(mock.patch.object(datetime, "datetime", Jumping))
+        stack.enter_context(mock.patch.object(datetime, "datetime", Replaced))
         yield

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from collections.abc import Iterable
+
+import torch
 
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
-from lpkit_conformance.settings.hosts import hosts_of
 
 OPS: tuple[Op, ...] = (
     *(Arrive(f"r{i}", None if i == 2 else i, 5 + i) for i in range(5)),
@@ -21,13 +22,12 @@ OPS: tuple[Op, ...] = (
 def digest(subject: PluginUnderTest) -> str:
     """A fingerprint of every processed logit of a short run."""
     seen = default_host(subject, subject.max_num_seqs).run(OPS)
+    return digest_of(observation.after for observation in seen)
+
+
+def digest_of(logits: Iterable[torch.Tensor]) -> str:
+    """A fingerprint of processed logits; rounded: another process may pick another order of summation."""
     found = hashlib.sha256()
-    for observation in seen:
-        # Rounded: another process may pick another order of summation.
-        found.update(observation.after.double().mul(1e4).round().nan_to_num(nan=7e7).cpu().numpy().tobytes())
+    for rows in logits:
+        found.update(rows.double().mul(1e4).round().nan_to_num(nan=7e7).cpu().numpy().tobytes())
     return found.hexdigest()
-
-
-def fingerprint(subject: PluginUnderTest) -> str:
-    """The digests of a class on every host that it has an interface for."""
-    return "".join(digest(replace(subject, host=host)) for host in hosts_of(subject.interfaces))

@@ -1,4 +1,4 @@
-"""The second process that a fingerprint is compared with.
+"""The process that stands for the second rank.
 
 It imports torch, and vLLM where it is, as soon as it is started, and then waits for its job: a caller that starts it
 early need not wait for it later.
@@ -6,19 +6,23 @@ early need not wait for it later.
 
 from __future__ import annotations
 
+import os
+import random
 import sys
+
+import numpy as np
 
 from lpkit_conformance.processes.child import Parent
 from lpkit_conformance.processes.peer import Peer
 
 
 def second_rank() -> Peer:
-    """A process that gives the fingerprint of the class that its job names."""
+    """A process that tells what the class that its job names chooses there."""
     return Peer(f"{__name__}:work")
 
 
 def work(parent: Parent) -> None:
-    """In that process: tell the fingerprint."""
+    """In that process: tell the choices of the second rank."""
     import torch
 
     torch.set_num_threads(1)
@@ -28,7 +32,9 @@ def work(parent: Parent) -> None:
     from lpkit.loading import resolve_target
 
     from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-    from lpkit_conformance.oracle.fingerprint import fingerprint
+    from lpkit_conformance.hosts.worlds import SECOND_RANK
+    from lpkit_conformance.instruments.clocks import clock_ahead
+    from lpkit_conformance.oracle.ranks import choices
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
@@ -39,16 +45,21 @@ def work(parent: Parent) -> None:
     sys.path[:] = job["path"]
     device = torch.device(job["device"])
     lend_buffers(device)
-    cls = resolve_target(job["target"]).cls
-    subject = PluginUnderTest(
-        job["target"],
-        cls,
-        "",
-        Case.parse(job["case"]),
-        job["vocab_size"],
-        job["max_num_seqs"],
-        device,
-        seed=job["seed"],
-        words=tuple(job["words"]),
-    )
-    parent.tell("answer", answer=fingerprint(subject))
+    if device.type == "cpu":  # elsewhere this rank would look for a second device
+        os.environ.update(RANK="1", LOCAL_RANK="1")
+    # Ranks begin with one seed and have drawn different amounts since.
+    torch.rand(7), random.random(), np.random.random()
+    with clock_ahead():
+        subject = PluginUnderTest(
+            job["target"],
+            resolve_target(job["target"]).cls,
+            "",
+            Case.parse(job["case"]),
+            job["vocab_size"],
+            job["max_num_seqs"],
+            device,
+            seed=job["seed"],
+            world=SECOND_RANK,
+            words=tuple(job["words"]),
+        )
+        parent.tell("answer", answer=choices(subject, rank=1))

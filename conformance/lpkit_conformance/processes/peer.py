@@ -33,7 +33,7 @@ class Peer(Child):
         """Tell it what to run; it may then import whatever this process can."""
         self.send({**job, "path": import_path()}, LIMIT_SECONDS)
 
-    def answer(self) -> str | None:
+    def answer(self) -> Any:
         """What it answers; None if it failed.
 
         Raises:

@@ -11,7 +11,7 @@ import pytest
 from lpkit.loading import resolve_target
 from lpkit_conformance.checks.lp6_environment import LP604
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.fingerprint import fingerprint
+from lpkit_conformance.oracle.ranks import OWN, choices, parting
 from lpkit_conformance.oracle.second_rank import second_rank
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.settings.cases import Case
@@ -35,12 +35,16 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_its_answer_is_the_fingerprint_that_this_process_computes() -> None:
+def test_its_choices_are_those_of_this_process_if_nothing_depends_on_the_process() -> None:
     cls = resolve_target(f"{BIAS}:Good").cls
-    here = fingerprint(PluginUnderTest("x", cls, "", CASE, 256, 8, seed=3))
+    here = choices(PluginUnderTest("x", cls, "", CASE, 256, 8, seed=3), rank=0)
     with second_rank() as second:
         second.ask(job())
-        assert second.answer() == here
+        there = second.answer()
+    assert parting(here, there) is None
+    whole = [host for host in here if not host.endswith(OWN)]
+    assert whole
+    assert all([tuple(choice) for choice in there[host]] == here[host] for host in whole)
 
 
 def test_a_class_that_is_not_there_gives_no_answer() -> None:
