@@ -1,4 +1,4 @@
-"""What a rank of a tensor-parallel engine does: every rank runs the same steps and chooses each token by itself."""
+"""What a rank of a tensor-parallel engine does: every rank runs the same steps and chooses each token on its own."""
 
 from __future__ import annotations
 
