@@ -187,3 +187,18 @@ def raise_from_admission(processor: Any) -> None:
     """
     if isinstance(processor, PortableProcessor):
         processor._admission.raises = True
+
+
+def may_use(processor: Any, sampling_params: Any) -> bool | None:
+    """Whether a request's arguments ask for a processor.
+
+    Args:
+        processor: of any class; only those of lpkit's bases say which arguments they need.
+        sampling_params: of the request.
+
+    Returns:
+        False if the request cannot use it; None if that is not known.
+    """
+    if not isinstance(processor, PortableProcessor):
+        return None
+    return None if processor._admission.asked_by(sampling_params) else False

@@ -1,0 +1,68 @@
+"""Watches the processors of one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lpkit_conformance.vllm_api.runners import V1, Runner
+from lpkit_conformance.watch.evidence import Server
+from lpkit_conformance.watch.hub import Hub, Watched
+from lpkit_conformance.watch.reporter import Reporter, logger
+from lpkit_conformance.watch.settings import Settings
+from lpkit_conformance.watch.tally import Seen, Tally
+from lpkit_conformance.watch.uses import judge, name_of
+from lpkit_conformance.watch.wrap import wrap_v1, wrap_v2
+
+RUNNER_CLASSES = {
+    "v1": "vllm.v1.worker.gpu_model_runner.GPUModelRunner",
+    "v2": "vllm.v1.worker.gpu.model_runner.GPUModelRunner",
+}
+
+
+def watch(
+    runner: Runner, processors: Sequence[Any], config: Any, states: Any, settings: Settings, folder: Path | None
+) -> Tally:
+    """Wrap the processors, in the order in which the engine calls them.
+
+    Args:
+        runner: the engine's.
+        processors: its instances, without vLLM's own.
+        config: vLLM's configuration.
+        states: V2's buffers of requests.
+        settings: how to watch.
+        folder: of this run; None: no files are written.
+
+    Returns:
+        The numbers, which go on counting.
+    """
+    tally = Tally()
+    if not processors:
+        return tally
+    reporter = Reporter(settings, tally, folder)
+    server = Server(
+        _version(),
+        RUNNER_CLASSES[runner],
+        int(config.scheduler_config.max_num_seqs),
+        int(config.model_config.max_model_len),
+        int(config.model_config.get_vocab_size()),
+    )
+    hub = Hub(settings, runner, server, tally, reporter)
+    for number, processor in enumerate(processors):
+        name = name_of(processor)
+        seen = tally.processors.setdefault(name, Seen())  # a class that was loaded twice counts as one
+        watched = Watched(name, number, judge(processor, settings.arguments), seen)
+        if runner == V1:
+            wrap_v1(processor, hub, watched, leads=number == 0)
+        else:
+            wrap_v2(processor, hub, watched, number == 0, states)
+    reporter.start()
+    logger.info("lpkit watch is on for %s; files: %s", ", ".join(tally.processors), folder or "none")
+    return tally
+
+
+def _version() -> str:
+    import vllm
+
+    return str(vllm.__version__)

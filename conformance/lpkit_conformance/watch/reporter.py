@@ -1,0 +1,156 @@
+"""Writes numbers, traces and lines of the log, in a thread of its own: a slow or full disk never makes a step wait."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lpkit_conformance.traces import Trace, TraceError, dumps
+from lpkit_conformance.watch.run_directory import used, write_numbers
+from lpkit_conformance.watch.settings import Settings
+from lpkit_conformance.watch.tally import Tally, Violation
+
+# Below vLLM's logger, whose handlers show it.
+logger = logging.getLogger("vllm.lpkit.watch")
+
+WAITING = 64
+"""Violations that may wait to be written; more are only counted."""
+
+
+class Reporter:
+    """Tells of a process's numbers.
+
+    Args:
+        settings: what to write, and how much.
+        tally: the numbers.
+        folder: of this run; None: nothing is written to files.
+    """
+
+    def __init__(self, settings: Settings, tally: Tally, folder: Path | None) -> None:
+        self._settings, self._tally, self._folder = settings, tally, folder
+        self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
+        self._thread: threading.Thread | None = None
+        self._logged = time.monotonic()
+        self._warned = False
+        self._written = 0
+
+    def start(self) -> None:
+        """Start the thread, once."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="lpkit-watch", daemon=True)
+            self._thread.start()
+            atexit.register(self.flush)
+
+    def violation(self, violation: Violation, make: Callable[[], Trace] | None, log: bool) -> None:
+        """Keep a violation's evidence.
+
+        Args:
+            violation: what was found.
+            make: its trace, made when there is time; None: none is wanted.
+            log: whether the log tells of it.
+        """
+
+        def job() -> None:
+            if make is not None and self._folder is not None:
+                self._save(violation, make, self._folder)
+            self._tally.keep(violation)
+            if log:
+                logger.error("lpkit watch: %s", line(violation))
+
+        try:
+            self._queue.put_nowait(job)
+        except queue.Full:
+            self._tally.traces_dropped += 1
+
+    def flush(self, seconds: float = 2.0) -> None:
+        """Write what waits, as the process may end; gives up after so long."""
+        done = threading.Event()
+
+        def job() -> None:
+            self._write()
+            done.set()
+
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(job)
+            done.wait(seconds)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                with contextlib.suppress(queue.Empty):
+                    self._queue.get(timeout=self._settings.interval)()
+                self._write()
+                if time.monotonic() - self._logged >= self._settings.log_every:
+                    self._logged = time.monotonic()
+                    logger.info("lpkit watch: %s", summary(self._tally))
+            except Exception as error:  # whatever it is, the next report may do
+                self._failed(f"a report could not be written: {error!r}")
+
+    def _write(self) -> None:
+        if self._folder is None:
+            return
+        try:
+            write_numbers(self._folder, self._tally.as_json())
+        except OSError as error:
+            self._failed(f"{self._folder} cannot be written: {error}")
+
+    def _save(self, violation: Violation, make: Callable[[], Trace], folder: Path) -> None:
+        try:
+            text = dumps(make())
+            if used(folder) + len(text) > self._settings.max_bytes:
+                raise TraceError(f"{folder} may hold {self._settings.max_bytes} bytes, and has no room for it")
+            self._written += 1
+            name = re.sub(r"[^\w.-]+", "_", f"{violation.kind}-{violation.processor}")[-120:]
+            file = folder / f"{name}-{os.getpid()}-{self._written}.jsonl"
+            unfinished = file.with_suffix(".part")
+            try:
+                unfinished.write_text(text, encoding="utf-8", newline="\n")
+                unfinished.replace(file)
+            except OSError:
+                unfinished.unlink(missing_ok=True)
+                raise
+            violation.trace = str(file)
+            self._tally.traces += 1
+        except Exception as error:
+            self._tally.traces_dropped += 1
+            violation.note = f"no trace: {error}"
+
+    def _failed(self, message: str) -> None:
+        self._tally.errors += 1
+        if not self._warned:
+            self._warned = True
+            logger.warning("lpkit watch: %s; serving is unaffected, and this is said once", message)
+
+
+def line(violation: Violation) -> str:
+    """What the log says of a violation."""
+    parts = [
+        f"{violation.processor} broke a rule on {violation.runner.upper()}, step {violation.step}: {violation.rule}",
+        f"expected {violation.expected}; got {violation.got}",
+        f"arguments: {violation.arguments or 'none'}",
+        f"evidence: {violation.trace}" if violation.trace else violation.note,
+        "more of this kind are counted without a line",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def summary(tally: Tally) -> str:
+    """The numbers in one line."""
+    share = tally.own_seconds / tally.step_seconds if tally.step_seconds else 0.0
+    found = [
+        f"{count} x {kind} by {name}"
+        for name, seen in list(tally.processors.items())
+        for kind, count in seen.violations.items()
+    ]
+    rows = sum(seen.rows for seen in list(tally.processors.values()))
+    return f"{tally.steps} steps, {tally.sampled} sampled, {rows} rows compared, {100 * share:.2f} % of step time; " + (
+        f"violations: {', '.join(found)}" if found else "no violations"
+    )

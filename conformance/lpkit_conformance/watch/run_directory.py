@@ -1,0 +1,96 @@
+"""The folder of one run of a server: its processes write numbers and traces there, and its endpoints read them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+RUN = "LPKIT_WATCH_RUN"
+"""Names the folder to the processes that the first one starts."""
+
+KEPT_RUNS = 8
+_PREFIX = "run-"
+
+
+def home(directory: str) -> Path:
+    """Where runs are kept; the folder in the system's temporary one is the user's own."""
+    if directory:
+        return Path(directory)
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return Path(tempfile.gettempdir()) / f"lpkit-watch-{user}"
+
+
+def of_this_run(directory: str) -> Path:
+    """This run's folder; the first process of a server makes it, the others inherit its name.
+
+    Raises:
+        OSError: it cannot be made, or the folder in the system's temporary one belongs to someone else.
+    """
+    if known := os.environ.get(RUN):
+        return Path(known)
+    root = home(directory)
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not directory:
+        info = root.lstat()
+        if not stat.S_ISDIR(info.st_mode) or (hasattr(os, "getuid") and info.st_uid != os.getuid()):
+            raise PermissionError(f"{root} belongs to someone else")
+    _prune(root)
+    path = root / f"{_PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    path.mkdir(exist_ok=True, mode=0o700)
+    os.environ[RUN] = str(path)
+    return path
+
+
+def latest(directory: str) -> Path | None:
+    """The folder of the run that began last."""
+    return max(home(directory).glob(f"{_PREFIX}*"), default=None)
+
+
+def _prune(root: Path) -> None:
+    for old in sorted(root.glob(f"{_PREFIX}*"))[: -KEPT_RUNS + 1]:
+        if not _alive(old.name.rpartition("-")[2]):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def used(path: Path) -> int:
+    """Bytes of the files in the folder."""
+    return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+
+
+def write_numbers(path: Path, numbers: dict[str, Any]) -> None:
+    """Write this process's numbers so that a reader never sees half of them. Raises OSError."""
+    file = path / f"process-{os.getpid()}.json"
+    unfinished = file.with_suffix(".part")
+    try:
+        unfinished.write_text(json.dumps(numbers), encoding="utf-8")
+        unfinished.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
+
+
+def read_numbers(path: Path) -> dict[str, dict[str, Any]]:
+    """The numbers of every process of a run, by process id; files that cannot be read are left out."""
+    found = {}
+    for file in sorted(path.glob("process-*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            found[file.stem.partition("-")[2]] = json.loads(file.read_text(encoding="utf-8"))
+    return found
