@@ -22,7 +22,13 @@ RUNNER_CLASSES = {
 
 
 def watch(
-    runner: Runner, processors: Sequence[Any], config: Any, states: Any, settings: Settings, folder: Path | None
+    runner: Runner,
+    processors: Sequence[Any],
+    config: Any,
+    states: Any,
+    settings: Settings,
+    folder: Path | None,
+    version: str,
 ) -> Tally:
     """Wrap the processors, in the order in which the engine calls them.
 
@@ -33,6 +39,7 @@ def watch(
         states: V2's buffers of requests.
         settings: how to watch.
         folder: of this run; None: no files are written.
+        version: vLLM's.
 
     Returns:
         The numbers, which go on counting.
@@ -42,7 +49,7 @@ def watch(
         return tally
     reporter = Reporter(settings, tally, folder)
     server = Server(
-        _version(),
+        version,
         RUNNER_CLASSES[runner],
         int(config.scheduler_config.max_num_seqs),
         int(config.model_config.max_model_len),
@@ -60,9 +67,3 @@ def watch(
     reporter.start()
     logger.info("lpkit watch is on for %s; files: %s", ", ".join(tally.processors), folder or "none")
     return tally
-
-
-def _version() -> str:
-    import vllm
-
-    return str(vllm.__version__)

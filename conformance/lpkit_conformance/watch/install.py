@@ -74,4 +74,4 @@ def _built(runner: Runner, settings: Settings, folder: Path | None, processors: 
     states = kwargs.get("req_states", args[1] if len(args) > 1 else None)
     instances = processors.all if runner == V1 else processors
     custom = [one for one in instances if not type(one).__module__.startswith(BUILT_IN)]
-    watch(runner, custom, config, states, settings, folder)
+    watch(runner, custom, config, states, settings, folder, str(sys.modules["vllm"].__version__))

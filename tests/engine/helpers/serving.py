@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,9 +113,14 @@ def make(folder: Path) -> Made:
 
 
 class Server:
-    """``vllm serve MODEL`` on loopback, in a process group of its own that ``close`` ends."""
+    """``vllm serve MODEL`` on loopback, in a process group of its own that ``close`` ends.
 
-    def __init__(self, runner: str, made: Made) -> None:
+    ``more``: further options. ``environment``: further variables.
+    """
+
+    def __init__(
+        self, runner: str, made: Made, more: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
         self.runner = runner
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -125,13 +131,13 @@ class Server:
         options += ["--enforce-eager", "--max-model-len", str(LONGEST), "--max-num-seqs", "8"]
         # Greedy unless a request says otherwise.
         options += ["--override-generation-config", '{"temperature": 0.0}']
-        self.command = [*program, "serve", "MODEL", *options]
+        self.command = [*program, "serve", "MODEL", *options, *more]
         self._log = made.home / f"{runner}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self.command,
                 cwd=made.home,
-                env=made.environment(made.site),
+                env=made.environment(made.site) | dict(environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -148,7 +154,7 @@ class Server:
 
     def healthy(self) -> bool:
         try:
-            return self._get("/health") == ""
+            return self.get("/health") == ""
         except (urllib.error.URLError, OSError):
             return False
 
@@ -156,14 +162,15 @@ class Server:
     def log(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
-    def _get(self, path: str) -> str:
+    def get(self, path: str) -> str:
+        """The body of the answer to a GET."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(self.url + path, timeout=10) as reply:
             return str(reply.read().decode())
 
     def metric(self, name: str) -> float:
         """The sum of a counter over its labels."""
-        values = re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", self._get("/metrics"), flags=re.MULTILINE)
+        values = re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", self.get("/metrics"), flags=re.MULTILINE)
         assert values, f"no metric {name}"
         return sum(map(float, values))
 

@@ -1,0 +1,67 @@
+"""The numbers cross from the engine's processes to the server's by files, and are shown as Prometheus reads them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lpkit_conformance.watch import run_directory
+from lpkit_conformance.watch.metrics import prometheus, violations
+from lpkit_conformance.watch.run_directory import RUN, latest, of_this_run, read_numbers, write_numbers
+from lpkit_conformance.watch.tally import Calls, Seen, Tally, Violation
+
+
+def numbers() -> dict[str, Any]:
+    tally = Tally()
+    tally.runner, tally.steps = "v1", 7
+    calls = Calls()
+    calls.add(0.5)
+    tally.processors['a:"B"'] = Seen({"apply": calls}, 3, {"nan": 2})
+    tally.keep(Violation('a:"B"', "nan", "no logit becomes NaN", "v1", 4, {"x": "<int>"}, "1.5", "nan", time=5.0))
+    return tally.as_json()
+
+
+def test_every_line_is_of_the_exposition_format_and_every_metric_is_declared() -> None:
+    text = prometheus({"11": numbers(), "12": numbers()})
+    sample = re.compile(r'(lpkit_watch_\w+)\{(\w+="(\\.|[^"\\])*",?)+\} \d+(\.\d+)?(e-?\d+)?')
+    declared = set(re.findall(r"# TYPE (\S+) (?:counter|gauge)", text))
+    for line in text.splitlines():
+        assert line.startswith("# ") or sample.fullmatch(line), line
+    assert declared == {match[1] for line in text.splitlines() if (match := sample.fullmatch(line))}
+    assert 'lpkit_watch_violations_total{process="12",processor="a:\\"B\\"",kind="nan"} 2' in text
+
+
+def test_violations_of_all_processes_are_added_up() -> None:
+    told = violations({"11": numbers(), "12": numbers()})
+    assert told["counts"] == {'a:"B"': {"nan": 4}}
+    assert [(violation["process"], violation["arguments"]) for violation in told["violations"]] == [
+        ("11", {"x": "<int>"}),
+        ("12", {"x": "<int>"}),
+    ]
+
+
+def test_a_run_has_one_folder_which_later_processes_inherit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN, "")
+    folder = of_this_run(str(tmp_path))
+    assert os.environ[RUN] == str(folder)
+    assert of_this_run("elsewhere") == folder == latest(str(tmp_path))
+
+
+def test_old_runs_are_removed_unless_their_server_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_directory, "_alive", lambda process: process == "3")
+    for number in range(20):
+        (tmp_path / f"run-20250101-0000{number:02}-{number}").mkdir()
+    monkeypatch.setenv(RUN, "")
+    of_this_run(str(tmp_path))
+    kept = sorted(path.name.rpartition("-")[2] for path in tmp_path.iterdir())
+    assert len(kept) == run_directory.KEPT_RUNS + 1
+    assert "3" in kept
+
+
+def test_numbers_are_read_as_they_were_written_and_broken_files_are_left_out(tmp_path: Path) -> None:
+    write_numbers(tmp_path, numbers())
+    (tmp_path / "process-9.json").write_text("{", encoding="utf-8")
+    assert read_numbers(tmp_path) == {str(os.getpid()): numbers()}
