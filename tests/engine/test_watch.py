@@ -15,8 +15,8 @@ from lpkit_conformance import traces
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
 from lpkit_conformance.engine.tiny import Ask, EngineSettings
-from lpkit_conformance.watch import SWITCH
 from lpkit_conformance.watch.run_directory import RUN, read_numbers
+from lpkit_conformance.watch.switch import SWITCH
 from serving import LONGEST, PROBES, VOCAB, Made, Server, never_ending, write_metadata_of_vllm, write_tokenizer
 
 pytestmark = pytest.mark.engine

@@ -9,10 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-SWITCH = "LPKIT_WATCH"
-"""``1``, or the path of a TOML file with settings."""
-
-OFF = frozenset({"", "0", "false", "off", "no"})
+from lpkit_conformance.watch.switch import OFF, SWITCH
 
 
 def activate() -> None:

@@ -10,9 +10,7 @@ from typing import Any
 
 from lpkit._nearest import suggest
 
-from lpkit_conformance.watch import SWITCH
-
-ON = frozenset({"1", "true", "on", "yes"})
+from lpkit_conformance.watch.switch import ON, SWITCH
 
 
 class SettingsError(ValueError):
