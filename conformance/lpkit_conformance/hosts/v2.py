@@ -12,6 +12,7 @@ from zlib import crc32
 import torch
 from lpkit.runtime import Request, V2Engine, V2Gate, V2Row, V2Slots, make_context
 from lpkit.sampling_params import SamplingParams
+from lpkit.v2 import LogitsContext
 
 from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow, calling, checked
@@ -109,9 +110,11 @@ class V2Driver(Driver):
 
     def apply(self, before: torch.Tensor, rows: Sequence[V2Row], **context: Any) -> torch.Tensor:
         """One ``apply``, if the gate is open for these rows; ``context``: further arguments of ``make_context``."""
-        if not self._gate.is_open([row.slot for row in rows]):
-            return before
-        return self.edit_copy(before, make_context(rows, self._device, **context))
+        return self.apply_to(before, make_context(rows, self._device, **context))
+
+    def apply_to(self, before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        """One ``apply``, if the gate is open for the requests of ``ctx``."""
+        return self.edit_copy(before, ctx) if self._gate.is_open(ctx.idx_mapping_np) else before
 
     def commit(self, request: Request, tokens: Sequence[int]) -> None:
         super().commit(request, tokens)

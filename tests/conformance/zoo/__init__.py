@@ -5,6 +5,7 @@ from __future__ import annotations
 from zoo import (
     adapter_defects,
     correct,
+    draft_defects,
     late_defects,
     missed_defects,
     odd_arguments,
@@ -35,6 +36,7 @@ __all__ = [
     "Specimen",
     "adapter_defects",
     "correct",
+    "draft_defects",
     "late_defects",
     "missed_defects",
     "odd_arguments",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from lpkit.v2 import LogitsContext
@@ -55,12 +56,33 @@ def make_context(
     if len(bounds) != len(starts):
         raise ValueError(f"{len(starts)} requests need {len(starts)} bounds, got {len(bounds)}")
     table = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+    return context_of(table, np.array(starts, dtype=np.intp), bounds, device, padding, mapping_dtype)
+
+
+def context_of(
+    table: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.intp],
+    bounds: Sequence[int],
+    device: str | torch.device,
+    padding: int = 0,
+    mapping_dtype: torch.dtype = torch.int64,
+) -> LogitsContext:
+    """The same of rows that are an array.
+
+    Args:
+        table: ``[rows, 4]``, the fields of :class:`V2Row`.
+        starts: first row of each request.
+        bounds: one per request.
+        device: of the tensors.
+        padding: zeros behind the bounds.
+        mapping_dtype: of ``expanded_idx_mapping``.
+    """
     mapping_np = table[starts, 0].astype(np.intp)
     slots, pos, input_ids, local = torch.from_numpy(table.T.copy()).to(device)
     expanded = slots.to(mapping_dtype)
     return LogitsContext(
         expanded_idx_mapping=expanded,
-        idx_mapping=expanded if len(starts) == len(rows) else torch.from_numpy(mapping_np).to(device),
+        idx_mapping=expanded if len(starts) == len(table) else torch.from_numpy(mapping_np).to(device),
         idx_mapping_np=mapping_np,
         expanded_local_pos=local.to(torch.int32),
         input_ids=input_ids.to(torch.int32),

@@ -1,0 +1,59 @@
+"""V2 processors that are right by every single row of a program, and change what is generated with a real drafter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lpkit import v2
+
+from zoo.correct import V2Presence
+from zoo.registry import defect
+from zoo.v2_defects import Boost
+
+
+@defect("LP809", "a table of four rows per request: with more drafts the last rows stay as they are", style="v2")
+class FourRowsEach(Boost):
+    def per_row(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        return torch.where(ctx.expanded_local_pos > 3, 0.0, super().per_row(ctx))
+
+
+@defect("LP809", "prefers the drafted token behind a row, so that more drafts are accepted", style="v2")
+class HelpsTheDrafter(Boost):
+    SPECIAL = 16
+    """Below are control tokens, which it does not help."""
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        logits = super().apply(logits, ctx)
+        behind = ctx.input_ids.long().roll(-1)
+        helped = (ctx.expanded_local_pos.roll(-1) > 0) & (behind >= self.SPECIAL)
+        bonus = torch.where(helped, self.per_row(ctx), 0.0).unsqueeze(1)
+        return logits.scatter_add_(1, torch.where(helped, behind, 0).unsqueeze(1), bonus)
+
+
+@defect("LP809", "an incremental table of the tokens seen, which keeps those of rejected drafts", style="v2")
+class KeepsRejectedDrafts(V2Presence):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.seen = torch.zeros(req_states.max_num_reqs, req_states.vocab_size, device=self.device)
+        self.new: list[int] = []
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.new.append(req_idx)
+        return super().add_request(req_idx, params)
+
+    def apply_staged_writes(self) -> None:
+        super().apply_staged_writes()
+        self.seen[self.new] = 0
+        self.new.clear()
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots, ids, weights = ctx.expanded_idx_mapping.long(), ctx.input_ids.long(), self.per_row(ctx)
+        complete = ctx.pos + 1 >= self.req_states.prefill_len.gpu[slots]
+        known = torch.where(complete[:, None] & (weights[:, None] != 0), self.seen[slots], 0)
+        before = logits.clone()
+        logits = super().apply(logits, ctx)
+        logits = torch.where((known > 0) & (logits == before), logits - weights[:, None], logits)
+        drafted = (ctx.expanded_local_pos > 0) & (ids >= 0)
+        self.seen.index_put_((slots, ids.clamp(min=0)), drafted.float(), accumulate=True)
+        return logits
