@@ -8,9 +8,8 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 import torch
-from lpkit.runtime import Request
+from lpkit.runtime import Request, verify_drafts
 from lpkit.runtime.batch.context import context_of
-from lpkit.runtime.sampler.verification import verify_drafts
 from lpkit.sampling_params import GREEDY_EPSILON
 
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest

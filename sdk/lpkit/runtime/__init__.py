@@ -20,6 +20,7 @@ from lpkit.runtime.sampler.results import Sampled
 from lpkit.runtime.sampler.thinking import ThinkingMarkers
 from lpkit.runtime.sampler.v1 import V1Sampler
 from lpkit.runtime.sampler.v2 import V2Gate, V2Sampler, needs_processing
+from lpkit.runtime.sampler.verification import Verified, verify_drafts
 
 __all__ = [
     "Engine",
@@ -39,10 +40,12 @@ __all__ = [
     "V2Row",
     "V2Sampler",
     "V2Slots",
+    "Verified",
     "documented_form",
     "generate",
     "make_config",
     "make_context",
     "needs_processing",
     "pick_device",
+    "verify_drafts",
 ]

@@ -32,9 +32,9 @@ def verify_drafts(
 ) -> Verified:
     """Accept and reject drafts by the rejection sampling that vLLM calls ``standard``.
 
-    A draft ``x`` is accepted with probability ``min(1, target(x) / proposed(x))``. In place of the first rejected one, a
-    token is sampled from ``max(target - proposed, 0)``, normalised; behind all drafts, and at a placeholder of -1, from
-    the target. Tokens then have the target's distribution, whatever the drafter proposes.
+    A draft ``x`` is accepted with probability ``min(1, target(x) / proposed(x))``. In place of the first rejected one,
+    a token is sampled from ``max(target - proposed, 0)``, normalised; behind all drafts, and at a placeholder of -1,
+    from the target. Tokens then have the target's distribution, whatever the drafter proposes.
 
     Args:
         logits: ``[rows, vocab]`` processed and divided by the temperature. A request has one row per draft and one
