@@ -41,7 +41,7 @@ class Departure:
 
     @property
     def alarming(self) -> bool:
-        """Whether chance is no explanation."""
+        """whether chance does not explain it."""
         return self.chance * self.tests < ALARM
 
 
