@@ -58,6 +58,13 @@ def bench(
         typer.Option(metavar="JSON", help="Case of the --against at the same position; by default the target's."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Two sizes and fewer rounds.")] = False,
+    drafts: Annotated[
+        bool,
+        typer.Option(
+            "--drafts",
+            help="Estimate which share of a drafter's tokens is accepted, for every case, instead of times.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed for the logits and the batches.")] = 0,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all numbers as JSON; - is standard output.")
@@ -83,6 +90,8 @@ def bench(
     lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
     from lpkit_conformance.errors import UsageError
 
+    if drafts and plot_file is not None:
+        raise UsageError("--plot draws times, which --drafts does not measure")
     if json_file == plot_file == Path("-"):
         raise UsageError("only one of --json and --plot can be standard output")
     sizes = [_numbers("--batch", batch, {}), _numbers("--vocab", vocab, _vocabularies())]
@@ -102,6 +111,7 @@ def bench(
         against=tuple(against or ()),
         against_cases=tuple(against_case or ()),
         limit=limit,
+        drafts=drafts,
     )
     found = benches.run(targets or (), options, progress_for=_progress)
     _show(found, json_file, plot_file)

@@ -65,12 +65,42 @@ def work(parent: Parent) -> None:
             parent.tell("unusable", problem=f"{who['name']} refuses the case {case.text}: {refusal}")
             return
     parent.tell("loaded", interface=plan.interface, case=loaded[0][2].text, notes=plan.notes, points=len(plan.sizes))
+    if job["drafts"]:
+        measure_drafts(parent, loaded[0][1], job, device)
+        return
     effort = Effort(job["seconds"], job["rounds"])
     for point in plan.points(effort, lambda label: parent.tell("progress", label=label)):
         parent.tell("point", point=asdict(point))
         if any(candidate.kind == "target" and candidate.problem for candidate in point.sides):
             break  # it would say the same at every size
     parent.tell("done", notes=plan.notes)
+
+
+def measure_drafts(parent: Parent, cls: Any, job: dict[str, Any], device: torch.device) -> None:
+    """The acceptance of drafts, case by case."""
+    from lpkit.loading import interfaces_of
+
+    from lpkit_conformance.bench.acceptance import acceptance
+    from lpkit_conformance.hosts.calls import PluginError
+    from lpkit_conformance.settings.cases import Case
+    from lpkit_conformance.vllm_api.runners import V2
+
+    if V2 not in interfaces_of(cls):
+        parent.tell("unusable", problem="it has no V2 interface, and V1 takes no drafts beside processors")
+        return
+    for value in job["draft_cases"]:
+        case = Case.parse(value)
+        parent.tell("progress", label=f"drafts with {case.text}")
+        refusal = refused(cls, case)
+        if refusal:
+            parent.tell("unusable", problem=f"it refuses the case {case.text}: {refusal}")
+            return
+        try:
+            found = acceptance(cls, case, device, job["seed"])
+        except PluginError as error:
+            parent.tell("unusable", problem=str(error))
+            return
+        parent.tell("drafts", acceptance=asdict(found))
 
 
 def refused(cls: Any, case: Any) -> str:

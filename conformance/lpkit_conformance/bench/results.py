@@ -68,6 +68,26 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Acceptance:
+    """What one case costs in drafts, by a drafter equal to the model without the processor.
+
+    Attributes:
+        rows: positions of texts that were looked at.
+        mean: probability that a draft is accepted.
+        lowest: that at the tenth of the positions where it is lowest is at most this.
+        changed: share of the positions where it is below 1.
+        tokens_per_step: by the number of drafts per step, as text: accepted tokens and the one that is sampled.
+    """
+
+    case: str
+    rows: int
+    mean: float
+    lowest: float
+    changed: float
+    tokens_per_step: dict[str, float]
+
+
+@dataclass(frozen=True)
 class TargetBench:
     """One target; ``error`` says why it could not be measured, or not to the end."""
 
@@ -78,10 +98,13 @@ class TargetBench:
     points: tuple[Point, ...] = ()
     notes: tuple[str, ...] = ()
     error: str = ""
+    drafts: tuple[Acceptance, ...] = ()
 
     @property
     def measured(self) -> bool:
-        return any(candidate.kind == "target" and candidate.apply for point in self.points for candidate in point.sides)
+        return bool(self.drafts) or any(
+            candidate.kind == "target" and candidate.apply for point in self.points for candidate in point.sides
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Its part of ``lpkit-bench/1``, where a key is older than the name ``judged_with``."""

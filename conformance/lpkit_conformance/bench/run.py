@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.bench.results import Bench, Point, TargetBench, point_from_json
+from lpkit_conformance.bench.results import Acceptance, Bench, Point, TargetBench, point_from_json
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import Event, Lost
@@ -53,6 +53,7 @@ class Options:
     against_cases: tuple[str, ...] = ()
     alternatives: str = ""
     limit: float = LIMIT_SECONDS
+    drafts: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -67,6 +68,7 @@ class Options:
             "seconds": 0.3 if self.quick else 1.0,
             "rounds": 3 if self.quick else 5,
             "seed": self.seed,
+            "drafts": self.drafts,
         }
 
 
@@ -121,9 +123,11 @@ def _job(name: str, own: Project | None, options: Options) -> dict[str, Any]:
     ]
     for item in own.against if own else ():
         against.append({"name": item.target, "spec": item.target, "case": item.case or case})
-    for value in (case, *(item["case"] for item in against)):
+    draft_cases = [case] if options.case or not own else list(own.cases) or [case]
+    for value in (case, *draft_cases, *(item["case"] for item in against)):
         Case.parse(value, complete)
     return {
+        "draft_cases": draft_cases,
         "target": {"name": name, "spec": own.entry_points.get(name, name) if own else name, "case": case},
         "against": against,
         "alternatives": options.alternatives,
@@ -156,6 +160,8 @@ def _take(state: _State, progress: Progress, event: Event) -> None:
         point = point_from_json(event["point"])
         state.bench = replace(bench, points=(*bench.points, point), error=_first_problem(point) or bench.error)
         progress.finished(point)
+    elif kind == "drafts":
+        state.bench = replace(bench, drafts=(*bench.drafts, Acceptance(**event["acceptance"])))
     elif kind == "done":
         state.bench = replace(bench, notes=tuple(event["notes"]))
 

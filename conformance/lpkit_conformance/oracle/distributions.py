@@ -41,7 +41,7 @@ class Departure:
 
     @property
     def alarming(self) -> bool:
-        """whether chance does not explain it."""
+        """Whether chance does not explain it."""
         return self.chance * self.tests < ALARM
 
 

@@ -8,7 +8,7 @@ from typing import IO
 from rich.console import Console
 from rich.table import Table
 
-from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times
+from lpkit_conformance.bench.results import Acceptance, Bench, CandidateResult, Point, TargetBench, Times
 from lpkit_conformance.report.plot import Curve, Panel, plot, seconds
 
 WIDTH = 150
@@ -28,6 +28,11 @@ def show(bench: Bench, file: IO[str]) -> None:
     for target in bench.targets:
         if not target.measured:
             continue
+        if target.drafts:
+            console.print(f"[bold]{target.target}[/]  acceptance of drafts from the model without it")
+            console.print(_drafts(target.drafts))
+            console.print()
+            continue
         console.print(f"[bold]{target.target}[/]  {target.interface}  {_escape(target.case)}")
         console.print(
             f"  {where.get('device')}, {where.get('processor')}, {where.get('threads')} thread(s), "
@@ -43,7 +48,7 @@ def show(bench: Bench, file: IO[str]) -> None:
             console.print(f"  {_escape(note)}", style="yellow")
         console.print()
     load = where.get("load")
-    if load and any(target.measured for target in bench.targets):
+    if load and any(target.points for target in bench.targets):
         console.print(
             f"Median over rounds in which all candidates took turns. Machine load at the start: {load[0]} on "
             f"{where.get('cores')} cores.",
@@ -86,6 +91,21 @@ def _table(point: Point, narrow: bool) -> Table:
         style = {"target": "bold", "floor": "dim"}.get(side.kind, "")
         cells = dict(zip(COLUMNS, _cells(side, point), strict=True))
         table.add_row(f"  {_escape(side.name)}", *(cells[name] for name in shown), style=style)
+    return table
+
+
+def _drafts(found: Sequence[Acceptance]) -> Table:
+    """A line per case."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("accepted", justify="right")
+    table.add_column("lowest tenth", justify="right")
+    table.add_column("changed", justify="right")
+    for number in found[0].tokens_per_step:
+        table.add_column(f"tokens with {number}", justify="right")
+    table.add_column("case", overflow="fold")
+    for item in found:
+        tokens = (f"{value:.2f} of {int(number) + 1}" for number, value in item.tokens_per_step.items())
+        table.add_row(f"{item.mean:.3f}", f"{item.lowest:.3f}", f"{item.changed:.0%}", *tokens, _escape(item.case))
     return table
 
 
