@@ -43,6 +43,13 @@ def test_bench(folder: Path) -> None:
     )
 
 
+def test_bench_of_drafts(folder: Path) -> None:
+    done = lpkit("bench", "plugins.py:Portable", *CASE, "--drafts", "--json", "-", cwd=folder)
+    document = json.loads(done.stdout)
+    literal = ("schema", "target", "interface", "error", "points")
+    hold("bench_drafts", {"exit code": done.returncode, **shape(document, literal)})
+
+
 @pytest.mark.parametrize("name", ["program", "trace"])
 def test_a_failure_saved_by_0_1_0_still_fails(folder: Path, name: str) -> None:
     saved = (FOLDER / "failures_0_1_0" / f"{name}.json").read_text(encoding="utf-8")
