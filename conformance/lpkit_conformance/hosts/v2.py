@@ -160,9 +160,12 @@ class V2Host(Host):
     def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None, manner: Manner | None = None) -> None:
         super().__init__(subject, max_num_seqs)
         self.manner = manner or Manner()
-        config = subject.config(self.max_num_seqs)
-        self.driver = V2Driver(subject.cls, config, subject.device, poison=self.manner.poison)
+        self.driver = self.drive(subject.config(self.max_num_seqs))
         self._rng = random.Random(f"rows {subject.seed}")
+
+    def drive(self, config: Any) -> V2Driver:
+        """A driver with an instance of the plugin."""
+        return V2Driver(self.subject.cls, config, self.subject.device, poison=self.manner.poison)
 
     def position(self, row: int, request: str) -> int:
         return self.driver.slots.slot(request)

@@ -167,8 +167,8 @@ def async_tensor_h2d(
     data: Any, device: Any = None, dtype: torch.dtype | None = None, out: torch.Tensor | None = None
 ) -> torch.Tensor:
     """What is on the host as a tensor on the device, or in ``out``."""
-    found = torch.as_tensor(data, dtype=dtype or (None if out is None else out.dtype), device=device)
-    return found if out is None else out.copy_(found)
+    host = torch.as_tensor(data, dtype=dtype or (None if out is None else out.dtype))
+    return host.to(device, non_blocking=True) if out is None else out.copy_(host, non_blocking=True)
 
 
 def contents() -> dict[str, dict[str, Any]]:

@@ -84,3 +84,8 @@ class Config:
     reasoning_config: SimpleNamespace | None = None
     lora_config: None = None
     additional_config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def max_concurrent_batches(self) -> int:
+        """Steps in flight at once, as the V2 runner has them."""
+        return self.parallel_config.pipeline_parallel_size + self.scheduler_config.async_scheduling

@@ -1,0 +1,207 @@
+"""A device that runs behind its host: copies from pinned memory take their bytes when the host is steps ahead."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from lpkit_conformance.instruments.author_lines import is_authors
+
+DEVICE = torch.device("cuda")
+"""What a plugin is told; its tensors stay on the CPU."""
+
+_SYNCS = frozenset(
+    {torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.cpu}
+    | {getattr(torch.Tensor, f"__{name}__") for name in ("bool", "int", "float")}
+)
+"""Operations that wait for the device, if they are asked of one of its tensors."""
+
+
+@dataclass
+class Copy:
+    """One copy that may be in flight while the host goes on.
+
+    Attributes:
+        step, method, location: when, in which call, and the author's line, as ``file:line``.
+        source: where the device takes the bytes from.
+        staged: what the host meant to send.
+        arrived: what is there when the device has the copy done at last; None if the host did not go on so far.
+    """
+
+    step: int
+    method: str
+    location: str
+    source: torch.Tensor
+    staged: torch.Tensor
+    arrived: torch.Tensor | None = None
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether the host has written into the source too early."""
+        return self.arrived is not None and not torch.equal(_bytes(self.staged), _bytes(self.arrived))
+
+
+class InFlight(TorchFunctionMode):
+    """Pretends pinned memory, and a device behind the host; to be entered around each call of a plugin.
+
+    The first run notes what each copy's source holds when the host has begun ``depth`` steps more, or has waited for
+    the device. A second run with the copies of the first gets these bytes: it computes what such a device computes.
+
+    Args:
+        depth: how many steps are in flight.
+        earlier: the copies of the first run.
+
+    Attributes:
+        copies: so far.
+        method: of the plugin, that is being called.
+    """
+
+    def __init__(self, depth: int, earlier: Sequence[Copy] = ()) -> None:
+        super().__init__()
+        self.copies: list[Copy] = []
+        self.method = ""
+        self._depth, self._earlier = depth, earlier
+        self._step = 0
+        self._pinned: dict[int, torch.Tensor] = {}
+
+    def begin(self, step: int) -> None:
+        """The host begins a step: what is ``depth`` steps old is done."""
+        self._step = step
+        for copy in self.copies:
+            if copy.step + self._depth <= step:
+                self._land(copy)
+
+    def wait(self, count: int | None = None) -> None:
+        """The host waits for the device: the first ``count`` copies are done."""
+        for copy in self.copies[:count]:
+            self._land(copy)
+
+    @staticmethod
+    def _land(copy: Copy) -> None:
+        if copy.arrived is None:
+            copy.arrived = copy.source.clone()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.device:  # a plugin may name its device anew, and still be told of this one
+            return func(*args, **(kwargs or {}))
+        args = tuple(map(_on_cpu, args))
+        kwargs = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
+        if func in _SYNCS:
+            self.wait()
+        if func is torch.Tensor.pin_memory:
+            return args[0] if self._is_pinned(args[0]) else self._pin(args[0].clone())
+        if func is torch.Tensor.is_pinned:
+            return self._is_pinned(args[0])
+        if kwargs.pop("pin_memory", False):
+            return self._pin(func(*args, **kwargs))
+        if func is torch.Tensor.cuda:
+            func, args = torch.Tensor.to, (args[0], torch.device("cpu"), *(a for a in args[1:] if a is True))
+        if func is torch.Tensor.to and _names_device((*args[1:], *kwargs.values())):
+            data = self._sent(args[0]) if _non_blocking(args[1:], kwargs) else args[0]
+            result = func(data, *args[1:], **kwargs)
+            return result.clone() if result is args[0] else result
+        if func is torch.Tensor.copy_ and _non_blocking(args[2:], kwargs) and not self._is_pinned(args[0]):
+            return func(args[0], self._sent(args[1]))
+        return func(*args, **kwargs)
+
+    def _pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Kept, so that no other tensor gets its address.
+        self._pinned[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    def _is_pinned(self, tensor: Any) -> bool:
+        return isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() in self._pinned
+
+    def _sent(self, source: torch.Tensor) -> torch.Tensor:
+        """The bytes that the device gets of ``source``. Those of pageable memory are taken at once."""
+        if not self._is_pinned(source):
+            return source
+        number = len(self.copies)
+        self.copies.append(Copy(self._step, self.method, _author_line(), source, source.clone()))
+        known = self._earlier[number].arrived if number < len(self._earlier) else None
+        late = known is not None and (known.shape, known.dtype) == (source.shape, source.dtype)
+        return (known if late else source).clone()  # type: ignore[union-attr]
+
+    @contextmanager
+    def events(self) -> Iterator[None]:
+        """Within it, events and streams of CUDA are this device's."""
+        flight = self
+
+        class Event:
+            """Waits for the copies before it."""
+
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                self._count = 0
+
+            def record(self, stream: Any = None) -> None:
+                self._count = len(flight.copies)
+
+            def synchronize(self) -> None:
+                flight.wait(self._count)
+
+            def wait(self, stream: Any = None) -> None: ...
+
+            def query(self) -> bool:
+                flight.wait(self._count)
+                return True
+
+        class Stream:
+            """The only one."""
+
+            def synchronize(self) -> None:
+                flight.wait()
+
+            def record_event(self, event: Any = None) -> Any:
+                event = event or Event()
+                event.record()
+                return event
+
+            def wait_event(self, event: Any) -> None: ...
+
+        def synchronize(device: Any = None) -> None:
+            flight.wait()
+
+        def current_stream(device: Any = None) -> Stream:
+            return Stream()
+
+        with (
+            mock.patch.multiple(torch.cuda, Event=Event, synchronize=synchronize, current_stream=current_stream),
+            mock.patch.object(torch, "Event", Event),
+        ):
+            yield
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, torch.device) and value.type == DEVICE.type:
+        return torch.device("cpu")
+    return torch.device("cpu") if isinstance(value, str) and value.partition(":")[0] == DEVICE.type else value
+
+
+def _names_device(values: Sequence[Any]) -> bool:
+    """Whether one of them is a device, or a tensor on it; ``"cpu"`` in so many words is the host."""
+    return any(isinstance(value, torch.device | torch.Tensor) for value in values)
+
+
+def _non_blocking(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    flags = [value for value in args if isinstance(value, bool)]
+    return bool(kwargs.get("non_blocking", flags[0] if flags else False))
+
+
+def _author_line() -> str:
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_authors(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
