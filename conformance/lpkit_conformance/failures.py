@@ -17,17 +17,15 @@ from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.errors import FailureFileError, UserError
 from lpkit_conformance.programs.as_json import program_from_json
 from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
+from lpkit_conformance.run import TRACES
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, check_target
-from lpkit_conformance.traces.patterns import PATTERNS
+from lpkit_conformance.traces.patterns import PATTERNS, RECORDED
 
 SCHEMA = "lpkit.failure/1"
-
-TRACES = "LP220"
-"""The check that replays recorded traces."""
 
 FOLDER = Path(".lpkit", "failures")
 """Where ``lpkit check`` saves failures, below the current folder."""
@@ -203,6 +201,9 @@ def _check_trace(data: Mapping[str, Any], code: str, host: str) -> None:
         raise FailureFileError("a failure has a program or a trace, not both")
     if code != TRACES:
         raise FailureFileError(f"{code} replays no recorded trace; {TRACES} does")
+    if data["pattern"] == RECORDED:
+        traces.load(Path(data["trace"]))
+        return
     if data["trace"] not in known:
         raise FailureFileError(f"there is no trace {data['trace']!r} for {host}", did_you_mean(data["trace"], known))
     if data["pattern"] not in PATTERNS:

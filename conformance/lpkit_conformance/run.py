@@ -13,6 +13,7 @@ from typing import Any
 from lpkit import __version__
 from lpkit._nearest import did_you_mean
 
+from lpkit_conformance import traces
 from lpkit_conformance.catalogue import QUICK
 from lpkit_conformance.checks.base import Engine
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
@@ -27,7 +28,14 @@ from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan, resolve_device
 from lpkit_conformance.settings.project import Expected, Project, entry_points_of
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_target
+from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.choose import STANDIN
+
+TRACES = "LP220"
+"""The check that replays recorded traces."""
+
+MOST_CASES = 3
+"""Taken from the arguments in a trace."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class Options:
     Attributes:
         expression: narrows the checks down by their codes and names.
         quick: only a few checks on one case, those that failed last first.
+        trace: replay this trace of ``lpkit watch``, and nothing else.
     """
 
     cases: tuple[str, ...] = ()
@@ -49,6 +58,7 @@ class Options:
     device: str = "cpu"
     limit: float | None = None
     engine: Engine = "reference"
+    trace: Path | None = None
 
 
 def known_code(code: str, engine: Engine | None = None) -> str:
@@ -116,6 +126,8 @@ def run(
     jobs = [(name, _owner(name, project)) for name in dict.fromkeys(names)]
     failed = last_failures.load() if options.quick else {}
     plans = [_narrowed(plan_for(options, own), options, failed.get(name, [])) for name, own in jobs]
+    if options.trace is not None:
+        plans = [with_trace(plan, options, options.trace) for plan in plans]
     results = []
     for (name, own), plan in zip(jobs, plans, strict=True):
         results.append(_one(name, own, plan, options, progress_for(name), ahead))
@@ -186,6 +198,29 @@ def _narrowed(plan: Plan, options: Options, failed: Sequence[str]) -> Plan:
     if not (options.expression or options.select):
         codes = [code for code in codes if code in (*QUICK, *failed)]
     return replace(plan, select=tuple(codes), first=tuple(failed), alone=True, cases=plan.cases[:1])
+
+
+def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
+    """The plan that replays one trace of ``lpkit watch`` on its runner, with the requests that used the plugin there.
+
+    Raises:
+        TraceError: it cannot be read.
+        UsageError: it is another kind of trace, or the options want something else.
+    """
+    trace = traces.load(path)
+    watch = trace.settings.get("watch")
+    if watch is None:
+        raise UsageError(f"{path} is no trace of lpkit watch; every check run replays the traces that ship with lpkit")
+    if options.engine != "reference" or options.quick or options.select or options.expression:
+        others = "--engine, --quick, --select, -k"
+        raise UsageError(f"--trace replays a trace in lpkit's runtime and runs no other check: omit {others}")
+    if options.hosts and trace.runner not in options.hosts:
+        raise UsageError(f"{path} is of {trace.runner.upper()}: omit --host {','.join(options.hosts)}")
+    used = [watch["arguments"][name] for name, uses in watch["uses"].items() if uses and watch["values"]]
+    if used and not options.cases:
+        texts = dict.fromkeys(json.dumps({"extra_args": arguments}) for arguments in used)
+        plan = replace(plan, cases=tuple(Case.parse(text, knows_cases()) for text in list(texts)[:MOST_CASES]))
+    return replace(plan, hosts=(trace.runner,), select=(TRACES,), alone=True, trace=(str(path.resolve()), RECORDED))
 
 
 def _one(

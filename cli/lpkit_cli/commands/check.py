@@ -103,6 +103,14 @@ def check(
     watch: Annotated[
         bool, typer.Option("--watch", help="Run again whenever a file of the plugin changes, until Ctrl-C.")
     ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            help="Replay a trace that `lpkit watch` saved in a server, and run no other check.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed for the simulated model and the generated programs.")] = 0,
     wanted: Wanted,
     save: Annotated[
@@ -142,6 +150,7 @@ def check(
         device=device.value,
         limit=limit,
         engine=engine.value,
+        trace=trace,
     )
     if list_checks:
         typer.echo("\n".join(f"{entry.code}  {entry.name:26} {entry.title}" for entry in run.wanted(options)))

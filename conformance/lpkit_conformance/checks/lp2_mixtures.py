@@ -17,7 +17,8 @@ from lpkit_conformance.oracle.replayed import pictured
 from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.results import Failed, NeverActive, Skipped
-from lpkit_conformance.traces.patterns import TELLING
+from lpkit_conformance.traces.patterns import RECORDED, TELLING
+from lpkit_conformance.watch.replayed import judge_rules
 
 
 class LP219(LadderCheck):
@@ -79,10 +80,10 @@ class LP220(Check):
             raise Skipped(f"no trace was recorded for {subject.interface.upper()}")
         recorded = [traces.load(name) for name in names]
         lengths = reached(recorded, patterns)
-        for trace in recorded:
+        for name, trace in zip(names, recorded, strict=True):
             for pattern in patterns:
-                where = {"trace": trace.name, "pattern": pattern}
-                scenario = scenario_of_trace(subject, trace.name, pattern)
+                where = {"trace": name, "pattern": pattern}
+                scenario = scenario_of_trace(subject, name, pattern)
                 host = parts_of(subject.host).recorded(subject, trace, pattern)
                 seen: list[Observation] = []
                 try:
@@ -91,6 +92,8 @@ class LP220(Check):
                 except PluginError as error:
                     finding = replace(raised(subject.cls, error), where=where, scenario=scenario)
                     raise Failed(pictured(finding, subject, host, seen, None)) from error
+                if pattern == RECORDED:
+                    judge_rules(seen, where, scenario)
                 for observation in seen:
                     mismatch = compare(observation, solo)
                     if mismatch is not None:

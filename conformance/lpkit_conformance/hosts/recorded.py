@@ -15,7 +15,7 @@ from lpkit_conformance.hosts.requests import known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import VARIANTS
 from lpkit_conformance.traces import Trace
-from lpkit_conformance.traces.patterns import PATTERNS
+from lpkit_conformance.traces.patterns import users
 
 LENGTHS = (9, 110, 5, 30, 2, 60, 17)
 """Prompt lengths of the few characters that all traces are played with, as each has to be run alone too, with its own
@@ -24,11 +24,11 @@ variant and without the plugin. As many as are prime to the patterns' periods.""
 
 def assign_requests(trace: Trace, pattern: str) -> dict[str, Arrive]:
     """Who plays which request of the trace."""
-    uses = PATTERNS[pattern]
+    names = list(trace.requests)
     found = {}
-    for i, name in enumerate(trace.requests):
+    for i, (name, uses) in enumerate(zip(names, users(pattern, trace.settings, names), strict=True)):
         character = i % len(LENGTHS)
-        variant = character % VARIANTS if uses(i) else None
+        variant = character % VARIANTS if uses else None
         found[name] = Arrive(name, variant, LENGTHS[character], character=f"t{character}")
     return found
 
@@ -53,7 +53,7 @@ class TraceHost(ABC):
     Args:
         subject: the plugin; its host must be the trace's runner.
         trace: what to replay.
-        pattern: a key of :data:`~lpkit_conformance.traces.patterns.PATTERNS`.
+        pattern: as :func:`~lpkit_conformance.traces.patterns.users` takes it.
 
     Attributes:
         places: by step, the row or slot of every request that got logits.

@@ -33,6 +33,7 @@ from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.beside import Beside
 from lpkit_conformance.suite.inactive import why_inactive
+from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.tokenizer import words_in
 
 STOPPING: tuple[Status, ...] = ("failed", "error", "blocked")
@@ -92,7 +93,8 @@ class Session:
         self._cases = plan.cases
         self.notes: list[str] = []
         # A failure that runs again has its case; and what ended a process may well have been the search for one.
-        self._settled = plan.program is not None or plan.trace is not None or bool(plan.done)
+        again = plan.program is not None or (plan.trace is not None and plan.trace[1] != RECORDED)
+        self._settled = again or bool(plan.done)
 
     def _hosts(self, checks: Sequence[type[Rule]]) -> tuple[str, ...]:
         """Those that the plan names; else those of the class's interfaces, on which the selected checks run."""
@@ -157,7 +159,7 @@ class Session:
     def compute(self, check: type[Rule], host: str) -> CheckResult:
         """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
         begun = time.perf_counter()
-        if not self._settled and CONSTRUCTS in check.requires:
+        if not self._settled and (CONSTRUCTS in check.requires or self.plan.trace is not None):
             with settings_kept():
                 self._settle()
             self._divide()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 PATTERNS: dict[str, Callable[[int], bool]] = {
     "all": lambda i: True,
@@ -11,6 +12,24 @@ PATTERNS: dict[str, Callable[[int], bool]] = {
     "mixed": lambda i: i * 7 % 5 >= 2,
 }
 """By the number of a request in its trace: whether it uses the plugin."""
+
+RECORDED = "recorded"
+"""The pattern of a trace that ``lpkit watch`` wrote: its header says who used the plugin."""
+
+
+def users(pattern: str, settings: Any, names: list[str]) -> list[bool]:
+    """Which requests use the plugin.
+
+    Args:
+        pattern: a key of :data:`PATTERNS`, or :data:`RECORDED`.
+        settings: of the trace.
+        names: of its requests, in order.
+    """
+    if pattern == RECORDED:
+        uses = settings["watch"]["uses"]
+        return [bool(uses[name]) for name in names]
+    return [PATTERNS[pattern](number) for number in range(len(names))]
+
 
 TELLING = ("alternating", "mixed")
 """Those that catch together what all of them do; docs/evidence/traces-value.md has the measurement."""

@@ -101,6 +101,7 @@ def to_trace(
         **found,
         "request": names.of(culprit) if culprit is not None and culprit in [r for _, r in names.requests] else None,
         "step": len(v1 or v2) - 1,
+        "values": values,
         "uses": {name: bool(users(request)) for name, request in names.requests},
         "arguments": {name: arguments(request.params, values) for name, request in names.requests},
     }

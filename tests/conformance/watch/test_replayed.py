@@ -1,0 +1,95 @@
+"""A violation in a server, on a laptop: `lpkit check --trace` plays the saved trace again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lpkit.runtime import Request, Scheduler, V1Engine, V2Engine
+from lpkit.sampling_params import SamplingParams
+from lpkit_conformance import failures, run
+from lpkit_conformance.errors import TraceError, UsageError
+from lpkit_conformance.results import CheckResult
+from lpkit_conformance.vllm_api.runners import Runner
+from lpkit_conformance.watch.engine import watch
+from lpkit_conformance.watch.settings import Settings
+
+PROBES = Path(__file__).parents[2] / "engine" / "probes" / "watch_probes.py"
+SHIPPED = Path(run.__file__).parent / "traces" / "v1_churn.jsonl"
+RUNNERS = pytest.mark.parametrize("runner", ["v1", "v2"])
+
+
+def saved(cls: Any, runner: Runner, folder: Path, values: bool = False) -> Path:
+    """The first trace of this class that a watched engine saves."""
+    settings = Settings(budget=1.0, traces=1, values=values)
+    tallies = []
+
+    def factory(config: Any, *rest: Any) -> Any:
+        processor = cls(config, *rest)
+        tallies.append(watch(runner, [processor], config, rest[0], settings, folder, "0.0.0"))
+        return processor
+
+    scheduler = Scheduler({"v1": V1Engine, "v2": V2Engine}[runner]([factory], vocab_size=128, device="cpu"))
+    for number in range(4):
+        params = SamplingParams(temperature=0.0, extra_args={"push": 7.5} if number % 2 else None)
+        scheduler.submit(Request(f"q{number}", params, [1, 2], 5), number)
+    scheduler.run()
+    end = time.monotonic() + 10
+    while not tallies[0].violations:
+        assert time.monotonic() < end, "no violation was kept"
+        time.sleep(0.01)
+    return Path(tallies[0].violations[0].trace)
+
+
+@pytest.fixture(scope="module")
+def probes() -> Any:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("watch_probes", PROBES)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def check(name: str, trace: Path, **options: Any) -> CheckResult:
+    (target,) = run.run([f"{PROBES}:{name}"], run.Options(trace=trace, **options)).targets
+    (result,) = target.checks
+    return result
+
+
+@RUNNERS
+@pytest.mark.parametrize("name", ["Neighbour", "Poison"])
+def test_a_saved_trace_reproduces_what_the_server_saw(name: str, runner: Runner, probes: Any, tmp_path: Path) -> None:
+    trace = saved(getattr(probes, name), runner, tmp_path)
+    result = check(name, trace)
+    assert (result.code, result.host, result.status) == ("LP220", runner, "failed")
+    assert result.finding is not None
+    assert result.finding.where["trace"] == str(trace)
+    assert {"step", "request"} <= set(result.finding.where)
+    again = failures.load(Path(failures.save_check(f"{PROBES}:{name}", result, tmp_path / "f").finding.saved))  # type: ignore[union-attr]
+    assert again.plan.trace == (str(trace), "recorded")
+
+
+@RUNNERS
+def test_a_correct_processor_passes_on_the_trace_of_a_wrong_one(runner: Runner, probes: Any, tmp_path: Path) -> None:
+    assert check("Push", saved(probes.Neighbour, runner, tmp_path)).status == "passed"
+
+
+def test_the_arguments_of_the_server_are_the_case_if_they_were_kept(probes: Any, tmp_path: Path) -> None:
+    trace = saved(probes.Neighbour, "v1", tmp_path, values=True)
+    (target,) = run.run([f"{PROBES}:Push"], run.Options(trace=trace)).targets
+    assert target.settings["cases"] == [{"extra_args": {"push": 7.5}}]
+
+
+def test_options_that_say_otherwise_are_refused(probes: Any, tmp_path: Path) -> None:
+    trace = saved(probes.Neighbour, "v1", tmp_path)
+    for options in ({"select": ("LP301",)}, {"quick": True}, {"engine": "vllm"}, {"hosts": ("v2",)}):
+        with pytest.raises(UsageError, match="omit"):
+            run.with_trace(run.plan_for(run.Options(), None), run.Options(**options), trace)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="is no trace of lpkit watch"):
+        run.with_trace(run.plan_for(run.Options(), None), run.Options(), SHIPPED)
+    with pytest.raises(TraceError, match="no such file"):
+        run.with_trace(run.plan_for(run.Options(), None), run.Options(), tmp_path / "gone.jsonl")
