@@ -210,7 +210,7 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
     trace = traces.load(path)
     watch = trace.settings.get("watch")
     if watch is None:
-        raise UsageError(f"{path} is no trace of lpkit watch; every check run replays the traces that ship with lpkit")
+        raise UsageError(f"{path} was not saved by lpkit watch; traces that ship are replayed without --trace")
     if options.engine != "reference" or options.quick or options.select or options.expression:
         others = "--engine, --quick, --select, -k"
         raise UsageError(f"--trace replays a trace in lpkit's runtime and runs no other check: omit {others}")

@@ -89,7 +89,7 @@ def test_options_that_say_otherwise_are_refused(probes: Any, tmp_path: Path) -> 
     for options in ({"select": ("LP301",)}, {"quick": True}, {"engine": "vllm"}, {"hosts": ("v2",)}):
         with pytest.raises(UsageError, match="omit"):
             run.with_trace(run.plan_for(run.Options(), None), run.Options(**options), trace)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="is no trace of lpkit watch"):
+    with pytest.raises(UsageError, match="was not saved by lpkit watch"):
         run.with_trace(run.plan_for(run.Options(), None), run.Options(), SHIPPED)
     with pytest.raises(TraceError, match="no such file"):
         run.with_trace(run.plan_for(run.Options(), None), run.Options(), tmp_path / "gone.jsonl")
