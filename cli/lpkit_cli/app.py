@@ -17,7 +17,7 @@ import typer
 from lpkit_conformance.errors import UserError
 from typer.core import TyperGroup
 
-from lpkit_cli.commands import bench, check, doctor, explain, list_, new, record, replay, update
+from lpkit_cli.commands import bench, check, doctor, explain, list_, new, record, replay, update, watch
 
 COULD_NOT_RUN = 2
 INTERNAL_ERROR = 3
@@ -102,7 +102,7 @@ def _root(
     """
 
 
-for _command in (new, update, check, list_, doctor, explain, record, replay, bench):
+for _command in (new, update, check, list_, doctor, explain, record, replay, bench, watch):
     _command.register(app)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lpkit_conformance.traces import Trace, TraceError, dumps
+from lpkit_conformance.watch.in_words import line, summary
 from lpkit_conformance.watch.run_directory import used, write_numbers
 from lpkit_conformance.watch.settings import Settings
 from lpkit_conformance.watch.tally import Tally, Violation
@@ -63,7 +64,7 @@ class Reporter:
                 self._save(violation, make, self._folder)
             self._tally.keep(violation)
             if log:
-                logger.error("lpkit watch: %s", line(violation))
+                logger.error("lpkit watch: %s; more of this kind are counted without a line", line(violation))
 
         try:
             self._queue.put_nowait(job)
@@ -90,7 +91,7 @@ class Reporter:
                 self._write()
                 if time.monotonic() - self._logged >= self._settings.log_every:
                     self._logged = time.monotonic()
-                    logger.info("lpkit watch: %s", summary(self._tally))
+                    logger.info("lpkit watch: %s", summary(self._tally.as_json()))
             except Exception as error:  # whatever it is, the next report may do
                 self._failed(f"a report could not be written: {error!r}")
 
@@ -128,29 +129,3 @@ class Reporter:
         if not self._warned:
             self._warned = True
             logger.warning("lpkit watch: %s; serving is unaffected, and this is said once", message)
-
-
-def line(violation: Violation) -> str:
-    """What the log says of a violation."""
-    parts = [
-        f"{violation.processor} broke a rule on {violation.runner.upper()}, step {violation.step}: {violation.rule}",
-        f"expected {violation.expected}; got {violation.got}",
-        f"arguments: {violation.arguments or 'none'}",
-        f"evidence: {violation.trace}" if violation.trace else violation.note,
-        "more of this kind are counted without a line",
-    ]
-    return "; ".join(filter(None, parts))
-
-
-def summary(tally: Tally) -> str:
-    """The numbers in one line."""
-    share = tally.own_seconds / tally.step_seconds if tally.step_seconds else 0.0
-    found = [
-        f"{count} x {kind} by {name}"
-        for name, seen in list(tally.processors.items())
-        for kind, count in seen.violations.items()
-    ]
-    rows = sum(seen.rows for seen in list(tally.processors.values()))
-    return f"{tally.steps} steps, {tally.sampled} sampled, {rows} rows compared, {100 * share:.2f} % of step time; " + (
-        f"violations: {', '.join(found)}" if found else "no violations"
-    )

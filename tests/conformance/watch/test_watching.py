@@ -248,7 +248,9 @@ def test_whatever_the_scheduler_does_the_steps_before_a_violation_are_a_valid_tr
     watched = make(LateNan, runner, settings, tmp_path, max_num_batched_tokens=5, num_blocks=5, block_size=2)
     watched.run(*TRAFFIC * 4)
     assert watched.scheduler.num_preemptions
-    until(lambda: len(watched.tally.violations) == min(found(watched)["nan"], 100))
+    tally = watched.tally  # a busy machine may leave some unwritten
+    until(lambda: tally.traces + tally.traces_dropped == found(watched)["nan"])
+    assert tally.traces > 10
     assert {violation.note for violation in watched.tally.violations} == {""}
 
 
