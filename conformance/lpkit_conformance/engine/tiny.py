@@ -15,7 +15,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,10 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What an engine is started with. ``extra`` goes to ``vllm.LLM`` as it is."""
+    """What an engine is started with. ``extra`` goes to ``vllm.LLM`` as it is.
+
+    ``exact``: with the model that does not round (:mod:`lpkit_conformance.engine.model`).
+    """
 
     runner: Runner
     max_num_seqs: int = 8
@@ -65,11 +69,12 @@ class EngineSettings:
     logprobs_mode: str = "raw_logits"
     seed: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
+    exact: bool = False
 
     def summary(self) -> dict[str, Any]:
         """The settings that shape a trace, as JSON values; what is None is left to vLLM."""
         values = asdict(self)
-        for name in ("runner", "logprobs_mode", "extra"):
+        for name in ("runner", "logprobs_mode", "extra", "exact"):
             del values[name]
         values.update(self.extra)
         return values
@@ -81,6 +86,7 @@ class Ask:
 
     ``at`` is the step before which it is sent, ``abort_at`` the step before which it is aborted (None: never). With
     ``logits`` the answer carries every position's row of logits (``EngineSettings.logprobs_mode`` says which).
+    ``text`` is what it is to generate, whatever is sampled: vLLM's trace replay, where :func:`replay` switched it on.
     """
 
     request_id: str
@@ -89,6 +95,7 @@ class Ask:
     at: int = 0
     abort_at: int | None = None
     logits: bool = False
+    text: tuple[int, ...] = ()
 
 
 @dataclass
@@ -96,7 +103,8 @@ class Answer:
     """What became of a request.
 
     ``rows``: float32 numpy array [output tokens, vocab_size] when logits were asked for; masked tokens are -inf.
-    ``error``: why the engine refused the request ("ValueError: ..."), None when it was accepted.
+    ``error``: why the engine refused the request ("ValueError: ..."), None when it was accepted. ``followed``: whether
+    it was given its text; the engine refuses that next to some parameters, and the request is served without.
     """
 
     request_id: str
@@ -104,6 +112,7 @@ class Answer:
     finish_reason: str | None = None
     rows: Any = None
     error: str | None = None
+    followed: bool = False
 
 
 def prepare(runner: Runner) -> None:
@@ -154,6 +163,36 @@ class _InterpreterDriver:
         return 0
 
 
+@cache
+def import_vllm() -> Any:
+    """vLLM with what an engine needs of it. Raises EngineError when it cannot be imported.
+
+    What was imported is no garbage: looking for some takes seconds, during the imports and whenever an engine starts.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        vllm = importlib.import_module("vllm")
+        vllm.LLM, vllm.SamplingParams  # noqa: B018 (imported only now)
+    except Exception as error:
+        raise EngineError(f"vLLM cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        if collects:
+            gc.enable()
+    gc.freeze()
+    return vllm
+
+
+def replay(runner: Runner) -> dict[str, Any]:
+    """``EngineSettings.extra`` that lets requests follow ``Ask.text``; empty where vLLM has no trace replay.
+
+    Raises EngineError when vLLM cannot be imported.
+    """
+    import_vllm()
+    known = importlib.import_module("vllm.engine.arg_utils").EngineArgs.__dataclass_fields__
+    return {"enable_trace_replay": True} if runner == V2 and "enable_trace_replay" in known else {}
+
+
 class TinyEngine:
     """``with TinyEngine(settings, processors) as engine: engine.generate(asks)``.
 
@@ -163,15 +202,12 @@ class TinyEngine:
 
     def __init__(self, settings: EngineSettings, logits_processors: Sequence[str | type] = ()) -> None:
         prepare(settings.runner)
-        try:
-            vllm = importlib.import_module("vllm")
-            llm_class, self._sampling_params = vllm.LLM, vllm.SamplingParams
-        except Exception as error:
-            raise EngineError(f"vLLM cannot be imported: {type(error).__name__}: {error}") from error
+        vllm = import_vllm()
+        self._sampling_params = vllm.SamplingParams
         self.settings = settings
         self.version: str = vllm.__version__
         self._folder = tempfile.TemporaryDirectory(prefix="lpkit-engine-", ignore_cleanup_errors=True)
-        model.write(Path(self._folder.name), settings.vocab_size, settings.max_model_len)
+        model.write(Path(self._folder.name), settings.vocab_size, settings.max_model_len, settings.exact)
         arguments: dict[str, Any] = {
             "model": self._folder.name,
             "skip_tokenizer_init": True,
@@ -193,7 +229,7 @@ class TinyEngine:
             arguments["logits_processors"] = list(logits_processors)
         arguments.update(settings.extra)
         try:
-            self.llm: Any = llm_class(**arguments)
+            self.llm: Any = vllm.LLM(**arguments)
             self.model_runner: Any = self.llm.llm_engine.model_executor.driver_worker.worker.model_runner
             self._check_runner()
         except BaseException:
@@ -227,6 +263,8 @@ class TinyEngine:
     def submit(self, ask: Ask) -> str | None:
         """Send a request; the engine's reason when it is refused, else None."""
         values: dict[str, Any] = {"detokenize": False, "ignore_eos": True, **ask.params}
+        if ask.text:
+            values["trace_decode_token_ids"] = list(ask.text)
         if ask.logits:
             values.setdefault("logprobs", self.settings.vocab_size)
         try:
@@ -259,8 +297,7 @@ class TinyEngine:
         step = 0
         while waiting or self.busy:
             while waiting and waiting[0].at <= step:
-                ask = waiting.pop(0)
-                answers[ask.request_id].error = self.submit(ask)
+                self._send(waiting.pop(0), answers)
             due = [name for at, name in aborts if at == step]
             if due:
                 self.abort(due)
@@ -271,6 +308,13 @@ class TinyEngine:
             step += 1
         self.step()  # tells the runner about the last finished requests
         return answers
+
+    def _send(self, ask: Ask, answers: Mapping[str, Answer]) -> None:
+        answer = answers[ask.request_id]
+        answer.error = self.submit(ask)
+        answer.followed = bool(ask.text) and answer.error is None
+        if ask.text and answer.error is not None:
+            answer.error = self.submit(replace(ask, text=()))
 
     def _read(self, output: Any, answers: Mapping[str, Answer]) -> None:
         answer = answers.get(output.request_id)

@@ -1,41 +1,37 @@
-"""What an engine answered, and how rows of logits are compared although the model itself rounds.
+"""What an engine answered, and how rows of logits are compared.
 
-The model's logits of a request depend a little on which rows were computed with it. So rows are compared within what
-the plugin makes of such differences, and a token whose mask hangs on them is left out.
+The engine's model does not round (:mod:`lpkit_conformance.engine.model`): a request's logits are the same bits in any
+batch, and any difference is the plugin's. Only the plugin's own sums may round: so small a difference is counted, not
+blamed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lpkit_conformance.engine.tiny import Answer
 from lpkit_conformance.engine_checks.workload import Workload
 
-NOISE = 2e-5
-"""Of a row's largest logit: more than float32 makes of another batch or of a prompt in other pieces."""
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-MOST_UNSTABLE = 0.5
-"""A row of which a greater part hangs on the noise is not judged."""
+    Rows = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One request in the reference runtime, for the tokens that the engine chose. All ``[tokens, vocab]``.
+    """One request in the reference runtime, for the tokens that the engine chose. Both ``[tokens, vocab]``.
 
     Attributes:
         rows: processed logits.
         plain: the same without the plugin.
-        stable: bool, where masked or not does not hang on the model's rounding.
-        spread: how far that rounding moves the processed logits.
     """
 
-    rows: Any
-    plain: Any
-    stable: Any
-    spread: Any
+    rows: Rows
+    plain: Rows
 
     @property
     def acted(self) -> bool:
@@ -62,8 +58,7 @@ class Evidence:
         alone, mixed: answers with processed logits, by request.
         company: answers of the requests that were served beside those with bad arguments.
         refused: answers of the latter.
-        raw: the model's logits for the tokens of ``mixed``, from an engine without the plugin.
-        expected: the same through the reference runtime.
+        expected: the requests of ``mixed``, with their tokens, in the reference runtime.
         location: ``file:line`` where the plugin gets new requests.
     """
 
@@ -73,7 +68,6 @@ class Evidence:
     mixed: dict[str, Answer] = field(default_factory=dict)
     company: dict[str, Answer] = field(default_factory=dict)
     refused: dict[str, Answer] = field(default_factory=dict)
-    raw: dict[str, Any] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
     location: str = ""
 
@@ -86,6 +80,37 @@ class Evidence:
         return {name: answer.token_ids for name, answer in self.mixed.items() if answer.rows is not None}
 
 
+class Tally:
+    """How many positions were compared, and how many of them agree bit for bit.
+
+    ``untouched_exact``: rows that the plugin is expected to leave alone must be the same bits; the built-in stages of
+    the engine and of the reference runtime may round differently.
+    """
+
+    def __init__(self, untouched_exact: bool = True) -> None:
+        self.positions = self.exact = 0
+        self._untouched_exact = untouched_exact
+
+    def compare(self, got: Rows, wanted: Rows, plain: Rows) -> Difference | None:
+        """Where ``got`` departs from ``wanted`` (all ``[n, vocab]``) beyond rounding; ``plain``: without the plugin."""
+        import torch
+
+        from lpkit_conformance.oracle.compare import first_difference
+
+        same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
+        self.positions += len(got)
+        self.exact += int(same.all(1).sum())
+        if same.all():
+            return None
+        before, expected, after = (torch.from_numpy(np.ascontiguousarray(item)) for item in (plain, wanted, got))
+        found = first_difference(before, expected, after, exact_rows=self._untouched_exact)
+        return None if found is None else Difference(*found)
+
+    def __str__(self) -> str:
+        exact = "" if self.exact == self.positions else f"{self.exact} of them "
+        return f"{self.positions} positions, {exact}bit for bit"
+
+
 def common(first: list[int], second: list[int]) -> int:
     """How many positions two answers share: the tokens before the position are the same."""
     equal = 0
@@ -94,34 +119,3 @@ def common(first: list[int], second: list[int]) -> int:
         if one != other:
             break
     return equal
-
-
-def difference(got: Any, wanted: Any, expected: Expected) -> Difference | None:
-    """Where ``got`` departs from ``wanted`` (both ``[n, vocab]``) beyond what the model's rounding explains."""
-    n = len(got)
-    plain, stable, spread = expected.plain[:n], expected.stable[:n], expected.spread[:n]
-    scale = np.maximum(np.where(np.isfinite(plain), np.abs(plain), 0).max(1, keepdims=True, initial=0), 1.0)
-    allowed = 4 * spread + 2 * NOISE * scale
-    with np.errstate(invalid="ignore"):
-        close = (got == wanted) | (np.isnan(got) & np.isnan(wanted)) | (np.abs(got - wanted) <= allowed)
-    wrong = stable & ~close
-    wrong[(~stable).mean(1) > MOST_UNSTABLE] = False
-    if not wrong.any():
-        return None
-    row = int(wrong.any(1).argmax())
-    with np.errstate(invalid="ignore"):
-        distance = np.nan_to_num(np.abs(got[row] - wanted[row]), nan=1e30, posinf=1e30)
-    gap = np.where(wrong[row], distance, -1.0)
-    token = int(gap.argmax())
-    return Difference(
-        row, token, float(wanted[row, token]), float(got[row, token]), _kind(got, wanted, plain, allowed, row)
-    )
-
-
-def _kind(got: Any, wanted: Any, plain: Any, allowed: Any, row: int) -> str:
-    def same(values: Any) -> bool:
-        with np.errstate(invalid="ignore"):
-            near = (values[row] == plain[row]) | (np.abs(values[row] - plain[row]) <= allowed[row])
-        return bool(near.all())
-
-    return "stale" if same(wanted) else "lost" if same(got) else "wrong"

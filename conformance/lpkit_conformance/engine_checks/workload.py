@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
@@ -21,6 +21,9 @@ LARGE_VOCAB = 4096
 MOST_BAD = 16
 
 FOREIGN: tuple[Any, ...] = (None, {}, {"kv_transfer_params": {"do_remote_decode": False}}, {"other_plugin_key": 1})
+
+TEMPERATURES = (1.0, 0.7, 1.3)
+"""Of sampled requests whose case names none."""
 
 
 class Shape(NamedTuple):
@@ -95,8 +98,8 @@ class Workload:
         return {ask.request_id: ask for batch in self.batches for ask in batch}
 
 
-def settings(runner: Runner, vocab_size: int, logprobs_mode: str) -> EngineSettings:
-    """Of the engine that has the plugin."""
+def settings(runner: Runner, vocab_size: int) -> EngineSettings:
+    """Of the engine: too little room for the longer requests at once, and a model that does not round."""
     return EngineSettings(
         runner,
         max_num_seqs=MAX_NUM_SEQS,
@@ -105,14 +108,8 @@ def settings(runner: Runner, vocab_size: int, logprobs_mode: str) -> EngineSetti
         max_num_batched_tokens=32,
         num_gpu_blocks_override=9,  # one is reserved
         block_size=BLOCK,
-        logprobs_mode=logprobs_mode,
-    )
-
-
-def roomy(runner: Runner, vocab_size: int) -> EngineSettings:
-    """Of the engine without a plugin, which tells the model's own logits."""
-    return EngineSettings(
-        runner, max_num_seqs=16, max_model_len=MAX_MODEL_LEN, vocab_size=vocab_size, logprobs_mode="raw_logits"
+        logprobs_mode="processed_logits",
+        exact=True,
     )
 
 
@@ -179,7 +176,7 @@ class _Maker:
             fields.pop(name, None)
         if case is None and (args := FOREIGN[n % len(FOREIGN)]) is not None:
             fields["extra_args"] = dict(args)
-        fields["temperature"] = fields.get("temperature", 1.0) if sampled else 0.0
+        fields["temperature"] = fields.get("temperature", TEMPERATURES[n % len(TEMPERATURES)]) if sampled else 0.0
         return {**fields, "max_tokens": tokens, "min_tokens": 0, "ignore_eos": True}
 
     def prompt(self, name: str, length: int) -> tuple[int, ...]:
@@ -188,18 +185,14 @@ class _Maker:
 
 
 def _without_seed(ask: Ask) -> Ask:
-    params = {key: value for key, value in ask.params.items() if key != "seed"}
-    return Ask(ask.request_id, ask.prompt_token_ids, params, ask.at, ask.abort_at, ask.logits)
+    return replace(ask, params={key: value for key, value in ask.params.items() if key != "seed"})
 
 
-def prefixes(answers: dict[str, list[int]], asks: dict[str, Ask]) -> list[Ask]:
-    """Requests of one token each whose raw logits are the model's at every position of the answers."""
-    params = {"max_tokens": 1, "temperature": 0.0, "ignore_eos": True}
-    return [
-        Ask(f"{name}@{n}", (*asks[name].prompt_token_ids, *tokens[:n]), params, logits=True)
-        for name, tokens in answers.items()
-        for n in range(len(tokens))
-    ]
+def following(asks: Sequence[Ask], alone: Mapping[str, Answer]) -> tuple[Ask, ...]:
+    """The requests again; a sampled one is to follow the text that it sampled alone."""
+    return tuple(
+        replace(ask, text=tuple(alone[ask.request_id].token_ids)) if ask.params["temperature"] else ask for ask in asks
+    )
 
 
 def told(workload: Workload) -> tuple[str, ...]:

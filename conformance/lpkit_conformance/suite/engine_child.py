@@ -12,21 +12,21 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from lpkit.interfaces.lookup import GROUP
 
+from lpkit_conformance.engine import tiny
+from lpkit_conformance.engine.model import exact_rows
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, TinyEngine
 from lpkit_conformance.engine_checks import workload as workloads
-from lpkit_conformance.engine_checks.evidence import NOISE, Expected
+from lpkit_conformance.engine_checks.evidence import Expected
 from lpkit_conformance.engine_checks.workload import Workload
 from lpkit_conformance.errors import CaseError
+from lpkit_conformance.settings.cases import Case, make_params
 from lpkit_conformance.vllm_api.runners import V1, Runner
 from lpkit_conformance.vllm_api.tokenizer import load, tokenizer_folder
-
-if TYPE_CHECKING:
-    from lpkit_conformance.settings.cases import Case
 
 
 @dataclass
@@ -34,7 +34,6 @@ class _State:
     runner: Runner = V1
     session: Any = None
     engine: TinyEngine | None = None
-    raw: dict[str, Any] = field(default_factory=dict)
     reasoning: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -43,10 +42,7 @@ _state = _State()
 
 def import_vllm() -> str:
     """vLLM's version. Raises EngineError when it cannot be imported."""
-    try:
-        return str(importlib.import_module("vllm").__version__)
-    except Exception as error:
-        raise EngineError(f"vLLM cannot be imported: {type(error).__name__}: {error}") from error
+    return str(tiny.import_vllm().__version__)
 
 
 def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +53,6 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     from lpkit.loading import LoadError, interfaces_of, resolve_target
 
     from lpkit_conformance.oracle.findings import method_location
-    from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.settings.hosts import HOSTS
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.suite.child import load_failure
@@ -114,6 +109,7 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if _state.engine is not None:
         engine, _state.engine = _state.engine, None
         engine.close()
+    settings = replace(settings, extra={**settings.extra, **tiny.replay(_state.runner)})
     if _state.reasoning:
         settings = replace(settings, extra={**settings.extra, "reasoning_config": reasoning_config(_state.reasoning)})
     if with_plugin:
@@ -182,22 +178,24 @@ def serve_alone(asks: tuple[Ask, ...]) -> dict[str, Answer]:
     """One request after the other."""
     found: dict[str, Answer] = {}
     for ask in asks:
-        found.update(_running().generate([Ask(ask.request_id, ask.prompt_token_ids, ask.params, logits=ask.logits)]))
+        found.update(_running().generate([replace(ask, at=0, abort_at=None)]))
     return found
-
-
-def model_rows(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, Any]:
-    """The model's logits float32 ``[tokens, vocab]`` at every position of the answers, from the engine without it."""
-    answers = _running().generate(workloads.prefixes(tokens, asks))
-    _state.raw = {
-        name: np.concatenate([answers[f"{name}@{n}"].rows for n in range(len(ids))]) for name, ids in tokens.items()
-    }
-    return _state.raw
 
 
 def reference(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, Expected]:
     """What the reference runtime makes of the model's logits, each request alone in its own instance."""
-    return {name: _expected(asks[name], ids, _state.raw[name]) for name, ids in tokens.items()}
+    return {name: _expected(asks[name], ids) for name, ids in tokens.items()}
+
+
+def model_rounds() -> bool:
+    """Whether the running engine, which has no plugin, gives other logits than those that the model should have."""
+    asks = workloads.make(_state.runner, [Case()], False, [], _vocab_size(), 0).batches[0]
+    answers = _running().generate(replace(ask, params={**ask.params, "temperature": 0.0}) for ask in asks)
+    return any(
+        not np.array_equal(answers[ask.request_id].rows, _model_rows(ask, answers[ask.request_id].token_ids))
+        for ask in asks
+        if answers[ask.request_id].rows is not None
+    )
 
 
 def hint() -> str:
@@ -205,29 +203,14 @@ def hint() -> str:
     return str(_state.session.hint())
 
 
-def _expected(ask: Ask, tokens: list[int], raw: Any) -> Expected:
-    rows = {name: _processed(ask, tokens, values, True) for name, values in _blurred(raw).items()}
-    exact = rows.pop("exact")
-    plain = _processed(ask, tokens, raw, False)
-    stable = np.ones(exact.shape, dtype=bool)
-    spread = np.zeros(exact.shape, dtype=np.float32)
-    for other in rows.values():
-        finite = np.isfinite(exact) & np.isfinite(other)
-        stable &= finite | (exact == other) | (np.isnan(exact) & np.isnan(other))
-        with np.errstate(invalid="ignore"):
-            spread = np.maximum(spread, np.where(finite, np.abs(exact - other), 0))
-    return Expected(exact, plain, stable, spread)
+def _expected(ask: Ask, tokens: list[int]) -> Expected:
+    raw = _model_rows(ask, tokens)
+    return Expected(_processed(ask, tokens, raw, True), _processed(ask, tokens, raw, False))
 
 
-def _blurred(raw: Any) -> dict[str, Any]:
-    """The model's logits, and others that are as near as two runs of the model may be: best token up and the rest
-    down, the reverse, and up and down at random. What these decide is not held against a plugin."""
-    finite = np.where(np.isfinite(raw), np.abs(raw), 0)
-    step = (NOISE * np.maximum(finite.max(1, keepdims=True), 1.0)).astype(np.float32)
-    best = np.full(raw.shape, -1, dtype=np.float32)
-    np.put_along_axis(best, raw.argmax(1)[:, None], 1, axis=1)
-    random = np.random.default_rng(0).choice(np.array([-1, 1], dtype=np.float32), raw.shape)
-    return {"exact": raw, "up": raw + step * best, "down": raw - step * best, "random": raw + step * random}
+def _model_rows(ask: Ask, tokens: list[int]) -> Any:
+    """The model's logits float32 ``[tokens, vocab]`` at every position of an answer."""
+    return exact_rows(_vocab_size(), [ask.prompt_token_ids[-1], *tokens[:-1]]).numpy()
 
 
 def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
@@ -236,7 +219,6 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
     from lpkit.runtime import LogitsSource, Request, ThinkingMarkers
 
     from lpkit_conformance.hosts import parts_of
-    from lpkit_conformance.settings.cases import make_params
 
     class Told(LogitsSource):
         """The model is a table."""
@@ -263,6 +245,11 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
         assert step.processed is not None
         found.append(step.processed[0].float().clone())
     return torch.stack(found).numpy()
+
+
+def _vocab_size() -> int:
+    size: int = _state.session.plan.vocab_size
+    return size
 
 
 def _running() -> TinyEngine:

@@ -6,7 +6,8 @@ import importlib.util
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from lpkit_conformance.engine.process import ProcessLost, RemoteError, Worker
 from lpkit_conformance.engine.tiny import EngineError
 from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
-from lpkit_conformance.engine_checks.workload import roomy, settings
+from lpkit_conformance.engine_checks.workload import following, settings
 from lpkit_conformance.errors import EngineUnavailable
 from lpkit_conformance.instruments.author_lines import is_authors, location_in
 from lpkit_conformance.processes.supervise import START_SECONDS
@@ -39,7 +40,6 @@ STEPS = {
     "LP901": "starting an engine",
     "LP902": "serving requests, alone and mixed",
     "LP905": "sending bad arguments",
-    "LP903": "an engine without the plugin",
     "LP904": "the reference runtime",
 }
 
@@ -66,35 +66,30 @@ def check_target(
     """
     require_vllm()
     job = _Job(target, plan, path, progress or Progress(), limit or STEP_SECONDS)
-    # V1 needs the least, so it is asked what there is; unless only V2 is wanted.
-    wanted: tuple[Runner, ...] = tuple(r for r in RUNNERS if r in (plan.hosts or RUNNERS))
     results: list[CheckResult] = []
     notes: list[str] = []
     ran: dict[str, str] = {}
     found: dict[str, Any] = {}
     error = hint = ""
-    for runner in wanted:
-        if found and runner not in found["hosts"]:
+    # V1 first: it needs the least, so it is asked what there is; unless only V2 is wanted.
+    for run in _side_by_side([_HostRun(job, runner) for runner in RUNNERS if runner in (plan.hosts or RUNNERS)]):
+        if found and run.runner not in found["hosts"]:
             continue
-        if found and runner == V2 and not found["second"]:
+        if found and run.runner == V2 and not found["second"]:
             notes.append("V2 was left out: this vLLM has no V2 interface for logits processors")
             continue
-        run = _HostRun(job, runner)
-        try:
-            found = run.open()
-            if "failure" in found:
-                return _unloadable(target, found)
-            if runner in found["hosts"]:
-                results += run.checks()
-                ran[runner] = run.runner_class.removeprefix("vllm.v1.worker.")
-                hint = run.hint or hint
-        except _NoRunner as problem:
-            notes.append(f"{runner.upper()} was left out: {problem}")
-        except _Broken as problem:
-            error = str(problem)
+        if run.problem:
+            notes.append(f"{run.runner.upper()} was left out: {run.problem}")
+            continue
+        found, error = run.found or found, run.error
+        if error:
             break
-        finally:
-            run.close()
+        if "failure" in found:
+            return _unloadable(target, found)
+        if run.runner in found["hosts"]:
+            results += run.results
+            ran[run.runner] = run.runner_class.removeprefix("vllm.v1.worker.")
+            hint = run.hint or hint
     if not error and not ran:
         error = "; ".join(notes) or "the class has no interface of the runners asked for"
     if not error and inactive(results):
@@ -105,6 +100,20 @@ def check_target(
     return TargetResult(
         target, tuple(ran), tuple(results), found.get("interface", ""), judged_with, error, tuple(dict.fromkeys(notes))
     )
+
+
+def _side_by_side(runs: Sequence[_HostRun]) -> Sequence[_HostRun]:
+    """Run them at the same time: each keeps one core busy, and half of the time with importing vLLM."""
+    with ThreadPoolExecutor(len(runs)) as pool:
+        jobs = [pool.submit(run.run) for run in runs]
+        try:
+            for job in jobs:
+                job.result()
+        except BaseException:
+            for run in runs:
+                run.stop()
+            raise
+    return runs
 
 
 class _NoRunner(Exception):
@@ -135,20 +144,55 @@ class _Job:
 
 
 class _HostRun:
-    """One runner: its process, what it answered, and the verdicts."""
+    """One runner: its process, what it answered, and the verdicts.
+
+    Attributes:
+        found: what the process says about vLLM and the plugin; nothing else is set if the class is not for this runner.
+        results: of the checks.
+        runner_class: vLLM's.
+        hint: why the plugin never acted.
+        problem: why this runner cannot be used here.
+        error: why there is no verdict, and it is not the plugin's fault.
+    """
 
     def __init__(self, job: _Job, runner: Runner) -> None:
         self.job, self.runner = job, runner
-        self.runner_class = self.hint = ""
+        self.runner_class = self.hint = self.problem = self.error = ""
+        self.found: dict[str, Any] = {}
+        self.results: list[CheckResult] = []
         self._worker: Worker | None = None
-        self._found: dict[str, Any] = {}
+        self._stopped = False
         self._seconds: dict[str, float] = {}
         self._results: dict[str, CheckResult] = {}
 
+    def run(self) -> None:
+        """Everything, from the process's start to its end.
+
+        Raises:
+            EngineUnavailable: vLLM is absent or broken.
+        """
+        try:
+            self._open()
+            if self.runner in self.found.get("hosts", ()) and (self.runner == V1 or self.found["second"]):
+                self.results = self._checks()
+        except _NoRunner as problem:
+            self.problem = str(problem)
+        except _Broken as problem:
+            self.error = str(problem)
+        finally:
+            self._close()
+
+    def stop(self) -> None:
+        """End the process, and start no other; from another thread."""
+        self._stopped = True
+        self._close()
+
     # -- the process ---------------------------------------------------------------------------------------------
 
-    def open(self) -> dict[str, Any]:
+    def _open(self) -> None:
         """Start the process and load the plugin there."""
+        if self._stopped:
+            raise _NoRunner("it was stopped")
         self.job.progress.started(f"{self.runner.upper()}: importing vLLM", 0, len(STEPS))
         try:
             # Threads only get in each other's way with a model as small as this.
@@ -160,17 +204,16 @@ class _HostRun:
         except EngineError as error:
             raise EngineUnavailable(f"{NEEDED}: {_short(error)}") from None
         try:
-            self._found = self._call("survey", self.runner, self.job.target, self.job.path, self.job.plan_json())
+            self.found = self._call("survey", self.runner, self.job.target, self.job.path, self.job.plan_json())
         except RemoteError as error:
             if error.kind == "CaseError":
                 raise _Broken(error.message) from None
-            self._found = {"failure": _load_failure(error)}
+            self.found = {"failure": _load_failure(error)}
         except EngineError as error:
-            self._found = {"failure": _load_failure(error)}
-        self._found["version"] = version
-        return self._found
+            self.found = {"failure": _load_failure(error)}
+        self.found["version"] = version
 
-    def close(self) -> None:
+    def _close(self) -> None:
         if self._worker is not None:
             self._worker.kill()  # an orderly shut-down takes seconds, and there is nothing to save
             self._worker = None
@@ -180,12 +223,12 @@ class _HostRun:
         return self._worker.call(f"{CHILD}:{function}", *args, timeout=seconds or self.job.limit)
 
     def _reopen(self) -> None:
-        self.close()
-        self.open()
+        self._close()
+        self._open()
 
     # -- the checks ----------------------------------------------------------------------------------------------
 
-    def checks(self) -> list[CheckResult]:
+    def _checks(self) -> list[CheckResult]:
         """Gather evidence, then judge it."""
         evidence = self._evidence()
         if evidence is not None:
@@ -194,7 +237,17 @@ class _HostRun:
         for check in checks:
             if check.code not in self._results:
                 self._results[check.code] = self._judge(check, evidence)
-        return [self._results[check.code] for check in checks]
+        results = [self._results[check.code] for check in checks]
+        if evidence is not None and any(result.status == "failed" for result in results):
+            self._require_exactness()
+        return results
+
+    def _require_exactness(self) -> None:
+        """Before the plugin is blamed: does the model compute here what it should?"""
+        with self._our_step("LP904"):
+            self._call("start", settings(self.runner, self.job.plan.vocab_size), False, seconds=self._start_limit)
+            if self._call("model_rounds"):
+                raise EngineError("its model rounds on this machine, so logits cannot be compared")
 
     def _judge(self, check: type[Rule], evidence: Evidence | None) -> CheckResult:
         assert issubclass(check, EngineCheck)
@@ -214,7 +267,7 @@ class _HostRun:
         return result
 
     def _started(self) -> CheckResult:
-        message = f"vLLM {self._found['version']}, {self.runner_class}"
+        message = f"vLLM {self.found['version']}, {self.runner_class}"
         seconds = round(self._seconds["LP901"], 4)
         return self._told(CheckResult("LP901", "engine-starts", self.runner, "passed", message, None, seconds))
 
@@ -225,27 +278,24 @@ class _HostRun:
                 self._start_with_plugin()
             self._results["LP901"] = self._started()
             with self._step("LP902"):
-                evidence = Evidence(self.runner, self._call("make_workload"), location=self._found["location"])
+                evidence = Evidence(self.runner, self._call("make_workload"), location=self.found["location"])
                 evidence.alone = self._call("serve_alone", tuple(evidence.workload.asks.values()))
                 for batch in evidence.workload.batches:
-                    evidence.mixed.update(self._call("serve", batch))
+                    evidence.mixed.update(self._call("serve", following(batch, evidence.alone)))
         except _Blamed:
             return None
         try:
             with self._step("LP905"):
                 bad = tuple(ask for _, ask in evidence.workload.bad)
-                answers = self._call("serve", (*evidence.workload.company, *bad)) if bad else {}
+                company = following(evidence.workload.company, evidence.alone)
+                answers = self._call("serve", (*company, *bad)) if bad else {}
                 evidence.refused = {ask.request_id: answers.pop(ask.request_id) for ask in bad}
                 evidence.company = answers
         except _Blamed:
             self._reopen()
-        tokens, asks = evidence.tokens(), evidence.workload.asks
-        with self._our_step("LP903"):
-            self._call("start", roomy(self.runner, self.job.plan.vocab_size), False, seconds=self._start_limit)
-            evidence.raw = self._call("model_rows", tokens, asks)
         try:
             with self._step("LP904"):
-                evidence.expected = self._call("reference", tokens, asks)
+                evidence.expected = self._call("reference", evidence.tokens(), evidence.workload.asks)
         except _Blamed:
             return None
         return evidence
@@ -255,7 +305,7 @@ class _HostRun:
         return max(self.job.limit, START_SECONDS)
 
     def _start_with_plugin(self) -> None:
-        wanted = settings(self.runner, self.job.plan.vocab_size, "processed_logits")
+        wanted = settings(self.runner, self.job.plan.vocab_size)
         try:
             info = self._call("start", wanted, True, seconds=self._start_limit)
         except EngineError as error:
