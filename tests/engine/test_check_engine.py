@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -68,13 +69,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(site: Path) -> dict[str, Future[Ran]]:
     """Two at a time: each keeps about one core busy."""
-    case, slots_case = (json.dumps({"extra_args": {key: 7}}) for key in ("leaves_token", "keeps_token"))
-    slots = f"{site / 'engine_check_probes.py'}:KeepsSlots"
+    case, slots_case, whispers_case, rounds_case = (
+        json.dumps({"extra_args": {key: 7}}) for key in ("leaves_token", "keeps_token", "whispers_token", "rounds")
+    )
+    probes = site / "engine_check_probes.py"
     with ThreadPoolExecutor(2) as pool:
         return {
             "correct": pool.submit(check, cwd=ROOT / "reference_plugins" / "lpkit-target-token"),
             "planted": pool.submit(check, "leaves", "--case", case, "--host", "all", cwd=site, path=site),
-            "slots": pool.submit(check, slots, "--case", slots_case, cwd=site),
+            "slots": pool.submit(check, f"{probes}:KeepsSlots", "--case", slots_case, cwd=site),
+            "whispers": pool.submit(check, f"{probes}:WhispersToSampled", "--case", whispers_case, cwd=site),
+            "rounds": pool.submit(check, f"{probes}:RoundsItsSums", "--case", rounds_case, cwd=site),
             "reasons": pool.submit(
                 check, f"{PROBES / 'reads_reasoning.py'}:FavoursTheEnd", "--case", REASONING, cwd=site
             ),
@@ -123,7 +128,8 @@ def test_state_left_behind_by_a_move_fails_on_v1_once(planted: Ran) -> None:
     }
     finding = result(report, "v1", "LP902")["finding"]
     assert "does not use the plugin" in finding["where"]["request"]
-    assert float(finding["got"]) == pytest.approx(float(finding["expected"]) + 20.0, abs=0.01)
+    added = 20.0 / float(finding["where"]["temperature"])
+    assert float(finding["got"]) == pytest.approx(float(finding["expected"]) + added, abs=0.01)
     assert "an earlier request is still there" in finding["cause"]
     assert finding["place"].endswith(line_of("def update_state"))
 
@@ -141,6 +147,33 @@ def test_a_slot_that_keeps_its_last_occupants_state_fails_on_v2(runs: dict[str, 
     failed = {item["code"] for item in report["checks"] if item["status"] == "failed"}
     assert failed == {"LP902"}
     assert "an earlier request is still there" in result(report, "v2", "LP902")["finding"]["cause"]
+
+
+def test_a_trace_of_its_neighbours_in_a_sampled_request_fails_on_v2(runs: dict[str, Future[Ran]]) -> None:
+    """Only a text that the request follows, and a model that does not round, show it."""
+    code, report = runs["whispers"].result()
+    assert code == 1
+    assert {item["code"] for item in report["checks"] if item["status"] == "failed"} == {"LP902"}
+    where = result(report, "v2", "LP902")["finding"]["where"]
+    assert "does not use the plugin" in where["request"]
+    assert float(where["temperature"]) > 0
+    assert int(where["output so far"].split()[0]) >= 2
+
+
+def test_a_processor_whose_own_sums_round_is_not_blamed(runs: dict[str, Future[Ran]]) -> None:
+    code, report = runs["rounds"].result()
+    assert (code, report["hosts"]) == (0, ["v2"]), report
+    assert re.match(r"64 positions, \d+ of them bit for bit, ", result(report, "v2", "LP902")["message"])
+
+
+def test_what_was_compared_is_told_for_each_runner(correct: Ran) -> None:
+    _, report = correct
+    v1, v2 = (result(report, host, "LP902")["message"] for host in ("v1", "v2"))
+    assert re.fullmatch(r"64 positions, bit for bit, of 14 requests; \d sampled ones followed a given text", v2)
+    assert re.fullmatch(
+        r"\d+ positions, bit for bit, of 32 requests; \d+ after sampled tokens that differed are left out", v1
+    )
+    assert re.fullmatch(r"\d+ positions, bit for bit", result(report, "v1", "LP904")["message"])
 
 
 def test_an_engine_has_the_reasoning_configuration_of_the_case(runs: dict[str, Future[Ran]]) -> None:

@@ -1,4 +1,4 @@
-"""A Llama of two layers with seeded weights: enough of a model for an engine, and nothing to download.
+"""A Llama of one or two layers with seeded weights: enough of a model for an engine, and nothing to download.
 
 There are two. One is like a real model: a row of logits depends on everything before it, and a little on which other
 rows were computed at the same time, because floating-point sums round. The *exact* one does not round: its logits are
@@ -45,7 +45,7 @@ def write(folder: Path, vocab_size: int, max_model_len: int, exact: bool = False
         "model_type": "llama",
         "hidden_size": HIDDEN,
         "intermediate_size": HIDDEN,
-        "num_hidden_layers": LAYERS,
+        "num_hidden_layers": len(_layers(exact)),
         "num_attention_heads": HIDDEN // HEAD_DIM,
         "num_key_value_heads": HIDDEN // HEAD_DIM,
         "head_dim": HEAD_DIM,
@@ -59,7 +59,7 @@ def write(folder: Path, vocab_size: int, max_model_len: int, exact: bool = False
         "torch_dtype": "float32",
     }
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-    weights = _weights(vocab_size)
+    weights = _weights(vocab_size, _layers(exact))
     if exact:
         weights.update(_exact_ends(vocab_size))
         for name in weights:
@@ -87,7 +87,12 @@ def _exact_ends(vocab_size: int) -> dict[str, torch.Tensor]:
     return {"model.embed_tokens.weight": signs.float(), "lm_head.weight": (head * GRID).round() / GRID}
 
 
-def _weights(vocab_size: int) -> dict[str, torch.Tensor]:
+def _layers(exact: bool) -> range:
+    """The exact model's layers only pass on what they get, so one will do."""
+    return range(1 if exact else LAYERS)
+
+
+def _weights(vocab_size: int, layers: range) -> dict[str, torch.Tensor]:
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -102,7 +107,7 @@ def _weights(vocab_size: int) -> dict[str, torch.Tensor]:
         "lm_head.weight": normal(vocab_size, HIDDEN, LOGITS_STD / math.sqrt(HIDDEN)),
     }
     inner = 1.0 / math.sqrt(HIDDEN)
-    for layer in range(LAYERS):
+    for layer in layers:
         prefix = f"model.layers.{layer}."
         for name in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o"):
             weights[f"{prefix}{name}_proj.weight"] = normal(HIDDEN, HIDDEN, inner)

@@ -16,7 +16,7 @@ from lpkit_conformance import run
 from lpkit_conformance.catalogue import all_checks, chosen
 from lpkit_conformance.engine.tiny import Answer
 from lpkit_conformance.engine_checks import workload as workloads
-from lpkit_conformance.engine_checks.evidence import Evidence, Expected, common, difference
+from lpkit_conformance.engine_checks.evidence import Evidence, Expected, Tally, common
 from lpkit_conformance.engine_checks.lp9_engine import LP902, LP903, LP904, LP905
 from lpkit_conformance.engine_checks.workload import BLOCK, MAX_MODEL_LEN, Workload
 from lpkit_conformance.errors import CaseError, UsageError
@@ -157,22 +157,46 @@ def test_a_large_vocabulary_gets_the_short_workload() -> None:
     assert len(make(vocab=32000).asks) < len(make().asks)
 
 
+def test_sampled_requests_follow_what_they_sampled_alone() -> None:
+    found = make("v2")
+    alone = {name: Answer(name, [7] * ask.params["max_tokens"]) for name, ask in found.asks.items()}
+    for ask in workloads.following(found.batches[0], alone):
+        assert ask.text == ((7,) * ask.params["max_tokens"] if ask.params["temperature"] else ())
+
+
+def test_sampled_requests_have_several_temperatures() -> None:
+    assert len({ask.params["temperature"] for ask in make().asks.values()}) > 3
+
+
 # -- how rows are compared -------------------------------------------------------------------------------------------
 
 
-def expected(n: int = 3, **changes: Any) -> Expected:
+def expected(n: int = 3) -> Expected:
     """Of a plugin that masks all tokens below 64."""
     plain = np.random.default_rng(1).normal(size=(n, VOCAB)).astype(np.float32) * 3
     rows = plain.copy()
     rows[:, :64] = -np.inf
-    found = Expected(rows, plain, np.ones_like(rows, dtype=bool), np.full_like(rows, 1e-4))
-    return dataclasses.replace(found, **changes)
+    return Expected(rows, plain)
 
 
-def test_equal_rows_and_rows_within_the_models_rounding_do_not_differ() -> None:
-    item = expected()
-    assert difference(item.rows.copy(), item.rows, item) is None
-    assert difference(item.rows + np.float32(1e-4), item.rows, item) is None
+def test_rows_that_differ_no_more_than_sums_round_are_counted_and_not_blamed() -> None:
+    item, tally = expected(), Tally()
+    assert tally.compare(item.rows.copy(), item.rows, item.plain) is None
+    assert str(tally) == "3 positions, bit for bit"
+    got = item.rows.copy()
+    got[1, 70] = np.nextafter(got[1, 70], np.float32(100))
+    assert tally.compare(got, item.rows, item.plain) is None
+    assert str(tally) == "6 positions, 5 of them bit for bit"
+
+
+def test_a_row_that_the_plugin_leaves_alone_must_be_the_same_bits() -> None:
+    plain = expected().plain
+    got = plain.copy()
+    got[2, 70] = np.nextafter(got[2, 70], np.float32(100))
+    found = Tally().compare(got, plain, plain)
+    assert found is not None
+    assert (found.position, found.token, found.kind) == (2, 70, "stale")
+    assert Tally(untouched_exact=False).compare(got, plain, plain) is None, "built-in stages may round differently"
 
 
 def test_the_first_row_that_differs_is_told_with_its_worst_token() -> None:
@@ -181,7 +205,7 @@ def test_the_first_row_that_differs_is_told_with_its_worst_token() -> None:
     got[1, 70] += 1
     got[1, 80] += 2
     got[2, 90] += 9
-    found = difference(got, item.rows, item)
+    found = Tally().compare(got, item.rows, item.plain)
     assert found is not None
     assert (found.position, found.token, found.kind) == (1, 80, "wrong")
 
@@ -190,18 +214,16 @@ def test_the_first_row_that_differs_is_told_with_its_worst_token() -> None:
 def test_a_plugin_that_did_not_act_lost_its_state_and_one_that_should_not_have_is_stale(got: str, kind: str) -> None:
     item = expected()
     other = {"plain": item.rows, "rows": item.plain}[got]
-    found = difference(getattr(item, got), other, item)
+    found = Tally().compare(getattr(item, got), other, item.plain)
     assert found is not None
     assert found.kind == kind
 
 
-def test_a_mask_that_hangs_on_rounding_is_not_held_against_the_plugin() -> None:
+def test_a_mask_that_differs_is_blamed() -> None:
     item = expected()
     got = item.rows.copy()
     got[0, 10] = 1.0
-    assert difference(got, item.rows, item) is not None
-    item.stable[0, 10] = False
-    assert difference(got, item.rows, item) is None
+    assert Tally().compare(got, item.rows, item.plain) is not None
 
 
 def test_answers_are_compared_up_to_and_including_the_first_token_that_differs() -> None:
@@ -222,7 +244,6 @@ def evidence(acts: bool = True) -> Evidence:
         if not acts or name not in found.workload.users:
             item = dataclasses.replace(item, rows=item.plain.copy())
         found.expected[name] = item
-        found.raw[name] = item.plain
         found.alone[name] = Answer(name, [5] * n, "length", item.rows.copy())
         found.mixed[name] = Answer(name, [5] * n, "length", item.rows.copy())
     found.company = {ask.request_id: found.alone[ask.request_id] for ask in found.workload.company}
@@ -239,6 +260,20 @@ def test_what_agrees_passes(check: Any) -> None:
 def test_a_plugin_that_never_acts_is_skipped(check: Any) -> None:
     with pytest.raises(Skipped, match="never active"):
         check().run(evidence(acts=False))
+
+
+def test_the_report_says_what_was_compared_and_what_was_not() -> None:
+    found = evidence()
+    sampled = [name for name, ask in found.workload.asks.items() if ask.params["temperature"]]
+    for name in sampled[1:]:
+        found.mixed[name].followed = True
+    found.mixed[sampled[0]].token_ids[2] = 6
+    positions, left_out = sum(len(ids) for ids in found.tokens().values()), len(found.tokens()[sampled[0]]) - 3
+    assert LP902().run(found) == (
+        f"{positions - left_out} positions, bit for bit, of {len(found.mixed)} requests; "
+        f"{len(sampled) - 1} sampled ones followed a given text; "
+        f"{left_out} after sampled tokens that differed are left out"
+    )
 
 
 def someone(found: Evidence, uses: bool) -> str:

@@ -77,3 +77,56 @@ class KeepsSlots(V2LogitsProcessor):
         rows = (tokens >= 0).nonzero().squeeze(1)
         logits[rows, tokens[rows]] += 20.0
         return logits
+
+
+class WhispersToSampled(V2LogitsProcessor):
+    """Favours a token, and very little also in the rows of sampled neighbours that have two tokens already.
+
+    That is less than a real model's logits differ by in another batch, and where a sampled request without a seed went
+    another way than alone long ago.
+    """
+
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        self.states = req_states
+        self.tokens = torch.full((req_states.max_num_reqs,), -1, dtype=torch.int64)
+        self.drawn = torch.zeros(req_states.max_num_reqs, dtype=torch.bool)
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        self.tokens[req_idx] = (sampling_params.extra_args or {}).get("whispers_token", -1)
+        self.drawn[req_idx] = sampling_params.temperature > 0 and sampling_params.seed is None
+        return True
+
+    def apply_staged_writes(self) -> None:
+        pass
+
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.long()
+        tokens = self.tokens[slots]
+        rows = (tokens >= 0).nonzero().squeeze(1)
+        logits[rows, tokens[rows]] += 2.0
+        generated = self.states.total_len.gpu[slots] - torch.from_numpy(self.states.prompt_len.np)[slots]
+        if len(rows):
+            logits[self.drawn[slots] & (tokens < 0) & (generated >= 2), tokens[rows[0]]] += 1e-4
+        return logits
+
+
+class RoundsItsSums(V2LogitsProcessor):
+    """A correct one: lowers all logits of its rows by a mean, whose last bits depend on how many rows there are."""
+
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        self.uses = torch.zeros(req_states.max_num_reqs, dtype=torch.bool)
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        self.uses[req_idx] = "rounds" in (sampling_params.extra_args or {})
+        return bool(self.uses[req_idx])
+
+    def apply_staged_writes(self) -> None:
+        pass
+
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.long()
+        rows = self.uses[slots].nonzero().squeeze(1)
+        order = torch.arange(logits.shape[1]).roll(len(slots))  # another order of summation for each number of rows
+        sums = logits[:, order].cumsum(1)[:, -1:]
+        logits[rows] -= sums[rows] / logits.shape[1]
+        return logits
