@@ -47,7 +47,8 @@ class EngineCheck(Rule):
                 f"{found.expected:g}",
                 f"{found.got:g}",
                 told(evidence.workload),
-                CAUSES[found.kind],
+                # Whatever a request that does not use the plugin was spared or got, it was another's.
+                CAUSES[found.kind if uses or evidence.expected[name].acted else "stale"],
                 fix,
             )
         )

@@ -111,7 +111,7 @@ class WhispersToSampled(V2LogitsProcessor):
 
 
 class RoundsItsSums(V2LogitsProcessor):
-    """A correct one: lowers all logits of its rows by a mean, whose last bits depend on how many rows there are."""
+    """A correct one: scales its rows by a mean, whose last bits depend on how many rows there are."""
 
     def __init__(self, vllm_config: Any, req_states: Any) -> None:
         self.uses = torch.zeros(req_states.max_num_reqs, dtype=torch.bool)
@@ -126,7 +126,6 @@ class RoundsItsSums(V2LogitsProcessor):
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
         slots = ctx.expanded_idx_mapping.long()
         rows = self.uses[slots].nonzero().squeeze(1)
-        order = torch.arange(logits.shape[1]).roll(len(slots))  # another order of summation for each number of rows
-        sums = logits[:, order].cumsum(1)[:, -1:]
-        logits[rows] -= sums[rows] / logits.shape[1]
+        order = torch.randperm(logits.shape[1], generator=torch.Generator().manual_seed(len(slots)))
+        logits[rows] *= logits[rows].exp()[:, order].mean(1, keepdim=True) / 100
         return logits
