@@ -167,7 +167,7 @@ class _InterpreterDriver:
 def import_vllm() -> Any:
     """vLLM with what an engine needs of it. Raises EngineError when it cannot be imported.
 
-    What was imported is no garbage: looking for some takes seconds, during the imports and whenever an engine starts.
+    What was imported stays: looking for garbage in it takes seconds, during the imports and whenever an engine starts.
     """
     collects = gc.isenabled()
     gc.disable()

@@ -188,7 +188,7 @@ def reference(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, E
 
 
 def model_rounds() -> bool:
-    """Whether the running engine, which has no plugin, gives other logits than those that the model should have."""
+    """Whether the running engine, which has no plugin, gives different logits than the model should have."""
     asks = workloads.make(_state.runner, [Case()], False, [], _vocab_size(), 0).batches[0]
     answers = _running().generate(replace(ask, params={**ask.params, "temperature": 0.0}) for ask in asks)
     return any(
