@@ -61,6 +61,12 @@ class Column:
         self._arena.dirty = True
 
     @property
+    def used(self) -> bool:
+        """Whether any request has another value than the default; the host knows, so what nobody asked for can be left
+        out."""
+        return bool((self._host != self._default).any())
+
+    @property
     def all(self) -> torch.Tensor:
         """``[slots + 1]`` (``[slots + 1, width]``) on the device; the last slot is never given out."""
         assert self._device is not None

@@ -56,6 +56,11 @@ class RaggedColumn(Column):
             self[slot] = []
 
     @property
+    def used(self) -> bool:
+        """Whether any request has a list that is not empty; the host knows."""
+        return bool(self._lengths.any())
+
+    @property
     def all(self) -> torch.Tensor:
         """``[slots + 1, W]`` on the device; the last slot is never given out."""
         return self._table.device[:, : self._width]

@@ -93,6 +93,11 @@ class TokenSetColumn(Column):
         self._arena.dirty = True
 
     @property
+    def used(self) -> bool:
+        """Whether any request has a set that is not empty; the host knows."""
+        return bool(self._lengths.any())
+
+    @property
     def all(self) -> torch.Tensor:
         """``[sets, bytes]`` uint8 on the device: bit ``t % 8`` of byte ``t // 8`` is token ``t``."""
         return self._masks.device

@@ -11,6 +11,7 @@ On CUDA these are fused Triton kernels where Triton works (``LPKIT_TRITON=0`` in
 ``scratch`` is for rules of several steps inside :func:`blocks`: memory that a block lends. Leave it out elsewhere.
 """
 
+from lpkit.kernels.entropy import log_sum_exp_and_entropy
 from lpkit.kernels.fused import prepare
 from lpkit.kernels.masks import (
     add_where_hashed_,
@@ -35,6 +36,7 @@ __all__ = [
     "keep_members_",
     "least_from",
     "log_sum_exp",
+    "log_sum_exp_and_entropy",
     "mask_above_",
     "mask_below_",
     "mask_far_below_top_",

@@ -75,6 +75,15 @@ def test_reset_puts_the_default_back() -> None:
     assert made.columns["row"][rows(1)].tolist() == [[4, 4]]
 
 
+def test_a_column_is_used_while_a_slot_has_another_value_than_the_default() -> None:
+    column_of_fours = arena(value=column(torch.float32, default=4)).columns["value"]
+    assert not column_of_fours.used
+    column_of_fours[1] = 7
+    assert column_of_fours.used
+    column_of_fours.reset(1)
+    assert not column_of_fours.used
+
+
 class Copies:
     """Counts copies to a device that is not the host's: the meta device stands in for a GPU."""
 

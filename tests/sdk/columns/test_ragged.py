@@ -76,6 +76,17 @@ def test_sets_are_masks_over_the_vocabulary() -> None:
     assert chosen.contains(rows(3, 0), asked).tolist() == [[True, False, False], [True, True, False]]
 
 
+@pytest.mark.parametrize("declared", [lpkit.token_set(), lpkit.ragged(torch.int64)])
+def test_lists_and_sets_are_used_while_one_is_not_empty(declared: Any) -> None:
+    held: Any = arena(held=declared).columns["held"]
+    held[0] = []
+    assert not held.used
+    held[2] = [5]
+    assert held.used
+    held.reset(2)
+    assert not held.used
+
+
 @pytest.mark.parametrize("ids", [[-1], [VOCAB]])
 def test_a_set_takes_ids_of_the_vocabulary_only(ids: list[int]) -> None:
     with pytest.raises(ValueError, match="outside the vocabulary of 21"):

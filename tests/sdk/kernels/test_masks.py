@@ -193,6 +193,35 @@ def test_without_cuda_there_are_no_fused_kernels() -> None:
     assert kernels.prepare(torch.device("meta")) is None
 
 
+def test_the_entropy_is_that_of_float64_at_each_temperature(size: int) -> None:
+    logits = torch.randn(6, size, generator=torch.Generator().manual_seed(1)) * 3 + 50
+    logits[:, 3] = -INF
+    logits[5, 1:] = -INF  # one token is left
+    temperature = torch.linspace(0.2, 2.0, 6).unsqueeze(1)
+    shares = (logits.double() / temperature).softmax(1)
+    entropy = torch.special.entr(shares).sum(1, keepdim=True).float()
+    before = logits.clone()
+    total, found = kernels.log_sum_exp_and_entropy(logits, temperature)
+    assert same_bits(logits, before)
+    assert same_bits(total, kernels.log_sum_exp(logits, temperature))
+    torch.testing.assert_close(found, entropy, rtol=1e-5, atol=1e-6)
+    assert kernels.log_sum_exp_and_entropy(logits[:0], temperature[:0])[1].shape == (0, 1)
+    assert kernels.log_sum_exp_and_entropy(torch.full((1, 3), -INF), torch.ones(1, 1))[1].isnan().all()
+
+
+def test_the_entropy_has_a_gradient_that_masked_tokens_do_not_spoil() -> None:
+    leaf = torch.tensor([[1.0, 2.0, -INF, 0.0]], requires_grad=True)
+    total, entropy = kernels.log_sum_exp_and_entropy(leaf, torch.tensor([[0.5]]))
+    with torch.no_grad():
+        plain = kernels.log_sum_exp_and_entropy(leaf.detach(), torch.tensor([[0.5]]))
+    assert torch.equal(total.detach(), plain[0]) and torch.equal(entropy.detach(), plain[1])
+    entropy.sum().backward()
+    other = torch.tensor([[1.0, 2.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    torch.special.entr((other / 0.5).softmax(1)).sum().backward()
+    torch.testing.assert_close(leaf.grad[0, [0, 1, 3]].double(), other.grad[0], rtol=1e-5, atol=1e-6)
+    assert leaf.grad[0, 2] == 0
+
+
 def test_log_sum_exp_is_that_of_float64_at_each_temperature(size: int) -> None:
     logits = torch.randn(5, size, generator=torch.Generator().manual_seed(1)) * 3 + 50
     logits[:, 3] = -INF
