@@ -115,6 +115,12 @@ def warper(cls: str, make: Callable[[Any, Arguments, torch.device], Any], memory
     return build
 
 
+def truncating_warper(arguments: Arguments, device: torch.device) -> Candidate:
+    """transformers' warper of the same rule; top-a and tail-free have none."""
+    name = {"epsilon": "Epsilon", "eta": "Eta", "typical": "Typical"}[arguments["truncation_rule"]]
+    return warper(f"{name}LogitsWarper", lambda cls, args, device: cls(args["truncation_threshold"]))(arguments, device)
+
+
 def adapter(rule: Callable[[Arguments], rowwise.Row]) -> Build:
     """A request-level callable in vLLM's adapter, or in lpkit's where there is no vLLM."""
 
@@ -210,6 +216,7 @@ TABLE: dict[str, tuple[Build, ...]] = {
     ),
     "lpkit_ocr_ngram.processor:OcrNgram": (deepseek_ocr_ngram,),
     "lpkit_greenlist_watermark.processor:GreenlistWatermark": (warper("WatermarkLogitsProcessor", _Watermark),),
+    "lpkit_truncation.processor:Truncation": (truncating_warper,),
     "lpkit_xtc.processor:Xtc": (adapter(rowwise.xtc),),
 }
 """By the class of the processor, what says the same with its ``extra_args``."""

@@ -37,8 +37,10 @@ TARGETS = (
     "lpkit_logit_bias.processor:LogitBias",
     "lpkit_ocr_ngram.processor:OcrNgram",
     "lpkit_penalties.processor:Penalties",
+    "lpkit_temperature.processor:Temperature",
     "lpkit_thinking_budget.processor:ThinkingBudget",
     "lpkit_top_n_sigma.processor:TopNSigma",
+    "lpkit_truncation.processor:Truncation",
     "lpkit_xtc.processor:Xtc",
 )
 
@@ -95,6 +97,9 @@ ASKS = (
     _ask("green", 20, 30, at=6, greenlist_key=99, greenlist_bias=100.0, greenlist_context=2),
     _ask("cite", 30, 20, at=7, cite_boost=1.0, cite_next_boost=2.0, cite_also=[3]),
     _ask("n sigma", 6, 30, at=8, temperature=1.5, top_n_sigma=2.0),
+    _ask("smoothed", 8, 30, at=8, temperature=2.0, temperature_smoothing=1.8),
+    _ask("epsilon", 9, 30, at=8, temperature=2.0, truncation_rule="epsilon", truncation_threshold=0.004),
+    _ask("typical", 11, 30, at=9, temperature=2.0, truncation_rule="typical", truncation_threshold=0.8),
     _ask("xtc", 14, 30, at=9, temperature=0.7, xtc_probability=1.0, xtc_threshold=0.002),
     _ask("hello", 20, 20, at=10, **activated("agg")),
     _ask("hello, sampled", 45, 20, at=11, temperature=1.0, **activated("agg")),
@@ -235,6 +240,25 @@ def within_sigmas(row: np.ndarray) -> np.ndarray:
     return row >= row.max() - 2.0 * row.std() - 1e-4
 
 
+def near_when_squared(row: np.ndarray) -> np.ndarray:
+    """Tokens that a distance from the top, squared, leaves within 25 of it: others have no share to speak of."""
+    return 1.8 * ((row - row.max()) / 2.0) ** 2 <= 25.0
+
+
+def likely_enough(row: np.ndarray) -> np.ndarray:
+    shares = np.exp((row - row.max()) / 2.0)
+    return shares >= 0.004 * shares.sum() * (1 - 1e-5)
+
+
+def next_to_the_entropy(row: np.ndarray) -> np.ndarray:
+    shares = np.exp((row - row.max()) / 2.0)
+    shares /= shares.sum()
+    away = np.abs(np.log(shares) - (shares * np.log(shares)).sum())
+    order = away.argsort()
+    farthest = away[order[(shares[order].cumsum() < 0.8).sum()]]
+    return away <= farthest + 1e-5
+
+
 def not_a_top_choice(row: np.ndarray) -> np.ndarray:
     shares = np.exp((row - row.max()) / 0.7)
     shares /= shares.sum()
@@ -242,7 +266,16 @@ def not_a_top_choice(row: np.ndarray) -> np.ndarray:
     return shares <= shares[likely].min() + 1e-7 if likely.any() else shares >= 0
 
 
-@pytest.mark.parametrize(("name", "left"), [("n sigma", within_sigmas), ("xtc", not_a_top_choice)])
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("n sigma", within_sigmas),
+        ("smoothed", near_when_squared),
+        ("epsilon", likely_enough),
+        ("typical", next_to_the_entropy),
+        ("xtc", not_a_top_choice),
+    ],
+)
 def test_sampled_tokens_are_among_those_that_the_rule_leaves(
     name: str, left: Callable[[np.ndarray], np.ndarray], run: Run
 ) -> None:

@@ -1,0 +1,5 @@
+"""A logits processor for vLLM."""
+
+from lpkit_truncation.processor import Truncation
+
+__all__ = ["Truncation"]
