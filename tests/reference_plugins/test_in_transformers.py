@@ -121,6 +121,7 @@ def test_it_edits_the_scores_as_on_v2(model: Any, plugin: str, mode: str, caplog
         top_k=0,
         eos_token_id=50,
         **MODES[mode],
+        **(only(FEW[:5]) if plugin == "lpkit-ocr-ngram" else {}),  # or nothing would repeat
     )
     acted = 0
     for (ids, logits), (_, edited) in zip(before.steps, after.steps, strict=True):
