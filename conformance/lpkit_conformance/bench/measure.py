@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import torch
 
 from lpkit_conformance.bench.results import CandidateResult, Point, Times
 from lpkit_conformance.hosts.calls import PluginError
-from lpkit_conformance.hosts.steady import HEADROOM, Candidate, SteadyBatch
+from lpkit_conformance.hosts.steady import HEADROOM, BatchChange, Candidate, SteadyBatch
 from lpkit_conformance.instruments.operations import MeasureOperations
 
 IDLE_CALLS = 10
@@ -116,10 +117,11 @@ def measure(
             if problem:
                 book.result = CandidateResult(candidate.name, candidate.kind, candidate.host, problem=problem)
                 continue
+            first = _first_call(candidate, steady, change, source, work) if candidate.kind == "target" else None
             news(f"{candidate.name}: operations")
             candidate.prepare(steady, change)  # the engine makes its processors outside inference mode
             with torch.inference_mode():
-                book.result = _count(candidate, source, work)
+                book.result = replace(_count(candidate, source, work), first=first)
         except Exception as error:
             book.result = CandidateResult(candidate.name, candidate.kind, candidate.host, problem=told(error))
     clock = Clock(device)
@@ -149,6 +151,39 @@ def _is_due(book: _Book, effort: Effort, number: int) -> bool:
     return len(book.apply) == number and (number < effort.rounds or book.spent < effort.seconds)
 
 
+def _first_call(
+    candidate: Candidate, steady: SteadyBatch, change: BatchChange, source: torch.Tensor, work: torch.Tensor
+) -> float:
+    """Seconds of the first step of an instance that is used for nothing else."""
+    own = copy.copy(candidate)
+    own.prepare(steady, change)
+    work.copy_(source)
+
+    def step() -> None:
+        own.follow()
+        own.apply(work)
+
+    with torch.inference_mode():
+        return Clock(source.device).time(step)[0]
+
+
+class _DeviceMemory:
+    """The most bytes that a GPU's allocator had given out within it, above what it had before; 0 elsewhere."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self.peak = device, 0
+
+    def __enter__(self) -> _DeviceMemory:
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._before = torch.cuda.memory_allocated(self._device)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._device.type == "cuda":
+            self.peak = torch.cuda.max_memory_allocated(self._device) - self._before
+
+
 def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> CandidateResult:
     """A first step: it warms up, and its operations are counted."""
     with MeasureOperations() as books:
@@ -157,7 +192,7 @@ def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> Ca
     with MeasureOperations() as counter:
         result = candidate.apply(work)
     work.copy_(source)
-    with MeasureOperations() as warm:  # what a first call sets up is paid once
+    with MeasureOperations() as warm, _DeviceMemory(source.device) as memory:  # what a first call sets up is paid once
         candidate.apply(work)
     on_device = source.device.type != "cpu"
     return CandidateResult(
@@ -168,6 +203,7 @@ def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> Ca
         views=counter.views,
         syncs=counter.syncs,
         allocated=warm.allocated,
+        peak=max(warm.peak, memory.peak),
         to_device=counter.to_device + books.to_device if on_device else None,
         to_host=counter.to_host + books.to_host if on_device else None,
         acted=not isinstance(result, torch.Tensor) or result.shape != source.shape or not torch.equal(result, source),

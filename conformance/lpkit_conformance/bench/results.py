@@ -25,11 +25,14 @@ class CandidateResult:
         kind: ``target``, ``alternative`` or ``floor``.
         host: whose calls it got: ``v1``, ``v2``, or empty for a plain function.
         apply: one ``apply``, until its result is there.
+        first: seconds of the first step of a new instance of the target, bookkeeping included: what is compiled or
+            set up at the first request.
         launch: on a GPU, the host's part of it.
         churn: bookkeeping of a step in which requests come and go.
         idle: bookkeeping of a step in which none does.
         operations, views, syncs: of one ``apply``.
         allocated: bytes of new tensors in one ``apply``.
+        peak: the most bytes that one ``apply`` held at the same time, besides the logits.
         to_device, to_host: bytes copied in one step, bookkeeping included; None: could not be told.
         acted: whether the first step changed a logit.
         problem: why there are no numbers.
@@ -44,10 +47,12 @@ class CandidateResult:
     launch: Times | None = None
     churn: Times | None = None
     idle: Times | None = None
+    first: float | None = None
     operations: int | None = None
     views: int | None = None
     syncs: dict[str, int] = field(default_factory=dict)
     allocated: int | None = None
+    peak: int | None = None
     to_device: int | None = None
     to_host: int | None = None
     acted: bool = True

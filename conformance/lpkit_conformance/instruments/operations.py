@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from lpkit_conformance.instruments.dispatch import Watch
@@ -52,12 +53,14 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
     Attributes:
         views: operations that only make another tensor of the same memory; they launch nothing.
         allocated: bytes of new tensors, of which nothing is ever given back.
+        peak: the most bytes of new tensors that were held at the same time; what operations take inside is not seen.
         to_device, to_host: bytes copied between the host's memory and a device's.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.views = self.allocated = self.to_device = self.to_host = 0
+        self.views = self.allocated = self.peak = self.to_device = self.to_host = 0
+        self._held: list[tuple[StorageWeakRef, int]] = []
 
     @property
     def launches(self) -> int:
@@ -80,7 +83,11 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
         known = {tensor.untyped_storage()._cdata for tensor in given}
         fresh = [tensor for tensor in made if tensor.untyped_storage()._cdata not in known]
         self.views += bool(made) and not fresh and not func._schema.is_mutable
-        self.allocated += sum(tensor.nbytes for tensor in fresh)
+        if fresh:
+            self.allocated += sum(tensor.nbytes for tensor in fresh)
+            self._held = [item for item in self._held if not item[0].expired()]  # type: ignore[no-untyped-call]
+            self._held += [(StorageWeakRef(tensor.untyped_storage()), tensor.nbytes) for tensor in fresh]  # type: ignore[no-untyped-call]
+            self.peak = max(self.peak, sum(size for _, size in self._held))
         name = func.overloadpacket.__name__
         if name in COPIES and made and given:
             source = given[1] if name == "copy_" else given[0]

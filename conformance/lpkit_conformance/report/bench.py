@@ -14,10 +14,22 @@ from lpkit_conformance.report.plot import Curve, Panel, plot, seconds
 WIDTH = 150
 """In a pipe, where there is no terminal to ask."""
 
-WIDE = 116
+WIDE = 132
 """Columns of a terminal that hold all numbers; a narrower one shows those that matter most."""
 
-COLUMNS = ("apply", "vs it", "vs floor", "update", "idle", "ops", "syncs", "to device", "allocated")
+COLUMNS = (
+    "apply",
+    "vs it",
+    "vs floor",
+    "update",
+    "idle",
+    "ops",
+    "syncs",
+    "to device",
+    "allocated",
+    "peak",
+    "first call",
+)
 FEWER = ("apply", "vs it", "vs floor", "ops")
 
 
@@ -121,8 +133,14 @@ def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
         str(side.operations),
         str(sum(side.syncs.values())),
         data(side.to_device),
-        "-" if side.allocated is None else f"{side.allocated / point.logits_bytes:.2f}x",
+        _times_logits(side.allocated, point),
+        _times_logits(side.peak, point),
+        "-" if side.first is None else seconds(side.first),
     )
+
+
+def _times_logits(size: int | None, point: Point) -> str:
+    return "-" if size is None else f"{size / point.logits_bytes:.2f}x"
 
 
 def _notes(target: TargetBench) -> list[str]:

@@ -57,6 +57,18 @@ def test_views_are_no_launches_and_new_memory_is_added_up() -> None:
     assert counter.allocated == 1600 + 400 + 16
 
 
+def test_the_peak_is_of_what_is_held_at_the_same_time() -> None:
+    logits = torch.zeros(4, 100)
+    with MeasureOperations() as counter:
+        for _ in range(3):
+            twice = logits * 2  # 1,600 bytes, and as many of the one before until the name is bound anew
+            twice.view(-1).add_(1)
+        del twice
+        logits > 0  # noqa: B015 - 400 bytes
+    assert counter.allocated == 3 * 1600 + 400
+    assert counter.peak == 2 * 1600
+
+
 def test_waits_are_told_by_the_name_that_authors_use() -> None:
     logits = torch.arange(4.0)
     with MeasureOperations() as counter:
@@ -131,6 +143,8 @@ def test_every_side_is_timed_and_related_to_the_target_and_the_floor() -> None:
     assert target.churn is not None and target.idle is not None and write.churn is None
     assert target.versus_target == write.versus_floor == 1.0
     assert target.operations and target.allocated and target.acted
+    assert target.peak is not None and 0 < target.peak <= target.allocated
+    assert target.first is not None and target.first > 0 and write.first is None
     assert (found.batch, found.vocab, found.logits_bytes) == (3, 128, 3 * 128 * 4)
     assert point_from_json(Bench((TargetBench("it", points=(found,)),), {}, {}).to_json()["targets"][0]["points"][0])
 
