@@ -14,7 +14,7 @@ from lpkit_conformance.report.plot import Curve, Panel, plot, seconds
 WIDTH = 150
 """In a pipe, where there is no terminal to ask."""
 
-WIDE = 132
+WIDE = 124
 """Columns of a terminal that hold all numbers; a narrower one shows those that matter most."""
 
 COLUMNS = (
@@ -133,14 +133,9 @@ def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
         str(side.operations),
         str(sum(side.syncs.values())),
         data(side.to_device),
-        _times_logits(side.allocated, point),
-        _times_logits(side.peak, point),
+        "-" if side.peak is None else f"{side.peak / point.logits_bytes:.2f}x",
         "-" if side.first is None else seconds(side.first),
     )
-
-
-def _times_logits(size: int | None, point: Point) -> str:
-    return "-" if size is None else f"{size / point.logits_bytes:.2f}x"
 
 
 def _notes(target: TargetBench) -> list[str]:
