@@ -26,7 +26,6 @@ COLUMNS = (
     "ops",
     "syncs",
     "to device",
-    "allocated",
     "peak",
     "first call",
 )

@@ -18,7 +18,7 @@ from lpkit_conformance.hosts.steady import LIFETIME, SteadyBatch, update_with
 from lpkit_conformance.hosts.v1 import V1Candidate
 from lpkit_conformance.hosts.v2 import V2Candidate
 from lpkit_conformance.instruments.operations import MeasureOperations
-from lpkit_conformance.report.bench import data, duration, ratio, show
+from lpkit_conformance.report.bench import WIDE, data, duration, ratio, show
 
 CPU = torch.device("cpu")
 FAST = measure.Effort(seconds=0.0, rounds=2)
@@ -255,7 +255,7 @@ def test_the_config_of_a_side_fits_its_world() -> None:
     assert (config.scheduler_config.max_num_seqs, config.model_config.get_vocab_size()) == (3, 77)
 
 
-@pytest.mark.parametrize("columns", [72, 200])
+@pytest.mark.parametrize("columns", [72, WIDE, 200])
 def test_no_number_is_cut_off_on_any_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -266,11 +266,11 @@ def test_no_number_is_cut_off_on_any_terminal(columns: int, monkeypatch: pytest.
     names = ["lpkit-min-p on V1", "request by request (lpkit's adapter)"]
     candidates = [
         CandidateResult(
-            name, "target", "v1", apply=times, churn=times, idle=times, operations=9, allocated=4, to_device=2048
+            name, "target", "v1", apply=times, churn=times, idle=times, operations=9, peak=4, to_device=2048
         )
         for name in names
     ]
     screen = Terminal()
     show(Bench((TargetBench("it", points=(Point(1, 1, 4, tuple(candidates)),)),), {}, {}), screen)
     assert "\u2026" not in screen.getvalue() and screen.getvalue().count("1.23 ms") >= 2
-    assert ("to device" in screen.getvalue()) == (columns == 200)
+    assert ("to device" in screen.getvalue()) == (columns >= WIDE)
