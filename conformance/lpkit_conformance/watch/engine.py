@@ -56,14 +56,21 @@ def watch(
         int(config.model_config.get_vocab_size()),
     )
     hub = Hub(settings, runner, server, tally, reporter)
+    leads = True  # the first that is watched tells of the steps
     for number, processor in enumerate(processors):
         name = name_of(processor)
-        seen = tally.processors.setdefault(name, Seen())  # a class that was loaded twice counts as one
-        watched = Watched(name, number, judge(processor, settings.arguments), seen)
-        if runner == V1:
-            wrap_v1(processor, hub, watched, leads=number == 0)
-        else:
-            wrap_v2(processor, hub, watched, number == 0, states)
+        # A class that was loaded twice counts as one.
+        watched = Watched(name, number, judge(processor, settings.arguments), tally.processors.get(name, Seen()))
+        try:
+            if runner == V1:
+                wrap_v1(processor, hub, watched, leads)
+            else:
+                wrap_v2(processor, hub, watched, leads, states)
+        except AttributeError as error:
+            logger.warning("lpkit watch cannot watch %s, whose methods cannot be replaced: %s", name, error)
+            continue
+        tally.processors[name] = watched.seen
+        leads = False
     reporter.start()
     logger.info("lpkit watch is on for %s; files: %s", ", ".join(tally.processors), folder or "none")
     return tally

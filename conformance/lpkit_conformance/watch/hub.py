@@ -95,7 +95,7 @@ class Hub:
         if not self._sampling or not isinstance(logits, torch.Tensor) or logits.dim() != 2 or not logits.shape[0]:
             return None
         rows = self.budget.pick(logits.shape[0], self._settings.rows)
-        return Sample(logits, rows, None if ctx is None else ctx.expanded_idx_mapping)
+        return Sample(logits, rows, *(() if ctx is None else (ctx.expanded_idx_mapping, ctx.pos)))
 
     def after(self, watched: Watched, given: Any, got: Any, sample: Sample | None) -> None:
         """``apply`` returned."""
@@ -117,7 +117,11 @@ class Hub:
             request = owner(row, slot)
             return request is not None and watched.opted_out(request)
 
-        for kind, position, slot in invariants.departures(sample, got, opted_out):
+        def discarded(slot: int, position: int) -> bool:
+            request = owner(0, slot)
+            return request is not None and position + 1 < request.prompt_len
+
+        for kind, position, slot in invariants.departures(sample, got, opted_out, discarded):
             if self._counted(watched, kind) > max(self._settings.traces, 1):
                 continue
             departure = sample.departure(kind, position, got)

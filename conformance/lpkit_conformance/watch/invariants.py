@@ -42,21 +42,21 @@ class Sample:
     Args:
         logits: what the processor is about to be given.
         rows: which to keep.
-        slots: on V2, the slot of every row, on the device.
+        places: on V2, the slot and the position of every row, on the device.
     """
 
-    def __init__(self, logits: torch.Tensor, rows: list[int], slots: torch.Tensor | None = None) -> None:
+    def __init__(self, logits: torch.Tensor, rows: list[int], *places: torch.Tensor) -> None:
         self.rows = rows
         self._all = len(rows) == logits.shape[0]
         self._index = None if self._all else torch.tensor(rows, device=logits.device)
         self._before = self._of(logits).clone()
-        self._slots = None if slots is None else self._of(slots)
+        self._places = [self._of(values) for values in places]
 
     def _of(self, values: torch.Tensor) -> torch.Tensor:
         return values if self._index is None else values[self._index]
 
-    def flags(self, logits: torch.Tensor) -> tuple[list[list[int]], list[int]]:
-        """By rule of ``nan``, ``no-token``, ``revived`` and changed at all, a flag per row; and the rows' slots.
+    def flags(self, logits: torch.Tensor) -> tuple[list[list[int]], list[list[int]]]:
+        """By rule of ``nan``, ``no-token``, ``revived`` and changed at all, a flag per row; and the rows' places.
 
         This is the one wait for the device.
         """
@@ -71,10 +71,8 @@ class Sample:
             (hidden & ~dead & ~nan).any(1),
             ((before != after) & ~(nan & known_nan)).any(1),
         ]
-        if self._slots is not None:
-            found.append(self._slots)
-        table: list[list[int]] = torch.stack([row.to(torch.int64) for row in found]).tolist()
-        return table[:4], table[4] if self._slots is not None else []
+        table: list[list[int]] = torch.stack([row.to(torch.int64) for row in (*found, *self._places)]).tolist()
+        return table[:4], table[4:]
 
     def departure(self, kind: str, position: int, logits: torch.Tensor) -> Departure:
         """What is wrong with the ``position``-th of the kept rows."""
@@ -91,7 +89,10 @@ class Sample:
 
 
 def departures(
-    sample: Sample, logits: torch.Tensor, opted_out: Callable[[int, int | None], bool]
+    sample: Sample,
+    logits: torch.Tensor,
+    opted_out: Callable[[int, int | None], bool],
+    discarded: Callable[[int, int], bool] = lambda slot, position: False,
 ) -> list[tuple[str, int, int | None]]:
     """(kind, position among the sample's rows, slot or None) of every broken rule.
 
@@ -99,12 +100,15 @@ def departures(
         sample: from before the call.
         logits: what the processor returned, of the shape it was given.
         opted_out: (row, slot or None) -> whether the row must be as it was.
+        discarded: on V2, (slot, position) -> whether the engine throws the row's token away, as it may hold anything.
     """
-    table, slots = sample.flags(logits)
+    table, places = sample.flags(logits)
     found: list[tuple[str, int, int | None]] = []
     for position, row in enumerate(sample.rows):
         *broken, changed = (flags[position] for flags in table)
-        slot = slots[position] if slots else None
+        slot = places[0][position] if places else None
+        if slot is not None and discarded(slot, places[1][position]):
+            continue
         if any(broken):
             found += [(kind, position, slot) for kind, flag in zip(_OF_ROWS, broken, strict=False) if flag]
         elif changed and opted_out(row, slot):
