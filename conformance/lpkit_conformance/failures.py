@@ -20,7 +20,7 @@ from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
 from lpkit_conformance.run import TRACES
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
-from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, check_target
 from lpkit_conformance.traces.patterns import PATTERNS, RECORDED
@@ -232,6 +232,36 @@ def rerun(failure: Failure, limit: float | None = None) -> TargetResult:
     return replace(result, target=failure.target, error="" if silent else result.error)
 
 
+def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResult:
+    """Serve the requests of these operations in a tiny real vLLM engine, alone and in the batch.
+
+    What an engine decides by itself is not forced; the result's notes name it.
+
+    Raises:
+        FailureFileError: the failure has no operations for an engine.
+        EngineUnavailable: vLLM is absent or broken.
+        ProjectError: if the current folder's pyproject.toml cannot be used.
+    """
+    from lpkit_conformance.engine_checks.played import left_to_the_engine
+    from lpkit_conformance.suite import on_engine
+
+    program = failure.plan.program
+    if program is None:
+        trace, _ = failure.plan.trace or ("", "")
+        raise FailureFileError(
+            f"the trace {trace!r} is a record of batches, which an engine composes by itself",
+            "replay it without --engine vllm",
+        )
+    if failure.host not in RUNNER_HOSTS:
+        raise FailureFileError(f"it failed on the host {failure.host}, which is not a runner of vLLM")
+    on_engine.require_vllm()
+    spec, path = whereabouts(failure)
+    plan = replace(failure.plan, select=("LP901", "LP902", "LP903"))
+    result = on_engine.check_target(spec, plan, path, limit=limit)
+    note = f"the engine decides by itself on: {', '.join(left_to_the_engine(program))}"
+    return replace(result, target=failure.target, notes=(*result.notes, note))
+
+
 def whereabouts(failure: Failure) -> tuple[str, list[str]]:
     """The target as Python finds it, and the folders that it is imported from besides the usual ones.
 
@@ -253,3 +283,12 @@ def outcome(failure: Failure, result: TargetResult) -> Outcome:
         if (check.code, check.host) == (failure.code, failure.host) and not result.error:
             return OUTCOMES.get(check.status, "unknown")
     return "unknown"
+
+
+def outcome_on_engine(result: TargetResult) -> Outcome:
+    """What became of the failure in a real engine."""
+    if any(check.status == "failed" for check in result.checks):
+        return "failing"
+    if result.error or not any(check.status == "passed" and check.code == "LP902" for check in result.checks):
+        return "unknown"
+    return "fixed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 import sys
 from collections.abc import Callable
@@ -16,18 +15,22 @@ from lpkit_conformance.errors import OutputError, UserError
 from lpkit_conformance.report import formats
 
 from lpkit_cli import watching
-from lpkit_cli.commands.options import Device, Targets, Wanted, completed_codes, hosts_named, several, takes_formats
+from lpkit_cli.commands.options import (
+    Device,
+    Engine,
+    Targets,
+    Wanted,
+    completed_codes,
+    hosts_named,
+    several,
+    takes_formats,
+)
 from lpkit_cli.console import rewrite_line, write
 
 if TYPE_CHECKING:
     from lpkit_conformance.processes.supervise import Child
     from lpkit_conformance.results import Report
     from lpkit_conformance.suite.supervisor import Progress
-
-
-class Engine(str, enum.Enum):
-    reference = "reference"
-    vllm = "vllm"
 
 
 def register(app: typer.Typer) -> None:

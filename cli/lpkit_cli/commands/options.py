@@ -51,6 +51,13 @@ def hosts_named(texts: list[str] | None) -> tuple[str, ...] | None:
     return tuple(name for name in HOSTS if name in (*names, *RUNNER_HOSTS)) if "all" in names else names or None
 
 
+class Engine(str, enum.Enum):
+    """What runs a plugin: lpkit's reference runtime, or a tiny real vLLM."""
+
+    reference = "reference"
+    vllm = "vllm"
+
+
 class Device(str, enum.Enum):
     auto = "auto"
     cpu = "cpu"

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lpkit_cli.commands.options import Engine
 from lpkit_cli.console import write
 
 EXIT_CODES = {"fixed": 0, "failing": 1, "unknown": 2}
@@ -26,10 +27,19 @@ def replay(
         ),
     ] = None,
     limit: Annotated[
-        float | None, typer.Option(help="Seconds that a call of the plugin may take (20 by default).", min=1.0)
+        float | None,
+        typer.Option(
+            help="Seconds that a call of the plugin may take (20 by default), or a step of an engine (120).", min=1.0
+        ),
     ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="Replay in lpkit's reference runtime, or its requests in a real vLLM on the CPU.")
+    ] = Engine.reference,
 ) -> None:
     """Replay exactly the operations of a saved failure.
+
+    With `--engine vllm`, a real engine serves the operations' requests: the same arrivals, finishes, arguments and,
+    on V2, texts. Preemptions, swaps, drafts and the order of rows are the engine's own.
 
     Exit code 0: the plugin passes them now; 1: it still fails; 2: could not run.
     """
@@ -41,9 +51,14 @@ def replay(
     from lpkit_conformance.report.terminal import show
 
     failure = failures.load(file)
-    result = failures.rerun(failure, limit)
-    outcome = failures.outcome(failure, result)
-    show(report.lines(failure, result, outcome), sys.stdout)
+    on_engine = engine is Engine.vllm
+    if on_engine:
+        result = failures.rerun_on_engine(failure, limit)
+        outcome = failures.outcome_on_engine(result)
+    else:
+        result = failures.rerun(failure, limit)
+        outcome = failures.outcome(failure, result)
+    show(report.lines(failure, result, outcome, on_engine), sys.stdout)
     if script is not None:
         from lpkit_conformance.report.script import script as text_of
 

@@ -27,7 +27,6 @@ class EngineCheck(Rule):
 
     def differs(self, evidence: Evidence, name: str, found: Difference, summary: str, fix: str = "") -> Failed:
         """The failure for a request whose logits are not what they should be."""
-        from lpkit_conformance.engine_checks.workload import told
         from lpkit_conformance.oracle.findings import CAUSES
 
         ask = evidence.workload.asks[name]
@@ -46,7 +45,7 @@ class EngineCheck(Rule):
                 where,
                 f"{found.expected:g}",
                 f"{found.got:g}",
-                told(evidence.workload),
+                evidence.workload.told,
                 # Whatever a request that does not use the plugin was spared or got, it was another's.
                 CAUSES[found.kind if uses or evidence.expected[name].acted else "stale"],
                 fix,

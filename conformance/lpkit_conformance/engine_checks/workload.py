@@ -10,11 +10,15 @@ from typing import Any, NamedTuple
 
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 BLOCK = 32
 MAX_MODEL_LEN = 96
 MAX_NUM_SEQS = 6
+ROOMY_MODEL_LEN = 512
+"""Of an engine that serves the requests of a saved failure."""
+
 LARGE_VOCAB = 4096
 """Above it every position costs so much that the short workloads have to do."""
 
@@ -85,6 +89,7 @@ class Workload:
             requests or not, depending on their neighbours, and throws the result away.
         bad: requests with an argument that ``validate_params`` refuses, each with the argument as text.
         company: requests that are served together with the bad ones.
+        told: what happens, in a line each, for a report.
     """
 
     batches: tuple[tuple[Ask, ...], ...]
@@ -92,24 +97,35 @@ class Workload:
     unjudged: frozenset[str]
     bad: tuple[tuple[str, Ask], ...]
     company: tuple[Ask, ...]
+    told: tuple[str, ...]
 
     @property
     def asks(self) -> dict[str, Ask]:
         return {ask.request_id: ask for batch in self.batches for ask in batch}
 
 
-def settings(runner: Runner, vocab_size: int) -> EngineSettings:
-    """Of the engine: too little room for the longer requests at once, and a model that does not round."""
-    return EngineSettings(
+def settings(runner: Runner, plan: Plan) -> EngineSettings:
+    """Of the engine: a model that does not round, and too little room for the longer requests at once.
+
+    The requests of a saved failure have room: its operations do not say that any of them waits.
+    """
+    roomy = EngineSettings(
         runner,
+        max_num_seqs=plan.max_num_seqs,
+        max_model_len=ROOMY_MODEL_LEN,
+        vocab_size=plan.vocab_size,
+        logprobs_mode="processed_logits",
+        exact=True,
+    )
+    if plan.program is not None:
+        return replace(roomy, max_num_seqs=max(plan.max_num_seqs, plan.program.max_num_seqs))
+    return replace(
+        roomy,
         max_num_seqs=MAX_NUM_SEQS,
         max_model_len=MAX_MODEL_LEN,
-        vocab_size=vocab_size,
         max_num_batched_tokens=32,
         num_gpu_blocks_override=9,  # one is reserved
         block_size=BLOCK,
-        logprobs_mode="processed_logits",
-        exact=True,
     )
 
 
@@ -136,14 +152,23 @@ def make(
         # A seed in a partial prefill ends vLLM's V1 engine on a CPU, and longer requests may be preempted.
         waves = tuple(_without_seed(ask) for ask in waves)
     refused = [
-        (text, Ask(f"bad{n}", maker.prompt(f"bad{n}", 4), {**maker.params(None, 3, False), "extra_args": args}, at=n))
+        (text, Ask(f"bad{n}", maker.prompt(f"bad{n}", 4), {**arguments(None, 3, False), "extra_args": args}, at=n))
         for n, (text, args) in enumerate(bad[:MOST_BAD])
     ]
     both = {ask.request_id: ask for ask in (*tight, *waves)}
     users = frozenset(name for name in both if name in maker.users)
     unjudged = frozenset(name for name, ask in both.items() if invariant and ask.params["temperature"] == 0)
     company = tuple(ask for ask in waves if ask.params["temperature"] == 0 or "seed" in ask.params)[:4]
-    return Workload((tight, waves), users, unjudged, tuple(refused), company)
+    told = _told((tight, waves), users)
+    return Workload((tight, waves), users, unjudged, tuple(refused), company, told)
+
+
+def _told(batches: Sequence[Sequence[Ask]], users: frozenset[str]) -> tuple[str, ...]:
+    lines = []
+    for batch, what in zip(batches, ("prompts in pieces, preemption", "waves of short requests"), strict=True):
+        uses = sum(ask.request_id in users for ask in batch)
+        lines.append(f"{batch[0].request_id}..{batch[-1].request_id}: {what}; {uses} of {len(batch)} use the plugin")
+    return tuple(lines)
 
 
 class _Maker:
@@ -162,26 +187,27 @@ class _Maker:
                 self.users.add(name)
             # Greedy requests say nothing about a processor that they do not concern.
             sampled = shape.sampled or (self._invariant and n % 4 != 1)
-            params = self.params(case, shape.tokens, sampled, n)
+            params = arguments(case, shape.tokens, sampled, n)
             if seeded and params["temperature"]:
                 params["seed"] = 100 + n
             own = case.prompt_token_ids if case else ()
             prompt = (*self.prompt(name, max(shape.prompt - len(own), 1)), *own)
             yield Ask(name, prompt[-(MAX_MODEL_LEN - shape.tokens) :], params, shape.at, shape.abort_at, logits=True)
 
-    def params(self, case: Case | None, tokens: int, sampled: bool, n: int = 0) -> dict[str, Any]:
-        """Arguments of ``SamplingParams``."""
-        fields = copy.deepcopy(case.fields) if case else {}
-        for name in ("n", "seed", "stop", "stop_token_ids", "logprobs", "prompt_logprobs"):
-            fields.pop(name, None)
-        if case is None and (args := FOREIGN[n % len(FOREIGN)]) is not None:
-            fields["extra_args"] = dict(args)
-        fields["temperature"] = fields.get("temperature", TEMPERATURES[n % len(TEMPERATURES)]) if sampled else 0.0
-        return {**fields, "max_tokens": tokens, "min_tokens": 0, "ignore_eos": True}
-
     def prompt(self, name: str, length: int) -> tuple[int, ...]:
         rng = random.Random(f"{self._seed} {name}")
         return tuple(rng.randrange(self._vocab) for _ in range(length))
+
+
+def arguments(case: Case | None, tokens: int, sampled: bool, n: int = 0) -> dict[str, Any]:
+    """Of ``SamplingParams``, for the ``n``-th request; without a case it does not use the plugin."""
+    fields = copy.deepcopy(case.fields) if case else {}
+    for name in ("n", "seed", "stop", "stop_token_ids", "logprobs", "prompt_logprobs"):
+        fields.pop(name, None)
+    if case is None and (args := FOREIGN[n % len(FOREIGN)]) is not None:
+        fields["extra_args"] = dict(args)
+    fields["temperature"] = fields.get("temperature", TEMPERATURES[n % len(TEMPERATURES)]) if sampled else 0.0
+    return {**fields, "max_tokens": tokens, "min_tokens": 0, "ignore_eos": True}
 
 
 def _without_seed(ask: Ask) -> Ask:
@@ -193,12 +219,3 @@ def following(asks: Sequence[Ask], alone: Mapping[str, Answer]) -> tuple[Ask, ..
     return tuple(
         replace(ask, text=tuple(alone[ask.request_id].token_ids)) if ask.params["temperature"] else ask for ask in asks
     )
-
-
-def told(workload: Workload) -> tuple[str, ...]:
-    """One line per batch of requests, for a report."""
-    lines = []
-    for batch, what in zip(workload.batches, ("prompts in pieces, preemption", "waves of short requests"), strict=True):
-        uses = sum(ask.request_id in workload.users for ask in batch)
-        lines.append(f"{batch[0].request_id}..{batch[-1].request_id}: {what}; {uses} of {len(batch)} use the plugin")
-    return tuple(lines)

@@ -10,17 +10,26 @@ from lpkit_conformance.report.text import check_lines, headline
 from lpkit_conformance.results import TargetResult
 
 
-def lines(failure: Failure, result: TargetResult, outcome: Outcome) -> Iterator[str]:
-    """The evidence, if it still fails, and the verdict."""
+def lines(failure: Failure, result: TargetResult, outcome: Outcome, on_engine: bool = False) -> Iterator[str]:
+    """The evidence, if it still fails, and the verdict; ``on_engine``: in a real one."""
     yield headline(result)
     label = f"{failure.code}[{failure.host}]"
+    if on_engine:
+        yield from (f"  note: {one_line(note)}" for note in result.notes)
+    if outcome == "fixed" and on_engine:
+        yield from (f"  {check.code}  {check.message}" for check in result.checks if check.code == "LP902")
+        yield f"PASSED  the requests of {label} get the same logits in a real engine's batch as alone"
+        return
     if outcome == "fixed":
         yield f"FIXED  {label} passes these operations now; `lpkit check` runs all of them"
         return
     for check in result.checks:
+        if on_engine and check.status != "failed":
+            continue
         yield ""
         yield from check_lines(check)
     if result.error:
         yield f"  could not judge: {one_line(result.error)}"
     yield ""
-    yield f"{'STILL FAILING' if outcome == 'failing' else 'ERROR'}  {label}"
+    verdict = "FAILING IN A REAL ENGINE" if on_engine else "STILL FAILING"
+    yield f"{verdict if outcome == 'failing' else 'ERROR'}  {label}"

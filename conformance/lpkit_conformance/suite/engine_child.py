@@ -20,10 +20,12 @@ from lpkit.interfaces.lookup import GROUP
 from lpkit_conformance.engine import tiny
 from lpkit_conformance.engine.model import exact_rows
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, TinyEngine
+from lpkit_conformance.engine_checks import played
 from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import Expected
 from lpkit_conformance.engine_checks.workload import Workload
 from lpkit_conformance.errors import CaseError
+from lpkit_conformance.programs.as_json import program_from_json
 from lpkit_conformance.settings.cases import Case, make_params
 from lpkit_conformance.vllm_api.runners import V1, Runner
 from lpkit_conformance.vllm_api.tokenizer import load, tokenizer_folder
@@ -60,6 +62,8 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
 
     cases = in_one_engine([Case.parse(case) for case in plan.pop("cases")])
     _state.runner, _state.reasoning = runner, cases[0].reasoning
+    if plan["program"] is not None:
+        plan["program"] = program_from_json(plan["program"])
     sys.path[:0] = path
     try:
         cls = resolve_target(target).cls
@@ -144,14 +148,27 @@ def reasoning_config(markers: Mapping[str, tuple[int, ...]]) -> Any:
 
 
 def make_workload() -> Workload:
-    """The requests for this plugin; asks its ``validate_params``."""
+    """The requests for this plugin, or those of the plan's program; asks its ``validate_params``."""
     from lpkit_conformance.hosts import drive, parts_of
 
     cases = [case for row in _turns([subject.cases for subject in _subjects()]) for case in row]
     asked = parts_of(_state.runner).driver.asks_claim
     invariant = asked and drive(_subjects()[0]).invariant
     plan = _state.session.plan
+    if plan.program is not None:
+        made = played.workload(plan.program, _subjects()[0], invariant)
+        return replace(made, batches=tuple(_writable(batch) for batch in made.batches))
     return workloads.make(_state.runner, cases, invariant, list(_refused()), plan.vocab_size, plan.seed)
+
+
+def _writable(asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
+    """The requests, without a text where the plugin forbids one of its tokens."""
+    forbidden = set()
+    for ask in asks:
+        rows = _processed(ask, list(ask.text), _model_rows(ask, list(ask.text)), True)
+        if np.isneginf(rows[np.arange(len(rows)), list(ask.text)]).any():
+            forbidden.add(ask.request_id)
+    return played.without_forbidden(asks, frozenset(forbidden))
 
 
 def _turns(lists: list[list[Any]]) -> Iterator[list[Any]]:
@@ -227,12 +244,13 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
             return torch.stack([table[position - len(ask.prompt_token_ids) + 1] for _, position in keys])
 
     table = torch.tensor(raw)
+    settings = workloads.settings(_state.runner, _state.session.plan)
     source = Told(raw.shape[1], device="cpu")
     engine = parts_of(_state.runner).engine(
         [_state.session.cls] if with_plugin else [],
         source,
-        max_num_seqs=workloads.MAX_NUM_SEQS,
-        max_model_len=workloads.MAX_MODEL_LEN,
+        max_num_seqs=settings.max_num_seqs,
+        max_model_len=settings.max_model_len,
         thinking=ThinkingMarkers(**_state.reasoning) if _state.reasoning else None,
         tokenizer=partial(load, tokenizer_folder(raw.shape[1], _state.session.words)),
     )

@@ -23,6 +23,7 @@ from lpkit_conformance.engine_checks.workload import following, settings
 from lpkit_conformance.errors import EngineUnavailable
 from lpkit_conformance.instruments.author_lines import is_authors, location_in
 from lpkit_conformance.processes.supervise import START_SECONDS
+from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.supervisor import Progress
@@ -140,7 +141,14 @@ class _Job:
         """What the child must know of the plan; it parses the cases itself, with vLLM's ``SamplingParams``."""
         plan = self.plan
         cases = [json.loads(case.text) for case in plan.cases]
-        return {"cases": cases, "hosts": plan.hosts, "vocab_size": plan.vocab_size, "seed": plan.seed}
+        return {
+            "cases": cases,
+            "hosts": plan.hosts,
+            "vocab_size": plan.vocab_size,
+            "max_num_seqs": plan.max_num_seqs,
+            "seed": plan.seed,
+            "program": program_to_json(plan.program) if plan.program is not None else None,
+        }
 
 
 class _HostRun:
@@ -245,7 +253,7 @@ class _HostRun:
     def _require_exactness(self) -> None:
         """Before the plugin is blamed: does the model compute here what it should?"""
         with self._our_step("LP904"):
-            self._call("start", settings(self.runner, self.job.plan.vocab_size), False, seconds=self._start_limit)
+            self._call("start", settings(self.runner, self.job.plan), False, seconds=self._start_limit)
             if self._call("model_rounds"):
                 raise EngineError("its model rounds on this machine, so logits cannot be compared")
 
@@ -305,7 +313,7 @@ class _HostRun:
         return max(self.job.limit, START_SECONDS)
 
     def _start_with_plugin(self) -> None:
-        wanted = settings(self.runner, self.job.plan.vocab_size)
+        wanted = settings(self.runner, self.job.plan)
         try:
             info = self._call("start", wanted, True, seconds=self._start_limit)
         except EngineError as error:
