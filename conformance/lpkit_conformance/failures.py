@@ -235,7 +235,7 @@ def rerun(failure: Failure, limit: float | None = None) -> TargetResult:
 def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResult:
     """Serve the requests of these operations in a tiny real vLLM engine, alone and in the batch.
 
-    What an engine decides by itself is not forced; the result's notes name it.
+    What cannot be asked of an engine is left to it; a note of the result names that.
 
     Raises:
         FailureFileError: the failure has no operations for an engine.
@@ -249,7 +249,7 @@ def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResul
     if program is None:
         trace, _ = failure.plan.trace or ("", "")
         raise FailureFileError(
-            f"the trace {trace!r} is a record of batches, which an engine composes by itself",
+            f"the trace {trace!r} is a record of batches, and an engine composes its own",
             "replay it without --engine vllm",
         )
     if failure.host not in RUNNER_HOSTS:
@@ -258,7 +258,7 @@ def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResul
     spec, path = whereabouts(failure)
     plan = replace(failure.plan, select=("LP901", "LP902", "LP903"))
     result = on_engine.check_target(spec, plan, path, limit=limit)
-    note = f"the engine decides by itself on: {', '.join(left_to_the_engine(program))}"
+    note = f"left to the engine: {', '.join(left_to_the_engine(program))}"
     return replace(result, target=failure.target, notes=(*result.notes, note))
 
 

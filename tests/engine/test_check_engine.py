@@ -176,6 +176,57 @@ def test_what_was_compared_is_told_for_each_runner(correct: Ran) -> None:
     assert re.fullmatch(r"\d+ positions, bit for bit", result(report, "v1", "LP904")["message"])
 
 
+FAILURE = {
+    "schema": "lpkit.failure/1",
+    "check": "LP202",
+    "host": "v2",
+    "seed": 0,
+    "vocab_size": 512,
+    "max_num_seqs": 8,
+    "program": {
+        "name": "a slot is taken over",
+        "max_num_seqs": 8,
+        "operations": [
+            {"op": "arrive", "request": "a", "variant": 0},
+            {"op": "arrive", "request": "b", "variant": 2},
+            {"op": "step"},
+            {"op": "finish", "request": "a"},
+            {"op": "arrive", "request": "c", "variant": None},
+            {"op": "step", "count": 3},
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("probe", "key", "code", "said"),
+    [
+        ("KeepsSlots", "keeps_token", 1, "FAILING IN A REAL ENGINE  LP202[v2]"),
+        (
+            "RoundsItsSums",
+            "rounds",
+            0,
+            "PASSED  the requests of LP202[v2] get the same logits in a real engine's batch",
+        ),
+    ],
+)
+def test_a_saved_failure_runs_in_a_real_engine(probe: str, key: str, code: int, said: str, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    target = f"{PROBES / 'engine_check_probes.py'}:{probe}"
+    saved.write_text(json.dumps({**FAILURE, "target": target, "case": {"extra_args": {key: 7}}}), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "lpkit_cli.app", "replay", str(saved), "--engine", "vllm"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(SOURCES)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout.splitlines()[-1].startswith(said)
+
+
 def test_an_engine_has_the_reasoning_configuration_of_the_case(runs: dict[str, Future[Ran]]) -> None:
     code, report = runs["reasons"].result()
     assert (code, report["hosts"]) == (0, ["v1", "v2"]), report

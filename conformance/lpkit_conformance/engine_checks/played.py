@@ -54,7 +54,7 @@ def workload(program: Program, subject: PluginUnderTest, unjudged_if_greedy: boo
 
 
 def left_to_the_engine(program: Program) -> list[str]:
-    """What of the program the engine decides by itself."""
+    """What of the program cannot be asked of an engine."""
     found = {words: None for op in program.ops if (words := LEFT_TO_THE_ENGINE.get(type(op)))}
     pieces = ["prompts in pieces"] if any(isinstance(op, Arrive) and op.chunks for op in program.ops) else []
     return [*found, *pieces, "the order of rows"]

@@ -141,14 +141,9 @@ class _Job:
         """What the child must know of the plan; it parses the cases itself, with vLLM's ``SamplingParams``."""
         plan = self.plan
         cases = [json.loads(case.text) for case in plan.cases]
-        return {
-            "cases": cases,
-            "hosts": plan.hosts,
-            "vocab_size": plan.vocab_size,
-            "max_num_seqs": plan.max_num_seqs,
-            "seed": plan.seed,
-            "program": program_to_json(plan.program) if plan.program is not None else None,
-        }
+        program = program_to_json(plan.program) if plan.program is not None else None
+        sizes = {"vocab_size": plan.vocab_size, "max_num_seqs": plan.max_num_seqs}
+        return {"cases": cases, "hosts": plan.hosts, "seed": plan.seed, "program": program, **sizes}
 
 
 class _HostRun:
