@@ -29,7 +29,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu lint format layers types docs site site-check session docs-check build release-check record canary matrix mutation traces-value clean
+.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu lint format layers types docs site site-check session docs-check build release-check record canary matrix mutation kernels traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -169,6 +169,9 @@ matrix: $(VENV)/.installed ## write the page that says which check catches which
 mutation: $(VENV)/.installed ## mutate the SDK and correct plugins, and count what lpkit check catches (takes hours)
 	$(BIN)/python $(PIP) universalmutator==1.14.1
 	$(TOOL) mutation --work build/mutation --page docs/evidence/mutation.md $(MUTATION_OPTIONS)
+
+kernels: $(VLLM_VENV)/.installed ## compile the Triton kernels for several GPUs, and write down what came out
+	PYTHONPATH=conformance/tools $(VLLM_BIN)/python -m kernels docs/evidence/kernels.md
 
 traces-value: $(VENV)/.installed ## measure which planted defects each recorded trace catches
 	$(TOOL) traces_value --page docs/evidence/traces-value.md

@@ -1,7 +1,8 @@
 """The functions of :mod:`lpkit.kernels` as fused Triton kernels, for CUDA; use them through that module.
 
 A row is split over several programs while the batch is smaller than the GPU, so that a single request keeps all
-multiprocessors busy too. Kept logits are never written.
+multiprocessors busy too. Tiles in which nothing changes are not written. ``make kernels`` shows what the compiler makes
+of them, without a GPU.
 """
 
 from __future__ import annotations
@@ -20,16 +21,58 @@ PROGRAMS = 4 * 132
 
 MOST_PARTS = 64
 
+WARPS = 8
+"""Of a program: 16 logits per thread, so that four programs share a multiprocessor's registers."""
+
+WORD = tl.constexpr(4)
+"""Logits of one 128-bit word."""
+
+
+@triton.jit
+def _row(logits, stride, vocab):  # type: ignore[no-untyped-def]
+    """A row, from the last address before it that 128-bit words begin at: (that address, the row's begin and end)."""
+    before = tl.program_id(0).to(tl.int64) * stride
+    whole = before // WORD * WORD  # which tells the compiler that it is a multiple, whatever the stride is
+    begin = (before - whole).to(tl.int32)
+    return logits + whole, begin, begin + vocab
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _within(offset, begin, end, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """Whether a tile lies within the row: then no mask keeps the compiler from 128-bit words."""
+    return (offset >= begin) & (offset + BLOCK <= end)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _tile(start, offset, begin, end, FILL: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """A tile of a row, and ``FILL`` outside of the row."""
+    place = offset + tl.arange(0, BLOCK)
+    if _within(offset, begin, end, BLOCK):
+        values = tl.load(start + place)
+    else:
+        values = tl.load(start + place, mask=(place >= begin) & (place < end), other=FILL)
+    return values
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _write(start, offset, begin, end, values, changed, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """Write a tile in which something has changed: all of it, in 128-bit words, if it lies within the row."""
+    place = offset + tl.arange(0, BLOCK)
+    if _within(offset, begin, end, BLOCK):
+        if tl.max(changed.to(tl.int32), 0) > 0:
+            tl.store(start + place, values)
+    else:
+        tl.store(start + place, values, mask=(place >= begin) & (place < end) & changed)
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _highest(logits, highest, stride, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """The highest logit of each part of each row."""
     row, part = tl.program_id(0), tl.program_id(1)
-    start = logits + row.to(tl.int64) * stride
+    start, begin, end = _row(logits, stride, vocab)
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
-    for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        token = offset + tl.arange(0, BLOCK)
-        best = tl.maximum(best, tl.load(start + token, mask=token < vocab, other=float("-inf")))
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        best = tl.maximum(best, _tile(start, offset, begin, end, float("-inf"), BLOCK))
     tl.store(highest + row * parts + part, tl.max(best, 0))
 
 
@@ -54,13 +97,11 @@ def _mask(  # type: ignore[no-untyped-def]
         index = tl.arange(0, PARTS)
         found = tl.load(highest + row * parts + index, mask=index < parts, other=float("-inf"))
         limit = tl.max(found, 0) - limit
-    start = logits + row.to(tl.int64) * stride
-    for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        token = offset + tl.arange(0, BLOCK)
-        inside = token < vocab
-        values = tl.load(start + token, mask=inside, other=0.0)
+    start, begin, end = _row(logits, stride, vocab)
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        values = _tile(start, offset, begin, end, 0.0, BLOCK)
         beyond = values > limit if ABOVE else values < limit
-        tl.store(start + token, float("-inf"), mask=inside & beyond)
+        _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -68,13 +109,11 @@ def _least(logits, limits, least, stride, vocab, parts, size, BLOCK: tl.constexp
     """The least logit of each part of each row that is not below the row's limit."""
     row, part = tl.program_id(0), tl.program_id(1)
     limit = tl.load(limits + row)
-    start = logits + row.to(tl.int64) * stride
+    start, begin, end = _row(logits, stride, vocab)
     best = tl.full((BLOCK,), float("inf"), tl.float32)
-    for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        token = offset + tl.arange(0, BLOCK)
-        inside = token < vocab
-        values = tl.load(start + token, mask=inside, other=float("inf"))
-        best = tl.minimum(best, tl.where(inside & (values < limit), float("inf"), values))
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        values = _tile(start, offset, begin, end, float("inf"), BLOCK)
+        best = tl.minimum(best, tl.where(values < limit, float("inf"), values))
     tl.store(least + row * parts + part, tl.min(best, 0))
 
 
@@ -93,12 +132,11 @@ def _exponentials(  # type: ignore[no-untyped-def]
     """For each part of each row its highest logit, and the sum of exp((logit - highest) / temperature)."""
     row, part = tl.program_id(0), tl.program_id(1)
     scale = 1.0 / tl.load(temperatures + row)
-    start = logits + row.to(tl.int64) * stride
+    start, begin, end = _row(logits, stride, vocab)
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
-    for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        token = offset + tl.arange(0, BLOCK)
-        values = tl.load(start + token, mask=token < vocab, other=float("-inf"))
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
         higher = tl.maximum(best, values)
         origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is NaN
         total = total * tl.exp((best - origin) * scale) + tl.exp((values - origin) * scale)
@@ -116,14 +154,13 @@ def _moments(logits, found, stride, vocab, parts, size, BLOCK: tl.constexpr):  #
     One pass, by the updates of Welford (1962) and Chan, Golub and LeVeque (1979).
     """
     row, part = tl.program_id(0), tl.program_id(1)
-    start = logits + row.to(tl.int64) * stride
+    start, begin, end = _row(logits, stride, vocab)
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
     count = tl.zeros((BLOCK,), tl.float32)
     mean = tl.zeros((BLOCK,), tl.float32)
     squares = tl.zeros((BLOCK,), tl.float32)
-    for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        token = offset + tl.arange(0, BLOCK)
-        values = tl.load(start + token, mask=token < vocab, other=float("-inf"))
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
         best = tl.maximum(best, values)
         there = values > float("-inf")
         count += tl.where(there, 1.0, 0.0)
@@ -155,16 +192,15 @@ def _add_hashed(  # type: ignore[no-untyped-def]
     """Add each row's bias where the hash of its seed and a token is below its limit."""
     row, part = tl.program_id(0), tl.program_id(1)
     seed, limit, bias = tl.load(seeds + row), tl.load(limits + row), tl.load(biases + row)
-    start = logits + row.to(tl.int64) * stride
-    for offset in range(part * size, min(part * size + size, vocab), BLOCK):
-        token = offset + tl.arange(0, BLOCK)
-        state = (token ^ seed).to(tl.uint32, bitcast=True)
+    start, begin, end = _row(logits, stride, vocab)
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        state = (offset - begin + tl.arange(0, BLOCK) ^ seed).to(tl.uint32, bitcast=True)
         state = (state ^ (state >> 16)) * FIRST
         state = (state ^ (state >> 13)) * SECOND
         state ^= state >> 16
-        chosen = (token < vocab) & (state.to(tl.int32, bitcast=True) < limit)
-        values = tl.load(start + token, mask=chosen, other=0.0)
-        tl.store(start + token, values + bias, mask=chosen)
+        chosen = state.to(tl.int32, bitcast=True) < limit
+        values = _tile(start, offset, begin, end, 0.0, BLOCK)
+        _write(start, offset, begin, end, tl.where(chosen, values + bias, values), chosen, BLOCK)
 
 
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
@@ -186,7 +222,7 @@ def least_from(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.least_from`."""
     grid, sizes = _grid(logits)
     least = torch.empty(grid, dtype=torch.float32, device=logits.device)
-    _least[grid](logits, _column(lowest, logits), least, *sizes, BLOCK=BLOCK)
+    _least[grid](logits, _column(lowest, logits), least, *sizes, BLOCK=BLOCK, num_warps=WARPS)
     return least.amin(dim=1, keepdim=True)
 
 
@@ -195,7 +231,7 @@ def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor
     grid, sizes = _grid(logits)
     highest, sums = torch.empty(2, *grid, dtype=torch.float32, device=logits.device)
     temperature = _column(temperature, logits)
-    _exponentials[grid](logits, temperature, highest, sums, *sizes, BLOCK=BLOCK)
+    _exponentials[grid](logits, temperature, highest, sums, *sizes, BLOCK=BLOCK, num_warps=WARPS)
     return torch.logsumexp(highest / temperature + sums.log(), dim=1, keepdim=True)
 
 
@@ -203,7 +239,8 @@ def top_and_deviation(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
     """See :func:`lpkit.kernels.top_and_deviation`."""
     grid, sizes = _grid(logits)
     found = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
-    _moments[grid](logits, found, *sizes, BLOCK=BLOCK)
+    # Half a tile: it keeps four numbers for each logit of one.
+    _moments[grid](logits, found, *sizes, BLOCK=BLOCK // 2, num_warps=WARPS)
     count, mean, squares = found[..., 1:].double().unbind(-1)
     number = count.sum(dim=1, keepdim=True)
     middle = (count * mean).sum(dim=1, keepdim=True) / number
@@ -218,7 +255,7 @@ def add_where_hashed_(
     grid, (stride, vocab, _, size) = _grid(logits)
     first, second = (factor % 2**32 for factor in rng.FACTORS_32)
     columns = (_column(seeds, logits, torch.int32), _column(limit, logits, torch.int32), _column(bias, logits))
-    _add_hashed[grid](logits, *columns, stride, vocab, size, FIRST=first, SECOND=second, BLOCK=BLOCK)
+    _add_hashed[grid](logits, *columns, stride, vocab, size, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS)
     return logits
 
 
@@ -241,7 +278,7 @@ def _ratio_up(number: int, by: int) -> int:
 def _grid(logits: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
     """(rows, parts of a row), and what the kernels are told: stride, vocabulary, parts, tokens of a part."""
     rows, vocab = logits.shape
-    parts, size = split(rows, vocab)
+    parts, size = split(rows, vocab + WORD.value - 1)  # a row may begin within a word
     return (rows, parts), (logits.stride(0), vocab, parts, size)
 
 
@@ -255,6 +292,8 @@ def _masked(logits: torch.Tensor, limits: torch.Tensor, above: bool, from_top: b
     highest = limits = _column(limits, logits)
     if from_top:
         highest = torch.empty(grid, dtype=torch.float32, device=logits.device)
-        _highest[grid](logits, highest, *sizes, BLOCK=BLOCK)
-    _mask[grid](logits, limits, highest, *sizes, ABOVE=above, FROM_TOP=from_top, PARTS=MOST_PARTS, BLOCK=BLOCK)
+        _highest[grid](logits, highest, *sizes, BLOCK=BLOCK, num_warps=WARPS)
+    _mask[grid](
+        logits, limits, highest, *sizes, ABOVE=above, FROM_TOP=from_top, PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS
+    )
     return logits

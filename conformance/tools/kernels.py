@@ -1,0 +1,170 @@
+"""What Triton makes of the SDK's kernels for GPUs that are not here: registers, spills and words of memory.
+
+    make kernels
+
+Triton's compiler and the assembler that it brings need no GPU. What is counted stands in the machine code.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from lpkit.kernels import triton as kernels
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+CAPABILITIES = (80, 90, 100)
+"""Compute capability 8.0, 9.0 and 10.0: A100, H100 and B200."""
+
+REGISTERS = 65_536
+"""Of a multiprocessor of each of these."""
+
+THREADS = 2048
+
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+
+FLOATS, INTEGERS, NUMBER = "*fp32", "*i32", "i32"
+ROWS = {"stride": NUMBER, "vocab": NUMBER, "parts": NUMBER, "size": NUMBER}
+WHOLE, HALF = {"BLOCK": kernels.BLOCK}, {"BLOCK": kernels.BLOCK // 2}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel as :mod:`lpkit.kernels.triton` launches it.
+
+    Attributes:
+        writes: whether it edits logits, and does not only read them.
+    """
+
+    name: str
+    function: Any
+    types: dict[str, str]
+    constants: dict[str, Any]
+    writes: bool = False
+
+
+def _mask(name: str, above: bool, from_top: bool) -> Kernel:
+    types = {"logits": FLOATS, "limits": FLOATS, "highest": FLOATS, **ROWS}
+    constants = {"ABOVE": above, "FROM_TOP": from_top, "PARTS": kernels.MOST_PARTS, **WHOLE}
+    return Kernel(name, kernels._mask, types, constants, writes=True)
+
+
+_SUMS = {"logits": FLOATS, "temperatures": FLOATS, "highest": FLOATS, "sums": FLOATS, **ROWS}
+_HASHES = {"logits": FLOATS, "seeds": INTEGERS, "limits": INTEGERS, "biases": FLOATS, **ROWS}
+ALL = (
+    _mask("mask_below_", above=False, from_top=False),
+    _mask("mask_above_", above=True, from_top=False),
+    Kernel("mask_far_below_top_, first", kernels._highest, {"logits": FLOATS, "highest": FLOATS, **ROWS}, WHOLE),
+    _mask("mask_far_below_top_, second", above=False, from_top=True),
+    Kernel("least_from", kernels._least, {"logits": FLOATS, "limits": FLOATS, "least": FLOATS, **ROWS}, WHOLE),
+    Kernel("log_sum_exp", kernels._exponentials, _SUMS, WHOLE),
+    Kernel("top_and_deviation", kernels._moments, {"logits": FLOATS, "found": FLOATS, **ROWS}, HALF),
+    Kernel("add_where_hashed_", kernels._add_hashed, _HASHES, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True),
+)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The machine code of a kernel.
+
+    Attributes:
+        registers: of a thread.
+        spills: instructions that keep a register in memory.
+        loads, stores: instructions of the memory that logits lie in, by bits.
+    """
+
+    registers: int
+    spills: int
+    loads: Counter[int]
+    stores: Counter[int]
+
+    @property
+    def threads(self) -> int:
+        """That a multiprocessor holds at once."""
+        program = 32 * kernels.WARPS
+        return min(REGISTERS // (self.registers * program), THREADS // program) * program
+
+
+def compiled(kernel: Kernel, capability: int, aligned: bool) -> Compiled:
+    """Compile for a GPU; ``aligned``: vocabulary and stride are multiples of 16, which a compiler makes use of."""
+    names = kernel.function.arg_names
+    sixteen = {"size", *(name for name, kind in kernel.types.items() if kind.startswith("*"))}
+    sixteen |= {"stride", "vocab"} if aligned else set()
+    source = ASTSource(
+        kernel.function,
+        {name: kernel.types.get(name, "constexpr") for name in names},
+        {(names.index(name),): value for name, value in kernel.constants.items()},
+        {(names.index(name),): [["tt.divisibility", 16]] for name in sixteen & set(names)},
+    )
+    options = {"num_warps": kernels.WARPS, "enable_fp_fusion": True}
+    return _read(triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm["cubin"])
+
+
+def _read(cubin: bytes) -> Compiled:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        usage = _tool("cuobjdump", "--dump-resource-usage", file.name)
+        code = _tool("nvdisasm", file.name)
+    registers = re.search(r"REG:(\d+)", usage)
+    assert registers, usage
+    spills = len(re.findall(r"\b(?:LDL|STL)\b", code))
+    return Compiled(int(registers[1]), spills, _words(code, "LDG"), _words(code, "STG"))
+
+
+def _tool(name: str, *arguments: str) -> str:
+    return subprocess.run([TOOLS / name, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def _words(code: str, instruction: str) -> Counter[int]:
+    found = re.findall(rf"\b{instruction}(?:\.\w+)*", code)
+    return Counter(next((bits for bits in (128, 64) if f".{bits}" in word), 32) for word in found)
+
+
+HEAD = """\
+<!-- Written by conformance/tools/kernels.py (make kernels); edit it there instead. -->
+
+# Kernels, compiled ahead
+
+What Triton {version} makes of the kernels of `lpkit.kernels` for compute capability {capabilities}, without a GPU:
+`make kernels`. Stride *any*: the compiler knows nothing of vocabulary and stride, as for 50,257 tokens; *16*: both are
+multiples of 16. Tiles within a row are read and written in words of 128 bits whatever the stride, since they begin
+where such words do; words of 32 bits are for the tile at each end of a row, and for a row's own numbers. A tile in
+which no logit changes is not written.
+
+| kernel | capability | stride | registers | threads at once | spills | loads, 128 / 32 bits | stores, 128 / 32 bits |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """All kernels for all capabilities, as a page."""
+    lines = []
+    for kernel in ALL:
+        for capability in CAPABILITIES:
+            for aligned in (False, True):
+                found = compiled(kernel, capability, aligned)
+                cells = [
+                    f"`{kernel.name}`",
+                    f"{capability / 10:.1f}",
+                    "16" if aligned else "any",
+                    str(found.registers),
+                    f"{found.threads} of {THREADS}",
+                    str(found.spills),
+                    *(f"{words[128]} / {words[32]}" for words in (found.loads, found.stores)),
+                ]
+                lines.append(f"| {' | '.join(cells)} |\n")
+    named = ", ".join(f"{capability / 10:.1f}" for capability in CAPABILITIES)
+    return HEAD.format(version=triton.__version__, capabilities=named) + "".join(lines)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
