@@ -51,6 +51,10 @@ MOST_STEPS = 10
 NOTICE = "<!-- Written by docs/generate.py (make docs); edit {} instead. -->"
 
 
+ONLY_WITH = {"vllm": "--engine vllm", "together": "--together"}
+"""The option that runs the checks of an engine, where it is not the default."""
+
+
 def pages() -> dict[str, str]:
     """Every generated page, by its path below ``docs/``."""
     checks = all_checks(None)
@@ -109,8 +113,8 @@ def check_page(check: type[Rule]) -> str:
         lines += [f"![{name}, step by step]({check.code}.svg)", ""]
     lines += example_section(check.code)
     lines += ["## Turning it off", "", turning_off(check), ""]
-    if getattr(check, "engine", "reference") != "reference":
-        lines += ["Runs with `lpkit check --engine vllm` only.", ""]
+    if check.engine != "reference":
+        lines += [f"Runs with `lpkit check {ONLY_WITH[check.engine]}` only.", ""]
     if check.needs_action:
         lines += ["A run in which the plugin never changes a logit is skipped, not passed.", ""]
     lines += ["[All checks](index.md)", ""]

@@ -41,9 +41,9 @@ MOST_SILENT = 2
 
 def _modules() -> Iterator[ModuleType]:
     """The modules of checks, named by their families; a family may have several."""
-    from lpkit_conformance import checks, engine_checks
+    from lpkit_conformance import checks, engine_checks, together
 
-    for room in (checks, engine_checks):
+    for room in (checks, engine_checks, together):
         for module in iter_modules(room.__path__):
             if module.name.startswith("lp"):
                 yield import_module(f"{room.__name__}.{module.name}")

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-Engine = Literal["reference", "vllm"]
+Engine = Literal["reference", "vllm", "together"]
 
-_ROOMS: dict[str, Engine] = {"checks": "reference", "engine_checks": "vllm"}
+_ROOMS: dict[str, Engine] = {"checks": "reference", "engine_checks": "vllm", "together": "together"}
 _WANTED = ("code", "name", "tier", "needs_action")
 
 

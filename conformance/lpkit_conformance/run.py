@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lpkit import __version__
 from lpkit._nearest import did_you_mean
+from lpkit.interfaces.lookup import GROUP
 
 from lpkit_conformance import traces
 from lpkit_conformance.catalogue import QUICK
@@ -37,6 +39,9 @@ TRACES = "LP220"
 MOST_CASES = 3
 """Taken from the arguments in a trace."""
 
+TOGETHER: Final = "together"
+"""The engine of the checks of two plugins."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -46,6 +51,7 @@ class Options:
         expression: narrows the checks down by their codes and names.
         quick: only a few checks on one case, those that failed last first.
         trace: replay this trace of ``lpkit watch``, and nothing else.
+        engine: ``together``: on the reference runtime, every two of the targets.
     """
 
     cases: tuple[str, ...] = ()
@@ -69,8 +75,11 @@ def known_code(code: str, engine: Engine | None = None) -> str:
     """
     codes = list(index())
     if code.upper().startswith("LP") and any(known.startswith(code.upper()) for known in codes):
-        if not any(entry.code.startswith(code.upper()) for entry in index().values() if engine in (None, entry.engine)):
-            raise UsageError(f"{code} does not run with --engine {engine}")
+        engines = {entry.engine for entry in index().values() if entry.code.startswith(code.upper())}
+        if engine is not None and engine not in engines:
+            if engines == {TOGETHER}:
+                raise UsageError(f"{code} is about two plugins", "add --together")
+            raise UsageError(f"{code} does not run with --{'together' if engine == TOGETHER else f'engine {engine}'}")
         return code.upper()
     named = [entry for entry in index().values() if entry.name == code.lower()]
     remedy = f"Did you mean {named[0].code}, which is named {code.lower()}?" if named else did_you_mean(code, codes)
@@ -110,13 +119,15 @@ def run(
 ) -> Report:
     """Check every target; without any, the entry points of the project in ``folder``.
 
+    Together, every two of them, and without any, those of the environment as well.
+
     ``ahead``: a process that was started for the first of them (:func:`~lpkit_conformance.suite.ahead.start_ahead`).
 
     Raises:
         UsageError, ProjectError, CaseError, EngineUnavailable: before anything runs.
     """
     project = projects.find(folder or Path.cwd())
-    names = list(targets) or entry_points_of(project, "check")
+    names = list(targets) or (_everything(project) if options.engine == TOGETHER else entry_points_of(project, "check"))
     wanted(options)
     if options.engine == "vllm":
         _require_engine(options)
@@ -124,6 +135,8 @@ def run(
         check_expected(project)
     # All plans first: a mistake in one of them is told before anything runs.
     jobs = [(name, _owner(name, project)) for name in dict.fromkeys(names)]
+    if options.engine == TOGETHER:
+        return Report(tuple(_pairs(jobs, options, progress_for, ahead)))
     failed = last_failures.load() if options.quick else {}
     plans = [_narrowed(plan_for(options, own), options, failed.get(name, [])) for name, own in jobs]
     if options.trace is not None:
@@ -133,6 +146,60 @@ def run(
         results.append(_one(name, own, plan, options, progress_for(name), ahead))
         ahead = None
     return Report(tuple(results))
+
+
+def _everything(project: Project | None) -> list[str]:
+    """The project's processors, and those that are installed, in the order in which vLLM loads them."""
+    return [*(project.entry_points if project else ()), *(entry.name for entry in entry_points(group=GROUP))]
+
+
+def _pairs(
+    jobs: Sequence[tuple[str, Project | None]],
+    options: Options,
+    progress_for: Callable[[str], Progress],
+    ahead: Child | None,
+) -> Iterator[TargetResult]:
+    """Every two of the targets in one engine."""
+    if len(jobs) < 2:
+        named = f"only {jobs[0][0]} is" if jobs else "no processor is"
+        raise UsageError(f"--together needs two targets, and {named} named or installed")
+    if options.trace is not None:
+        raise UsageError("--trace replays what was recorded of one plugin: omit --together")
+    if options.quick:
+        raise UsageError("no check of two plugins is a quick one: omit --quick")
+    if options.hosts and not set(options.hosts) & set(RUNNER_HOSTS):
+        raise UsageError(f"--together runs on vLLM's runners: omit --host {','.join(options.hosts)}")
+    plans = [_narrowed(plan_for(options, own), options, []) for _, own in jobs]
+    for first, second in combinations(range(len(jobs)), 2):
+        (name, own), (other, others) = jobs[first], jobs[second]
+        target = f"{name} + {other}"
+        path = list(dict.fromkeys(folder for each in (own, others) if each for folder in each.import_path))
+        limit = options.limit or CALL_SECONDS
+        result = check_target(
+            _spec(name, own),
+            plans[first],
+            path,
+            progress_for(target),
+            limit,
+            ahead,
+            (_spec(other, others), plans[second]),
+        )
+        ahead = None
+        settings = _settings(plans[first], result.judged_with)
+        settings["together"] = [
+            {"target": jobs[nth][0], "cases": [json.loads(case.text) for case in plans[nth].cases]}
+            for nth in (first, second)
+        ]
+        result = replace(result, target=target, settings=settings)
+        # What is announced for the plugin beside one other need not come beside the next.
+        failed = {check.code for check in result.checks if check.status in ("failed", "advice")}
+        announced = [item for each in (own, others) if each for item in each.expected if item.code in failed]
+        yield expect(result, announced)
+
+
+def _spec(name: str, own: Project | None) -> str:
+    """What is loaded for a target."""
+    return own.entry_points.get(name, name) if own else name
 
 
 def check_expected(project: Project) -> None:
@@ -226,7 +293,7 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
 def _one(
     name: str, own: Project | None, plan: Plan, options: Options, progress: Progress, ahead: Child | None
 ) -> TargetResult:
-    spec = own.entry_points.get(name, name) if own else name
+    spec = _spec(name, own)
     path = own.import_path if own else []
     if options.engine == "vllm":
         from lpkit_conformance.suite import on_engine as engines

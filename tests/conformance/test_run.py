@@ -120,9 +120,9 @@ def test_a_project_without_entry_points_needs_a_target(tmp_path) -> None:
 
 
 def test_unknown_codes_among_announced_failures_are_refused(tmp_path) -> None:
-    text = "[tool.lpkit.expected_failures]\nLP229 = 'x'\n"
+    text = "[tool.lpkit.expected_failures]\nLP239 = 'x'\n"
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(ProjectError, match=r"pyproject.toml.*there is no check LP229; did you mean 'LP22"):
+    with pytest.raises(ProjectError, match=r"pyproject.toml.*there is no check LP239; did you mean 'LP"):
         run.run(["x:Y"], Options(), tmp_path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from lpkit_conformance.errors import OutputError, UserError
+from lpkit_conformance.errors import OutputError, UsageError, UserError
 from lpkit_conformance.report import formats
 
 from lpkit_cli import watching
@@ -103,6 +103,14 @@ def check(
             help="Run a few checks for the most common mistakes, on one case; those that failed last run first.",
         ),
     ] = False,
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together",
+            help="Check every two targets in one engine, in both orders of loading; without a target, everything that "
+            "is installed.",
+        ),
+    ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Run again whenever a file of the plugin changes, until Ctrl-C.")
     ] = False,
@@ -142,6 +150,8 @@ def check(
     from lpkit_conformance import run
     from lpkit_conformance.settings import last_failures
 
+    if together and engine is Engine.vllm:
+        raise UsageError("--together runs on the reference runtime: omit --engine")
     options = run.Options(
         cases=tuple(case or ()),
         hosts=hosts_named(host),
@@ -152,7 +162,7 @@ def check(
         seed=seed,
         device=device.value,
         limit=limit,
-        engine=engine.value,
+        engine=run.TOGETHER if together else engine.value,
         trace=trace,
     )
     if list_checks:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 
 Tier = Literal["core", "advice"]
-Engine = Literal["reference", "vllm"]
+Engine = Literal["reference", "vllm", "together"]
 
 STATE = {row.name: row.told_by for row in HOSTS.values()}
 """The method that gets new requests, by host."""
@@ -36,7 +36,8 @@ class Rule(ABC):
         hosts: names of the table; empty for a check that needs no host.
         requires: codes that must pass first (on the same host, or without a host).
         tier: ``advice`` never fails a plugin.
-        engine: on what it runs: the reference runtime, or a real vLLM (``lpkit check --engine vllm``).
+        engine: on what it runs: the reference runtime, a real vLLM (``lpkit check --engine vllm``), or the reference
+            runtime with two plugins (``lpkit check --together``).
         needs_action: whether a run in which the plugin never changed a logit proves nothing.
         once: whether the first case says it all.
         compares_processes: whether it needs a second process.

@@ -293,6 +293,11 @@ def _ids(key: str, value: object) -> tuple[int, ...]:
     return tuple(value)
 
 
+def knows_field(name: str) -> bool:
+    """Whether this ``SamplingParams`` has a field."""
+    return name in _field_names()
+
+
 @cache
 def _field_names() -> frozenset[str]:
     fields: Any = getattr(SamplingParams, "__struct_fields__", None)  # vLLM's is a msgspec Struct

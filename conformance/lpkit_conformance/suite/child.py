@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lpkit_conformance.processes import tree
@@ -31,14 +32,16 @@ def work(parent: Parent) -> None:
     # One thread: sums come out the same every time, and several targets may be checked side by side.
     torch.set_num_threads(1)
     judged_with = prepare(job["lost"])
-    from lpkit.loading import LoadError, interfaces_of, resolve_target
+    from lpkit.loading import LoadError, resolve_target
 
     from lpkit_conformance.errors import CaseError
     from lpkit_conformance.hosts.calls import HUNG
     from lpkit_conformance.oracle.second_rank import second_rank
     from lpkit_conformance.results import label_of
+    from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.suite.beside import Beside, possible
     from lpkit_conformance.suite.in_process import Session
+    from lpkit_conformance.suite.pairs import PairSession
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
     parent.tell("ready", judged_with=judged_with)
@@ -51,19 +54,30 @@ def work(parent: Parent) -> None:
     tree.adopt_orphans()
     HUNG.update(job["hung"])
     sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
-    try:
-        target = resolve_target(job["target"])
-    except LoadError as error:
-        parent.tell("unloadable", **load_failure(job["target"], error, plan.standin))
-        return
     stack = contextlib.ExitStack()
 
     def beside(labels: Sequence[str], judge: Callable[[str], CheckResult]) -> Beside:
         return stack.enter_context(Beside(labels, judge))
 
-    session = Session(job["target"], target.cls, plan, beside=beside if possible(plan.device) else None)
+    name, other = job["target"], job["other"]
+    try:
+        divided = other is None and possible(plan.device)
+        session = Session(name, resolve_target(name).cls, plan, beside=beside if divided else None)
+        if other is not None:
+            name = other["target"]
+            cases = tuple(Case.parse(case) for case in other["cases"])
+            session = PairSession(session, Session(name, resolve_target(name).cls, replace(plan, cases=cases)), plan)
+    except CaseError as error:
+        parent.tell("unusable", problem=str(error))
+        return
+    except LoadError as error:
+        parent.tell("unloadable", **load_failure(name, error, plan.standin))
+        return
+    if other is not None and not session.hosts:
+        parent.tell("unusable", problem=f"no runner loads both {job['target']} and {name}")
+        return
     planned = {label_of(check.code, host): check for check, host in session.items}
-    interface = " and ".join(sorted(interfaces_of(target.cls)))
+    interface = " and ".join(sorted(session.interfaces))
     parent.tell("loaded", interface=interface, hosts=session.hosts, labels=list(planned))
 
     with stack:

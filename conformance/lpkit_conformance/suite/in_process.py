@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lpkit.loading import interfaces_of
@@ -18,7 +18,7 @@ from lpkit.loading import interfaces_of
 from lpkit_conformance.activity.acting import activity
 from lpkit_conformance.activity.search import search
 from lpkit_conformance.catalogue import by_code, chosen
-from lpkit_conformance.checks.base import Check, Rule, judge
+from lpkit_conformance.checks.base import Check, Engine, Rule, judge
 from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import FOREIGN_ARGS, PluginUnderTest
@@ -29,6 +29,7 @@ from lpkit_conformance.oracle.findings import method_location, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.results import NEEDS, Blocked, CheckResult, Failed, Skipped, Status, label_of
+from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.beside import Beside
@@ -61,6 +62,8 @@ class Session:
         notes: what the run did that was not asked for, in sentences.
     """
 
+    engine: ClassVar[Engine] = "reference"
+
     def __init__(
         self,
         target: str,
@@ -73,7 +76,7 @@ class Session:
         self._start_beside = beside
         self._beside: Beside | None = None
         self.interfaces = interfaces_of(cls)
-        checks = chosen(plan)
+        checks = chosen(plan, self.engine)
         self.hosts = self._hosts(checks)
         if plan.program is not None or plan.trace is not None:
             checks = [check for check in checks if check.code in plan.select]
@@ -204,6 +207,16 @@ class Session:
             self._bystanders |= {self._beside.pid}
             for subject in chain.from_iterable(self._subjects.values()):
                 subject.bystanders |= {self._beside.pid}
+
+    def acting_cases(self) -> list[Case]:
+        """The given cases that make the plugin act; if none does, those that are found in their place."""
+        subjects = [self.subjects(host) for host in self.hosts]
+        acting = [
+            case for nth, case in enumerate(self._cases) if any(activity(of_host[nth]).acts for of_host in subjects)
+        ]
+        if not acting:
+            self._settle()
+        return acting or list(self._cases)
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -87,6 +87,7 @@ def check_target(
     progress: Progress | None = None,
     limit: float = CALL_SECONDS,
     ahead: Child | None = None,
+    other: tuple[str, Plan] | None = None,
 ) -> TargetResult:
     """Everything about one target. Never raises for what the plugin does.
 
@@ -96,10 +97,12 @@ def check_target(
         path: folders to put on the child's ``sys.path``.
         limit: seconds that one call of the plugin may take before the child is ended. What hung is not called again.
         ahead: a child that was started ahead (:func:`~lpkit_conformance.suite.ahead.start_ahead`); it is used first.
+        other: another target with its plan, of which the cases count: the two are checked together.
     """
     state = _State()
     progress = progress or Progress()
     job: dict[str, Any] = {"target": target, "path": path, "plan": _plan_json(plan)}
+    job["other"] = other and {"target": other[0], "cases": [json.loads(case.text) for case in other[1].cases]}
     for losses in range(1, MOST_LOSSES + 1):
         job["done"] = {label: result.status for label, result in state.results.items()}
         blocked = [result for result in state.results.values() if result.status == "blocked"]

@@ -102,7 +102,7 @@ def test_the_reference_runs_no_check_of_the_engine() -> None:
     assert not [check.code for check in chosen(Plan()) if check.code.startswith("LP9")]
     assert not [check.code for check in all_checks() if check.code.startswith("LP9")]
     assert [check.code for check in all_checks("vllm")] == ["LP901", "LP902", "LP903", "LP904", "LP905"]
-    assert len(all_checks(None)) == len(all_checks()) + 5
+    assert len(all_checks(None)) == len(all_checks()) + 5 + len(all_checks("together"))
 
 
 @pytest.mark.parametrize("check", all_checks("vllm"), ids=lambda check: check.code)

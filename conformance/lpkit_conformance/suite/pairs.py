@@ -1,0 +1,98 @@
+"""Runs the checks of two plugins in one engine, in this process."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from lpkit_conformance.checks.base import Engine, Rule, judge
+from lpkit_conformance.errors import CaseError, StandinError
+from lpkit_conformance.instruments.process_settings import settings_kept
+from lpkit_conformance.results import CheckResult
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.hosts import RUNNER_HOSTS
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import Session
+from lpkit_conformance.together.base import PairCheck
+from lpkit_conformance.together.pair import Pair, Plugin
+
+
+class PairSession(Session):
+    """The checks of a plan on two plugins.
+
+    Args:
+        first, second: the plugins, each with its own cases.
+        plan: what to run on both.
+    """
+
+    engine: ClassVar[Engine] = "together"
+
+    def __init__(self, first: Session, second: Session, plan: Plan) -> None:
+        self._alone = (first, second)
+        self._pairs: dict[str, Pair] = {}
+        super().__init__(f"{first.target} + {second.target}", first.cls, plan)
+        self.interfaces = first.interfaces & second.interfaces
+
+    def _hosts(self, checks: Sequence[type[Rule]]) -> tuple[str, ...]:
+        """Runners that load both."""
+        first, second = self._alone
+        return tuple(host for host in first.hosts if host in second.hosts and host in RUNNER_HOSTS)
+
+    def compute(self, check: type[Rule], host: str) -> CheckResult:
+        """One check on the pair."""
+        begun = time.perf_counter()
+        assert issubclass(check, PairCheck)
+        try:
+            with settings_kept():
+                result = judge(check, host, lambda: check().run(self.pair(host or self.hosts[0])))
+        except (CaseError, StandinError) as error:
+            result = CheckResult(check.code, check.name, host, "error", str(error))
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            text = f"{type(error).__name__}: {error}"[:300]
+            message = f"the check itself failed, a fault of lpkit: {text} ({Path(where.filename).name}:{where.lineno})"
+            result = CheckResult(check.code, check.name, host, "error", message)
+        return replace(result, seconds=round(time.perf_counter() - begun, 4))
+
+    def pair(self, host: str) -> Pair:
+        """The two on a runner; all checks share it."""
+        if host not in self._pairs:
+            first, second = (
+                Plugin(name, each.cls, self._two_cases(each))
+                for name, each in zip(short_names(*(each.target for each in self._alone)), self._alone, strict=True)
+            )
+            for name in self.hosts:
+                self._pairs[name] = Pair((first, second), self._alone[0].subjects(name)[0])
+                self._pairs[name].on = self._pairs
+        return self._pairs[host]
+
+    def hint(self) -> str:
+        """Which of the two did nothing, and what to try."""
+        return " ".join(f"{session.target}: {session.hint()}" for session in self._alone)
+
+    def _two_cases(self, session: Session) -> tuple[Case, Case]:
+        """Two ways to switch a plugin on: of its own cases, or one and a relative of it with other numbers."""
+        acting = [self._own(session, case) for case in session.acting_cases()]
+        relatives = [case for subject in session.subjects(session.hosts[0])[:1] for case in subject.cases[1:2]]
+        first, second = [*acting, *relatives, *acting][:2]
+        self.notes += session.notes
+        return first, second
+
+    def _own(self, session: Session, case: Case) -> Case:
+        """The case without the other plugin's arguments, where one case is given for both."""
+        extra = case.fields.get("extra_args") or {}
+        read = {key for host in session.hosts for subject in session.subjects(host) for key in subject.looked_at}
+        own = {key: value for key, value in extra.items() if key in read}
+        if not own or not all(case in each.plan.cases for each in self._alone):
+            return case
+        return replace(case, fields={**case.fields, "extra_args": own})
+
+
+def short_names(first: str, second: str) -> tuple[str, str]:
+    """The two targets without their modules, where that tells them apart."""
+    one, other = (target.rpartition(":")[2] for target in (first, second))
+    return (first, second) if one == other else (one, other)
