@@ -20,8 +20,8 @@ OTHERS = ("benchmarks", "conformance/tools", "docs", "tests")
 OURS = {"lpkit", "lpkit_conformance", "lpkit_cli"}
 OPTIONAL = {"safetensors", "triton", "typing_extensions", "vllm"}
 """What vLLM and torch bring where they are, and what only type checkers read."""
-WITH_VLLM = {"transformers"}
-"""vLLM needs it: a plugin that loads a tokenizer is checked only where it is installed."""
+WITH_VLLM = {"transformers", "fastapi"}
+"""vLLM needs them: for a plugin that loads a tokenizer, and for routes of vLLM's server."""
 OTHER_ENGINES = {"mlx", "sglang"}
 """They call an exported processor where they are, so they are there."""
 PARTS = {"pydantic_core": "pydantic"}
