@@ -35,6 +35,7 @@ TARGETS = (
     "lpkit_forced_sequence.processor:ForcedSequence",
     "lpkit_greenlist_watermark.processor:GreenlistWatermark",
     "lpkit_logit_bias.processor:LogitBias",
+    "lpkit_loop_breaker.processor:LoopBreaker",
     "lpkit_ocr_ngram.processor:OcrNgram",
     "lpkit_penalties.processor:Penalties",
     "lpkit_temperature.processor:Temperature",
@@ -92,6 +93,7 @@ ASKS = (
     _ask("penalties", 10, 30, at=2, penalties_repetition=1.5, penalties_presence=0.5, penalties_frequency=0.5, **FEW),
     _ask("dry", 12, 40, at=3, dry_multiplier=1.0, dry_allowed_length=1, dry_breakers=[44], **FEW),
     _ask("ocr", 12, 40, at=2, ngram_size=2, window_size=12, whitelist_token_ids=[41, 44], **FEW),
+    _ask("loop", 7, 40, at=3, loop_times=2, loop_tokens=4, allowed_tokens=[40, 41, 42]),
     _ask("forced", 50, 30, at=3, forced_sequence=[400 - i for i in range(25)], forced_sequence_end=7),
     _ask("thinking", 9, 30, at=5, think_budget=7, think_start=[300, 301], think_end=[302, 303, 304]),
     _ask("green", 20, 30, at=6, greenlist_key=99, greenlist_bias=100.0, greenlist_context=2),
@@ -136,6 +138,12 @@ def repetitions(text: list[int], breakers: list[int]) -> dict[int, int]:
     return {token: length for token, length in found.items() if token not in breakers}
 
 
+def looped(output: list[int], span: int, length: int) -> bool:
+    """Whether the last ``length`` tokens repeat ``span`` of them."""
+    end = output[-length:]
+    return len(end) == length and end[span:] == end[:-span]
+
+
 def ruled(row: np.ndarray, args: dict[str, Any], prompt: list[int], output: list[int]) -> np.ndarray:
     text = [*prompt, *output]
     if "allowed_tokens" in args:
@@ -154,6 +162,10 @@ def ruled(row: np.ndarray, args: dict[str, Any], prompt: list[int], output: list
         recent = output[-args["window_size"] :]
         repeats = {token for before, token in itertools.pairwise(recent) if before == output[-1]}
         row[list(repeats - {*args["whitelist_token_ids"]})] = -np.inf
+    if "loop_times" in args:  # twice
+        spans = [n for n in range(1, len(output) // 2 + 1) if looped(output, n, max(2 * n, args["loop_tokens"]))]
+        for span in spans[:1]:
+            row[output[-span]] -= 100.0
     if "forced_sequence" in args:
         due = [*args["forced_sequence"], *[args["forced_sequence_end"]] * 96]
         row = only(row, [due[len(output)]])
@@ -223,7 +235,7 @@ def test_the_workload_has_preemption_and_prompts_in_pieces(run: Run) -> None:
     assert run.seen["partial prefills"] >= 4
 
 
-GREEDY = ("off", "allowed", "bias", "penalties", "dry", "ocr", "forced", "thinking", "cite")
+GREEDY = ("off", "allowed", "bias", "penalties", "dry", "ocr", "loop", "forced", "thinking", "cite")
 
 
 @pytest.mark.parametrize("ask", [ask for ask in ASKS if ask.request_id in GREEDY], ids=lambda ask: ask.request_id)

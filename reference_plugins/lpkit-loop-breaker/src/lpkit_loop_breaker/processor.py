@@ -1,0 +1,53 @@
+"""Loop breaker: a reply that repeats one span over and over is led out of it, or ended.
+
+A reply loops if its last `loop_tokens` or more tokens are one span, written at least `loop_times` times in a row. The
+rule acts on nothing else, so unlike a penalty it leaves ordinary repetitions alone.
+"""
+
+from __future__ import annotations
+
+import lpkit
+import torch
+from lpkit import kernels, sequences
+
+
+class LoopBreaker(lpkit.LogitsProcessor):
+    """In a loop, take `loop_penalty` from the token that would go on with it, or leave `loop_end` only."""
+
+    stage = "logits"  # before penalties and temperature; greedy requests too, which loop most
+    history = "tokens"
+
+    class Params(lpkit.Params, prefix="loop_"):
+        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+
+        times: int = lpkit.Field(ge=2, le=1000)  # no default: a request without it is unaffected
+        tokens: int = lpkit.Field(64, ge=2)
+        penalty: float = lpkit.Field(100.0, gt=0.0, le=1000.0)
+        end: lpkit.TokenId | None = None
+
+    times = lpkit.column(torch.int64)
+    tokens = lpkit.column(torch.int64)
+    penalty = lpkit.column(torch.float32)
+    end = lpkit.column(torch.int64, default=-1)
+
+    def admit(self, request: lpkit.Request[Params]) -> bool:
+        slot, wanted = request.slot, request.params
+        self.times[slot] = wanted.times
+        self.tokens[slot] = wanted.tokens
+        self.penalty[slot] = 0.0 if wanted.end is not None else wanted.penalty
+        self.end[slot] = -1 if wanted.end is None else wanted.end
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        times, least, penalty, end = (
+            column[rows].unsqueeze(1) for column in (self.times, self.tokens, self.penalty, self.end)
+        )
+        place = torch.arange(rows.tokens.shape[1], device=logits.device)
+        span = rows.total_len.unsqueeze(1) - place  # the end has this period, if what stands before `place` is the end
+        matched = sequences.match_lengths(rows.tokens, rows.total_len).minimum(place - rows.prompt_len.unsqueeze(1))
+        loops = (rows.tokens >= 0) & (matched >= (times - 1) * span) & (matched + span >= least)
+        last = torch.where(loops, place, -1).amax(1, keepdim=True)  # of several spans the shortest
+        looping = last >= 0
+        going_on = torch.where(looping, rows.tokens.gather(1, last.clamp(min=0)), 0)
+        lowered = logits.gather(1, going_on) - torch.where(looping, penalty, 0.0)
+        return kernels.keep_ids_(logits.scatter_(1, going_on, lowered), torch.where(looping, end, -1))

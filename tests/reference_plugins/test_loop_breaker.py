@@ -1,0 +1,50 @@
+"""lpkit-loop-breaker against a search of every period, in plain Python."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from lpkit_loop_breaker import LoopBreaker
+from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
+from sdk_hosts import logits_of
+
+
+def goes_on(output: list[int], times: int, least: int) -> int | None:
+    """What would continue the loop with the shortest span, if the output ends in one."""
+    for span in range(1, len(output) // times + 1):
+        length = max(span * times, least)
+        end = output[len(output) - length :] if length <= len(output) else []
+        if end and all(a == b for a, b in zip(end, end[span:], strict=False)):
+            return output[-span]
+    return None
+
+
+def some_output(rng: random.Random) -> list[int]:
+    span = [rng.randrange(9) for _ in range(rng.randint(1, 8))]
+    looped = (span * 12)[: rng.randint(0, 50)]
+    if rng.random() < 0.3 and looped:
+        looped[rng.randrange(len(looped))] = 10  # a loop that was left
+    return [*(rng.randrange(9) for _ in range(rng.randint(0, 9))), *looped]
+
+
+@ON_EVERY_HOST
+@pytest.mark.parametrize(("times", "least"), [(2, 2), (3, 12), (4, 30), (8, 2)])
+def test_it_lowers_what_a_plain_search_finds(applied: Applied, times: int, least: int) -> None:
+    rng = random.Random(times)
+    outputs = [some_output(rng) for _ in range(60)]
+    args = {"loop_times": times, "loop_tokens": least, "loop_penalty": 8.0}
+    logits = logits_of(len(outputs))
+    result = applied(LoopBreaker, logits, [Asked(args, [1, 2, 1, 2], output) for output in outputs])
+    expected = logits.clone()
+    found = [goes_on(output, times, least) for output in outputs]
+    for row, token in enumerate(found):
+        if token is not None:
+            expected[row, token] -= 8.0
+    assert torch.equal(result, expected)
+    assert 5 < sum(token is not None for token in found) < 55
+
+
+def test_no_host_sync_and_no_operation_per_row() -> None:
+    assert_cheap(LoopBreaker, Asked({"loop_times": 3, "loop_tokens": 6}, [1], [1, 2, 3] * 8))
