@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -13,6 +15,7 @@ from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner, V2Driver, V2Host, keep_buffers
 from lpkit_conformance.oracle.findings import method_location
+from lpkit_conformance.oracle.verify import verify
 from lpkit_conformance.programs.generate import (
     Arrive,
     Finish,
@@ -30,6 +33,9 @@ from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.vllm_api.runners import V2
 
 KEPT_STEPS = 12
+
+RANKS = 2
+"""Tensor-parallel ranks that share a batch."""
 
 OTHERS_STAY = 4
 """Requests after which the neighbour is another one: it is run alone for as long as it stays."""
@@ -120,34 +126,51 @@ class LP802(HostileCheck):
 
 
 class LP803(HostileCheck):
-    """A step may be split into several calls.
+    """A call may have a part of the batch.
 
-    Large verifications are split; each ``apply`` then has a part of the batch.
+    Large verifications are split into several calls. With batch-sharded sampling, a tensor-parallel rank hears of
+    all requests, and its calls have the rows of its own slots (slot modulo ranks); there may be no call for many steps.
 
-    Why: row numbers continued from the last call, or state advanced once per call, refer to the wrong request.
+    Why: row numbers continued from the last call, or state advanced once per call, refer to the wrong request; what
+    waits for the next call to be cleared overflows.
 
-    Fix: use only this call's ``ctx.expanded_idx_mapping``.
+    Fix: use only this call's ``ctx.expanded_idx_mapping``; bring staged values to the device in
+    ``apply_staged_writes``, which every rank calls in every step.
     """
 
     code, name = "LP803", "split-applies"
     manner = Manner(split=3)
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        note = super().run(subject)
+        # A request at a time has the same slot each time: the other rank hears of all of them, and is not called.
+        (arrive,) = mixed_arrivals(1)
+        others: list[Op] = []
+        for n in range(subject.max_num_seqs + 1):
+            others += [replace(arrive, request=f"a{n}"), Step(), Finish(f"a{n}")]
+        sharded = program("requests of another rank", others, mixed_arrivals(4), Step(3))
+        verify(subject, [sharded], partial(V2Host, manner=Manner(ranks=RANKS)))
+        return note
 
 
 class LP804(HostileCheck):
     """Each draft token has its own row.
 
     Under speculative decoding a request has one row per draft; a row sees the drafts before it, in
-    ``ctx.input_ids``. Rejected drafts, and placeholders of -1, are discarded.
+    ``ctx.input_ids``. Rejected drafts, and placeholders of -1, are discarded. Adaptive verification leaves out drafts
+    that were scheduled: the host bounds still count them.
 
-    Why: code that assumes one row per request, or ``total_len`` tokens per row, uses the wrong row or history.
+    Why: code that assumes one row per request, or ``total_len`` tokens per row, uses the wrong row or history, and
+    so does code that counts rows by ``seq_lens_upper_bound_np``.
 
     Fix: a row's history is ``ctx.pos + 1`` tokens: committed ones, then the inputs of the request's rows above it.
+    Whose rows they are says ``ctx.expanded_idx_mapping``.
     """
 
     code, name = "LP804", "draft-rows"
     hazard = "drafts"
     requires = (*HostileCheck.requires, "LP210", "LP308")
-    manner = Manner()
+    manner = Manner(trim=True)
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("two drafts, one right", mixed_arrivals(4), Step(), *[Speculate(2, 1) for _ in range(4)], Step())
@@ -226,7 +249,8 @@ class LP807(Check):
 class LP808(HostileCheck):
     """Random mixtures of batch changes work on V2.
 
-    Long random mixtures with drafts, split calls, rebound buffers and padded bounds; several cases share them out.
+    Long random mixtures with drafts, split calls, rebound buffers, and bounds that are padded and loose; several cases
+    share them out.
 
     Why: some defects appear only after a combination of changes.
 
@@ -235,7 +259,7 @@ class LP808(HostileCheck):
 
     code, name = "LP808", "hostile-soak"
     requires = (*HostileCheck.requires, "LP219", "LP802", "LP803", "LP804", "LP806")
-    manner = Manner(poison=True, split=2, padding=1)
+    manner = Manner(poison=True, split=2, padding=1, trim=True)
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield from subject.share([soak(subject.seed * 100 + n, drafts=True) for n in range(2)])

@@ -121,6 +121,24 @@ class V2Driver(Driver):
         self.slots.commit(self.slots.slot(request.request_id), tokens)
 
 
+class V2Ranks(V2Driver):
+    """Ranks that share a batch: an instance each, told of all requests; a row goes to the owner of its slot."""
+
+    def __init__(self, cls: Any, config: Any, device: torch.device, ranks: int) -> None:
+        super().__init__(cls, config, device)
+        with calling("__init__"):
+            self._instances = [self.processor, *(cls(config, self.slots.state) for _ in range(ranks - 1))]
+
+    def call(self, method: str, *args: Any) -> Any:
+        owner = int(args[1].idx_mapping_np[0]) % len(self._instances) if method == "apply" else None
+        answers = []
+        for rank, instance in enumerate(self._instances):
+            if owner in (None, rank):
+                self.processor = instance
+                answers.append(super().call(method, *args))
+        return answers[0]
+
+
 def keep_buffers(slots: V2Slots) -> None:
     """Bring the lengths of prompts up to date in place from now on, as vLLM does not."""
     for buffer in (slots.prompt_len, slots.prefill_len):
@@ -137,6 +155,10 @@ class Manner:
         split: how many ``apply`` calls a step is split into, as large verifications are.
         padding: zeros behind the host bounds, as under full CUDA graphs.
         mapping: dtype of the row mapping.
+        trim: fewer drafts are verified than were scheduled, and only the device knows, as with adaptive verification:
+            the host bounds stay as scheduled.
+        ranks: that share the batch, as with batch-sharded sampling: each has an instance, which hears of all requests
+            and sees the rows of those whose slot modulo ``ranks`` is the rank's number.
     """
 
     shuffle: bool = True
@@ -144,6 +166,8 @@ class Manner:
     split: int = 1
     padding: int = 0
     mapping: torch.dtype = torch.int64
+    trim: bool = False
+    ranks: int = 1
 
 
 class V2Host(Host):
@@ -164,7 +188,9 @@ class V2Host(Host):
         self._rng = random.Random(f"rows {subject.seed}")
 
     def drive(self, config: Any) -> V2Driver:
-        """A driver with an instance of the plugin."""
+        """A driver with an instance of the plugin, or one for each rank."""
+        if self.manner.ranks > 1:
+            return V2Ranks(self.subject.cls, config, self.subject.device, self.manner.ranks)
         return V2Driver(self.subject.cls, config, self.subject.device, poison=self.manner.poison)
 
     def position(self, row: int, request: str) -> int:
@@ -178,9 +204,11 @@ class V2Host(Host):
             self._rng.shuffle(actives)
         counts = {active.id: self._drafts(active, drafts) for active in actives}
         tokens = {active.id: self.pool.emit(active, min(accepted, counts[active.id]) + 1) for active in actives}
-        size = -(-len(actives) // self.manner.split)
-        for start in range(0, len(actives), size):
-            yield self._apply(actives[start : start + size], counts, tokens)
+        for rank in range(self.manner.ranks):
+            own = [active for active in actives if self.driver.slots.slot(active.id) % self.manner.ranks == rank]
+            size = -(-len(own) // self.manner.split)
+            for start in range(0, len(own), size or 1):
+                yield self._apply(own[start : start + size], counts, tokens, drafts)
         for active in actives:
             if active.chunks:
                 active.chunks -= 1
@@ -188,7 +216,7 @@ class V2Host(Host):
                 self._commit(active, tokens[active.id])
 
     def _drafts(self, active: ActiveRequest, most: int) -> int:
-        """How many drafts a request brings: a proposer often has fewer for some than for others."""
+        """How many drafts of a request are verified: some have one less than others."""
         return max(most - (crc32(f"{active.logits_key} {self.step}".encode()) % 4 == 0), 0)
 
     def _wrong_draft(self, active: ActiveRequest, position: int, right: int) -> int:
@@ -200,7 +228,9 @@ class V2Host(Host):
         token = likely[drawn % len(likely)]
         return token if token != right else (right + 1) % self.subject.vocab_size
 
-    def _apply(self, actives: list[ActiveRequest], counts: dict[str, int], tokens: dict[str, list[int]]) -> Observation:
+    def _apply(
+        self, actives: list[ActiveRequest], counts: dict[str, int], tokens: dict[str, list[int]], scheduled: int = 0
+    ) -> Observation:
         rows: list[V2Row] = []
         seen: list[SeenRow] = []
         keys: list[tuple[str, int]] = []
@@ -227,7 +257,8 @@ class V2Host(Host):
                 rows.append(V2Row(slot, total - 1 + local, token, local))
                 seen.append(SeenRow(active.id, total + local, discarded=not right, local=local))
                 keys.append((active.logits_key if right else f"{active.logits_key} rejected", total + local))
-            bounds.append(total + drafts + (1 if drafts else 0))  # with drafts only an upper bound
+            most = scheduled if self.manner.trim else drafts
+            bounds.append(total + most + (1 if most else 0))  # with drafts only an upper bound
         before = self.subject.rows(keys)
         manner = self.manner
         after = self.driver.apply(before, rows, bounds=bounds, padding=manner.padding, mapping_dtype=manner.mapping)

@@ -1,4 +1,4 @@
-"""V2 processors that are right by every single row of a program, and change what is generated with a real drafter."""
+"""V2 processors that are wrong only with a real drafter, adaptive verification or batch-sharded sampling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lpkit import v2
 
-from zoo.correct import V2Presence
+from zoo.correct import V2Base, V2Presence
 from zoo.registry import defect
 from zoo.v2_defects import Boost
 
@@ -56,4 +56,44 @@ class KeepsRejectedDrafts(V2Presence):
         logits = torch.where((known > 0) & (logits == before), logits - weights[:, None], logits)
         drafted = (ctx.expanded_local_pos > 0) & (ids >= 0)
         self.seen.index_put_((slots, ids.clamp(min=0)), drafted.float(), accumulate=True)
+        return logits
+
+
+@defect(
+    "LP804",
+    "as many rows per request as the host bounds have room for: adaptive verification leaves some out",
+    style="v2",
+)
+class BoundsTellRows(Boost):
+    def per_row(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        bounds = torch.from_numpy(ctx.seq_lens_upper_bound_np[: len(ctx.idx_mapping_np)]).to(self.device)
+        slots = ctx.idx_mapping.long()
+        rows = (bounds - self.req_states.total_len.gpu[slots]).clamp(min=1)
+        values = self.on_device[slots].repeat_interleave(rows)[: len(ctx.pos)]
+        return torch.nn.functional.pad(values, (0, len(ctx.pos) - len(values)))
+
+
+@defect("LP803", "stages one request per slot until the next apply, which a rank without rows does not get", style="v2")
+class StagesUntilApply(V2Base):
+    CASE = Boost.CASE
+
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.staged = torch.zeros(req_states.max_num_reqs, 2)
+        self.count = 0
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        value = self.read(params)
+        self.staged[self.count] = torch.tensor([req_idx, value or 0.0])
+        self.count += 1
+        return bool(value)
+
+    def apply_staged_writes(self) -> None:
+        """Nothing: most steps have no new request."""
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        for slot, value in self.staged[: self.count].tolist():
+            self.on_device[int(slot)] = value
+        self.count = 0
+        logits[:, 5] += self.per_row(ctx)
         return logits

@@ -27,6 +27,7 @@ class Rows(v2.LogitsProcessor):
 
     def __init__(self, config: Any, states: Any) -> None:
         self.seen: list[list[tuple[int, int, int, int]]] = []
+        self.bounds: list[list[int]] = []
 
     def add_request(self, req_idx: int, params: Any) -> bool:
         return True
@@ -36,6 +37,7 @@ class Rows(v2.LogitsProcessor):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         columns = (ctx.expanded_idx_mapping, ctx.pos, ctx.input_ids, ctx.expanded_local_pos)
         self.seen.append(list(zip(*(column.tolist() for column in columns), strict=True)))
+        self.bounds.append(ctx.seq_lens_upper_bound_np.tolist())
         return logits.scatter_add_(1, ctx.input_ids.long()[:, None], torch.full_like(logits[:, :1], 2.0))
 
 
@@ -137,3 +139,26 @@ def test_ranks_that_share_the_sampling_pick_the_tokens_of_one(drafts: bool) -> N
 def test_one_instance_cannot_serve_several_ranks() -> None:
     with pytest.raises(ValueError, match="give its class"):
         V2Engine([Rows(None, None)], device="cpu", ranks=2)
+
+
+def test_adaptive_verification_leaves_drafts_out_and_the_bounds_as_scheduled() -> None:
+    made = engine(num_speculative_tokens=2, verified_drafts=3)
+    made.step()
+    length = made.requests["plain"].total_len
+    made.step(drafts={"plain": [5, 6], "bias": [7, 8]})
+    rows: Any = made.processors[0]
+    assert [row[3] for row in rows.seen[-1]][:5] == [0, 1, 2, 0, 1]  # of four drafts three, and everyone's first ones
+    assert len(rows.seen[-1]) == len(PARAMS) + 3
+    assert rows.bounds[-1] == [length + 2, length + 2, *[length] * (len(PARAMS) - 2)]
+
+
+def test_adaptive_verification_changes_no_token() -> None:
+    plain, adaptive = engine(), engine(num_speculative_tokens=3, verified_drafts=4)
+    for _ in range(12):
+        plain.step()
+    expected = outputs(plain, 12)
+    while min(len(request.output_token_ids) for request in adaptive.requests.values()) < 12:
+        done = {name: len(request.output_token_ids) for name, request in adaptive.requests.items()}
+        guesses = {name: expected[name][n : n + 3] for name, n in done.items() if 0 < n < 12}
+        adaptive.step(drafts=guesses)
+    assert outputs(adaptive, 12) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,8 @@ class V2Engine(Engine):
         slots: the slots to use; by default ``max_num_seqs`` new ones.
         padding: zeros behind the context's host bounds, as under full CUDA graphs.
         num_speculative_tokens: drafts per request at most, by which the engine tells decodes from prefills.
+        verified_drafts: drafts of a step that are verified at most, as with adaptive verification: some are left out on
+            the device only, and the context's host bounds still count them.
         ranks: tensor-parallel ranks that share the sampling of a batch: each has its own processors, hears of all
             requests, and sees the rows of the slots whose number it owns (slot modulo ranks). ``processors`` are rank
             0's; they must be classes or factories.
@@ -42,6 +44,7 @@ class V2Engine(Engine):
         slots: V2Slots | None = None,
         padding: int = 0,
         num_speculative_tokens: int = 0,
+        verified_drafts: int | None = None,
         ranks: int = 1,
         **options: Any,
     ) -> None:
@@ -51,6 +54,7 @@ class V2Engine(Engine):
         self.slots = slots
         self.padding = padding
         self.num_speculative_tokens = num_speculative_tokens
+        self.verified_drafts = verified_drafts
         processors = list(processors)
         if ranks > 1 and not all(isinstance(item, type) or not hasattr(item, "apply") for item in processors):
             raise ValueError("an instance cannot serve several ranks: give its class")
@@ -94,10 +98,13 @@ class V2Engine(Engine):
         fed = {name: count + len(drafts.get(name, ())) for name, count in plan.items()}
         whole = 1 + self.num_speculative_tokens
         names = sorted(plan, key=lambda name: (name not in drafts, fed[name] != whole, fed[name]))
+        scheduled = {name: len(ids) for name, ids in drafts.items()}
+        drafts = self._trimmed(drafts)
+        order = order._replace(drafts=drafts)
         rows = self._rows(names, order)
         requests = [request for name in names for request in self._by_row(name, drafts.get(name, ()))]
         raw = self._logits(rows)
-        sampled, applied = self._sample(rows, requests, raw)
+        sampled, applied = self._sample(rows, requests, raw, scheduled)
         tokens = self._commit(rows, sampled.token_ids, order)
         if drafts:
             for request_id, ids in tokens.items():
@@ -115,7 +122,15 @@ class V2Engine(Engine):
             applied=applied,
         )
 
-    def _sample(self, rows: tuple[StepRow, ...], requests: list[Request], raw: torch.Tensor) -> tuple[Sampled, bool]:
+    def _trimmed(self, drafts: Mapping[str, list[int]]) -> Mapping[str, list[int]]:
+        """The drafts that are verified: everyone's first ones before anyone's second."""
+        places = sorted((n, turn, name) for turn, name in enumerate(drafts) for n in range(len(drafts[name])))
+        kept = [name for _, _, name in places[: self.verified_drafts]]
+        return {name: drafts[name][: kept.count(name)] for name in drafts}
+
+    def _sample(
+        self, rows: tuple[StepRow, ...], requests: list[Request], raw: torch.Tensor, scheduled: Mapping[str, int]
+    ) -> tuple[Sampled, bool]:
         """Each rank samples the rows that it owns, in batch order; also whether any rank's gate was open."""
         places = [
             V2Row(
@@ -127,7 +142,7 @@ class V2Engine(Engine):
             for row, request in zip(rows, requests, strict=True)
         ]
         if len(self.samplers) == 1:
-            return self._sample_on(self.samplers[0], places, requests, raw)
+            return self._sample_on(self.samplers[0], places, requests, raw, scheduled)
         token_ids = torch.empty(len(rows), dtype=torch.int64, device=self.device)
         logits = torch.empty_like(raw, dtype=torch.float32)
         applied = False
@@ -135,15 +150,25 @@ class V2Engine(Engine):
             own = [n for n, place in enumerate(places) if place.slot % len(self.samplers) == rank]
             if own:
                 mine = [places[n] for n in own], [requests[n] for n in own], raw[own]
-                part, was_applied = self._sample_on(sampler, *mine)
+                part, was_applied = self._sample_on(sampler, *mine, scheduled)
                 token_ids[own], logits[own] = part.token_ids, part.logits.float()
                 applied |= was_applied
         return Sampled(token_ids, logits), applied
 
     def _sample_on(
-        self, sampler: V2Sampler, places: list[V2Row], requests: list[Request], raw: torch.Tensor
+        self,
+        sampler: V2Sampler,
+        places: list[V2Row],
+        requests: list[Request],
+        raw: torch.Tensor,
+        scheduled: Mapping[str, int],
     ) -> tuple[Sampled, bool]:
-        ctx = make_context(places, self.device, padding=self.padding)
+        bounds = [
+            place.pos + 1 + scheduled.get(request.request_id, 0)
+            for place, request in zip(places, requests, strict=True)
+            if place.local == 0
+        ]
+        ctx = make_context(places, self.device, bounds=bounds, padding=self.padding)
         return sampler(raw, ctx, requests), sampler.gate.is_open(ctx.idx_mapping_np)
 
     def _by_row(self, name: str, drafts: Sequence[int]) -> list[Request]:
