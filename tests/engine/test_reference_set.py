@@ -38,6 +38,7 @@ TARGETS = (
     "lpkit_loop_breaker.processor:LoopBreaker",
     "lpkit_ocr_ngram.processor:OcrNgram",
     "lpkit_penalties.processor:Penalties",
+    "lpkit_synthid.processor:SynthId",
     "lpkit_temperature.processor:Temperature",
     "lpkit_thinking_budget.processor:ThinkingBudget",
     "lpkit_top_n_sigma.processor:TopNSigma",
@@ -97,6 +98,7 @@ ASKS = (
     _ask("forced", 50, 30, at=3, forced_sequence=[400 - i for i in range(25)], forced_sequence_end=7),
     _ask("thinking", 9, 30, at=5, think_budget=7, think_start=[300, 301], think_end=[302, 303, 304]),
     _ask("green", 20, 30, at=6, greenlist_key=99, greenlist_bias=100.0, greenlist_context=2),
+    _ask("synthid", 13, 40, at=6, temperature=1.0, synthid_keys=[654, 400, 836, 123, 340], synthid_ngram_len=3),
     _ask("cite", 30, 20, at=7, cite_boost=1.0, cite_next_boost=2.0, cite_also=[3]),
     _ask("n sigma", 6, 30, at=8, temperature=1.5, top_n_sigma=2.0),
     _ask("smoothed", 8, 30, at=8, temperature=2.0, temperature_smoothing=1.8),
@@ -305,6 +307,15 @@ def test_a_marked_text_is_recognized(run: Run, monkeypatch: pytest.MonkeyPatch) 
     found = GreenlistWatermark.detect(run.answers["green"].token_ids, key=99, context=2)
     assert found.green == found.scored >= 10
     assert abs(GreenlistWatermark.detect(run.answers["green"].token_ids, key=98, context=2).z) < 4
+
+
+def test_a_sampled_text_is_recognized(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "reference_plugins" / "lpkit-synthid" / "src")
+    from lpkit_synthid import SynthId
+
+    text = run.answers["synthid"].token_ids
+    assert SynthId.detect(text, keys=[654, 400, 836, 123, 340], ngram_len=3).z > 4
+    assert abs(SynthId.detect(text, keys=[655, 401], ngram_len=3).z) < 4
 
 
 @pytest.mark.parametrize("name", ["hello", "hello, sampled", "hello, wrapped"])

@@ -1,0 +1,149 @@
+"""SynthID-text: tournament sampling under a secret list of keys (Dathathri et al., Nature 634, 2024).
+
+The hash is the one of transformers: n-gram by n-gram a linear congruential generator, whose lowest 16 bits choose from
+a table of random bits. As a step of it multiplies by an odd number, all bits of one context and key are a stretch of
+the table in another order, and a whole vocabulary's are read at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lpkit
+import torch
+from lpkit import kernels, sequences
+
+SIZE = 2**16  # of the table
+MULTIPLIER = 6364136223846793005
+INVERSE = pow(MULTIPLIER, -1, SIZE)
+LONGEST_CONTEXT = 16
+MOST_KEYS = 30
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How often a text's tokens won: `mean` and `weighted_mean` of the bits of `scored` tokens, 0.5 by chance."""
+
+    scored: int
+    mean: float
+    weighted_mean: float  # the first keys count most, as they tell most
+    z: float  # standard deviations of the weighted mean above chance
+    p_value: float  # how likely chance alone is to get this far
+
+
+class SynthId(lpkit.LogitsProcessor):
+    """Sample as the winner of a tournament with one round for each of `synthid_keys` would be."""
+
+    stage = "sampling"  # after temperature, as in transformers; not for greedy requests
+    history = "tokens"
+
+    class Params(lpkit.Params, prefix="synthid_"):
+        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+
+        # No default: a request without it is unaffected. pydantic's models have a method `keys`.
+        depth_keys: tuple[int, ...] = lpkit.Field(alias="synthid_keys", min_length=1, max_length=MOST_KEYS)
+        ngram_len: int = lpkit.Field(5, ge=2, le=LONGEST_CONTEXT + 1)
+        context_history_size: int = lpkit.Field(1024, ge=0)
+        skip_first_ngram_calls: bool = False
+
+    key_shifts = lpkit.ragged(torch.int64, limit=MOST_KEYS)
+    weights = lpkit.column(torch.int64, width=LONGEST_CONTEXT)
+    offset = lpkit.column(torch.int64)
+    context = lpkit.column(torch.int64)
+    remembered = lpkit.column(torch.int64)
+    skipped = lpkit.column(torch.int64)
+
+    def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
+        super().__init__(vllm_config, device_or_states, is_pin_memory)
+        ids = torch.arange(SIZE + self.vocab_size)
+        bits = table()[ids % SIZE].float()
+        # Window i is the bits of all tokens for shift i; the last one is zeros, with which nothing changes.
+        bits = torch.cat((bits, torch.zeros(self.vocab_size))).to(self.device)
+        self.windows = bits.unfold(0, self.vocab_size, 1)
+
+    def admit(self, request: lpkit.Request[Params]) -> bool:
+        slot, wanted = request.slot, request.params
+        context = wanted.ngram_len - 1
+        weights, self.offset[slot] = context_hash(context)
+        self.weights[slot] = weights + [0] * (LONGEST_CONTEXT - context)
+        self.key_shifts[slot] = [key_shift(key) for key in wanted.depth_keys]
+        self.context[slot] = context
+        self.remembered[slot] = wanted.context_history_size
+        self.skipped[slot] = context if wanted.skip_first_ngram_calls else 0
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        # The reply behind as many zeros as a context can be long.
+        reply = torch.nn.functional.pad(rows.tokens.where(rows.is_output, 0), (LONGEST_CONTEXT, 0))
+        end, skipped = (rows.total_len + LONGEST_CONTEXT).unsqueeze(1), self.skipped[rows].unsqueeze(1)
+        back = torch.arange(LONGEST_CONTEXT, device=logits.device)
+        hashed = (reply.gather(1, end - 1 - back) * self.weights[rows]).sum(1) + self.offset[rows]
+
+        place = torch.arange(reply.shape[1], device=logits.device)
+        stood = sequences.end_stood_before(reply, end.squeeze(1), self.context[rows].unsqueeze(1))
+        stood &= place >= end - self.remembered[rows].unsqueeze(1)
+        stood &= place >= end - rows.output_len.unsqueeze(1) + skipped
+        alone = stood.any(1, keepdim=True) | (rows.output_len.unsqueeze(1) < skipped)
+
+        shifts = self.key_shifts[rows]
+        shifts = torch.where(alone | (shifts < 0), self.windows.shape[0] - 1, (hashed.unsqueeze(1) + shifts) % SIZE)
+        for block, temperature, shift in kernels.blocks(logits, rows.temperature, shifts):
+            shares = (block / temperature).softmax(1)
+            gain = torch.ones_like(shares)
+            for bits in (self.windows[of_key] for of_key in shift.unbind(1)):
+                factor = bits - (bits * shares).sum(1, keepdim=True) + 1.0
+                shares = shares * factor
+                gain = gain * factor
+            block.add_(temperature * gain.clamp(min=torch.finfo(gain.dtype).tiny).log())
+        return logits
+
+    @staticmethod
+    def detect(
+        token_ids: Sequence[int],
+        *,
+        keys: Sequence[int],
+        ngram_len: int = 5,
+        context_history_size: int = 1024,
+        eos_token_id: int | None = None,
+    ) -> Detection:
+        """Test a text for the watermark of `keys`; what follows `eos_token_id`, and repeated contexts, do not count."""
+        ids = list(token_ids)
+        ids = ids[: ids.index(eos_token_id)] if eos_token_id in ids else ids
+        weights, offset = context_hash(ngram_len - 1)
+        places: dict[tuple[int, ...], int] = {}
+        starts = []
+        for place in range(ngram_len - 1, len(ids)):
+            context = tuple(ids[place - ngram_len + 1 : place])
+            if place - places.get(context, -math.inf) > context_history_size:
+                hashed = sum(weight * token for weight, token in zip(weights, reversed(context), strict=True))
+                starts.append(hashed + offset + ids[place])
+            places[context] = place
+        if not starts:
+            return Detection(0, 0.5, 0.5, 0.0, 1.0)
+        shifts = torch.tensor([key_shift(key) for key in keys])
+        bits = table()[(torch.tensor(starts).unsqueeze(1) + shifts) % SIZE].double()
+        weighed = torch.linspace(10.0, 1.0, len(keys), dtype=torch.float64)
+        weighed /= weighed.sum()
+        weighted_mean = float((bits * weighed).sum(1).mean())
+        z = (weighted_mean - 0.5) / (0.5 * float(weighed.norm()) / math.sqrt(len(starts)))
+        return Detection(len(starts), float(bits.mean()), weighted_mean, z, math.erfc(z / math.sqrt(2)) / 2)
+
+
+def table() -> torch.Tensor:
+    """transformers' `sampling_table` of 2**16 bits and seed 0, made on a CPU, in the order that ids are hashed to."""
+    bits = torch.randint(0, 2, (SIZE,), generator=torch.Generator().manual_seed(0))
+    return bits[torch.arange(SIZE) * (MULTIPLIER**2 % SIZE) % SIZE]
+
+
+def context_hash(length: int) -> tuple[list[int], int]:
+    """What each token of a context, the newest first, is multiplied by in its hash, and what is added, modulo SIZE."""
+    powers = [pow(MULTIPLIER, n, SIZE) for n in range(length + 1)]
+    return powers[1:], sum(powers) % SIZE
+
+
+def key_shift(key: int) -> int:
+    """How far this key, hashed after context and token, moves where its stretch of the table begins."""
+    return (key * INVERSE + (MULTIPLIER + 1) * INVERSE**2) % SIZE
