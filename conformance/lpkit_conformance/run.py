@@ -18,6 +18,7 @@ from lpkit.interfaces.lookup import GROUP
 from lpkit_conformance import traces
 from lpkit_conformance.catalogue import QUICK
 from lpkit_conformance.checks.base import Engine
+from lpkit_conformance.discovery.release_rules import rules_of
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.index import Entry, index
 from lpkit_conformance.processes.supervise import Child
@@ -49,6 +50,7 @@ class Options:
 
     Attributes:
         expression: narrows the checks down by their codes and names.
+        release: of vLLM, by whose rules plugins are judged; empty: those of the newest.
         quick: only a few checks on one case, those that failed last first.
         trace: replay this trace of ``lpkit watch``, and nothing else.
         engine: ``together``: on the reference runtime, every two of the targets.
@@ -65,6 +67,7 @@ class Options:
     limit: float | None = None
     engine: Engine = "reference"
     trace: Path | None = None
+    release: str = ""
 
 
 def known_code(code: str, engine: Engine | None = None) -> str:
@@ -130,6 +133,8 @@ def run(
     names = list(targets) or (_everything(project) if options.engine == TOGETHER else entry_points_of(project, "check"))
     wanted(options)
     if options.engine == "vllm":
+        if options.release:
+            raise UsageError("--engine vllm judges by the vLLM that it runs: omit --vllm")
         _require_engine(options)
     if project:
         check_expected(project)
@@ -163,6 +168,8 @@ def _pairs(
     if len(jobs) < 2:
         named = f"only {jobs[0][0]} is" if jobs else "no processor is"
         raise UsageError(f"--together needs two targets, and {named} named or installed")
+    if options.release:
+        raise UsageError("--together judges by the rules of the newest release: omit --vllm")
     if options.trace is not None:
         raise UsageError("--trace replays what was recorded of one plugin: omit --together")
     if options.quick:
@@ -248,6 +255,10 @@ def plan_for(options: Options, project: Project | None) -> Plan:
         seed=options.seed,
         device=resolve_device(options.device),
     )
+    if options.release:
+        rules = rules_of(options.release)
+        hosts = rules.hosts(plan.hosts)
+        plan = replace(plan, release=rules.release, hosts=hosts, ignore=plan.ignore + rules.without)
     if project and project.vocab_size:
         plan = replace(plan, vocab_size=project.vocab_size)
     if project and project.max_num_seqs:
@@ -301,6 +312,8 @@ def _one(
         result = engines.check_target(spec, plan, path, progress, options.limit)
     else:
         result = check_target(spec, plan, path, progress, options.limit or CALL_SECONDS, ahead)
+    if options.release:
+        result = replace(result, notes=(rules_of(options.release).note, *result.notes))
     result = replace(result, target=name, settings=_settings(plan, result.judged_with))
     return expect(result, own.expected) if own else result
 

@@ -122,6 +122,14 @@ def check(
             help="Replay a trace that `lpkit watch` saved in a server, and run no other check.",
         ),
     ] = None,
+    vllm: Annotated[
+        str,
+        typer.Option(
+            "--vllm",
+            metavar="RELEASE",
+            help="Judge by the rules of this release, such as 0.27.1, where they differ from the newest one's.",
+        ),
+    ] = "",
     seed: Annotated[int, typer.Option(help="Seed for the simulated model and the generated programs.")] = 0,
     wanted: Wanted,
     save: Annotated[
@@ -164,6 +172,7 @@ def check(
         limit=limit,
         engine=run.TOGETHER if together else engine.value,
         trace=trace,
+        release=vllm,
     )
     if list_checks:
         typer.echo("\n".join(f"{entry.code}  {entry.name:26} {entry.title}" for entry in run.wanted(options)))

@@ -14,6 +14,7 @@ from lpkit_conformance.activity.stand import generated
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.declined import watched
 from lpkit_conformance.checks.odd_arguments import serve_odd
+from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, is_before
 from lpkit_conformance.hosts import drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import make_active
@@ -173,7 +174,7 @@ class LP113(Check):
             resumed = make_active(subject, Arrive("resumed", variant)).request
             resumed.output_token_ids += generated(subject, "resumed", variant, resumed, 3)
             yield f"a resumed request {use}", resumed
-            if subject.interface == V1:
+            if subject.interface == V1 and not is_before(subject.release, NO_PROMPT_IDS_SINCE):
                 params = subject.params(variant)
                 yield f"a request without prompt ids {use}", Request("embeds", params, None, prompt_len=5)
 

@@ -24,6 +24,8 @@ PLUGINS_SINCE: Final[Release] = (0, 10, 1)
 """The entry-point group and the V1 interface exist."""
 DRAFTS_REFUSED_SINCE: Final[Release] = (0, 11, 1)
 """With speculative decoding, V1 refuses passed processors and leaves installed ones out; before, drafts bypass them."""
+NO_PROMPT_IDS_SINCE: Final[Release] = (0, 11, 0)
+"""An Add may come without the prompt's token ids: with prompt embeddings there are none."""
 VALIDATED_SINCE: Final[Release] = (0, 11, 1)
 """Plugins are asked to validate a request's parameters, by the API server; since 0.17 by ``vllm.LLM``, too."""
 SWITCH_SINCE: Final[Release] = (0, 12, 0)

@@ -17,6 +17,7 @@ from lpkit.runtime import LogitsSource, Request, ThinkingMarkers, make_config
 from lpkit.runtime.batch.logits import VOCAB_MULTIPLE
 from lpkit.sampling_params import SamplingParams
 
+from lpkit_conformance.discovery.releases import VALIDATED_SINCE, Release, is_before
 from lpkit_conformance.hosts.calls import PluginError, calling
 from lpkit_conformance.hosts.worlds import USUAL, World
 from lpkit_conformance.instruments.module_state import ModuleState
@@ -58,6 +59,7 @@ class PluginUnderTest:
         case: how to switch it on.
         program: run only this one, in checks that run programs.
         trace: replay only this recorded trace, in this pattern.
+        release: of vLLM, by whose rules it is judged; None: of the newest.
         bystanders: processes that this one has started and the plugin has not.
         second: a process that was started ahead for comparing with it.
         foreign: ``extra_args`` of requests that do not use it; those that it fails for are taken out, and the list
@@ -84,6 +86,7 @@ class PluginUnderTest:
     standin: bool = False
     program: Program | None = None
     trace: tuple[str, str] | None = None
+    release: Release | None = None
     bystanders: frozenset[int] = frozenset()
     second: Peer | None = None
     acted: bool = False
@@ -172,8 +175,10 @@ class PluginUnderTest:
     # -- requests --------------------------------------------------------------------------------------------
 
     def refusal(self, params: SamplingParams) -> BaseException | None:
-        """What the plugin's own validation raises for the request; None if it lets the request in."""
+        """What the plugin's own validation raises for the request; None if it lets the request in, or is not asked."""
         validate = getattr(self.cls, "validate_params", None)
+        if is_before(self.release, VALIDATED_SINCE):
+            return None
         try:
             if validate is not None:
                 with calling("validate_params"):

@@ -26,6 +26,7 @@ class Plan:
         raised: exceptions that these checks have reported, by type and line, with the code of the first.
         program: run only this one, in the one check that is selected.
         trace: replay only this recorded trace, in this pattern, in the one check that is selected.
+        release: judge by the rules of this release of vLLM; None: of the newest.
         bystanders: processes that this one has started and the plugin has not; None: those there when the checks begin.
     """
 
@@ -45,6 +46,7 @@ class Plan:
     raised: dict[tuple[str, str], str] = field(default_factory=dict)
     program: Program | None = None
     trace: tuple[str, str] | None = None
+    release: tuple[int, int, int] | None = None
     bystanders: frozenset[int] | None = None
 
     def wants(self, code: str) -> bool:

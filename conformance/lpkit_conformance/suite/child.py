@@ -34,6 +34,7 @@ def work(parent: Parent) -> None:
     judged_with = prepare(job["lost"])
     from lpkit.loading import LoadError, resolve_target
 
+    from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, is_before
     from lpkit_conformance.errors import CaseError
     from lpkit_conformance.hosts.calls import HUNG
     from lpkit_conformance.oracle.second_rank import second_rank
@@ -42,6 +43,7 @@ def work(parent: Parent) -> None:
     from lpkit_conformance.suite.beside import Beside, possible
     from lpkit_conformance.suite.in_process import Session
     from lpkit_conformance.suite.pairs import PairSession
+    from lpkit_conformance.vllm_api.runners import V1
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
     parent.tell("ready", judged_with=judged_with)
@@ -75,6 +77,10 @@ def work(parent: Parent) -> None:
         return
     if other is not None and not session.hosts:
         parent.tell("unusable", problem=f"no runner loads both {job['target']} and {name}")
+        return
+    if is_before(plan.release, V2_PROCESSORS_SINCE) and V1 not in session.interfaces:
+        problem = "it has V2's interface alone, and before 0.31.0 vLLM loads no custom processors on V2"
+        parent.tell("unusable", problem=problem)
         return
     planned = {label_of(check.code, host): check for check, host in session.items}
     interface = " and ".join(sorted(session.interfaces))
@@ -118,6 +124,7 @@ def plan_of(
         raised={(exception, location): code for exception, location, code in raised},
         program=program_from_json(data["program"]) if data["program"] else None,
         trace=tuple(data["trace"]) if data["trace"] else None,
+        release=tuple(data["release"]) if data["release"] else None,
         bystanders=frozenset(),  # whatever this process starts from here on is the plugin's
     )
 

@@ -238,6 +238,7 @@ class Session:
             standin=plan.standin,
             program=plan.program,
             trace=plan.trace,
+            release=plan.release,
             bystanders=self._bystanders | started,
             foreign=self._foreign,
             second=self.second,

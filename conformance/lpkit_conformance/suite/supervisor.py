@@ -143,6 +143,7 @@ def _plan_json(plan: Plan) -> dict[str, Any]:
         "device": plan.device,
         "program": program_to_json(plan.program) if plan.program else None,
         "trace": plan.trace,
+        "release": plan.release,
     }
 
 

@@ -39,6 +39,7 @@ def test_every_fact_has_a_history_in_order() -> None:
     ("constant", "fact", "value"),
     [
         (releases.DRAFTS_REFUSED_SINCE, "v1-drafts", "passed: refused; installed: left out"),
+        (releases.NO_PROMPT_IDS_SINCE, "v1-added", "index, params, prompt or None, output"),
         (releases.VALIDATED_SINCE, "validated", "online"),
         (releases.SWITCH_SINCE, "switch", "a number; 0 unless set"),
         (releases.ASYNC_SINCE, "async-default", "on"),
