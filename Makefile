@@ -55,7 +55,7 @@ $(VLLM_VENV)/.installed: pyproject.toml
 	@echo "Installing a real vLLM engine into $(VLLM_VENV) ..."
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_BIN)/python $(PIP) "$(TORCH)" "$(VLLM)"
-	@# These have no build that fits every torch, and break the import; text models do without them.
+	@# These have no build that fits every torch, and break the import; text models do not need them.
 	$(VLLM_BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
 	$(VLLM_BIN)/python $(PIP) "$(TORCH)" hatchling pytest-xdist -e ".[check,new]"
 	@touch $@
@@ -176,7 +176,7 @@ mutation: $(VENV)/.installed ## mutate the SDK and correct plugins, and count wh
 	$(TOOL) mutation --work build/mutation --page docs/evidence/mutation.md $(MUTATION_OPTIONS)
 
 kernels: $(VLLM_VENV)/.installed ## compile the Triton kernels for several GPUs, and write down what came out
-	PYTHONPATH=conformance/tools $(VLLM_BIN)/python -m kernels docs/evidence/kernels.md
+	PYTHONPATH=conformance/tools $(VLLM_BIN)/python -m kernels_ahead docs/evidence/kernels.md
 
 traces-value: $(VENV)/.installed ## measure which planted defects each recorded trace catches
 	$(TOOL) traces_value --page docs/evidence/traces-value.md

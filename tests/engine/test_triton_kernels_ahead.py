@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance" / "tools"))
 
-from kernels import ALL, CAPABILITIES, Kernel, compiled
+from kernels_ahead import ALL, CAPABILITIES, Kernel, compiled
 
 THREADS = 512
 """At once on a multiprocessor: with 8 to 16 logits each, 16 KiB at least are in flight, what an H100's memory takes."""

@@ -30,7 +30,7 @@ def built(distributions: tuple[Path, Path]) -> Built:
 def without(built: Built, folder: Path, *left_out: str) -> Built:
     """The same release; the wheel lacks files whose names end so."""
     wheel = folder / built.wheel.name
-    with zipfile.ZipFile(built.wheel) as source, zipfile.ZipFile(wheel, "w") as target:
+    with zipfile.ZipFile(built.wheel) as source, zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as target:
         for name in source.namelist():
             if not name.endswith(left_out):
                 target.writestr(name, source.read(name))

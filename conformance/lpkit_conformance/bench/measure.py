@@ -117,6 +117,7 @@ def measure(
             if problem:
                 book.result = CandidateResult(candidate.name, candidate.kind, candidate.host, problem=problem)
                 continue
+            news(f"{candidate.name}: first call")
             first = _first_call(candidate, steady, change, source, work) if candidate.kind == "target" else None
             news(f"{candidate.name}: operations")
             candidate.prepare(steady, change)  # the engine makes its processors outside inference mode

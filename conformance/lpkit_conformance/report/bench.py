@@ -59,7 +59,7 @@ def show(bench: Bench, file: IO[str]) -> None:
             console.print(f"  {_escape(note)}", style="yellow")
         console.print()
     load = where.get("load")
-    if load and any(target.points for target in bench.targets):
+    if load and any(target.measured and target.points for target in bench.targets):
         console.print(
             f"Median over rounds in which all candidates took turns. Machine load at the start: {load[0]} on "
             f"{where.get('cores')} cores.",

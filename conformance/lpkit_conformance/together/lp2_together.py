@@ -130,6 +130,8 @@ class LP224(PairCheck):
 class LP225(PairCheck):
     """A plugin does not edit requests that use only the other one.
 
+    The logits of a request with the arguments of one plugin are those that this plugin alone gives.
+
     Why: two plugins that read one key of ``extra_args`` both act when a client asks for one of them.
 
     Fix: give keys a prefix of their own, the plugin's name for example.

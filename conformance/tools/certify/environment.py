@@ -25,7 +25,7 @@ TORCH = {
 USUAL = ("0.32.0", "0.31.0", "0.30.0", "0.29.0", "0.27.1")
 """Those that take the torch which lpkit is developed with."""
 
-# They have no build that fits every torch, and break vLLM's import; text models do without them.
+# They have no build that fits every torch, and break vLLM's import; text models do not need them.
 UNFIT = ("torchvision", "torchaudio", "torchcodec")
 
 

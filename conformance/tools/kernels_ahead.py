@@ -130,7 +130,7 @@ def _words(code: str, instruction: str) -> Counter[int]:
 
 
 HEAD = """\
-<!-- Written by conformance/tools/kernels.py (make kernels); edit it there instead. -->
+<!-- Written by conformance/tools/kernels_ahead.py (make kernels); edit it there instead. -->
 
 # Kernels, compiled ahead
 
