@@ -39,11 +39,12 @@ def _row(release: str, result: Mapping[str, Any]) -> str:
 
 
 def _plugins(result: Mapping[str, Any], runner: str) -> str:
-    counts = [outcome["runners"][runner] for outcome in result["plugins"].values() if runner in outcome["runners"]]
-    if not counts:
+    ran = [outcome for outcome in result["plugins"].values() if runner in outcome["runners"]]
+    if not ran:
         return "no runner for plugins" if runner == "v2" else "none"
-    clean = sum(passed == ran for passed, ran in counts)
-    return f"{clean} of {len(counts)} pass, {sum(passed for passed, _ in counts)} checks"
+    counts = [outcome["runners"][runner] for outcome in ran if outcome["verdict"] != "error"]
+    clean = sum(passed == count for passed, count in counts)
+    return f"{clean} of {len(ran)} pass, {sum(passed for passed, _ in counts)} checks"
 
 
 def _tests(result: Mapping[str, Any]) -> str:

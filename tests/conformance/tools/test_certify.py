@@ -39,6 +39,11 @@ def test_the_page_counts_clean_plugins_by_runner_and_names_what_did_not_pass() -
     assert "- `tests/engine/test_x.py`: 2 failed" in text
 
 
+def test_a_plugin_that_could_not_be_judged_has_not_passed() -> None:
+    plugins = {**PLUGINS, "lpkit-c": {"verdict": "error", "runners": {"v1": [2, 2]}, "problems": ["never active"]}}
+    assert "| 2 of 3 pass, 10 checks |" in page.text({"0.31.0": {**RESULT, "plugins": plugins}})
+
+
 def test_a_release_without_v2_says_so() -> None:
     only_v1 = {"lpkit-a": {"verdict": "pass", "runners": {"v1": [5, 5]}, "problems": []}}
     assert "| 1 of 1 pass, 5 checks | no runner for plugins |" in page.text({"0.27.1": {**RESULT, "plugins": only_v1}})
