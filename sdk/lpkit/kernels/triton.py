@@ -54,13 +54,18 @@ def _tile(start, offset, begin, end, FILL: tl.constexpr, BLOCK: tl.constexpr):  
     return values
 
 
+@triton.jit
+def _any(flags):  # type: ignore[no-untyped-def]
+    """Whether there is anything to change in a tile."""
+    return tl.max(flags.to(tl.int32), 0) > 0
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def _write(start, offset, begin, end, values, changed, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """Write a tile in which something has changed: all of it, in 128-bit words, if it lies within the row."""
     place = offset + tl.arange(0, BLOCK)
     if _within(offset, begin, end, BLOCK):
-        if tl.max(changed.to(tl.int32), 0) > 0:
-            tl.store(start + place, values)
+        tl.store(start + place, values)
     else:
         tl.store(start + place, values, mask=(place >= begin) & (place < end) & changed)
 
@@ -101,7 +106,8 @@ def _mask(  # type: ignore[no-untyped-def]
     for offset in range(part * size, min(part * size + size, end), BLOCK):
         values = _tile(start, offset, begin, end, 0.0, BLOCK)
         beyond = values > limit if ABOVE else values < limit
-        _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
+        if _any(beyond):
+            _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -199,8 +205,9 @@ def _add_hashed(  # type: ignore[no-untyped-def]
         state = (state ^ (state >> 13)) * SECOND
         state ^= state >> 16
         chosen = state.to(tl.int32, bitcast=True) < limit
-        values = _tile(start, offset, begin, end, 0.0, BLOCK)
-        _write(start, offset, begin, end, tl.where(chosen, values + bias, values), chosen, BLOCK)
+        if _any(chosen):  # a row that does not use it chooses none, and is not even read
+            values = _tile(start, offset, begin, end, 0.0, BLOCK)
+            _write(start, offset, begin, end, tl.where(chosen, values + bias, values), chosen, BLOCK)
 
 
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
