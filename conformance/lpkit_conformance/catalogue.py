@@ -12,7 +12,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from lpkit_conformance.checks.base import Engine, Rule
-from lpkit_conformance.index import index
+from lpkit_conformance.index import ROOMS, index
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.plan import Plan
 
@@ -39,14 +39,14 @@ MOST_SILENT = 2
 """Checks of the bookkeeping that never saw the plugin act, for each one that did."""
 
 
-def _modules() -> Iterator[ModuleType]:
-    """The modules of checks, named by their families; a family may have several."""
-    from lpkit_conformance import checks, engine_checks, together
-
-    for room in (checks, engine_checks, together):
-        for module in iter_modules(room.__path__):
-            if module.name.startswith("lp"):
-                yield import_module(f"{room.__name__}.{module.name}")
+def _modules(engine: Engine | None) -> Iterator[ModuleType]:
+    """The modules of checks that run on ``engine``, named by their families; a family may have several."""
+    for name, runs_on in ROOMS.items():
+        if engine in (None, runs_on):
+            room = import_module(f"{__package__}.{name}")
+            for module in iter_modules(room.__path__):
+                if module.name.startswith("lp"):
+                    yield import_module(f"{room.__name__}.{module.name}")
 
 
 def _checks_in(module: ModuleType) -> Iterator[type[Rule]]:
@@ -57,14 +57,14 @@ def _checks_in(module: ModuleType) -> Iterator[type[Rule]]:
 
 
 @cache
-def by_code() -> dict[str, type[Rule]]:
-    """Every check, by its code, in the order of the codes.
+def by_code(engine: Engine | None = None) -> dict[str, type[Rule]]:
+    """The checks that run on ``engine``, None: every one, by their codes and in the order of these.
 
     Raises:
         ValueError: if two checks have one code, or some require each other.
     """
     found: dict[str, type[Rule]] = {}
-    for check in (check for module in _modules() for check in _checks_in(module)):
+    for check in (check for module in _modules(engine) for check in _checks_in(module)):
         if check.code in found:
             raise ValueError(f"{check.code} is taken by {found[check.code].__qualname__}")
         found[check.code] = check
@@ -95,12 +95,12 @@ def requirements_first(codes: Iterable[str], requires: Callable[[str], Iterable[
 
 def all_checks(engine: Engine | None = "reference") -> list[type[Rule]]:
     """The checks that run on ``engine``, by code; None: on any."""
-    return [check for check in by_code().values() if engine in (None, check.engine)]
+    return list(by_code(engine).values())
 
 
 def chosen(plan: Plan, engine: Engine = "reference") -> list[type[Rule]]:
     """The checks of a plan and those that they require, each after the ones it requires."""
-    known = {check.code: check for check in all_checks(engine)}
+    known = by_code(engine)
 
     def requires(code: str) -> list[str]:
         return [other for other in known[code].requires if plan.wants(other) or not (plan.alone or plan.ignores(other))]

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 Engine = Literal["reference", "vllm", "together"]
 
-_ROOMS: dict[str, Engine] = {"checks": "reference", "engine_checks": "vllm", "together": "together"}
+ROOMS: dict[str, Engine] = {"checks": "reference", "engine_checks": "vllm", "together": "together"}
+"""The rooms of checks, and on what theirs run."""
 _WANTED = ("code", "name", "tier", "needs_action")
 
 
@@ -35,7 +36,7 @@ def index() -> dict[str, Entry]:
     """Every check by its code, in the order of the codes."""
     rooms = {
         engine: [item for file in sorted((Path(__file__).parent / room).glob("*.py")) for item in _classes(file)]
-        for room, engine in _ROOMS.items()
+        for room, engine in ROOMS.items()
     }
     classes = {item.name: item for room in rooms.values() for item in room}
     found: dict[str, Entry] = {}

@@ -30,7 +30,7 @@ def module_of(**requires: tuple[str, ...]) -> ModuleType:
 
 def listed(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> dict[str, type[Check]]:
     """The catalogue of these modules."""
-    monkeypatch.setattr(catalogue, "_modules", lambda: iter(modules))
+    monkeypatch.setattr(catalogue, "_modules", lambda engine: iter(modules))
     found: dict[str, type[Check]] = by_code.__wrapped__()
     return found
 

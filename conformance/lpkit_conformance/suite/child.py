@@ -42,7 +42,6 @@ def work(parent: Parent) -> None:
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.suite.beside import Beside, possible
     from lpkit_conformance.suite.in_process import Session
-    from lpkit_conformance.suite.pairs import PairSession
     from lpkit_conformance.vllm_api.runners import V1
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
@@ -66,6 +65,8 @@ def work(parent: Parent) -> None:
         divided = other is None and possible(plan.device)
         session = Session(name, resolve_target(name).cls, plan, beside=beside if divided else None)
         if other is not None:
+            from lpkit_conformance.suite.pairs import PairSession
+
             name = other["target"]
             cases = tuple(Case.parse(case) for case in other["cases"])
             session = PairSession(session, Session(name, resolve_target(name).cls, replace(plan, cases=cases)), plan)
