@@ -151,7 +151,7 @@ class Session:
         """The labels that a check rests on: about the class, about this host, or else about any."""
         found = []
         for code in check.requires:
-            on = (host,) if host in by_code()[code].hosts else ("", *HOSTS)
+            on = (host,) if host in by_code(self.engine)[code].hosts else ("", *HOSTS)
             found += [label for label in (label_of(code, name) for name in on) if label in self._items]
         return found
 
@@ -255,8 +255,17 @@ class Session:
 def _result(check: type[Rule], subject: PluginUnderTest, host: str) -> CheckResult:
     """What a check says about one case."""
     method = check.method if isinstance(check.method, str) else check.method[host]
+    return guarded(
+        check,
+        host,
+        lambda: judge(check, host, lambda: _run(check, subject), lambda: method_location(subject.cls, method)),
+    )
+
+
+def guarded(check: type[Rule], host: str, judged: Callable[[], CheckResult]) -> CheckResult:
+    """What ``judged`` gives; an error, not a finding, if it raises: the case cannot be used, or lpkit is at fault."""
     try:
-        return judge(check, host, lambda: _run(check, subject), lambda: method_location(subject.cls, method))
+        return judged()
     except (CaseError, StandinError) as error:
         return CheckResult(check.code, check.name, host, "error", str(error))
     except (KeyboardInterrupt, GeneratorExit):

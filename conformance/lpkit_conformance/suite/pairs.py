@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 from lpkit_conformance.checks.base import Engine, Rule, judge
-from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.instruments.process_settings import settings_kept
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.in_process import Session
+from lpkit_conformance.suite.in_process import Session, guarded
 from lpkit_conformance.together.base import PairCheck
 from lpkit_conformance.together.pair import Pair, Plugin
 
@@ -46,16 +43,12 @@ class PairSession(Session):
         """One check on the pair."""
         begun = time.perf_counter()
         assert issubclass(check, PairCheck)
-        try:
+
+        def judged() -> CheckResult:
             with settings_kept():
-                result = judge(check, host, lambda: check().run(self.pair(host or self.hosts[0])))
-        except (CaseError, StandinError) as error:
-            result = CheckResult(check.code, check.name, host, "error", str(error))
-        except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            text = f"{type(error).__name__}: {error}"[:300]
-            message = f"the check itself failed, a fault of lpkit: {text} ({Path(where.filename).name}:{where.lineno})"
-            result = CheckResult(check.code, check.name, host, "error", message)
+                return judge(check, host, lambda: check().run(self.pair(host or self.hosts[0])))
+
+        result = guarded(check, host, judged)
         return replace(result, seconds=round(time.perf_counter() - begun, 4))
 
     def pair(self, host: str) -> Pair:
