@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
+from sys import getrefcount
 from typing import TypeVar
 
 from lpkit.runtime import Request
@@ -27,31 +28,39 @@ class Recycler:
         self._params: list[SamplingParams] = []
         self._model = SamplingParams()
 
-    def let_go(self, request: Request, keep_params: bool) -> Request:
-        """A record of a finished request with none of the objects that a plugin was given, which must be its only ones.
+    def let_go(self, finished: Sequence[tuple[Request, bool]]) -> list[Request]:
+        """Records of finished requests with none of the objects that a plugin was given, which must be its only ones.
 
-        ``keep_params``: the client uses the parameters again, so that the record has the same object.
+        A request comes with whether the client uses its parameters again, so that the record has the same object.
         """
-        prompt, outputs = request.prompt_token_ids, list(request.output_token_ids)
-        record = Request(
-            request.request_id,
-            request.params if keep_params else self._model,
-            None if prompt is None else list(prompt),
-            request.max_tokens,
-            prompt_len=request.prompt_len,
-            output_token_ids=outputs,
-        )
-        addresses = id(request.output_token_ids), id(prompt), id(request.params)
-        del prompt
-        request.output_token_ids = record.output_token_ids
-        self._lists += _at(addresses[0], list)
-        request.prompt_token_ids = record.prompt_token_ids
-        self._lists += _at(addresses[1], list)
-        request.params = record.params
-        if not keep_params:
-            # Blank: it is filled in when it is given out.
-            self._params += _at(addresses[2], lambda: SamplingParams.__new__(SamplingParams))
-        return record
+        lists: list[int] = []
+        blanks: list[int] = []
+        records = []
+        for request, keep_params in finished:
+            lists += _unheld(request, "output_token_ids", "prompt_token_ids")
+            blanks += [] if keep_params else _unheld(request, "params")
+            prompt = request.prompt_token_ids
+            records.append(
+                Request(
+                    request.request_id,
+                    request.params if keep_params else self._model,
+                    None if prompt is None else list(prompt),
+                    request.max_tokens,
+                    prompt_len=request.prompt_len,
+                    output_token_ids=list(request.output_token_ids),
+                )
+            )
+            del prompt
+        # One kind after the other: objects of both may be of one size, and would take each other's addresses.
+        for (request, _), record in zip(finished, records, strict=True):
+            request.params = record.params
+        # Blank: it is filled in when it is given out.
+        self._params += _at(blanks, lambda: SamplingParams.__new__(SamplingParams))
+        for (request, _), record in zip(finished, records, strict=True):
+            request.output_token_ids = record.output_token_ids
+            request.prompt_token_ids = record.prompt_token_ids
+        self._lists += _at(lists, lambda: [])  # not list(): that never takes one of those that Python keeps ready
+        return records
 
     def renew(self, request: Request, keep_params: bool) -> None:
         """Move a new request's objects to addresses that have become free; its parameters unless they are shared."""
@@ -67,15 +76,27 @@ class Recycler:
                 setattr(request.params, name, getattr(params, name))
 
 
-def _at(address: int, make: Callable[[], T]) -> list[T]:
-    """A new object at this address, if Python has it to give."""
+def _unheld(request: Request, *names: str) -> list[int]:
+    """The addresses of those attributes' objects that the request alone holds."""
+    counted_too = 2
+    return [id(getattr(request, name)) for name in names if getrefcount(getattr(request, name)) <= counted_too]
+
+
+def _at(addresses: Sequence[int], make: Callable[[], T]) -> list[T]:
+    """New objects at these addresses, in their order, as far as Python has them to give."""
+    wanted = set(addresses)
+    found = {}
     rejected = {}  # a list would take the very address that a list has left
-    for n in range(TRIES):
-        found = make()
-        if id(found) == address:
-            return [found]
-        rejected[n] = found
-    return []
+    for n in range(TRIES + len(wanted)):
+        if not wanted:
+            break
+        made = make()
+        if id(made) in wanted:
+            wanted.discard(id(made))
+            found[id(made)] = made
+        else:
+            rejected[n] = made
+    return [found[address] for address in addresses if address in found]
 
 
 _FIELDS: tuple[str, ...] = (

@@ -91,8 +91,9 @@ class RequestPool:
         """The host has taken the changes over."""
         self._in_batch = set(self.running)
         self.left, self.entered, self.swaps = [], [], []
-        for active in self._finished:
-            active.request = self._recycler.let_go(active.request, active.id in self.shared)
+        records = self._recycler.let_go([(active.request, active.id in self.shared) for active in self._finished])
+        for active, record in zip(self._finished, records, strict=True):
+            active.request = record
         self._finished = []
 
     def emit(self, active: ActiveRequest, count: int = 1) -> list[int]:

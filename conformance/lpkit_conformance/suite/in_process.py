@@ -195,12 +195,15 @@ class Session:
             self._cases = tuple(settled)
 
     def _divide(self) -> None:
-        """Have those on all hosts but the first judged beside this process, which asks when their turn comes."""
+        """Have those on all hosts but the first judged beside this process, which asks when their turn comes.
+
+        If there is one host, then those that may be judged apart.
+        """
         own = ("", *self.hosts[:1])
         labels = [
             label
             for label, (check, host) in self._items.items()
-            if (check.apart or host not in own) and label not in self._results
+            if (host not in own or (check.apart and len(self.hosts) == 1)) and label not in self._results
         ]
         if labels and self._start_beside is not None:
             self._beside = self._start_beside(labels, lambda label: self.compute(*self._items[label]))
