@@ -15,6 +15,7 @@ from lpkit.rng import mix
 __all__ = ["begun", "completes_ngram", "counts", "end_of_last", "end_stood_before", "largest_per_id", "match_lengths"]
 
 _BASE = 0x9E3779B97F4A7C15 - 2**64
+_NOWHERE = 0xD1B54A32D192ED03 - 2**64
 
 
 def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -33,13 +34,12 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         int64 ``[n, W]``; 0 where nothing matches, and from the end of the history on.
     """
     stretches = _Stretches(tokens, lengths)
-    found = torch.zeros_like(tokens)
+    start = stretches.position.expand_as(tokens)
     step = 1 << max((tokens.shape[1] - 1).bit_length() - 1, 0)
     while step:
-        longer = found + step
-        found = torch.where(stretches.matches(longer), longer, found)
+        start = start.add(stretches.match_from(start - step), alpha=-step)
         step //= 2
-    return found * stretches.known
+    return (stretches.position - start) * stretches.known
 
 
 def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,7 @@ def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.T
         bool ``[n, W]``; the end itself does not count, and what lies behind it is False.
     """
     stretches = _Stretches(tokens, lengths)
-    return stretches.matches(count) & stretches.known
+    return stretches.match_from(stretches.position - count) & stretches.known
 
 
 def completes_ngram(
@@ -85,29 +85,34 @@ class _Stretches:
     """Compares stretches of histories with their ends, by their hashes.
 
     Attributes:
+        position: ``[W]``, 0 and on.
         known: ``[n, W]``, which positions the histories have.
     """
 
     def __init__(self, tokens: torch.Tensor, lengths: torch.Tensor) -> None:
         n, width = tokens.shape
-        self._position = torch.arange(width, device=tokens.device)
+        self.position = torch.arange(width, device=tokens.device)
         powers = torch.full((width,), _BASE, dtype=torch.int64, device=tokens.device).cumprod(0)  # from the first on
-        # hashes[i] covers the first i tokens; a stretch is a difference, times a power that moves it to the end.
-        self._hashes = torch.zeros(n, width + 1, dtype=torch.int64, device=tokens.device)
-        torch.cumsum(mix(tokens) * powers, 1, out=self._hashes[:, 1:])
+        # hashes[i + 1] covers the first i tokens; a stretch is a difference, times a power that moves it to the end.
+        # The first column is no hash: nothing that begins before the history equals anything.
+        self._hashes = torch.full((n, width + 2), _NOWHERE, dtype=torch.int64, device=tokens.device)
+        self._hashes[:, 1] = 0
+        torch.cumsum(mix(tokens) * powers, 1, out=self._hashes[:, 2:])
         end = lengths.unsqueeze(1)
-        self._distance = (end - self._position).clamp(min=0)
-        self._to_end = powers[(self._distance - 1).clamp(min=0)]
+        self._distance = (end - self.position).clamp_(min=0)
+        self._to_end = powers[(self._distance - 1).clamp_(min=0)]
         # Two stretches are equal if what they begin behind differs as much, so moved, as what they end with.
-        self._difference = self._hashes.gather(1, end) - self._hashes[:, :-1] * self._to_end
-        self.known = self._position < end
+        self._difference = self._hashes.gather(1, end + 1) - self._hashes[:, 1:-1] * self._to_end
+        self.known = self.position < end
 
-    def matches(self, count: torch.Tensor) -> torch.Tensor:
-        """Where the ``count`` (``[n, W]`` or ``[n, 1]``) tokens before a position of the history are its last ones."""
-        start = self._position - count
-        begin = start.clamp(min=0)
-        ahead = self._hashes.gather(1, begin + self._distance) - self._hashes.gather(1, begin) * self._to_end
-        return (ahead == self._difference) & (start >= 0)
+    def match_from(self, start: torch.Tensor) -> torch.Tensor:
+        """Where the tokens from ``start`` (``[n, W]``) to a position of the history are its last ones too.
+
+        None are where nothing is between the two; where the start lies before the history, there is no match.
+        """
+        begin = (start + 1).clamp_(min=0)
+        behind = self._hashes.gather(1, begin).mul_(self._to_end)
+        return self._hashes.gather(1, begin.add_(self._distance)).sub_(behind) == self._difference
 
 
 def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ the table in another order, and a whole vocabulary's are read at once.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,8 +59,8 @@ class SynthId(lpkit.LogitsProcessor):
 
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         super().__init__(vllm_config, device_or_states, is_pin_memory)
-        ids = torch.arange(SIZE + self.vocab_size)
-        bits = table()[ids % SIZE].float()
+        length = SIZE + self.vocab_size
+        bits = table().float().repeat(-(-length // SIZE))[:length]
         # Window i is the bits of all tokens for shift i; the last one is zeros, with which nothing changes.
         bits = torch.cat((bits, torch.zeros(self.vocab_size))).to(self.device)
         self.windows = bits.unfold(0, self.vocab_size, 1)
@@ -132,6 +133,7 @@ class SynthId(lpkit.LogitsProcessor):
         return Detection(len(starts), float(bits.mean()), weighted_mean, z, math.erfc(z / math.sqrt(2)) / 2)
 
 
+@functools.cache
 def table() -> torch.Tensor:
     """transformers' `sampling_table` of 2**16 bits and seed 0, made on a CPU, in the order that ids are hashed to."""
     bits = torch.randint(0, 2, (SIZE,), generator=torch.Generator().manual_seed(0))
