@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +56,7 @@ def make_context(
         bounds = [max(row.pos for row in rows[a:b]) + 1 for a, b in zip(starts, ends[: len(starts)], strict=True)]
     if len(bounds) != len(starts):
         raise ValueError(f"{len(starts)} requests need {len(starts)} bounds, got {len(bounds)}")
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+    table = np.fromiter(chain.from_iterable(rows), np.int64, 4 * len(rows)).reshape(len(rows), 4)
     return context_of(table, np.array(starts, dtype=np.intp), bounds, device, padding, mapping_dtype)
 
 
