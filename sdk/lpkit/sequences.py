@@ -94,7 +94,7 @@ class _Stretches:
         self.position = torch.arange(width, device=tokens.device)
         powers = torch.full((width,), _BASE, dtype=torch.int64, device=tokens.device).cumprod(0)  # from the first on
         # hashes[i + 1] covers the first i tokens; a stretch is a difference, times a power that moves it to the end.
-        # The first column is no hash: nothing that begins before the history equals anything.
+        # The first column has a number of its own: nothing that begins before the history equals anything.
         self._hashes = torch.full((n, width + 2), _NOWHERE, dtype=torch.int64, device=tokens.device)
         self._hashes[:, 1] = 0
         torch.cumsum(mix(tokens) * powers, 1, out=self._hashes[:, 2:])
