@@ -137,3 +137,20 @@ def test_a_project_names_what_it_is_measured_against(lpkit, project: Path) -> No
     (project / "pyproject.toml").write_text(PROJECT + 'against = ["plugin:Bias"]', encoding="utf-8")
     done = lpkit("bench", *SMALL, "--host", "v1", cwd=project)
     assert done.returncode == 0 and "plugin:Bias on V1" in done.stdout
+
+
+def test_a_budget_takes_its_sizes_from_the_file_and_fails_when_more_is_done(lpkit, project: Path) -> None:
+    recorded = lpkit("bench", *SMALL, "--json", "budget.json", cwd=project)
+    assert recorded.returncode == 0
+    document = json.loads((project / "budget.json").read_text(encoding="utf-8"))
+    for point in document["targets"][0]["points"]:
+        for side in point["sides"]:
+            side["versus_floor"] = 1e9  # whatever this machine does besides
+    (project / "budget.json").write_text(json.dumps(document), encoding="utf-8")
+    same = lpkit("bench", "--quick", "--budget", "budget.json", cwd=project)
+    assert (same.returncode, "2 x 256" in same.stdout, "3 x 256" in same.stdout) == (0, True, True)
+    source = (project / "plugin.py").read_text(encoding="utf-8")
+    (project / "plugin.py").write_text(source.replace("unsqueeze(1))", "unsqueeze(1)).add_(0.0)"), encoding="utf-8")
+    more = lpkit("bench", "--quick", "--budget", "budget.json", cwd=project)
+    assert more.returncode == 1
+    assert "WORSE  mine on V1, 2 x 256: 3 operations; there were 2" in more.stdout

@@ -65,6 +65,14 @@ def bench(
             help="Estimate which share of a drafter's tokens is accepted, for every case, instead of times.",
         ),
     ] = False,
+    budget: Annotated[
+        Path | None,
+        typer.Option(
+            "--budget",
+            metavar="FILE",
+            help="Compare with an older --json FILE, by ratios and counts; exit code 1 if any has got worse.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed for the logits and the batches.")] = 0,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all numbers as JSON; - is standard output.")
@@ -83,13 +91,15 @@ def bench(
 
     All candidates alternate on the same logits: the processor on each runner, the processors that
     --against names, and the least that this device needs: a single pass over the logits.
-    Exit code 0: measured; 2: could not run.
+    Exit code 0: measured; 1: worse than --budget allows; 2: could not run.
     """
     from lpkit.interfaces import lookup
 
     lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
     from lpkit_conformance.errors import UsageError
 
+    if drafts and budget is not None:
+        raise UsageError("--budget compares times and counts, which --drafts does not measure")
     if drafts and plot_file is not None:
         raise UsageError("--plot draws times, which --drafts does not measure")
     if json_file == plot_file == Path("-"):
@@ -112,6 +122,7 @@ def bench(
         against_cases=tuple(against_case or ()),
         limit=limit,
         drafts=drafts,
+        budget=budget,
     )
     found = benches.run(targets or (), options, progress_for=_progress)
     _show(found, json_file, plot_file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 
 import torch
 
+from lpkit_conformance.bench.bounds import bound, seconds_per_operation
+from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.bench.results import CandidateResult, Point, Times
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.steady import HEADROOM, BatchChange, Candidate, SteadyBatch
@@ -48,22 +49,6 @@ class _Book:
     @property
     def spent(self) -> float:
         return sum(self.apply.values())
-
-
-class Clock:
-    """Seconds on the host, waiting for a device at both ends."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._wait: Callable[[], Any] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-
-    def time(self, call: Callable[[], Any]) -> tuple[float, float]:
-        """(until the result is there, until the call came back)."""
-        self._wait()
-        begun = time.perf_counter()
-        call()
-        back = time.perf_counter()
-        self._wait()
-        return time.perf_counter() - begun, back - begun
 
 
 def make_logits(batch: int, vocab: int, device: torch.device, seed: int) -> torch.Tensor:
@@ -141,7 +126,9 @@ def measure(
                 except Exception as error:
                     assert book.result is not None
                     book.result = replace(book.result, problem=told(error))
-    return Point(steady.size, steady.vocab, source.nbytes, tuple(_summary(books)))
+        per_operation = seconds_per_operation(source, work)
+    sides = bound(tuple(_summary(books)), source.nbytes, per_operation)
+    return Point(steady.size, steady.vocab, source.nbytes, sides)
 
 
 def _is_due(book: _Book, effort: Effort, number: int) -> bool:
@@ -203,6 +190,7 @@ def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> Ca
         operations=counter.launches,
         views=counter.views,
         syncs=counter.syncs,
+        passes=round(counter.elements / source.numel(), 3),
         allocated=warm.allocated,
         peak=max(warm.peak, memory.peak),
         to_device=counter.to_device + books.to_device if on_device else None,

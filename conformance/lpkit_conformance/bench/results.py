@@ -18,6 +18,22 @@ class Times:
 
 
 @dataclass(frozen=True)
+class Bound:
+    """What binds a step's time.
+
+    Attributes:
+        by: ``waiting``, ``host``, ``launches``, ``allocation``, ``memory`` or ``computation``; empty: it takes about as
+            long as one read and write of the logits, or less.
+        why: the evidence.
+        advice: what makes it faster.
+    """
+
+    by: str
+    why: str
+    advice: str
+
+
+@dataclass(frozen=True)
 class CandidateResult:
     """One thing that was measured at one size.
 
@@ -31,6 +47,7 @@ class CandidateResult:
         churn: bookkeeping of a step in which requests come and go.
         idle: bookkeeping of a step in which none does.
         operations, views, syncs: of one ``apply``.
+        passes: elements that the operations of one ``apply`` went over, by those of the logits.
         allocated: bytes of new tensors in one ``apply``.
         peak: the most bytes that one ``apply`` held at the same time, besides the logits.
         to_device, to_host: bytes copied in one step, bookkeeping included; None: could not be told.
@@ -38,6 +55,7 @@ class CandidateResult:
         problem: why there are no numbers.
         versus_target: its ``apply`` time over that of the target on V1 (else V2), median of the rounds.
         versus_floor: its ``apply`` time over one read and write of the logits.
+        bound: what binds the ``apply`` of a processor.
     """
 
     name: str
@@ -51,6 +69,7 @@ class CandidateResult:
     operations: int | None = None
     views: int | None = None
     syncs: dict[str, int] = field(default_factory=dict)
+    passes: float | None = None
     allocated: int | None = None
     peak: int | None = None
     to_device: int | None = None
@@ -59,6 +78,7 @@ class CandidateResult:
     problem: str = ""
     versus_target: float | None = None
     versus_floor: float | None = None
+    bound: Bound | None = None
 
 
 @dataclass(frozen=True)
@@ -118,15 +138,22 @@ class TargetBench:
 
 @dataclass(frozen=True)
 class Bench:
-    """A whole run. ``environment`` and ``settings`` are what its numbers depend on."""
+    """A whole run. ``environment`` and ``settings`` are what its numbers depend on.
+
+    Attributes:
+        worse: what has got worse than a budget, in sentences.
+    """
 
     targets: tuple[TargetBench, ...]
     environment: dict[str, Any]
     settings: dict[str, Any]
+    worse: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.targets and all(target.measured and not target.error for target in self.targets) else 2
+        if not self.targets or any(target.error or not target.measured for target in self.targets):
+            return 2
+        return 1 if self.worse else 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -134,6 +161,7 @@ class Bench:
             "environment": self.environment,
             "settings": self.settings,
             "targets": [target.to_json() for target in self.targets],
+            "worse": list(self.worse),
         }
 
 
@@ -144,4 +172,5 @@ def point_from_json(value: dict[str, Any]) -> Point:
 
 def _candidate(value: dict[str, Any]) -> CandidateResult:
     times = {key: Times(**value[key]) if value[key] else None for key in ("apply", "launch", "churn", "idle")}
-    return CandidateResult(**{**value, **times})
+    bound = Bound(**value["bound"]) if value["bound"] else None
+    return CandidateResult(**{**value, **times, "bound": bound})

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance.bench.budget import Budget
 from lpkit_conformance.bench.results import Acceptance, Bench, Point, TargetBench, point_from_json
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.instruments.author_lines import location_in
@@ -34,6 +35,9 @@ CHILD = "lpkit_conformance.bench.child:work"
 class Options:
     """What the user asked for; empty leaves the choice to the project and the defaults.
 
+    ``budget`` is a file of ``--json`` of an older run, whose ratios must not be exceeded by much; sizes that are not
+    given are its own.
+
     ``alternatives`` is a Python file for comparisons with things that are not processors. Its function
     ``alternatives`` is told the target's ``module:Class``, its ``extra_args`` and the device, and yields a
     :class:`~lpkit_conformance.hosts.steady.Candidate` for each alternative, or a text that says why there is none.
@@ -54,6 +58,7 @@ class Options:
     alternatives: str = ""
     limit: float = LIMIT_SECONDS
     drafts: bool = False
+    budget: Path | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -98,6 +103,10 @@ def run(
     Raises:
         UsageError, ProjectError, CaseError: before anything runs.
     """
+    budget = Budget(options.budget) if options.budget else None
+    if budget is not None:
+        batches, vocabs = (tuple(budget.settings[name]) for name in ("batches", "vocabs"))
+        options = replace(options, batches=options.batches or batches, vocabs=options.vocabs or vocabs)
     project = projects.find(folder or Path.cwd())
     names = list(dict.fromkeys(targets)) or entry_points_of(project, "measure")
     if len(options.against_cases) > len(options.against):
@@ -111,7 +120,8 @@ def run(
         found.append(state.bench)
         environment = environment or state.environment
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return Bench(tuple(found), {"created": created, **environment}, options.settings)
+    bench = Bench(tuple(found), {"created": created, **environment}, options.settings)
+    return replace(bench, worse=budget.compare(bench)) if budget else bench
 
 
 def _job(name: str, own: Project | None, options: Options) -> dict[str, Any]:

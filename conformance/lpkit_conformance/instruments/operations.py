@@ -27,6 +27,12 @@ SYNCS = {
 INDEXING = frozenset({"index", "index_put", "index_put_"})
 """Operations that may be given masks."""
 
+SELECTING = frozenset(
+    {*INDEXING, "gather", "scatter", "scatter_", "scatter_add", "scatter_add_", "index_select", "index_copy_"}
+    | {"scatter_reduce", "scatter_reduce_", "index_fill_", "index_add_", "select", "slice"}
+)
+"""Operations that touch only some elements of what they are given."""
+
 COPIES = frozenset({"_to_copy", "to", "copy_"})
 """Operations that may move bytes between devices."""
 
@@ -53,13 +59,15 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
     Attributes:
         views: operations that only make another tensor of the same memory; they launch nothing.
         allocated: bytes of new tensors, of which nothing is ever given back.
+        elements: those that operations went over, each counted once per operation: of its largest tensor, or of what is
+            selected.
         peak: the most bytes of new tensors that were held at the same time; what operations take inside is not seen.
         to_device, to_host: bytes copied between the host's memory and a device's.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.views = self.allocated = self.peak = self.to_device = self.to_host = 0
+        self.views = self.elements = self.allocated = self.peak = self.to_device = self.to_host = 0
         self._held: list[tuple[StorageWeakRef, int]] = []
 
     @property
@@ -82,13 +90,17 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
         made = _tensors(result)
         known = {tensor.untyped_storage()._cdata for tensor in given}
         fresh = [tensor for tensor in made if tensor.untyped_storage()._cdata not in known]
-        self.views += bool(made) and not fresh and not func._schema.is_mutable
+        view = bool(made) and not fresh and not func._schema.is_mutable
+        self.views += view
         if fresh:
             self.allocated += sum(tensor.nbytes for tensor in fresh)
             self._held = [item for item in self._held if not item[0].expired()]  # type: ignore[no-untyped-call]
             self._held += [(StorageWeakRef(tensor.untyped_storage()), tensor.nbytes) for tensor in fresh]  # type: ignore[no-untyped-call]
             self.peak = max(self.peak, sum(size for _, size in self._held))
         name = func.overloadpacket.__name__
+        if not view:
+            touched = [*given[1:], *fresh] if name in SELECTING else [*given, *made]
+            self.elements += max((tensor.numel() for tensor in touched), default=0)
         if name in COPIES and made and given:
             source = given[1] if name == "copy_" else given[0]
             if source.device.type != made[0].device.type:

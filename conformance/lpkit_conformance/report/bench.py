@@ -8,7 +8,7 @@ from typing import IO
 from rich.console import Console
 from rich.table import Table
 
-from lpkit_conformance.bench.results import Acceptance, Bench, CandidateResult, Point, TargetBench, Times
+from lpkit_conformance.bench.results import Acceptance, Bench, Bound, CandidateResult, Point, TargetBench, Times
 from lpkit_conformance.report.plot import Curve, Panel, plot, seconds
 
 WIDTH = 150
@@ -55,9 +55,13 @@ def show(bench: Bench, file: IO[str]) -> None:
             console.print(_heading(point))
             if point.sides:
                 console.print(_table(point, console.width < WIDE))
+        for line in _bounds(target):
+            console.print(f"  {_escape(line)}")
         for note in _notes(target):
             console.print(f"  {_escape(note)}", style="yellow")
         console.print()
+    for line in bench.worse:
+        console.print(f"WORSE  {_escape(line)}", style="red")
     load = where.get("load")
     if load and any(target.measured and target.points for target in bench.targets):
         console.print(
@@ -135,6 +139,25 @@ def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
         "-" if side.peak is None else f"{side.peak / point.logits_bytes:.2f}x",
         "-" if side.first is None else seconds(side.first),
     )
+
+
+def _bounds(target: TargetBench) -> list[str]:
+    """What binds the target's steps on each host: one line per cause, with the evidence at its largest size."""
+    found: dict[tuple[str, str], list[tuple[Point, Bound]]] = {}
+    for point in sorted(target.points, key=lambda point: point.logits_bytes):
+        for side in point.sides:
+            if side.kind == "target" and side.bound:
+                found.setdefault((side.host, side.bound.by), []).append((point, side.bound))
+    lines = []
+    for (host, by), seen in found.items():
+        point, last = seen[-1]
+        sizes = ", ".join(f"{n:,}" for n in dict.fromkeys(point.batch for point, _ in seen))
+        what = f"bound by {by}" if by else "as fast as the memory"
+        advice = f"; {last.advice}" if last.advice else ""
+        lines.append(
+            f"{host.upper()}, {sizes} requests: {what}. At {point.batch} x {point.vocab:,} {last.why}{advice}."
+        )
+    return lines
 
 
 def _notes(target: TargetBench) -> list[str]:
