@@ -19,6 +19,7 @@ from lpkit_cli.scaffold.baking import bake
 from lpkit_cli.scaffold.naming import names_for
 from lpkit_cli.scaffold.wrapping import context
 from lpkit_conformance.discovery import bridgeable
+from lpkit_conformance.engine import beyond_cpu
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
 
@@ -95,7 +96,7 @@ def after_rules(ask: Ask, answer: Answer) -> list[np.ndarray]:
 class BridgeEngine(EngineProcess):
     def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
         if "speculative_config" in settings.extra:
-            self.call("plugin_probes:accept_integer_masks")
+            self.call(beyond_cpu.accept_integer_masks)
         super().restart(settings, logits_processors)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lpkit_conformance.engine import beyond_cpu
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import Ask, EngineSettings
 
@@ -89,9 +90,9 @@ def same(found: dict[str, Any]) -> Counter[str]:
 class Process(EngineProcess):
     def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
         if settings.extra.get("async_scheduling"):
-            self.call("plugin_probes:allow_async_scheduling")
+            self.call(beyond_cpu.allow_async_scheduling)
         if settings.runner == "v2":
-            self.call("plugin_probes:accept_integer_masks")
+            self.call(beyond_cpu.accept_integer_masks)
         super().restart(settings, logits_processors)
         assert self.inspect("plugin_probes:is_async") == ("async_scheduling" in settings.extra)
 

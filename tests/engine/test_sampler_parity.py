@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lpkit_conformance.engine import beyond_cpu
 from lpkit_conformance.engine.process import Worker
 
 pytestmark = pytest.mark.engine
@@ -18,7 +19,7 @@ PROBES = Path(__file__).parent / "probes"
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
     with Worker("v2", sys_path=[PROBES]) as worker:
-        worker.call("plugin_probes:accept_integer_masks")
+        worker.call(beyond_cpu.accept_integer_masks)
         yield worker
 
 

@@ -66,7 +66,7 @@ class LP220(Check):
     """
 
     code, name, method = "LP220", "recorded-traces", STATE
-    requires = ("LP219", "LP802")
+    requires = ("LP219", "LP501", "LP802", "LP804")
     needs_action = True
 
     def run(self, subject: PluginUnderTest) -> str | None:

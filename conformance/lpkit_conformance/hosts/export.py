@@ -217,18 +217,17 @@ class ExportTraceHost(TraceHost):
             for request, length in step.lists.items():
                 active = self.requests[request]
                 del active.request.output_token_ids[active.begun + length :]
+            self._want(step.tokens)
             if step.applied and any(request not in step.discarded for request in step.rows):
                 yield self._apply(driver, step)
-            for request, tokens in step.tokens.items():
-                self._commit(driver, request, len(tokens))
+            self._commit(driver)
 
     def _apply(self, driver: ExportDriver, step: V1Step) -> Observation:
         actives = [self.requests[request] for request in step.rows if request not in step.discarded]
         before = self.subject.rows([(active.logits_key, active.request.total_len) for active in actives])
         after = driver.step(before, [active.request for active in actives])
         rows = tuple(SeenRow(active.id, active.request.total_len) for active in actives)
-        self._note(step.step, rows, after, range(len(rows)))
-        return Observation(step.step, rows, before, after)
+        return Observation(step.step, self._settle(step.step, rows, after, range(len(rows))), before, after)
 
 
 class ExportCandidate(ProcessorCandidate):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 import torch
 
 from lpkit_conformance.hosts.base import Driver
 from lpkit_conformance.hosts.calls import Observation, SeenRow
+from lpkit_conformance.hosts.drafts import verified
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
@@ -57,12 +59,13 @@ class TraceHost(ABC):
 
     Attributes:
         places: by step, the row or slot of every request that got logits.
+        tokens: what the requests are going to commit at the end of the step.
     """
 
     def __init__(self, subject: PluginUnderTest, trace: Trace, pattern: str) -> None:
         self.subject = subject
         self.trace = trace
-        self._rows: dict[tuple[str, int], torch.Tensor] = {}
+        self.tokens: dict[str, list[int]] = {}
         self.places: dict[int, dict[str, int]] = {}
         self.requests = {
             name: make_active(subject, arrived) for name, arrived in assign_requests(trace, pattern).items()
@@ -72,18 +75,28 @@ class TraceHost(ABC):
     def run(self) -> Iterator[Observation]:
         """Every ``apply`` of the trace."""
 
-    def _note(self, step: int, seen: Iterable[SeenRow], after: torch.Tensor, places: Iterable[int]) -> None:
-        """Keep where everyone is, and the rows that tokens are going to come of."""
-        for row, (item, place) in enumerate(zip(seen, places, strict=True)):
-            self.places.setdefault(step, {}).setdefault(item.request, place)
-            if not item.discarded:
-                self._rows[item.request, item.position] = after[row : row + 1]
+    def _want(self, recorded: Mapping[str, Sequence[int]]) -> None:
+        """A step begins in which requests commit as many tokens as were ``recorded``: of what their model wants."""
+        for name, ids in recorded.items():
+            active = self.requests[name]
+            n = len(active.request.output_token_ids)
+            self.tokens[name] = self.subject.emitted(active.logits_key, active.variant, n + len(ids), n)
 
-    def _commit(self, driver: Driver, request: str, count: int) -> None:
-        active = self.requests[request]
-        for _ in range(count):
-            tokens = [self.subject.emit(active.logits_key, active.variant, len(active.request.output_token_ids))]
-            row = self._rows.pop((request, active.request.total_len), None)
-            if row is not None:
-                tokens = self.subject.sampled(tokens, row)
-            driver.commit(active.request, tokens)
+    def _settle(
+        self, step: int, seen: Sequence[SeenRow], after: torch.Tensor, places: Iterable[int]
+    ) -> tuple[SeenRow, ...]:
+        """Keep where everyone is, and let the plugin choose the tokens that come of rows; the rows that count."""
+        for item, place in zip(seen, places, strict=True):
+            self.places.setdefault(step, {}).setdefault(item.request, place)
+        rows = Counter(item.request for item in seen)
+        chosen = {name: self.tokens[name][: rows[name]] for name in rows if name in self.tokens}
+        judged = verified(self.subject, list(seen), after, chosen)
+        # Where the engine skipped ``apply``, more tokens were committed than there are rows.
+        self.tokens.update({name: own + self.tokens[name][rows[name] :] for name, own in chosen.items()})
+        return judged
+
+    def _commit(self, driver: Driver) -> None:
+        """The step ends."""
+        for name, ids in self.tokens.items():
+            driver.commit(self.requests[name].request, ids)
+        self.tokens.clear()

@@ -130,10 +130,10 @@ class V1TraceHost(TraceHost):
                 active = self.requests[request]
                 del active.request.output_token_ids[active.begun + length :]
             driver.update(self._batch_update(step.update) if step.update else None)
+            self._want(step.tokens)
             if step.applied:
                 yield self._apply(driver, step)
-            for request, tokens in step.tokens.items():
-                self._commit(driver, request, len(tokens))
+            self._commit(driver)
 
     def _apply(self, driver: V1Driver, step: V1Step) -> Observation:
         actives = [self.requests[request] for request in step.rows]
@@ -145,8 +145,7 @@ class V1TraceHost(TraceHost):
         before = driver.stage(self.subject.rows(keys), [request.params for request in requests])
         after = driver.step(before, requests)
         rows = tuple(seen_row(driver, active, active.id in step.discarded) for active in actives)
-        self._note(step.step, rows, after, range(len(rows)))
-        return Observation(step.step, rows, before, after)
+        return Observation(step.step, self._settle(step.step, rows, after, range(len(rows))), before, after)
 
     def _batch_update(self, update: Update) -> BatchUpdate:
         added = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from zlib import crc32
@@ -16,6 +16,7 @@ from lpkit.v2 import LogitsContext
 
 from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow, calling, checked
+from lpkit_conformance.hosts.drafts import misleading, verified
 from lpkit_conformance.hosts.parts import HostParts
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost
@@ -222,11 +223,7 @@ class V2Host(Host):
     def _wrong_draft(self, active: ActiveRequest, position: int, right: int) -> int:
         """A draft that is rejected: a placeholder, or a token that may well be one that the plugin waits for."""
         drawn = crc32(f"{active.logits_key} {position} wrong".encode())
-        likely = self.subject.named(self.subject.case)
-        if drawn % 3 == 0 or not likely:
-            return -1
-        token = likely[drawn % len(likely)]
-        return token if token != right else (right + 1) % self.subject.vocab_size
+        return -1 if drawn % 3 == 0 else misleading(self.subject, drawn, right, otherwise=-1)
 
     def _apply(
         self, actives: list[ActiveRequest], counts: dict[str, int], tokens: dict[str, list[int]], scheduled: int = 0
@@ -262,24 +259,14 @@ class V2Host(Host):
         before = self.subject.rows(keys)
         manner = self.manner
         after = self.driver.apply(before, rows, bounds=bounds, padding=manner.padding, mapping_dtype=manner.mapping)
-        return Observation(self.step, self._verified(seen, after, tokens), before, after)
-
-    def _verified(self, seen: list[SeenRow], after: torch.Tensor, tokens: dict[str, list[int]]) -> tuple[SeenRow, ...]:
-        """The rows, without those behind a draft that the plugin has forbidden; ``tokens`` is cut there and mended."""
-        judged = [row for row, item in enumerate(seen) if not item.discarded]
-        wanted = [tokens[seen[row].request][seen[row].local] for row in judged]
-        for row, token in zip(judged, self.subject.sampled(wanted, after[judged]) if judged else (), strict=True):
-            item = seen[row]
-            own = tokens[item.request]
-            if item.local >= len(own):
-                seen[row] = replace(item, discarded=True)
-            elif token != own[item.local]:
-                own[item.local :] = [token]
-        return tuple(seen)
+        return Observation(self.step, verified(self.subject, seen, after, tokens), before, after)
 
 
 class V2TraceHost(TraceHost):
-    """Recorded slots, flushes and rows."""
+    """Recorded slots, flushes and rows.
+
+    A draft is right where the recorded one was, unless the plugin forbids it: its request then falls behind.
+    """
 
     def run(self) -> Iterator[Observation]:
         config = self.subject.config(self.trace.max_num_seqs)
@@ -295,39 +282,48 @@ class V2TraceHost(TraceHost):
                 slots.flush()
             if step.flush:
                 driver.flush()
+            self._want(step.tokens)
             for call in step.applies:
                 yield self._apply(driver, step.step, call)
-            for name, tokens in step.tokens.items():
-                self._commit(driver, name, len(tokens))
+            self._commit(driver)
 
     def _apply(self, driver: V2Driver, step: int, call: Apply) -> Observation:
         actives = [self.requests[request] for request in call.rows]
-        seen = tuple(
-            self._seen(active, pos, active.id in call.discarded) for active, pos in zip(actives, call.pos, strict=True)
-        )
+        seen = [self._seen(call, row, active) for row, active in enumerate(actives)]
         before = self.subject.rows(
             [(active.logits_key, row.position) for active, row in zip(actives, seen, strict=True)]
         )
         rows = [
-            V2Row(driver.slots.slot(active.id), row.position - 1, self._input(active, row.position - 1), local)
-            for active, row, local in zip(actives, seen, call.local, strict=True)
+            V2Row(driver.slots.slot(item.request), item.position - 1, self._input(call, row, item), item.local)
+            for row, item in enumerate(seen)
         ]
         after = driver.apply(before, rows, bounds=self._bounds(call, seen))
-        self._note(step, seen, after, [row.slot for row in rows])
-        return Observation(step, seen, before, after)
+        return Observation(step, self._settle(step, seen, after, [row.slot for row in rows]), before, after)
 
-    def _seen(self, active: ActiveRequest, recorded: int, discarded: bool) -> SeenRow:
-        """A row at the recorded position, moved by the difference between our prompt and the recorded one."""
-        moved = recorded + active.request.prompt_len + active.begun - self.trace.requests[active.id].prompt_len
-        if discarded:  # a partial prefill: somewhere before the end of the prompt
-            moved = min(max(moved, 0), active.request.total_len - 2)
-        return SeenRow(active.id, moved + 1, discarded)
+    def _seen(self, call: Apply, row: int, active: ActiveRequest) -> SeenRow:
+        """A row behind all that its request has, or where the prompt that is not complete was recorded to be."""
+        total, local = active.request.total_len, call.local[row]
+        if active.id not in call.discarded:
+            return SeenRow(active.id, total + local, local >= len(self.tokens[active.id]), local)
+        # Moved by the difference between our prompt and the recorded one.
+        moved = call.pos[row] + active.request.prompt_len + active.begun - self.trace.requests[active.id].prompt_len
+        return SeenRow(active.id, min(max(moved, 0), total - 2) + 1, True)
 
-    @staticmethod
-    def _input(active: ActiveRequest, position: int) -> int:
-        return active.request.token_at(position) if position < active.request.total_len else -1
+    def _input(self, call: Apply, row: int, item: SeenRow) -> int:
+        request = self.requests[item.request].request
+        if item.local == 0:
+            return request.token_at(item.position - 1)
+        own = self.tokens[item.request]
+        if not item.discarded:
+            return own[item.local - 1]
+        recorded, newest = call.inputs[row], call.inputs[row - item.local]
+        if recorded == -1:
+            return -1
+        # A drafter that has found nothing repeats the newest token.
+        number = item.position if recorded != newest else None
+        return misleading(self.subject, number, own[-1], request.last_token_id)
 
-    def _bounds(self, call: Apply, seen: tuple[SeenRow, ...]) -> list[int]:
+    def _bounds(self, call: Apply, seen: Sequence[SeenRow]) -> list[int]:
         """Per request what is visible to its last row, and what the engine's bound was above it."""
         last = {row.request: (row, pos) for row, pos in zip(seen, call.pos, strict=True)}
         recorded = dict(zip(call.requests, call.bounds, strict=False))

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.engine.tiny import TinyEngine, prepare
+from lpkit_conformance.engine import beyond_cpu
+from lpkit_conformance.engine.tiny import TinyEngine, import_vllm, prepare
 from lpkit_conformance.recording.workloads import WORKLOADS, Workload
 from lpkit_conformance.traces import Apply, EngineInfo, Trace, TraceRequest, V1Step, V2Step, validate, write
 from lpkit_conformance.vllm_api.runners import V1
@@ -39,6 +40,11 @@ def record_to(name: str, path: str, verbatim: bool = False) -> dict[str, Any]:
 def _engine(workload: Workload) -> Trace:
     settings = workload.settings
     assert settings is not None
+    import_vllm()
+    if settings.extra.get("async_scheduling"):
+        beyond_cpu.allow_async_scheduling()
+    if "speculative_config" in settings.extra:
+        beyond_cpu.accept_integer_masks()
     # Only now, in the prepared process, may vLLM be imported.
     recorders = importlib.import_module("lpkit_conformance.recording.recorders")
     v1 = workload.runner == V1

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lpkit_conformance.engine.tiny import Ask, EngineSettings
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
+
+_NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+"""Speculative decoding without a second model: drafts are looked up in what was written so far."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,27 @@ def _asks(
 def _preempting(runner: Runner, max_num_seqs: int) -> EngineSettings:
     # Nine blocks of 32 tokens, one of them reserved: three requests of 96 tokens do not fit.
     return EngineSettings(runner, max_num_seqs=max_num_seqs, max_model_len=96, num_gpu_blocks_override=9, block_size=32)
+
+
+_LOOP = (57, 164, 499, 431, 413, 495, 192, 193, 54, 275, 181, 124, 231)
+"""What the exact model writes behind any token of these without temperature: this, over and over."""
+
+
+def _drafting() -> tuple[Ask, ...]:
+    """Requests whose prompts hold the loop with errors, so that of a step's drafts none, some or all are right.
+
+    How many tokens a step commits depends on the tokens, and so on a model whose logits are the same on every machine.
+    """
+    prompts, tokens, arrivals = (50, 56, 9, 61, 40, 14, 20), (16, 40, 10, 26, 22, 8, 12), (0, 0, 1, 2, 3, 6, 9)
+    rng = random.Random(21)
+    asks = []
+    for index, (length, count, at) in enumerate(zip(prompts, tokens, arrivals, strict=True)):
+        written = [_LOOP[(place + 2 * index) % len(_LOOP)] for place in range(length)]
+        for place in range(rng.randrange(2, 5), length - 1, 4 + index % 3):
+            written[place] = rng.choice([token for token in range(512) if token not in _LOOP])
+        params = {"max_tokens": count, "temperature": 1.0 if index % 3 == 2 else 0.0}
+        asks.append(Ask(f"r{index}", tuple(written), params, at=at))
+    return tuple(asks)
 
 
 _V1 = (
@@ -151,6 +175,14 @@ _V2 = (
         "more tokens than the cache holds: requests leave, and come back in other slots",
         _preempting(V2, 6),
         _asks(7, lambda i, rng: 20 + 2 * i, lambda i, rng: 24 + 6 * (i % 4)),
+    ),
+    Workload(
+        V2,
+        "drafts",
+        "three n-gram drafts per request and step: rows behind rows, drafts that are right, wrong or left out, next to "
+        "partial prefills and preemption",
+        replace(_preempting(V2, 6), max_num_batched_tokens=64, exact=True, extra={"speculative_config": _NGRAM}),
+        _drafting(),
     ),
 )
 

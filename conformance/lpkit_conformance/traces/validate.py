@@ -146,6 +146,7 @@ class _V2(_Checker):
         committing: list[str] = []
         for call in step.applies:
             self._call(call)
+            self._accepted(call, step.tokens)
             committing += [name for name in call.requests if name not in call.discarded]
         if len(set(committing)) != len(committing):
             raise _Wrong("a request has rows in two apply calls of one step")
@@ -190,6 +191,18 @@ class _V2(_Checker):
             furthest = max(p for row, p in zip(call.rows, call.pos, strict=True) if row == name)
             if bound < furthest + 1:
                 raise _Wrong(f"bounds has {bound} for {name!r}, less than the {furthest + 1} tokens it sees")
+
+    def _accepted(self, call: Apply, tokens: Mapping[str, tuple[int, ...]]) -> None:
+        """What a request with drafts commits is its drafts, as far as they were right, and one token more."""
+        inputs: dict[str, list[int]] = {}
+        for name, token in zip(call.rows, call.inputs, strict=True):
+            inputs.setdefault(name, []).append(token)
+        for name, (_, *drafts) in inputs.items():
+            committed = list(tokens.get(name, ()))
+            accepted = zip(committed[:-1], drafts, strict=False)
+            wrong = any(draft not in (token, -1) for token, draft in accepted)  # -1: the engine did not say
+            if drafts and (len(committed) > len(drafts) + 1 or wrong):
+                raise _Wrong(f"{name!r} commits {committed}, which does not follow from its drafts {drafts}")
 
     def _row(self, name: str, pos: int, local: int, token: int, discarded: bool) -> None:
         request = self.trace.requests[name]

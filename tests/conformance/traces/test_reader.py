@@ -219,6 +219,8 @@ _V2: list[tuple[Callable[[Lines], None], str]] = [
     (_set(1, "applies", 0, "rows", to=["r7"]), ":2: a row belongs to 'r7', which has no slot"),
     (_set(2, "applies", 0, "local", to=[0, 2]), ":3: local is 2 for a row of 'r0'; expected 1"),
     (_set(2, "applies", 0, "pos", to=[2, 3]), ":3: 'r0' is sampled at position 2; it has 2 tokens"),
+    (_set(2, "applies", 0, "inputs", to=[1, 9]), ":3: 'r0' commits [7, 8], which does not follow from its drafts [9]"),
+    (_set(2, "tokens", "r0", to=[7, 8, 9]), ":3: 'r0' commits [7, 8, 9], which does not follow from its drafts [-1]"),
     (_set(3, "freed", to=["r0", "r0"]), ":4: freed names 'r0', which has no slot"),
 ]
 

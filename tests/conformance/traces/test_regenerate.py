@@ -6,13 +6,13 @@ preempted, came back or left. Rows, slots, moves, removals and contexts are the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 from lpkit import v1, v2
-from lpkit.runtime import Request, V1Batch, V1Engine, V2Engine
+from lpkit.runtime import LogitsSource, Request, V1Batch, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance import traces
 from lpkit_conformance.traces import Trace, V1Step
@@ -34,6 +34,22 @@ class Contexts(v2.LogitsProcessor):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         self.seen.append(ctx)
         return logits
+
+
+class Text(LogitsSource):
+    """A model that wants what was recorded: only right drafts are accepted."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(512, 0, torch.device("cpu"))
+        self.at = {
+            (name, len(request.prompt or ()) - 1 + n): token
+            for name, request in trace.requests.items()
+            for n, token in enumerate(token for step in trace.steps for token in step.tokens.get(name, ()))
+        }
+
+    def rows(self, keys: Sequence[tuple[str, int]]) -> torch.Tensor:
+        wanted = torch.tensor([self.at.get(key, self.vocab_size - 1) for key in keys])
+        return torch.nn.functional.one_hot(wanted, self.vocab_size).float()
 
 
 class Program:
@@ -151,7 +167,9 @@ def v1_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
 
 
 def v2_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
-    engine = V2Engine([Contexts], **options(trace))
+    speculation = trace.settings.get("speculative_config", {"num_speculative_tokens": 0})
+    most = speculation["num_speculative_tokens"]
+    engine = V2Engine([Contexts], Text(trace), num_speculative_tokens=most, **options(trace))
     program = Program(trace, engine)
     (processor,) = engine.processors
     assert isinstance(processor, Contexts)
@@ -165,7 +183,11 @@ def v2_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
         for name in engine._active if call else ():  # the scheduler's order; the runner sorts
             if name in call.rows:
                 plan[name] = call.pos[call.rows.index(name)] + 1 - engine.requests[name].num_computed_tokens
-        result = engine.step(plan, idle=not plan, force={name: ids[0] for name, ids in step.tokens.items()})
+        drafts: dict[str, list[int]] = {}
+        for name, local, token in zip(call.rows, call.local, call.inputs, strict=True) if call else ():
+            if local:
+                drafts.setdefault(name, []).append(token)
+        result = engine.step(plan, idle=not plan, drafts=drafts)
         yield list(result.freed), sorted(step.freed)
         lengths = [(item.prompt_len, item.prefill_len) for item in step.added]
         state = engine.slots.state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from importlib import resources
 
@@ -22,6 +23,7 @@ PROMISED: Mapping[str, set[str]] = {
     "v2_churn": {"add", "free"},
     "v2_chunked": {"add", "free", "partial prefill"},
     "v2_preempt": {"add", "free", "resume"},
+    "v2_drafts": {"add", "free", "resume", "partial prefill", "draft"},
 }
 RUNNER_CLASSES = {
     "v1": "vllm.v1.worker.cpu_model_runner.CPUModelRunner",
@@ -146,6 +148,28 @@ def test_slots_are_reused_last_in_first_out() -> None:
         for place in step.added:
             assert place.slot == free.pop()
             slots[place.request] = place.slot
+
+
+def test_of_three_drafts_any_number_is_right_and_others_of_the_batch_have_none() -> None:
+    committed, alone = set(), 0
+    for step in traces.load("v2_drafts").v2_steps:
+        for call in step.applies:
+            rows = Counter(call.rows)
+            committed |= {len(step.tokens[name]) for name in rows if rows[name] == 4}
+            alone += len(set(rows.values())) > 1
+            assert set(rows.values()) <= {1, 4}
+    assert committed == {1, 2, 3, 4}
+    assert alone >= 5
+
+
+def test_a_request_that_was_preempted_has_drafts_again() -> None:
+    steps = traces.load("v2_drafts").v2_steps
+    back = {
+        item.request: n for n, step in enumerate(steps) for item in step.added if item.prefill_len > item.prompt_len
+    }
+    assert back
+    for name, n in back.items():
+        assert any(call.rows.count(name) == 4 for step in steps[n:] for call in step.applies)
 
 
 def test_partial_prefills_are_sampled_before_the_first_output() -> None:

@@ -18,6 +18,17 @@ class FourRowsEach(Boost):
         return torch.where(ctx.expanded_local_pos > 3, 0.0, super().per_row(ctx))
 
 
+@defect("LP220", "a buffer with room for one draft of each request, as multi-token prediction has", style="v2")
+class RoomForOneDraft(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.room = torch.zeros(2 * req_states.max_num_reqs, device=self.device)
+
+    def per_row(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        found = super().per_row(ctx)
+        return self.room[: len(found)].copy_(found)
+
+
 @defect("LP809", "prefers the drafted token behind a row, so that more drafts are accepted", style="v2")
 class HelpsTheDrafter(Boost):
     SPECIAL = 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lpkit_conformance.engine import beyond_cpu
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 
@@ -16,7 +17,7 @@ class DraftingEngine(EngineProcess):
     """V2 with speculative decoding."""
 
     def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
-        self.call("plugin_probes:accept_integer_masks")
+        self.call(beyond_cpu.accept_integer_masks)
         super().restart(settings, logits_processors)
 
 
@@ -24,6 +25,6 @@ class AsyncEngine(EngineProcess):
     """With asynchronous scheduling, which vLLM's CPU platform switches off."""
 
     def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
-        self.call("plugin_probes:allow_async_scheduling")
+        self.call(beyond_cpu.allow_async_scheduling)
         super().restart(settings, logits_processors)
         assert self.inspect("plugin_probes:is_async")

@@ -42,42 +42,9 @@ def processors(engine: Any) -> list[str]:
     return [type(item).__name__ for item in found if not type(item).__module__.startswith("vllm.")]
 
 
-def allow_async_scheduling() -> None:
-    """Undo the CPU platform's refusal of asynchronous scheduling, for engines started from here on."""
-    from vllm.platforms.cpu import CpuPlatform
-
-    refuse = CpuPlatform.check_and_update_config.__func__
-
-    def check_and_update_config(cls: Any, vllm_config: Any) -> None:
-        wanted = vllm_config.scheduler_config.async_scheduling
-        refuse(cls, vllm_config)
-        vllm_config.scheduler_config.async_scheduling = wanted
-
-    CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
-
-
 def is_async(engine: Any) -> bool:
     """Whether the engine schedules a step before it knows the last one's tokens."""
     return bool(engine.llm.llm_engine.vllm_config.scheduler_config.async_scheduling)
-
-
-def accept_integer_masks() -> None:
-    """Triton's interpreter insists on bool masks, which the speculative sampling kernels do not give it."""
-    from triton.runtime import interpreter
-
-    builder = interpreter.InterpreterBuilder
-    load, store = builder.create_masked_load, builder.create_masked_store
-
-    def as_bool(mask: Any) -> Any:
-        return interpreter.TensorHandle(mask.data.astype(bool), mask.dtype)
-
-    def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
-        return load(self, pointers, as_bool(mask), *rest)
-
-    def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        return store(self, pointers, value, as_bool(mask), *rest)
-
-    builder.create_masked_load, builder.create_masked_store = masked_load, masked_store
 
 
 def cut_in_torch(engine: Any) -> None:

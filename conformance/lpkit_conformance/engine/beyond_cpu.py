@@ -1,0 +1,48 @@
+"""What vLLM does on a GPU and its CPU build does not: on a CPU, in a process that ``tiny.prepare`` has prepared.
+
+Each call holds for the engines that are started in this process from then on.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def allow_async_scheduling() -> None:
+    """Undo the CPU platform's refusal of asynchronous scheduling."""
+    platform = importlib.import_module("vllm.platforms.cpu").CpuPlatform
+    refuse = platform.check_and_update_config.__func__
+
+    def check_and_update_config(cls: Any, vllm_config: Any) -> None:
+        wanted = vllm_config.scheduler_config.async_scheduling
+        refuse(cls, vllm_config)
+        vllm_config.scheduler_config.async_scheduling = wanted
+
+    platform.check_and_update_config = classmethod(check_and_update_config)
+
+
+def accept_integer_masks() -> None:
+    """Triton's interpreter insists on bool masks, which the kernels of V2's speculative sampling do not give it."""
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    builder = interpreter.InterpreterBuilder
+    load, store = builder.create_masked_load, builder.create_masked_store
+
+    def as_bool(mask: Any) -> Any:
+        return interpreter.TensorHandle(mask.data.astype(bool), mask.dtype)
+
+    def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+        return load(self, pointers, as_bool(mask), *rest)
+
+    def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        return store(self, pointers, value, as_bool(mask), *rest)
+
+    builder.create_masked_load, builder.create_masked_store = masked_load, masked_store
+
+
+def separate_decodes(model_runner: Any) -> None:
+    """A V1 runner sorts its batch from here on, decodes before prefills, as some attention backends ask for.
+
+    This is the only reason for which an engine swaps rows; the CPU's backend asks for no order.
+    """
+    model_runner.reorder_batch_threshold = 1
