@@ -15,9 +15,9 @@ def misleading(subject: PluginUnderTest, number: int | None, right: int, otherwi
 
     Args:
         subject: the plugin.
-        number: any number: which of these tokens; None: none of them.
+        number: any number: it says which of these tokens; None: no such token.
         right: what the draft must not be.
-        otherwise: the draft where it is none of these tokens, or the plugin waits for none.
+        otherwise: the draft if the plugin waits for no token, or no number is given.
     """
     likely = subject.named(subject.case)
     token = otherwise if number is None or not likely else likely[number % len(likely)]
