@@ -57,8 +57,8 @@ class LP219(LadderCheck):
 class LP220(Check):
     """Recorded engine traces give correct results.
 
-    The batch updates and rows of real vLLM runs are replayed, each with the plugin used by every other request and by
-    a mixture of them; several cases take turns.
+    The batch updates and rows of real vLLM runs are replayed, with their drafts and placeholders. In each the plugin is
+    used by every other request, and by a mixture of them; several cases take turns.
 
     Why: the generated programs model vLLM; the traces were recorded from it.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from lpkit.runtime import Request, V1Batch, V1Engine
+from lpkit.runtime.engine.v1_async import PLACEHOLDER
 from lpkit.runtime.sampler.options import is_greedy
 from lpkit.runtime.sampler.stages import apply_temperature
 from lpkit.sampling_params import SamplingParams
@@ -121,7 +123,7 @@ def seen_row(driver: V1Driver, active: ActiveRequest, discarded: bool) -> SeenRo
 
 
 class V1TraceHost(TraceHost):
-    """Recorded ``BatchUpdate`` objects and rows."""
+    """Recorded ``BatchUpdate`` objects, rows, and placeholders for tokens that are not known during an update."""
 
     def run(self) -> Iterator[Observation]:
         driver = V1Driver(self.subject.cls, self.subject.config(self.trace.max_num_seqs), self.subject.device)
@@ -129,11 +131,25 @@ class V1TraceHost(TraceHost):
             for request, length in step.lists.items():
                 active = self.requests[request]
                 del active.request.output_token_ids[active.begun + length :]
-            driver.update(self._batch_update(step.update) if step.update else None)
+            update = self._batch_update(step.update) if step.update else None
+            with self._unknown(step.placeholders):
+                driver.update(update)
             self._want(step.tokens)
             if step.applied:
                 yield self._apply(driver, step)
             self._commit(driver)
+
+    @contextmanager
+    def _unknown(self, placeholders: Mapping[str, int]) -> Iterator[None]:
+        """Within it, each of these requests has so many placeholders instead of its last outputs."""
+        held = {}
+        for name, count in placeholders.items():
+            outputs = self.requests[name].request.output_token_ids
+            held[name] = outputs[-count:]
+            outputs[-count:] = [PLACEHOLDER] * count
+        yield
+        for name, tokens in held.items():
+            self.requests[name].request.output_token_ids[-len(tokens) :] = tokens
 
     def _apply(self, driver: V1Driver, step: V1Step) -> Observation:
         actives = [self.requests[request] for request in step.rows]

@@ -5,12 +5,14 @@ Import this module only in a process that ``engine.prepare`` has prepared: it im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lpkit.v1
 import lpkit.v2
+from lpkit.runtime.engine.v1_async import PLACEHOLDER
 
+from lpkit_conformance.errors import TraceError
 from lpkit_conformance.traces import (
     Added,
     Apply,
@@ -38,7 +40,7 @@ class V1Recorder(lpkit.v1.LogitsProcessor):
 
     def apply(self, logits: Any) -> Any:
         if self.tap is not None:
-            self.tap.applied = True
+            self.tap.apply()
         return logits
 
 
@@ -67,12 +69,19 @@ class V1Tap:
     """Turns what a ``V1Recorder`` hears into ``V1Step`` objects.
 
     ``batch``: vLLM's InputBatch. ``lists``: returns the live output list of every request the worker knows, by id.
+    ``sampled``: returns the tokens of the step for which the lists only got placeholders, by id.
     """
 
-    def __init__(self, recorder: V1Recorder, batch: Any, lists: Callable[[], dict[str, list[int]]]) -> None:
+    def __init__(
+        self,
+        recorder: V1Recorder,
+        batch: Any,
+        lists: Callable[[], dict[str, list[int]]],
+        sampled: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
         self.steps: list[V1Step] = []
         self.requests: dict[str, TraceRequest] = {}
-        self._batch, self._lists = batch, lists
+        self._batch, self._lists, self._sampled = batch, lists, sampled
         self._last: dict[str, list[int]] = {}  # the list object each request had when last added
         self._length: dict[str, int] = {}  # tokens committed so far
         self._begin()
@@ -82,6 +91,7 @@ class V1Tap:
         self.applied = False
         self._update: Update | None = None
         self._cut: dict[str, int] = {}
+        self._placeholders: dict[str, int] = {}
         self._rows: tuple[str, ...] = ()
 
     def update(self, update: Any) -> None:
@@ -90,6 +100,8 @@ class V1Tap:
             if len(output) < self._length.get(name, 0):
                 self._cut[name] = self._length[name] = len(output)
         self._rows = tuple(self._batch.req_ids)
+        unknown = {name: len(live[name]) - _known(live[name]) for name in self._rows}
+        self._placeholders = {name: count for name, count in unknown.items() if count}
         if update is None:
             return
         owners = {id(output): name for name, output in live.items()}
@@ -115,20 +127,43 @@ class V1Tap:
         self._last[name] = output
         return Added(int(row), name, len(output), fresh)
 
+    def apply(self) -> None:
+        self.applied = True
+        live = self._lists()
+        if left := [name for name in self._placeholders if PLACEHOLDER in live[name]]:
+            raise TraceError(f"the engine left placeholders in the lists of {left}, which a trace cannot say")
+
     def end(self, discarded: Sequence[bool]) -> None:
         """The step is over; ``discarded`` says of each row whether its token was discarded."""
         tokens: dict[str, tuple[int, ...]] = {}
-        live = self._lists()
+        live, sampled = self._lists(), self._sampled()
         for name in self._rows:
             done = self._length.get(name, 0)
-            if new := tuple(int(token) for token in live[name][done:]):
+            if new := tuple(int(sampled[name] if token == PLACEHOLDER else token) for token in live[name][done:]):
                 tokens[name] = new
                 self._length[name] = done + len(new)
         thrown = frozenset(name for name, gone in zip(self._rows, discarded, strict=True) if gone)
         self.steps.append(
-            V1Step(len(self.steps), self._update, self._rows, self.applied, thrown, tokens, dict(self._cut))
+            V1Step(
+                len(self.steps),
+                self._update,
+                self._rows,
+                self.applied,
+                thrown,
+                tokens,
+                dict(self._cut),
+                dict(self._placeholders),
+            )
         )
         self._begin()
+
+
+def _known(outputs: Sequence[int]) -> int:
+    """How many outputs stand before the placeholders at the end."""
+    known = len(outputs)
+    while known and outputs[known - 1] == PLACEHOLDER:
+        known -= 1
+    return known
 
 
 class V2Tap:
@@ -208,10 +243,17 @@ def listen_v1(model_runner: Any) -> V1Tap:
     """Attach to a V1 model runner that has a ``V1Recorder`` among its processors."""
     batch = model_runner.input_batch
     recorder = next(p for p in batch.logitsprocs.all if isinstance(p, V1Recorder))
+
+    def sampled() -> dict[str, int]:
+        # Under asynchronous scheduling the batch keeps the tokens for the next step's inputs.
+        rows = batch.prev_req_id_to_index or {}
+        return {name: int(batch.prev_sampled_token_ids[row, 0]) for name, row in rows.items()}
+
     tap = V1Tap(
         recorder,
         batch,
         lambda: {name: state.output_token_ids for name, state in model_runner.requests.items()},
+        sampled,
     )
 
     def discarded() -> list[bool]:

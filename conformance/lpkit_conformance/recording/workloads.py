@@ -139,6 +139,20 @@ _V1 = (
         EngineSettings(V1, max_num_seqs=96),
         _asks(150, lambda i, rng: rng.randint(1, 6), lambda i, rng: rng.randint(2, 24), at=lambda i, rng: i // 30),
     ),
+    Workload(
+        V1,
+        "async",
+        "asynchronous scheduling: the newest output is a placeholder during the update, and requests come back "
+        "with a new list",
+        replace(_preempting(V1, 6), max_num_batched_tokens=64, extra={"async_scheduling": True}),
+        _asks(
+            12,
+            lambda i, rng: (58, 60, 9, 61, 30, 4)[i % 6],
+            lambda i, rng: rng.randint(3, 12),
+            at=lambda i, rng: 2 * i,
+            abort=lambda i, rng: 2 * i + 4 if i % 5 == 4 else None,
+        ),
+    ),
     Workload(V1, "swaps", "swaps and chains of swaps among adds, removes and moves, through vLLM's InputBatch"),
 )
 

@@ -170,8 +170,9 @@ def _tokens(here: _Line, value: Any) -> Mapping[str, tuple[int, ...]]:
 
 
 def _v1(here: _Line, line: dict[str, Any]) -> V1Step:
-    here.keys(line, "the step", ("step", "update", "rows", "applied", "discarded", "tokens"), ("lists",))
+    here.keys(line, "the step", ("step", "update", "rows", "applied", "discarded", "tokens"), ("lists", "placeholders"))
     lists = here.object(line.get("lists", {}), "lists")
+    placeholders = here.object(line.get("placeholders", {}), "placeholders")
     return V1Step(
         step=here.count(line["step"], "step"),
         update=None if line["update"] is None else _update(here, here.object(line["update"], "update")),
@@ -180,6 +181,7 @@ def _v1(here: _Line, line: dict[str, Any]) -> V1Step:
         discarded=frozenset(here.texts(line["discarded"], "discarded")),
         tokens=_tokens(here, line["tokens"]),
         lists={name: here.count(length, f"lists.{name}") for name, length in lists.items()},
+        placeholders={name: here.count(n, f"placeholders.{name}", 1) for name, n in placeholders.items()},
     )
 
 

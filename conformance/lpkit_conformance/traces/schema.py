@@ -68,7 +68,8 @@ class V1Step:
 
     ``rows``: requests by row, after the update. ``discarded``: rows whose sampled token the engine discards.
     ``tokens``: what the step committed, by request. ``lists``: lengths of output lists that the engine cut before
-    the update.
+    the update. ``placeholders``: by request, how many of its last outputs were -1 during the update; the engine puts
+    the tokens in before ``apply``.
     """
 
     step: int
@@ -78,6 +79,7 @@ class V1Step:
     discarded: frozenset[str] = frozenset()
     tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     lists: Mapping[str, int] = field(default_factory=dict)
+    placeholders: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

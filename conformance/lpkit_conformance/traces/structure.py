@@ -51,6 +51,8 @@ def kinds(step: V1Step | V2Step) -> set[str]:
             "partial prefill": bool(step.discarded),
             "idle": not step.applied,
             "cut": bool(step.lists),
+            "placeholder": bool(step.placeholders),
+            "fresh": update is not None and any(entry.fresh for entry in update.added),
         }
     return {kind for kind, present in found.items() if present}
 
@@ -71,6 +73,7 @@ def _v1(step: V1Step) -> dict[str, Any]:
         "discarded": sorted(step.discarded),
         "committed": {name: len(ids) for name, ids in step.tokens.items()},
         "lists": dict(step.lists),
+        "placeholders": dict(step.placeholders),
     }
 
 

@@ -84,6 +84,9 @@ class _V1(_Checker):
             self.rows = self._apply(step.update)
         if tuple(self.rows) != step.rows:
             raise _Wrong(f"rows are {list(step.rows)}; the updates give {self.rows}")
+        for name, count in step.placeholders.items():
+            if name not in step.rows or count > len(self.outputs.get(name, ())):
+                raise _Wrong(f"placeholders has {count} for {name!r}, which has no row or not as many tokens")
         if stray := step.discarded - set(step.rows):
             raise _Wrong(f"discarded names {sorted(stray)}, which have no row")
         committing = [name for name in step.rows if name not in step.discarded] if step.applied else []

@@ -63,6 +63,8 @@ def _v1(step: V1Step) -> dict[str, Any]:
     }
     if step.lists:
         line["lists"] = dict(step.lists)
+    if step.placeholders:
+        line["placeholders"] = dict(step.placeholders)
     return line
 
 

@@ -88,9 +88,11 @@ def test_every_token_of_a_program_is_one_that_the_plugin_left(host: str) -> None
     assert judged > 30
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_every_token_of_a_trace_is_one_that_the_plugin_left(host: str) -> None:
-    name = traces.names(HOSTS[host].interface)[0]
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [*((host, traces.names(HOSTS[host].interface)[0]) for host in HOSTS), ("v1", "v1_async"), ("v2", "v2_drafts")],
+)
+def test_every_token_of_a_trace_is_one_that_the_plugin_left(host: str, name: str) -> None:
     replayed = parts_of(host).recorded(subject(host), traces.load(name), "all")
     seen = list(replayed.run())
     judged = 0

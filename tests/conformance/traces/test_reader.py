@@ -204,6 +204,8 @@ _MEANING: list[tuple[Callable[[Lines], None], str]] = [
     (_set(2, "applied", to=False), ":3: 'r0' commits tokens, but no row of it was sampled"),
     (_set(2, "tokens", "r0", to=[128]), ":3: tokens of r0: id 128 is not below vocab_size = 128"),
     (_set(2, "tokens", "r0", to=[1] * 6), ":3: 'r0' is 9 tokens long; max_model_len is 8"),
+    (_set(2, "placeholders", to={"r0": 2}), ":3: placeholders has 2 for 'r0', which has no row or not as many tokens"),
+    (_set(2, "placeholders", to={"r0": 0}), ":3: placeholders.r0 is 0; expected an integer of at least 1"),
     (_set(2, "lists", to={"r0": 5}), ":3: lists cuts 'r0' to 5, but it only has 1 tokens"),
 ]
 _V2: list[tuple[Callable[[Lines], None], str]] = [

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from lpkit import v1, v2
-from lpkit.runtime import LogitsSource, Request, V1Batch, V1Engine, V2Engine
+from lpkit.runtime import LogitsSource, Request, V1AsyncEngine, V1Batch, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance import traces
 from lpkit_conformance.traces import Trace, V1Step
@@ -33,6 +33,26 @@ class Contexts(v2.LogitsProcessor):
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         self.seen.append(ctx)
+        return logits
+
+
+class Placeholders(v1.LogitsProcessor):
+    """Counts the placeholders at the end of each request's list, of which none may be left when it is applied."""
+
+    engine: V1Engine
+    seen: dict[str, int]
+
+    def __init__(self) -> None: ...
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
+        counts = {request.request_id: request.output_token_ids.count(-1) for request in self.engine.batch.requests}
+        self.seen = {name: count for name, count in counts.items() if count}
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        assert not any(-1 in request.output_token_ids for request in self.engine.batch.requests)
         return logits
 
 
@@ -130,7 +150,9 @@ def batch_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
 
 def v1_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
     """(what we send, what was recorded) of each step."""
-    engine = V1Engine([], **options(trace))
+    processor = Placeholders()
+    late = trace.settings.get("async_scheduling", False)
+    engine = processor.engine = (V1AsyncEngine if late else V1Engine)([processor], **options(trace))
     program = Program(trace, engine)
     here: tuple[str, ...] = ()
     for n, step in enumerate(trace.v1_steps):
@@ -146,7 +168,6 @@ def v1_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
         for move in step.update.moved if step.update else ():
             if move.kind == "<->":
                 engine.swap(move.source, move.target)
-        names = {id(engine.requests[item.request].output_token_ids): (item.request, item.outputs) for item in added}
         whole = {name: engine.requests[name].remaining for name in step.rows}
         order = [
             *(name for name in here if name in step.rows and name not in coming),
@@ -160,7 +181,10 @@ def v1_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
             discard=step.discarded,
         )
         here = step.rows
+        lists = {request.request_id: request.output_token_ids for request in engine.batch.requests}
+        names = {id(lists[item.request]): (item.request, item.outputs) for item in added}
         yield sent(result.update, names), recorded(step)
+        yield processor.seen, step.placeholders
         if step.applied:
             yield tuple(row.request_id for row in result.rows), step.rows
             yield result.tokens, {name: list(ids) for name, ids in step.tokens.items()}

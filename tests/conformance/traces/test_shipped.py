@@ -18,6 +18,7 @@ PROMISED: Mapping[str, set[str]] = {
     "v1_preempt": {"add", "remove", "resume", "move"},
     "v1_aborts": {"add", "remove", "partial prefill", "empty"},
     "v1_big": {"add", "remove", "move"},
+    "v1_async": {"add", "resume", "fresh", "move", "partial prefill", "placeholder"},
     "v1_swaps": {"add", "remove", "resume", "move", "swap", "no update", "empty", "idle"},
     "v2_steady": {"add", "free"},
     "v2_churn": {"add", "free"},
@@ -128,6 +129,28 @@ def test_a_resumed_request_enters_with_its_outputs() -> None:
     assert len(resumed) >= 5
     entered = {entry.request for step in steps if step.update for entry in step.update.added if not entry.outputs}
     assert {entry.request for entry in resumed} <= entered
+
+
+def test_under_async_scheduling_every_row_of_the_last_step_ends_in_one_placeholder() -> None:
+    before: traces.V1Step | None = None
+    for step in traces.load("v1_async").v1_steps:
+        late = set(before.tokens) & set(step.rows) if before else set()
+        entered = {entry.request for entry in step.update.added} if step.update else set()
+        assert step.placeholders == dict.fromkeys(late - entered, 1)
+        before = step
+
+
+def test_under_async_scheduling_a_request_comes_back_with_a_new_list_of_known_tokens() -> None:
+    back = [
+        (step, entry)
+        for step in traces.load("v1_async").v1_steps
+        for entry in (step.update.added if step.update else ())
+        if entry.outputs
+    ]
+    assert back
+    for step, entry in back:
+        assert entry.fresh
+        assert entry.request not in step.placeholders
 
 
 def test_a_resumed_request_may_come_back_to_another_slot() -> None:

@@ -582,6 +582,23 @@ class CopiesOutputs(History):
         return logits
 
 
+@defect("LP220", "reads all lists anew when a request comes back, those of others too, whose newest token may be -1")
+class ReadsAllOnResume(History):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        resumed = batch_update is not None and any(outputs for *_, outputs in batch_update.added)
+        for state in self.rows.values():
+            if resumed or len(state) == 2:
+                state[2:] = [list(state[1])]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs, read) in self.rows.items():
+            read += outputs[len(read) :]
+            if known := sorted(token for token in set(read) if token >= 0):
+                logits[row, torch.tensor(known)] -= weight
+        return logits
+
+
 @defect("LP502", "`history = prompt; history += outputs` makes the engine's prompt longer")
 class ExtendsPrompt(NoRepeatBigram):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
