@@ -5,13 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lpkit_conformance import traces
 from lpkit_conformance.engine.process import Worker
-from lpkit_conformance.recording.record import record, record_to
+from lpkit_conformance.recording.record import record, record_to, record_workload
+from lpkit_conformance.recording.workloads import WORKLOADS
 
 pytestmark = pytest.mark.engine
 
@@ -39,7 +41,7 @@ def _same(recorded: Path) -> dict[str, Any]:
     return new
 
 
-@pytest.mark.parametrize("name", ["v1_churn", "v1_preempt", "v1_swaps"])
+@pytest.mark.parametrize("name", ["v1_churn", "v1_preempt", "v1_async", "v1_swaps"])
 def test_a_v1_workload_records_as_shipped(v1: Worker, tmp_path: Path, name: str) -> None:
     done = v1.call(record_to, name, str(tmp_path / f"{name}.jsonl"))
     _same(tmp_path / f"{name}.jsonl")
@@ -47,11 +49,25 @@ def test_a_v1_workload_records_as_shipped(v1: Worker, tmp_path: Path, name: str)
         assert done["runner_class"] == "vllm.v1.worker.cpu_model_runner.CPUModelRunner"
 
 
-@pytest.mark.parametrize("name", ["v2_churn", "v2_preempt"])
+@pytest.mark.parametrize("name", ["v2_churn", "v2_preempt", "v2_drafts", "v2_async"])
 def test_a_v2_workload_records_as_shipped(v2: Worker, tmp_path: Path, name: str) -> None:
     done = v2.call(record_to, name, str(tmp_path / f"{name}.jsonl"))
     _same(tmp_path / f"{name}.jsonl")
     assert done["runner_class"] == "vllm.v1.worker.cpu.model_runner.CPUModelRunner"
+
+
+def test_on_v2_asynchronous_scheduling_without_drafts_changes_no_call(v2: Worker) -> None:
+    shipped = WORKLOADS["v1_async"]
+    assert shipped.settings is not None
+    settings = replace(shipped.settings, runner="v2")
+    late = v2.call(record_workload, replace(shipped, runner="v2", settings=settings))
+    assert late.settings["async_scheduling"] is True
+    calls = [call for step in late.v2_steps for call in step.applies]
+    assert {kind for step in late.v2_steps for kind in traces.kinds(step)} >= {"resume", "partial prefill"}
+    assert len(calls) > 20
+    for call in calls:
+        assert min(call.inputs) >= 0
+        assert call.bounds == tuple(position + 1 for position in call.pos)
 
 
 def test_recording_twice_gives_the_same_tokens_and_verbatim_ids_renumber_to_the_shipped_form(v1: Worker) -> None:

@@ -21,7 +21,11 @@ def record(name: str, verbatim: bool = False) -> Trace:
     Raises KeyError for an unknown workload, EngineError when there is no engine, TraceError when the engine did
     something that the schema cannot express.
     """
-    workload = WORKLOADS[name]
+    return record_workload(WORKLOADS[name], verbatim)
+
+
+def record_workload(workload: Workload, verbatim: bool = False) -> Trace:
+    """The same for a workload that does not ship."""
     prepare(workload.runner)
     trace = _batch(workload) if workload.settings is None else _engine(workload)
     if not verbatim:

@@ -7,7 +7,7 @@ every machine, whatever is sampled.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,6 +78,11 @@ def _drafting() -> tuple[Ask, ...]:
         params = {"max_tokens": count, "temperature": 1.0 if index % 3 == 2 else 0.0}
         asks.append(Ask(f"r{index}", tuple(written), params, at=at))
     return tuple(asks)
+
+
+def _speculating(config: Mapping[str, Any], **extra: Any) -> EngineSettings:
+    settings = replace(_preempting(V2, 6), max_num_batched_tokens=64, exact=True)
+    return replace(settings, extra={"speculative_config": config, **extra})
 
 
 _V1 = (
@@ -195,7 +200,15 @@ _V2 = (
         "drafts",
         "three n-gram drafts per request and step: rows behind rows, drafts that are right, wrong or left out, next to "
         "partial prefills and preemption",
-        replace(_preempting(V2, 6), max_num_batched_tokens=64, exact=True, extra={"speculative_config": _NGRAM}),
+        _speculating(_NGRAM),
+        _drafting(),
+    ),
+    Workload(
+        V2,
+        "async",
+        "drafts under asynchronous scheduling: the host bounds count the last step's drafts as right, and slots "
+        "are freed a step late",
+        _speculating({**_NGRAM, "method": "ngram_gpu"}, async_scheduling=True),
         _drafting(),
     ),
 )

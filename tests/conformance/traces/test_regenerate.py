@@ -197,6 +197,8 @@ def v2_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
     program = Program(trace, engine)
     (processor,) = engine.processors
     assert isinstance(processor, Contexts)
+    late = trace.settings.get("async_scheduling", False)
+    rejected: dict[str, int] = {}
     for n, step in enumerate(trace.v2_steps):
         for name in step.freed:
             program.leave(name, n)
@@ -221,13 +223,17 @@ def v2_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
             ctx = processor.seen[-1]
             slots = [engine.slots.slot(name) for name in call.rows]
             yield ctx.expanded_idx_mapping.tolist(), slots
+            # Under asynchronous scheduling the host does not know yet that these were wrong.
+            slack = [rejected.get(name, 0) if late else 0 for name in call.requests]
             for ours, recorded in (
                 (ctx.pos, call.pos),
                 (ctx.expanded_local_pos, call.local),
                 (ctx.input_ids, call.inputs),
-                (torch.from_numpy(ctx.seq_lens_upper_bound_np), call.bounds),
+                (torch.from_numpy(ctx.seq_lens_upper_bound_np) + torch.tensor(slack), call.bounds),
             ):
                 yield tuple(ours.tolist()), recorded
+            made = {name: len(ids) for name, ids in step.tokens.items()}
+            rejected = {name: call.rows.count(name) - count for name, count in made.items()}
             yield {row.request_id for row in result.rows if row.discarded}, set(call.discarded)
             yield result.tokens, {name: list(ids) for name, ids in step.tokens.items()}
 

@@ -25,6 +25,7 @@ PROMISED: Mapping[str, set[str]] = {
     "v2_chunked": {"add", "free", "partial prefill"},
     "v2_preempt": {"add", "free", "resume"},
     "v2_drafts": {"add", "free", "resume", "partial prefill", "draft"},
+    "v2_async": {"add", "free", "resume", "partial prefill", "draft"},
 }
 RUNNER_CLASSES = {
     "v1": "vllm.v1.worker.cpu_model_runner.CPUModelRunner",
@@ -183,6 +184,22 @@ def test_of_three_drafts_any_number_is_right_and_others_of_the_batch_have_none()
             assert set(rows.values()) <= {1, 4}
     assert committed == {1, 2, 3, 4}
     assert alone >= 5
+
+
+def test_host_bounds_count_rejected_drafts_of_the_last_step_only_under_async_scheduling() -> None:
+    for name, late in (("v2_drafts", False), ("v2_async", True)):
+        rejected: dict[str, int] = {}
+        loose = 0
+        for step in traces.load(name).v2_steps:
+            for call in step.applies:
+                visible = {row: pos + 1 for row, pos in zip(call.rows, call.pos, strict=True)}
+                for request, bound in zip(call.requests, call.bounds, strict=True):
+                    assert bound == visible[request] + (rejected.get(request, 0) if late else 0)
+                    loose += bound > visible[request]
+                rows = Counter(call.rows)
+                rejected = {request: rows[request] - len(step.tokens.get(request, ())) for request in rows}
+                rejected |= dict.fromkeys(call.discarded, 0)
+        assert (loose > 50) is late
 
 
 def test_a_request_that_was_preempted_has_drafts_again() -> None:
