@@ -41,7 +41,7 @@ def _same(recorded: Path) -> dict[str, Any]:
     return new
 
 
-@pytest.mark.parametrize("name", ["v1_churn", "v1_preempt", "v1_async", "v1_swaps"])
+@pytest.mark.parametrize("name", ["v1_churn", "v1_preempt", "v1_async", "v1_sorted", "v1_swaps"])
 def test_a_v1_workload_records_as_shipped(v1: Worker, tmp_path: Path, name: str) -> None:
     done = v1.call(record_to, name, str(tmp_path / f"{name}.jsonl"))
     _same(tmp_path / f"{name}.jsonl")

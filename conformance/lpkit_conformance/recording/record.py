@@ -53,6 +53,8 @@ def _engine(workload: Workload) -> Trace:
     recorders = importlib.import_module("lpkit_conformance.recording.recorders")
     v1 = workload.runner == V1
     with TinyEngine(settings, [recorders.V1Recorder if v1 else recorders.V2Recorder]) as engine:
+        if workload.decodes_first:
+            beyond_cpu.separate_decodes(engine.model_runner)
         tap = (recorders.listen_v1 if v1 else recorders.listen_v2)(engine.model_runner)
         engine.generate(workload.asks)
         info = EngineInfo("vllm", engine.version, "engine", engine.runner_class)
@@ -60,7 +62,7 @@ def _engine(workload: Workload) -> Trace:
         runner=workload.runner,
         workload=workload.name,
         engine=info,
-        settings=settings.summary(),
+        settings=settings.summary() | ({"decodes_first": True} if workload.decodes_first else {}),
         token_ids="verbatim",
         requests=tap.requests,
         v1_steps=tuple(tap.steps) if v1 else (),

@@ -20,13 +20,17 @@ _NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1
 
 @dataclass(frozen=True)
 class Workload:
-    """``asks`` sent to an engine with ``settings``; None for both: driven through vLLM's InputBatch alone."""
+    """``asks`` sent to an engine with ``settings``; None for both: driven through vLLM's InputBatch alone.
+
+    ``decodes_first``: V1 sorts its batch, as some attention backends ask for.
+    """
 
     runner: Runner
     name: str
     summary: str
     settings: EngineSettings | None = None
     asks: tuple[Ask, ...] = ()
+    decodes_first: bool = False
 
     @property
     def trace_name(self) -> str:
@@ -157,6 +161,21 @@ _V1 = (
             at=lambda i, rng: 2 * i,
             abort=lambda i, rng: 2 * i + 4 if i % 5 == 4 else None,
         ),
+    ),
+    Workload(
+        V1,
+        "sorted",
+        "a running engine that sorts its batch, decodes before prefills: swaps next to arrivals, moves and partial "
+        "prefills",
+        EngineSettings(V1, max_num_batched_tokens=40),
+        _asks(
+            16,
+            lambda i, rng: (12, 3, 60, 20, 75, 5)[i % 6],
+            lambda i, rng: (2, 9, 4, 14, 3, 6, 11)[i % 7],
+            at=lambda i, rng: i + i // 4,
+            abort=lambda i, rng: i + i // 4 + 5 if i % 6 == 2 else None,
+        ),
+        decodes_first=True,
     ),
     Workload(V1, "swaps", "swaps and chains of swaps among adds, removes and moves, through vLLM's InputBatch"),
 )

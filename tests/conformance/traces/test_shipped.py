@@ -19,6 +19,7 @@ PROMISED: Mapping[str, set[str]] = {
     "v1_aborts": {"add", "remove", "partial prefill", "empty"},
     "v1_big": {"add", "remove", "move"},
     "v1_async": {"add", "resume", "fresh", "move", "partial prefill", "placeholder"},
+    "v1_sorted": {"add", "remove", "move", "swap", "partial prefill", "no update", "empty"},
     "v1_swaps": {"add", "remove", "resume", "move", "swap", "no update", "empty", "idle"},
     "v2_steady": {"add", "free"},
     "v2_churn": {"add", "free"},
@@ -112,6 +113,17 @@ def test_swaps_follow_all_one_way_moves_and_those_only_fill_gaps_from_beyond_the
         moves = [move for move in step.update.moved if move.kind == "->"]
         assert list(step.update.moved[: len(moves)]) == moves
         assert all(move.target < step.update.batch_size <= move.source for move in moves)
+
+
+def test_a_sorted_batch_has_requests_that_decode_before_those_that_are_prefilled() -> None:
+    made: set[str] = set()
+    swaps = 0
+    for step in traces.load("v1_sorted").v1_steps:
+        decoding = [name in made for name in step.rows]
+        assert decoding == sorted(decoding, reverse=True)
+        made |= set(step.tokens)
+        swaps += sum(move.kind == "<->" for move in step.update.moved) if step.update else 0
+    assert swaps >= 10
 
 
 def test_the_engine_replaces_requests_without_removing_them() -> None:
