@@ -1,4 +1,4 @@
-"""Which fused kernels suit a device: Triton's on CUDA, compiled ones on a CPU where they are asked for, or none."""
+"""Whether fused kernels suit a device: Triton's on CUDA."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def prepare(device: torch.device) -> ModuleType | None:
     Returns:
         The kernels; None where there are none.
     """
-    if not _wanted(device):
+    if device.type != "cuda" or os.environ.get("LPKIT_TRITON") == "0":
         return None
     try:
-        found = import_module("lpkit.kernels.triton" if device.type == "cuda" else "lpkit.kernels.compiled")
+        found = import_module("lpkit.kernels.triton")
         with torch.inference_mode():
             logits, ones = torch.zeros(3, 640, device=device), torch.ones(3, 1, device=device)
             masks = (found.mask_below_, found.mask_above_, found.mask_far_below_top_)
@@ -40,13 +40,6 @@ def prepare(device: torch.device) -> ModuleType | None:
         logger.info("masking without fused kernels on %s: %s: %s", device, type(error).__name__, error)
         return None
     return found
-
-
-def _wanted(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return os.environ.get("LPKIT_TRITON") != "0"
-    # torch.compile takes some seconds, which only pay where a CPU serves.
-    return device.type == "cpu" and os.environ.get("LPKIT_COMPILE") == "1"
 
 
 def fused_for(logits: torch.Tensor) -> ModuleType | None:
