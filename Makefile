@@ -12,6 +12,7 @@ PIP_OPTIONS ?=
 PYTEST_OPTIONS ?=
 CANARY_OPTIONS ?=
 CERTIFY_OPTIONS ?=
+MATRIX_OPTIONS ?=
 MUTATION_OPTIONS ?=
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
@@ -168,8 +169,8 @@ certify: export PIP_OPTIONS := $(PIP_OPTIONS)
 certify: $(VENV)/.installed ## run the reference plugins on real engines of several vLLM releases (hours; 3.5 GB each)
 	$(TOOL) certify --work .certify --page docs/evidence/releases.md $(CERTIFY_OPTIONS)
 
-matrix: $(VENV)/.installed ## write the page that says which check catches which planted defect
-	$(TOOL) zoo.matrix
+matrix: $(VENV)/.installed ## judge the zoo's new specimens by every check, and write which check catches which defect
+	OMP_NUM_THREADS=1 $(TOOL) zoo.verdicts $(MATRIX_OPTIONS)
 
 mutation: $(VENV)/.installed ## mutate the SDK and correct plugins, and count what lpkit check catches (takes hours)
 	$(BIN)/python $(PIP) universalmutator==1.14.1

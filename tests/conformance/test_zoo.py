@@ -11,7 +11,6 @@ from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
-from zoo import matrix
 
 CHECKS = {check.code: check for check in all_checks()}
 SEEDS = range(20)
@@ -106,9 +105,3 @@ def test_no_check_fails_a_correct_processor_under_any_seed(specimen: zoo.Specime
 def test_the_named_check_catches_the_defect_under_other_seeds(defect: zoo.Defect, seed: int) -> None:
     caught, why = detected(defect, seed)
     assert caught, f"{defect.what}\n{why}"
-
-
-@pytest.mark.deep
-def test_the_page_with_the_matrix_is_up_to_date() -> None:
-    committed, now = matrix.PAGE.read_text(encoding="utf-8"), matrix.page(matrix.outcomes())
-    assert matrix.without_times(committed) == matrix.without_times(now)

@@ -1,28 +1,16 @@
-"""Writes docs/evidence/detection-matrix.md: which check says what about which defect.
-
-``make matrix`` runs it.
-"""
+"""docs/evidence/detection-matrix.md: which check says what about which defect, as :mod:`zoo.verdicts` holds it."""
 
 from __future__ import annotations
 
-import logging
-import os
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
-import torch
 from lpkit_conformance.catalogue import all_checks
-from lpkit_conformance.oracle import shrink
 
 import zoo
+from zoo import verdicts
 from zoo.registry import Defect
 
 PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "detection-matrix.md"
@@ -34,55 +22,29 @@ STYLES = {
     "packaging": "Packaging",
 }
 
-SHRINKING = "## How small failures get"
-
 Outcome = dict[str, set[str]]
 """Code -> statuses over the hosts."""
 
 
-@dataclass(frozen=True)
-class Shrunk:
-    """How one failure became small."""
-
-    before: int
-    after: int
-    seconds: float
-
-
-def outcomes() -> dict[str, tuple[Outcome, list[Shrunk]]]:
-    """What every check says about every defect, and how its failures shrank, by the defect's id."""
-    ids = [item.id for item in (*zoo.DEFECTS, *zoo.MISSED)]
-    # Processes of their own: a defect may spoil what is shared.
-    with ProcessPoolExecutor(os.cpu_count(), get_context("forkserver")) as pool:
-        return dict(zip(ids, pool.map(_outcome, ids), strict=True))
+def outcomes(held: dict[str, verdicts.Verdicts]) -> dict[str, Outcome]:
+    """What every check says about every defect, by the defect's id; without the checks that passed."""
+    found: dict[str, Outcome] = {}
+    for item in (*zoo.DEFECTS, *zoo.MISSED):
+        outcome: defaultdict[str, set[str]] = defaultdict(set)
+        for status, labels in held[item.id].items():
+            for label in labels.split() if status != verdicts.SHRUNK else ():
+                outcome[label.partition("[")[0]].add(status)
+        found[item.id] = dict(outcome)
+    return found
 
 
-def _outcome(identity: str) -> tuple[Outcome, list[Shrunk]]:
-    torch.set_num_threads(1)
-    logging.disable(logging.CRITICAL)
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    defect = next(item for item in (*zoo.DEFECTS, *zoo.MISSED) if item.id == identity)
-    shrunk: list[Shrunk] = []
-    make_small = shrink.shrink
-
-    def timed(ops: list[Any], *rest: Any) -> Any:
-        begun = time.perf_counter()
-        small, outcome = make_small(ops, *rest)
-        shrunk.append(Shrunk(len(ops), len(small), time.perf_counter() - begun))
-        return small, outcome
-
-    with mock.patch.object(shrink, "shrink", timed):
-        for result in zoo.run_all(defect):
-            found[result.code].add(result.status)
-    return dict(found), shrunk
-
-
-def page(measured: dict[str, tuple[Outcome, list[Shrunk]]]) -> str:
+def page() -> str:
     """The page as Markdown."""
     checks = all_checks()
-    found = {identity: outcome for identity, (outcome, _) in measured.items()}
+    held = {identity: known for style in verdicts.STYLES for identity, known in verdicts.held(style).items()}
+    found = outcomes(held)
     lines = [
-        "<!-- Written by tests/conformance/zoo/matrix.py (make matrix); edit the zoo instead. -->",
+        "<!-- Written by tests/conformance/zoo (make matrix); edit the specimens there instead. -->",
         "# What the checks detect",
         "",
         f"The suite's own tests hold {len(zoo.DEFECTS)} small processors with one planted defect each, and "
@@ -98,7 +60,7 @@ def page(measured: dict[str, tuple[Outcome, list[Shrunk]]]) -> str:
         right = sum(item.style.split("+")[0] == style for item in zoo.CORRECT)
         lines.append(f"| {label} | {len(own)} | {caught} | {right} |")
     lines += ["", *_per_cause(found)]
-    lines += ["", SHRINKING, "", *_shrinking([item for _, shrunk in measured.values() for item in shrunk])]
+    lines += ["", "## How small failures get", "", *_shrinking(found, held)]
     lines += ["", "## Defect by defect", "", "Advice is in italics. Blocked checks are not listed.", ""]
     for style, label in STYLES.items():
         lines += [f"### {label}", "", "| defect | caught by | also by |", "| --- | --- | --- |"]
@@ -126,26 +88,18 @@ def page(measured: dict[str, tuple[Outcome, list[Shrunk]]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def without_times(text: str) -> str:
-    """The page without what differs from run to run."""
-    head, _, rest = text.partition(SHRINKING)
-    return head + rest[rest.index("## ") :]
-
-
-def _shrinking(shrunk: list[Shrunk]) -> list[str]:
-    rows = {
-        "operations before": [item.before for item in shrunk],
-        "operations after": [item.after for item in shrunk],
-        "seconds": [item.seconds for item in shrunk],
-    }
+def _shrinking(found: Iterable[str], held: dict[str, verdicts.Verdicts]) -> list[str]:
+    pairs = [pair.split(":") for identity in found for pair in held[identity].get(verdicts.SHRUNK, "").split()]
     lines = [
-        f"Every failure of a generated program is made smaller before it is reported; {len(shrunk)} were:",
+        f"Every failure of a generated program is made smaller before it is reported; {len(pairs)} were:",
         "",
         "| | median | 90th percentile | worst |",
         "| --- | --- | --- | --- |",
     ]
-    for name, values in rows.items():
-        ranked = sorted(values)
+    for name, ranked in (
+        ("operations before", sorted(int(before) for before, _ in pairs)),
+        ("operations after", sorted(int(after) for _, after in pairs)),
+    ):
         cells = (statistics.median(ranked), ranked[len(ranked) * 9 // 10], ranked[-1])
         lines.append(f"| {name} | {' | '.join(f'{cell:.3g}' for cell in cells)} |")
     return lines
@@ -180,7 +134,3 @@ def _links(codes: Iterable[str], outcome: Outcome) -> str:
 def _link(code: str, outcome: Outcome) -> str:
     link = f"[{code}](../checks/{code}.md)"
     return link if "failed" in outcome.get(code, ()) else f"*{link}*"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(outcomes()), encoding="utf-8")
