@@ -16,9 +16,9 @@ def test_every_verdict_is_the_same(style: str) -> None:
     hold(f"verdicts-{style}", verdicts.judged(verdicts.of_style(style)))
 
 
-@pytest.mark.parametrize("style", verdicts.STYLES)
-def test_there_are_verdicts_on_every_specimen(style: str) -> None:
-    assert list(verdicts.held(style)) == verdicts.of_style(style)
+def test_there_are_verdicts_on_every_specimen() -> None:
+    judged = [identity for style in verdicts.STYLES for identity in verdicts.held(style)]
+    assert sorted(judged) == sorted(item.id for item in verdicts.everything())
 
 
 def test_the_page_with_the_matrix_is_up_to_date() -> None:

@@ -87,6 +87,7 @@ class Agrees(lpkit.LogitsProcessor):
 @defect(
     "LP221",
     "looks its words up when it is constructed: an engine without a tokenizer does not start",
+    style="portable",
     case={"extra_args": {"agree_by": 2.5}},
 )
 class NeedsATokenizer(Agrees):
