@@ -151,6 +151,11 @@ class Host(ABC):
     def rewind(self) -> None:  # noqa: B027 - most engines' calls do not depend on what was committed since
         """Let the last call be made again as it was, although its tokens have been committed since."""
 
+    def anew(self) -> Driver | None:
+        """Another instance on this engine, which is told of the requests at hand and of nothing before; None: there is
+        no telling it."""
+        return None
+
     def _commit(self, active: ActiveRequest, tokens: Sequence[int]) -> None:
         active.committed += tokens
         self.driver.commit(active.request, tokens)

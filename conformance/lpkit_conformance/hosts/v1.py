@@ -84,6 +84,12 @@ class V1Host(Host):
     def position(self, row: int, request: str) -> int:
         return row
 
+    def anew(self) -> V1Driver:
+        subject = self.subject
+        found = V1Driver(subject.cls, subject.config(self.max_num_seqs), subject.device)
+        found.begin(entering=self.driver.batch.requests)
+        return found
+
     def rewind(self) -> None:
         # The plugin reads its own lists, which are a token longer by now.
         for active in self.pool.running.values():

@@ -197,6 +197,14 @@ class V2Host(Host):
     def position(self, row: int, request: str) -> int:
         return self.driver.slots.slot(request)
 
+    def anew(self) -> V2Driver:
+        subject, slots = self.subject, self.driver.slots
+        found = V2Driver(subject.cls, subject.config(self.max_num_seqs), subject.device, slots)
+        for active in self.pool.running.values():
+            found.enter(slots.slot(active.id), active.request.params)
+        found.flush()
+        return found
+
     def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
         actives = list(self.pool.running.values())
         if not actives:

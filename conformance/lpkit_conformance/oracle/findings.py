@@ -18,8 +18,8 @@ from lpkit_conformance.results import Finding
 
 CAUSES = {
     "lost": (
-        "the plugin left the row of a request that uses it unchanged: its state was dropped, or stayed at the row "
-        "that the request had before"
+        "the plugin left the row of a request that uses it unchanged: what it keeps for this row is missing, or is "
+        "what it kept for another request or another step"
     ),
     "stale": "the plugin edited the row of a request that does not use it: state of an earlier request is still there",
     "out of step": (
@@ -37,7 +37,10 @@ CAUSES = {
 }
 
 ALONE = {
-    "lost": "the plugin left the row unchanged, although no other request came near it: its state was lost on the way",
+    "lost": (
+        "the plugin left the row unchanged, although no other request came near it: what it keeps of the request is "
+        "missing or out of date, or it read too early what was not there yet"
+    ),
     "out of step": (
         "in a private instance the plugin leaves this row unchanged, and no other request came near it here: its state "
         "is ahead of the tokens or behind them"
@@ -48,6 +51,12 @@ ALONE = {
     ),
 }
 """The same where the operations have one request only."""
+
+READ = (
+    "a new instance that is told of this step's requests alone gives the same row: what `apply` reads is wrong (which "
+    "row is whose, tokens, lengths), or what the plugin keeps outside of the instance, and nothing else that it keeps"
+)
+"""Whatever became of the row."""
 
 
 def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str, ...] = ()) -> Finding:

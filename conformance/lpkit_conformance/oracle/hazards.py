@@ -28,8 +28,8 @@ Hazard = Literal[
 
 FIXES: Final[Mapping[Hazard, Mapping[str, str]]] = {
     "drafts": {
-        V2: "give each row the history that it has: `ctx.pos + 1` tokens, committed ones, then the inputs of the "
-        "request's rows above it",
+        V2: "find each row's request in `ctx.expanded_idx_mapping`, and give the row the history that it has: "
+        "`ctx.pos + 1` tokens, committed ones, then the inputs of the request's rows above it",
     },
     "swap": {
         V1: "for a SWAP take both states out, then store each under the other row; if a row had none, delete the other "
@@ -41,7 +41,8 @@ FIXES: Final[Mapping[Hazard, Mapping[str, str]]] = {
     },
     "resume": {
         V1: "derive state from the token lists that come with the Add: a request that resumes brings its output tokens",
-        V2: "derive state from the engine's token buffer: a request that resumes has output tokens in `add_request`",
+        V2: "derive state from the engine's token buffer: a request that resumes has output tokens in `add_request`. "
+        "`prefill_len` counts these, `prompt_len` does not",
     },
     "prefill": {
         V1: "make state a function of the output tokens, and do not count calls: a partial prefill is a row without a "
@@ -96,6 +97,23 @@ FIXES: Final[Mapping[Hazard, Mapping[str, str]]] = {
 }
 """What to change where this is all that sets a request's treatment apart; from the special to the general."""
 
+READ_FIXES: Final[Mapping[str, str]] = {
+    V1: "compute each row from its own arguments and token lists, in this step's order of rows; change nothing in "
+    "place that several requests share",
+    V2: "find each row's slot in `ctx.expanded_idx_mapping`; read tokens up to `ctx.pos` and none behind it, where "
+    "those of an earlier request stand; change nothing in place that several requests share",
+}
+"""What to change where a new instance goes wrong just the same."""
+
+KEPT_FIX: Final = (
+    "keep a request's values in `lpkit.column`, or in its callable: they go when it goes; what you keep elsewhere, "
+    "write for every request, in each `admit`"
+)
+"""What to change where lpkit tells of requests, and the plugin's own state outlives one."""
+
+CHANGES: Final[frozenset[Hazard]] = frozenset({"replace", "move", "remove", "swap"})
+"""After which a row or slot is another request's."""
+
 WHEN: Final[Mapping[Hazard, str]] = {
     "drafts": "requests have draft tokens, each with a row of its own",
     "swap": "two rows are swapped, of which one may belong to a request that does not use the plugin",
@@ -134,6 +152,11 @@ def fix_for(ops: Sequence[Op], interface: str, max_num_seqs: int, meant: Hazard 
     elif len(found & {"swap", "resume", "replace", "move", "remove"}) > 2:
         return ""
     return f"make the line work when {WHEN[hazard]}" if raised else FIXES[hazard].get(interface, "")
+
+
+def may_be_read(found: set[Hazard]) -> bool:
+    """Whether a new instance going wrong too tells anything: what these are about, it meets as well."""
+    return found.isdisjoint({"drafts", "resume", "twins", "prefill"})
 
 
 def hazards(ops: Sequence[Op], interface: str, max_num_seqs: int) -> set[Hazard]:

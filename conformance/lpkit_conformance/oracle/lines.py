@@ -1,9 +1,10 @@
-"""The line at fault: found by running a small failing program once more, with the author's lines noted."""
+"""What is at fault: found by running a small failing program once more, with the author's lines noted."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lpkit_conformance.hosts import Host, PluginError
@@ -13,25 +14,40 @@ from lpkit_conformance.oracle.compare import Mismatch
 from lpkit_conformance.programs.generate import Op
 
 
-def line_of_edit(
+@dataclass(frozen=True)
+class Fault:
+    """What a second look at a failing step says.
+
+    Attributes:
+        line: ``file:line`` of the author's statement that edited the row that differs; of one that came back as it
+            went, the last that wrote to logits at all.
+        read: whether a new instance, told of the step's requests only, gives the same wrong row: then what ``apply``
+            reads is at fault, and nothing that the plugin carried along.
+    """
+
+    line: str
+    read: bool
+
+
+def look_again(
     subject: PluginUnderTest,
     ops: Sequence[Op],
     max_num_seqs: int,
     mismatch: Mismatch,
     make_host: Callable[[PluginUnderTest, int], Host],
-) -> str:
-    """``file:line`` of the author's statement that edited the row that differs.
-
-    A row that came back as it went has no such line; then it is the last one that wrote to logits at all.
-    """
+) -> Fault:
+    """Run a failing program again, up to the step at which a row differs."""
     notes: list[NoteEdits] = []
-    edited = ""
+    edited, read = "", False
 
     @contextlib.contextmanager
     def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        nonlocal read
         if method != "apply":
             yield
             return
+        if host.step == mismatch.step:
+            read |= _alike_anew(host, args, mismatch)
         notes.append(NoteEdits(args[0], mismatch.row))
         with notes[-1]:
             yield
@@ -45,4 +61,17 @@ def line_of_edit(
                     if any(item.request == mismatch.request for item in seen.rows):
                         break
     wrote = [line for note in notes for line in (note.computed, note.wrote) if line]
-    return edited or (wrote[-1] if wrote else "")
+    return Fault(edited or (wrote[-1] if wrote else ""), read)
+
+
+def _alike_anew(host: Host, args: tuple[Any, ...], mismatch: Mismatch) -> bool:
+    """Whether a new instance makes the same of the row that differs."""
+    before, *context = args
+    if mismatch.row >= before.shape[0]:
+        return False
+    with contextlib.suppress(PluginError):
+        driver = host.anew()
+        if driver is not None:
+            row = driver.edit_copy(before, *context)[mismatch.row]
+            return row[mismatch.token].item() == mismatch.got
+    return False

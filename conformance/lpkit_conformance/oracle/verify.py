@@ -13,9 +13,9 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import shrink
 from lpkit_conformance.oracle.compare import Mismatch, compare
-from lpkit_conformance.oracle.findings import cause_of, departure, own_line, raised, settings_of
-from lpkit_conformance.oracle.hazards import Hazard, fix_for
-from lpkit_conformance.oracle.lines import line_of_edit
+from lpkit_conformance.oracle.findings import READ, cause_of, departure, own_line, raised, settings_of
+from lpkit_conformance.oracle.hazards import CHANGES, KEPT_FIX, READ_FIXES, Hazard, fix_for, hazards, may_be_read
+from lpkit_conformance.oracle.lines import Fault, look_again
 from lpkit_conformance.oracle.picture import draw, record_frames
 from lpkit_conformance.oracle.solo import SoloRuns
 from lpkit_conformance.oracle.timeline import timeline
@@ -24,6 +24,7 @@ from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Arrive, Op, Program, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.vllm_api.runners import V2
 
 MakeHost = Callable[[PluginUnderTest, int], Host]
 
@@ -153,10 +154,7 @@ def _finding(
     else:
         finding = departure(mismatch, {"program": program.name}, operations)
         finding = replace(finding, cause=cause_of(mismatch, ops))
-        # Where nobody left or moved, or lpkit keeps the books, the fault is in what edits the logits.
-        if not own_line(subject.cls, HOSTS[subject.host].told_by) or all(isinstance(op, Arrive | Step) for op in ops):
-            location = line_of_edit(subject, ops, program.max_num_seqs, mismatch, make_host)
-            finding = replace(finding, location=location)
+        finding = _blamed(subject, finding, small, look_again(subject, ops, program.max_num_seqs, mismatch, make_host))
         culprit = (mismatch.step, mismatch.request)
     frames, arguments = record_frames(subject, ops, program.max_num_seqs, make_host)
     unit = HOSTS[subject.host].position
@@ -167,6 +165,22 @@ def _finding(
         scenario=scenario_of(subject, small, make_host),
     )
     return finding, small
+
+
+def _blamed(subject: PluginUnderTest, finding: Finding, small: Program, fault: Fault) -> Finding:
+    """The finding with the line at fault, and with cause and fix where a second look leaves no doubt about them."""
+    found = hazards(small.ops, subject.interface, small.max_num_seqs)
+    if fault.read and may_be_read(found):
+        return replace(finding, cause=READ, fix=READ_FIXES[subject.interface], location=fault.line)
+    if not own_line(subject.cls, HOSTS[subject.host].told_by):  # lpkit keeps the books
+        admits = own_line(subject.cls, "admit") or own_line(subject.cls, "new_req_logits_processor")
+        if admits and not fault.read and found & CHANGES:
+            return replace(finding, fix=KEPT_FIX, location=admits)
+        return replace(finding, location=fault.line)
+    # Where nobody left or moved, the fault is in what edits the logits; so it is where all that is read there is new.
+    if all(isinstance(op, Arrive | Step) for op in small.ops) or (fault.read and subject.interface == V2):
+        return replace(finding, location=fault.line)
+    return finding
 
 
 def _fix(
