@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lpkit_conformance.activity.acting import Activity, activity
+from lpkit_conformance.errors import CaseError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.settings.cases import MOST_GENERATED, Case
 from lpkit_conformance.settings.derived import derived_cases
@@ -87,7 +90,17 @@ def _best(
 
 def _given(subject: PluginUnderTest) -> Iterator[Found]:
     yield Found(subject.case, "")
+    yield from _written_out(subject.case)
     yield from _triggered(subject, "")
+
+
+def _written_out(case: Case) -> Iterator[Found]:
+    """With the lists of its arguments generated: phrases, markers and sequences are lists of token ids."""
+    for name, value in (case.fields.get("extra_args") or {}).items():
+        if isinstance(value, list | tuple) and len(value) > 1 and all(type(token) is int for token in value):
+            with contextlib.suppress(CaseError):
+                written = Case.parse({**json.loads(case.text), "output_token_ids": list(value)})
+                yield Found(written, f"the plugin acts once {name} was generated")
 
 
 def _plain(derived: Iterable[Case]) -> Iterator[Found]:
@@ -96,7 +109,7 @@ def _plain(derived: Iterable[Case]) -> Iterator[Found]:
 
 def _switched_on(subject: PluginUnderTest, derived: Sequence[Case]) -> Iterator[Found]:
     for case in derived[:MOST_SWEPT]:
-        yield from _triggered(_with(subject, case), "derived from the declared parameters; ")
+        yield from _triggered(subject.with_case(case), "derived from the declared parameters; ")
 
 
 def _triggered(subject: PluginUnderTest, before: str) -> Iterator[Found]:
@@ -123,12 +136,8 @@ def _aged(found: Found, start: int, first: int) -> Found:
     return Found(replace(found.case, generated=start), why)
 
 
-def _with(subject: PluginUnderTest, case: Case) -> PluginUnderTest:
-    return replace(subject, case=case, activity=None, solo_runs=None)
-
-
 def _tried(subject: PluginUnderTest, case: Case) -> Activity:
-    return activity(subject if case == subject.case else _with(subject, case))
+    return activity(subject if case == subject.case else subject.with_case(case))
 
 
 def _often(found: Activity, start: int, steps: int = SOON) -> int:

@@ -67,7 +67,9 @@ class LP702(CostCheck):
 
     Why: every installed plugin is in the path of every request of the server.
 
-    Fix: return ``logits`` at once when no row uses the plugin; on V2 return False from ``add_request``.
+    Fix: count on the host which requests use the plugin, and return ``logits`` at once when none in the batch does. On
+    V2 return False from ``add_request``, and do not rely on it: another request's temperature or penalty opens
+    ``apply`` for all.
     """
 
     code, name = "LP702", "idle-is-free"

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
 from typing import Any, TypeVar
@@ -187,6 +187,10 @@ class PluginUnderTest:
         except PluginError as error:
             return error.__cause__
         return None
+
+    def with_case(self, case: Case) -> PluginUnderTest:
+        """The same plugin with another case, of which nothing is known yet."""
+        return replace(self, case=case, activity=None, solo_runs=None)
 
     def accepts(self, params: SamplingParams) -> bool:
         """Whether the plugin's own validation lets the request in."""

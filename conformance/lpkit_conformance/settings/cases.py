@@ -21,7 +21,7 @@ GENERATED = "generated"
 REASONING = "reasoning"
 MARKERS = ("start", "end", "natural_end")
 
-MOST_GENERATED = 256
+MOST_GENERATED = 320
 """Of the output a request may bring; what the longest programs and traces need has to fit as well."""
 
 VARIANTS = 4

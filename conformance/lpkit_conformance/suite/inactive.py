@@ -15,7 +15,7 @@ from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.programs.generate import Arrive
-from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.cases import MOST_GENERATED, Case
 from lpkit_conformance.settings.derived import derived_cases
 
 GUESSES: tuple[Any, ...] = (1, 0.5, True, 2.5, [5], [5, 9], "a", {"5": 1.0})
@@ -56,7 +56,12 @@ def why_inactive(subjects: Sequence[PluginUnderTest]) -> str:
         text += f" ({key!r}: {near})" if near else ""
     missing = [key for key in looked if key not in given]
     if looked and not missing:
-        return f"{text}. Other values may switch it on."
+        late = min(lengths, default=0) > MOST_GENERATED
+        wait = "with a smaller threshold" if late else 'or {"generated": N} for a length'
+        return (
+            f'{text}. Give other values, or what it waits for: {{"output_token_ids": [...]}} is what its requests '
+            f'generate, {{"prompt_token_ids": [...]}} what their prompts end with, {wait}.'
+        )
     suggestion = suggested(subjects[0], missing)
     example = f": --case '{suggestion.text}', or" if suggestion else " with --case, or"
     return f"{text}. Give a case that switches it on{example} cases in [tool.lpkit]."

@@ -137,9 +137,8 @@ class AdapterLogitsProcessor(PortableProcessor):
         if self._v1 is not None:  # the host knows the rows: nothing waits for the device
             found = self._v1.entries(rows)
             return _edited(logits, ((row, calls[it.slot], it.prompt_ids or [], it.output_ids) for row, it in found))
-        # A row that is listed twice must not be edited in place twice.
-        slots = dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True))
-        return _edited(logits, ((row, calls[slot], [], []) for row, slot in slots.items()))
+        assert self._v2 is not None
+        return _edited(logits, ((row, calls[slot], [], []) for row, slot in self._v2.entries(rows)))
 
 
 def _edited(logits: torch.Tensor, rows: Iterable[tuple[int, Call, list[int], list[int]]]) -> torch.Tensor:

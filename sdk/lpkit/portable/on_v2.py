@@ -34,6 +34,7 @@ class V2Binding:
         self._declared = history
         self._states = states
         self._admitted = np.zeros(states.max_num_reqs, dtype=np.bool_)
+        self._entries: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
 
     def add(self, slot: int, sampling_params: Any) -> bool:
         """A request takes ``slot``; whether it is admitted."""
@@ -50,7 +51,9 @@ class V2Binding:
         if not own.any():
             return None
         device = logits.device
+        self._entries = None
         if logits.shape[0] == len(reqs):
+            self._entries = np.flatnonzero(own), reqs[own]
             if own.all():
                 index = torch.arange(len(reqs), device=device)
             else:
@@ -62,6 +65,15 @@ class V2Binding:
         if self._declared != "none":
             history = V2History(self._states, ctx, int(ctx.seq_lens_upper_bound_np[: len(reqs)][own].max()))
         return Rows(index, slots, history, self._declared, self._admission.temperature.all, bool(own.all()))
+
+    def entries(self, rows: Rows) -> list[tuple[int, int]]:
+        """(row, slot) of the rows that :meth:`rows` found last, each row once (host work; for request-level callables).
+
+        With drafts it waits for the device, which alone knows how many each request has.
+        """
+        if self._entries is not None:
+            return list(zip(*(part.tolist() for part in self._entries), strict=True))
+        return list(dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True)).items())
 
     def _with_drafts(self, own: np.ndarray[Any, Any], ctx: LogitsContext, device: torch.device) -> torch.Tensor:
         """Rows of own requests when a request has several: their number is known to the device alone.

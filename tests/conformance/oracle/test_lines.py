@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.testing import compute_check
-from zoo import adapter_defects, portable_defects, v1_defects
+from zoo import adapter_defects, misread, portable_defects, v1_defects
 from zoo.v1_contract_defects import NeedsEos
 
 
@@ -46,3 +46,28 @@ def test_no_line_is_that_of_a_class(name: str) -> None:
         file, _, line = method_location(plugin, name).rpartition(":")
         assert file
         assert " def " in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+
+
+def test_where_a_new_instance_goes_wrong_too_what_apply_reads_is_at_fault() -> None:
+    plugin = misread.BehindItsText
+    finding = compute_check("LP202", plugin, case=plugin.CASE).finding
+    assert finding is not None
+    assert "a new instance" in finding.cause
+    assert "behind it" in finding.fix
+    assert finding.location == line_with(misread, "BehindItsText", "torch.where(locked")
+
+
+def test_state_beside_the_columns_is_blamed_on_admit() -> None:
+    plugin = misread.KeepsBesideItsColumns
+    finding = compute_check("LP202", plugin, case=plugin.CASE).finding
+    assert finding is not None
+    assert "in each `admit`" in finding.fix
+    assert finding.location == method_location(plugin, "admit")
+
+
+def test_drafts_are_blamed_on_what_edits_their_rows() -> None:
+    plugin = misread.RequestsForRows
+    finding = compute_check("LP804", plugin, case=plugin.CASE).finding
+    assert finding is not None
+    assert "expanded_idx_mapping" in finding.fix
+    assert finding.location == line_with(misread, "RequestsForRows", "logits[row, ids] = -INF")
