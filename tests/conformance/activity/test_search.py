@@ -33,6 +33,15 @@ class OnceInAWhile(Late):
         return len(outputs) % 300 == 299
 
 
+class AfterItsPhrase(Late):
+    """Waits for a list of tokens, given as an argument."""
+
+    CASE = {"extra_args": {"bias": 2.5, "token": 7, "phrase": [21, 22, 23]}}
+
+    def due(self, outputs: list[int]) -> bool:
+        return outputs[-3:] == [21, 22, 23]
+
+
 class Never(Late):
     def due(self, outputs: list[int]) -> bool:
         return False
@@ -53,6 +62,12 @@ def test_what_it_waits_for_becomes_part_of_the_case(cls: Any, key: str, value: A
     assert getattr(found.case, key) == value
     assert found.case.fields == cls.CASE
     assert Activity(subject_of(cls, {**found.case.fields, key: value})).acts
+
+
+def test_a_list_among_its_arguments_is_generated_if_it_waits_for_that() -> None:
+    found = search(subject_of(AfterItsPhrase))
+    assert found is not None
+    assert (found.case.output_token_ids, found.why) == ((21, 22, 23), "the plugin acts once phrase was generated")
 
 
 @pytest.mark.parametrize("cls", [Bias, FirstTokenOnly, NoRepeatBigram])
@@ -120,11 +135,14 @@ def test_acting_too_late_for_the_bookkeeping_is_no_verdict() -> None:
     assert [result.code for result in results if result.status == "passed" and result.code == "LP303"]
     assert inactive(results)
     assert "too few checks to judge its bookkeeping: first after 400 output tokens" in session.hint()
+    assert "with a smaller threshold" in session.hint()
 
 
 @pytest.mark.parametrize("cls", [Never, OnceInAWhile])
 def test_acting_in_no_step_or_hardly_any_is_no_verdict(cls: Any) -> None:
-    assert inactive(results_of(cls)[1])
+    session, results = results_of(cls)
+    assert inactive(results)
+    assert '{"output_token_ids": [...]}' in session.hint()
 
 
 def test_acting_from_the_hundredth_token_is_judged_and_noted() -> None:

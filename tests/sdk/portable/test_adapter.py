@@ -14,7 +14,7 @@ import torch
 from lpkit.history.on_host import HostHistories
 from lpkit.portable.adapter import three_arguments
 from lpkit.sampling_params import SamplingParams
-from sdk_hosts import VOCAB, V1Host, V2Host, logits_of, params
+from sdk_hosts import HOST_SYNCS, VOCAB, V1Host, V2Host, logits_of, params, recorded_ops
 
 Seen = list[tuple[list[int] | None, list[int]]]
 
@@ -294,3 +294,29 @@ def test_both_runners_give_the_same_logits() -> None:
         for i in range(4):
             outputs[i].append(step)
             two.commit(i, step)
+
+
+class Adds(lpkit.AdapterLogitsProcessor):
+    history = "none"
+
+    class Params(lpkit.Params):
+        add: float
+
+    def new_req_logits_processor(self, sampling_params: SamplingParams) -> Callable[..., torch.Tensor] | None:
+        own = self.params(sampling_params)
+        return None if own is None else lambda output_ids, logits: logits.add_(own.add)
+
+
+def test_on_v2_the_host_knows_the_rows_unless_there_are_drafts() -> None:
+    host = V2Host(Adds)
+    for slot in (4, 1, 2):
+        host.add(slot, params(add=float(slot)) if slot != 1 else params(), [1, 2])
+    host.flush()
+    context, logits = host.context([1, 4, 2]), torch.zeros(3, VOCAB)
+    with recorded_ops() as names:
+        host.apply(logits, context)
+    assert logits[:, 0].tolist() == [0, 4, 2]
+    assert not any(name in ("resolve_neg", "resolve_conj") or name in HOST_SYNCS for name in names)
+    drafted = torch.zeros(5, VOCAB)
+    host.apply(drafted, host.context([1, 4, 2], drafts={4: [7, 8]}))
+    assert drafted[:, 0].tolist() == [0, 4, 4, 4, 2]
