@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from lpkit.runtime import Request
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lpkit_conformance.activity.stand import generated
@@ -16,6 +15,7 @@ from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.dispatch import Watch, without_compiler
+from lpkit_conformance.instruments.host_reads import HostCopies, ReadsZeros
 from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.vllm_api.runners import V1
@@ -46,18 +46,6 @@ class RefuseMixedDevices(Watch):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
 
-class HostCopies(TorchFunctionMode):
-    """What goes to the host is a copy, as on a GPU."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        # A device object may be that of the logits.
-        named = func is torch.Tensor.to and any(
-            isinstance(item, str) and item == "cpu" for item in (*args[1:2], *(kwargs or {}).values())
-        )
-        return result.clone() if (func is torch.Tensor.cpu or named) and result is args[0] else result
-
-
 class LP308(Check):
     """Tensors are on the device of the logits.
 
@@ -77,8 +65,10 @@ class LP308(Check):
         away.device = META
         requests = self._requests(subject)
         subject.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
+        reads = ReadsZeros()
+        other: PluginError | None = None
         try:
-            with buffers_on(META), without_compiler(), RefuseMixedDevices():  # type: ignore[no-untyped-call]
+            with buffers_on(META), without_compiler(), RefuseMixedDevices(), reads:  # type: ignore[no-untyped-call]
                 self._one_step(away, requests)
         except PluginError as error:
             if isinstance(error.__cause__, MixedDevices):
@@ -89,10 +79,12 @@ class LP308(Check):
                     error.summary,
                     location=error.location or method_location(subject.cls, error.method),
                 ) from error
-            # Reading a value mixes no devices; LP703 counts what makes the host wait.
-            lost = self._lost_on_the_host(subject)
-            if not lost:
-                raise Skipped(f"the plugin reads values on the host ({error.method})") from None
+            other = error
+        finally:
+            subject.restore_modules()
+        # Reading a value mixes no devices; LP703 counts what makes the host wait.
+        lost = self._lost_on_the_host(subject) if reads.read or other else ""
+        if lost:
             raise Failed(
                 "apply edits a copy of the logits on the host",
                 {"method": "apply"},
@@ -100,9 +92,9 @@ class LP308(Check):
                 f"on a GPU {lost} would be lost; on a CPU the copy shares the memory of the logits",
                 fix="edit `logits` itself, or return the copy on its device: `.to(logits.device)`",
                 location=method_location(subject.cls, "apply"),
-            ) from None
-        finally:
-            subject.restore_modules()
+            )
+        if other:
+            raise Skipped(f"the plugin reads values on the host ({other.method})")
         return None
 
     def _lost_on_the_host(self, subject: PluginUnderTest) -> str:

@@ -12,16 +12,17 @@ from unittest import mock
 from lpkit_conformance.activity.stand import Standing, stand_after
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.instruments.host_reads import HostCopies
 from lpkit_conformance.instruments.operations import SYNCS, CountOperations
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Skipped
 
 
-def operations(subject: PluginUnderTest, requests: int) -> Counter[str]:
-    """Operations of one ``apply`` with that many requests that use the plugin."""
+def standing_of(subject: PluginUnderTest, requests: int) -> Standing:
+    """That many requests that use the plugin, some steps into their run."""
     ops: list[Op] = [Arrive(f"r{i}", i % 4) for i in range(requests)]
-    return operations_at(stand_after(subject, ops))
+    return stand_after(subject, ops)
 
 
 def operations_at(standing: Standing) -> Counter[str]:
@@ -52,7 +53,7 @@ class LP701(CostCheck):
     code, name = "LP701", "no-per-row-operations"
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        few, many = (operations(subject, n).total() for n in (2, 8))
+        few, many = (operations_at(standing_of(subject, n)).total() for n in (2, 8))
         slope = (many - few) / 6
         if slope >= 1:
             summary = "apply launches operations for each row"
@@ -92,7 +93,7 @@ class LP702(CostCheck):
 class LP703(CostCheck):
     """``apply`` does not wait for the device.
 
-    No ``.item()``, ``.tolist()``, ``nonzero()`` or boolean indexing.
+    No ``.item()``, ``.tolist()``, ``.cpu()``, ``nonzero()`` or boolean indexing.
 
     Why: each makes the host wait until the GPU has caught up, in every step.
 
@@ -102,8 +103,10 @@ class LP703(CostCheck):
     code, name = "LP703", "no-host-syncs"
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        counts = operations(subject, 4)
-        syncs: Counter[str] = Counter()
+        standing = standing_of(subject, 4)
+        with HostCopies() as copies:
+            counts = operations_at(standing)
+        syncs: Counter[str] = Counter(copies.counts)
         for name, called in SYNCS.items():
             syncs[called] += counts[name]
         if syncs.total():

@@ -79,6 +79,34 @@ class RequestsForRows(V2Base):
         return logits
 
 
+class LowPart(V2Base):
+    """Masks the ids from a number on, by a table of masks per slot."""
+
+    KEY, LOW, HIGH = "low_top", 0.0, 500.0
+    CASE = {"extra_args": {"low_top": 300.0}}
+
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.masks = torch.zeros(req_states.max_num_reqs, req_states.vocab_size, dtype=torch.bool)
+
+    def apply_staged_writes(self) -> None:
+        ids = torch.arange(self.masks.shape[1])
+        self.masks = (self.values[:, None] > 0) & (ids >= self.values[:, None])
+
+
+@sound("copies the rows' slots to the host, where its table is, and the masks back", "v2")
+class MasksFromTheHost(LowPart):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.cpu().long()
+        return logits.masked_fill_(self.masks[slots].to(logits.device), -INF)
+
+
+@defect("LP308", "copies the rows' slots to the host and applies the masks from there", style="v2")
+class MasksOnTheHost(LowPart):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        return logits.masked_fill_(self.masks[ctx.expanded_idx_mapping.cpu().long()], -INF)
+
+
 @defect("LP202", "an own tensor is written only when an optional argument is given", style="portable")
 class KeepsBesideItsColumns(lpkit.LogitsProcessor):
     history = "length"

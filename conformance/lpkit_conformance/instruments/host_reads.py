@@ -1,0 +1,71 @@
+"""What a plugin copies or reads from the device to the host, on a machine without another device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from lpkit_conformance.instruments.edits import author_line
+
+
+def to_the_host(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+    """Whether a call copies a tensor to the host: ``cpu()``, or ``to("cpu")``; a device object may be the logits'."""
+    named = func is torch.Tensor.to and any(
+        isinstance(item, str) and item == "cpu" for item in (*args[1:2], *(kwargs or {}).values())
+    )
+    return func is torch.Tensor.cpu or named
+
+
+class HostCopies(TorchFunctionMode):
+    """What goes to the host is a copy, as on a GPU.
+
+    Attributes:
+        counts: such copies by the author's own code, by what is called.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not to_the_host(func, args, kwargs):
+            return result
+        self.counts["cpu"] += bool(author_line())
+        return result.clone() if result is args[0] else result
+
+
+class ReadsZeros(TorchFunctionMode):
+    """What is read of a tensor without memory is zeros, so that a step goes on behind it.
+
+    Attributes:
+        read: whether anything was.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        of_meta = bool(args) and isinstance(args[0], torch.Tensor) and args[0].is_meta
+        if of_meta and (func in _READS or to_the_host(func, args, kwargs)):
+            self.read = True
+            zeros = torch.zeros(args[0].shape, dtype=args[0].dtype)
+            read = _READS.get(func)
+            return read(zeros) if read is not None else zeros
+        return func(*args, **(kwargs or {}))
+
+
+_READS: dict[Any, Callable[[torch.Tensor], Any]] = {
+    torch.Tensor.item: torch.Tensor.item,
+    torch.Tensor.tolist: torch.Tensor.tolist,
+    torch.Tensor.numpy: torch.Tensor.numpy,
+    torch.Tensor.__int__: torch.Tensor.__int__,
+    torch.Tensor.__float__: torch.Tensor.__float__,
+    torch.Tensor.__bool__: torch.Tensor.__bool__,
+    torch.Tensor.__index__: torch.Tensor.__index__,
+}
