@@ -20,16 +20,13 @@ from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 
-STEPS = 3
-VARIANTS = (0, None, 1, 2)
-
 
 class LP221(Check):
     """Other engines work.
 
-    A short run each with a vocabulary that is not a multiple of 32, with more than 1,024 output tokens, with
-    asynchronous scheduling and a list of end tokens, with speculative decoding configured (a constructor may refuse
-    that with ``ValueError``), and on the second of two ranks, where the edits are those of the first.
+    A short run each with a vocabulary that is not a multiple of 32, with more than 1,024 and with 20,000 output tokens,
+    with asynchronous scheduling and a list of end tokens, with speculative decoding configured (a constructor may
+    refuse that with ``ValueError``), and on the second of two ranks, where the edits are those of the first.
 
     Why: buffers of 1,024 tokens, masks of whole words of 32 bits, and ``int(eos_token_id)`` work with most models, and
     stop the engine with the next. A rank that edits nothing samples other tokens than its peers.
@@ -74,9 +71,9 @@ def works(subject: PluginUnderTest, world: World) -> bool:
     """
     there = moved(subject, world)
     try:
-        together = allowed(there, lambda: run(there, [_request(there, variant) for variant in VARIANTS]))
+        together = allowed(there, lambda: run(there, [_request(there, variant) for variant in world.variants]))
         peers = moved(subject, USUAL) if world is SECOND_RANK else there
-        alone = [run(peers, [_request(there, variant)]) for variant in VARIANTS]
+        alone = [run(peers, [_request(there, variant)]) for variant in world.variants]
     except PluginError as error:
         if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
             return False
@@ -84,8 +81,8 @@ def works(subject: PluginUnderTest, world: World) -> bool:
         summary = f"in an engine with {world.name}, {finding.summary}"
         where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
         raise Failed(replace(finding, summary=summary, where=where, fix=fix)) from error
-    for row, variant in enumerate(VARIANTS):
-        for step in range(STEPS):
+    for row, variant in enumerate(world.variants):
+        for step in range(world.steps):
             before, after = together[step]
             found = first_difference(before[row : row + 1], alone[row][step][1], after[row : row + 1])
             if found is not None:
@@ -114,10 +111,10 @@ def moved(subject: PluginUnderTest, world: World) -> PluginUnderTest:
 
 def run(subject: PluginUnderTest, requests: Sequence[Request]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The logits before and after each step; requests in the order of their rows."""
-    driver = drive(subject, len(VARIANTS))
+    driver = drive(subject, len(subject.world.variants))
     driver.begin(entering=requests)
     seen = []
-    for step in range(STEPS):
+    for step in range(subject.world.steps):
         if step:
             driver.begin()
         raw = subject.rows([(request.request_id, request.total_len) for request in requests])

@@ -23,6 +23,8 @@ class World:
         max_model_len: of the model.
         outputs: tokens that requests have generated when they enter, as after a preemption.
         beyond: whether prompts hold ids outside the vocabulary, as of embeddings and added tokens.
+        variants: of the requests that are served together there; None: one that does not use the plugin.
+        steps: that they are served for.
         may_refuse: whether a ``ValueError`` of the constructor is an answer.
         fix: what to change where a plugin does not work in it; empty where the check that uses it says so.
     """
@@ -33,6 +35,8 @@ class World:
     max_model_len: int = 512
     outputs: int = 0
     beyond: bool = False
+    variants: tuple[int | None, ...] = (0, None, 1, 2)
+    steps: int = 3
     may_refuse: bool = False
     fix: str = ""
 
@@ -82,6 +86,14 @@ WORLDS = (
         max_model_len=2048,
         outputs=1030,
         fix="size buffers by `max_model_len`, or grow them",
+    ),
+    World(
+        "a request of 20,000 output tokens",  # whether that raises: what is compared takes as long again for each
+        max_model_len=20_600,
+        outputs=20_000,
+        variants=(0,),
+        steps=1,
+        fix="size buffers by `max_model_len`, or grow them; a schedule must hold for every length",
     ),
     World(
         "asynchronous scheduling and several end tokens",

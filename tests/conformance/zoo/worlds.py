@@ -30,6 +30,17 @@ class TableOf1024(History):
         return logits
 
 
+@defect("LP221", "a schedule of five stretches of 512 tokens", style="v1")
+class EndOfItsSchedule(History):
+    FACTORS = (1.0, 0.9, 0.8, 0.7, 0.6)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            if outputs and outputs[-1] >= 0:
+                logits[row, outputs[-1]] -= weight * self.FACTORS[len(outputs) // 512]
+        return logits
+
+
 @defect("LP221", "after 200 tokens reads another list", style="v1")
 class LateForgetting(History):
     newest: list[int] = []
