@@ -155,8 +155,11 @@ def fix_for(ops: Sequence[Op], interface: str, max_num_seqs: int, meant: Hazard 
 
 
 def may_be_read(found: set[Hazard]) -> bool:
-    """Whether a new instance going wrong too tells anything: what these are about, it meets as well."""
-    return found.isdisjoint({"drafts", "resume", "twins", "prefill"})
+    """Whether a new instance going wrong too tells anything: it has not met a change that the program needs.
+
+    What the others are about, it meets as well.
+    """
+    return bool(found & CHANGES) and found.isdisjoint({"drafts", "resume", "twins", "prefill"})
 
 
 def hazards(ops: Sequence[Op], interface: str, max_num_seqs: int) -> set[Hazard]:

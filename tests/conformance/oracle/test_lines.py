@@ -71,3 +71,10 @@ def test_drafts_are_blamed_on_what_edits_their_rows() -> None:
     assert finding is not None
     assert "expanded_idx_mapping" in finding.fix
     assert finding.location == line_with(misread, "RequestsForRows", "logits[row, ids] = -INF")
+
+
+def test_what_all_requests_share_is_told_by_their_company_and_not_by_a_new_instance() -> None:
+    finding = compute_check("LP201", portable_defects.LastAdmitted, case=portable_defects.LastAdmitted.CASE).finding
+    assert finding is not None
+    assert "a new instance" not in finding.cause
+    assert "by its own" in finding.fix
