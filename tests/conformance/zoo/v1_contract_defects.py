@@ -257,7 +257,7 @@ class NeutralValues(DenseMinP):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         if not self.used:
             return logits
-        floor = self.values[: logits.shape[0]].unsqueeze(1)
+        floor = self.values[: logits.shape[0]].unsqueeze(1).to(logits.device)
         log_probs = torch.log_softmax(logits, -1)
         return log_probs.masked_fill_(log_probs < log_probs.amax(1, keepdim=True) + floor.log(), -INF)
 
@@ -269,7 +269,7 @@ class Slices(V1Base):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         if self.rows:
             first, last = min(self.rows), max(self.rows)
-            bias = torch.tensor([self.rows.get(row, 0.0) for row in range(first, last + 1)])
+            bias = torch.tensor([self.rows.get(row, 0.0) for row in range(first, last + 1)], device=logits.device)
             logits[first : last + 1] = logits[first : last + 1] * 0.1 / 0.1
             logits[first : last + 1, 5] += bias
         return logits

@@ -214,7 +214,7 @@ class OneRowShort(DenseMinP):
         if not self.used:
             return logits
         rows = min(logits.shape[0], max(self.max_num_seqs - 1, 1))
-        floor = logits[:rows].amax(1) + self.values[:rows].log()
+        floor = logits[:rows].amax(1) + self.values[:rows].log().to(logits.device)
         logits[:rows] = logits[:rows].masked_fill(logits[:rows] < floor.unsqueeze(1), -INF)
         return logits
 
