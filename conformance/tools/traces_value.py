@@ -69,7 +69,7 @@ def measure(specimen: Any) -> set[str]:
     with specimen.surroundings():
         session = Session(specimen.id, specimen.target, Plan(cases=specimen.cases))
         for host in session.hosts:
-            (subject,) = session.subjects(host)
+            subjects = session.subjects(host)
             for code in BARRIERS:
                 if session.compute(by_code()[code], host).status != "passed":
                     return found
@@ -78,7 +78,7 @@ def measure(specimen: Any) -> set[str]:
                 for pattern in PATTERNS:
                     signal.setitimer(signal.ITIMER_PROF, SECONDS)
                     try:
-                        if catches(subject, trace, pattern):
+                        if any(catches(subject, trace, pattern) for subject in subjects):
                             found.add(f"{name}/{pattern}")
                     except Late:
                         found.add(f"{name}/{pattern}")
