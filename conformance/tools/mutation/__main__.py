@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -81,7 +82,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", nargs="*", default=[], help="statuses to judge anew")
     parser.add_argument("--keep", nargs="*", default=[], help="mutants that need not be judged anew")
-    parser.add_argument("--settled", action="store_true", help="also those that survivors.py explains")
+    parser.add_argument(
+        "--settled", action="store_true", help="those that survivors.py explains too: anew, and by the slow checks"
+    )
     parser.add_argument("--depth", type=int, default=2, help="0: quick checks; 1: slow ones too; 2: all")
     parser.add_argument("--minutes", type=float, default=0, help="start no mutant after that time")
     parser.add_argument("--page", type=Path, help="write the report")
@@ -98,15 +101,25 @@ def main() -> None:
         if outcome["status"] not in options.again or (name in settled and not options.settled) or (name in options.keep)
     }
     todo = [mutant for item in made for mutant in item.mutants if mutant.id not in results]
-    judge_all(todo, results, options, store)
+    # The explained ones pass every check, which takes longest: last, and without the slow checks.
+    todo.sort(key=lambda mutant: mutant.id in settled)
+    depths = {mutant.id: 0 for mutant in todo if mutant.id in settled and not options.settled}
+    judge_all(todo, results, options, store, depths)
     if options.page:
         options.page.write_text(page.render(made, results, PROBES, judge.CPU_SECONDS))
 
 
 def judge_all(
-    todo: list[mutants.Mutant], results: dict[str, dict[str, object]], options: argparse.Namespace, store: Path
+    todo: list[mutants.Mutant],
+    results: dict[str, dict[str, object]],
+    options: argparse.Namespace,
+    store: Path,
+    depths: Mapping[str, int],
 ) -> None:
-    """Judge the mutants, some at a time; each child inherits torch from this process."""
+    """Judge the mutants, some at a time; each child inherits torch from this process.
+
+    ``depths`` has the mutants that are not judged as deep as ``--depth`` says.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -132,7 +145,8 @@ def judge_all(
         late = options.minutes and time.monotonic() - begun > 60 * options.minutes
         while queue and free and not late:
             mutant, overlay = queue.pop(0), free.pop()
-            process = judge.fork_and_judge(overlay, mutant.file, mutant.source, probes[mutant.id], options.depth)
+            depth = depths.get(mutant.id, options.depth)
+            process = judge.fork_and_judge(overlay, mutant.file, mutant.source, probes[mutant.id], depth)
             running[process] = (overlay, mutant)
         if not running:
             break
