@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from lpkit_conformance import traces
 from lpkit_conformance.checks.base import STATE, Check
@@ -17,7 +18,7 @@ from lpkit_conformance.oracle.replayed import pictured
 from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.results import Failed, NeverActive, Skipped
-from lpkit_conformance.traces.patterns import RECORDED, TELLING
+from lpkit_conformance.traces.patterns import RECORDED, TELLING, TELLING_TRACES
 from lpkit_conformance.watch.replayed import judge_rules
 
 
@@ -72,16 +73,13 @@ class LP220(Check):
     def run(self, subject: PluginUnderTest) -> str | None:
         solo = solo_runs(subject)
         acted = False
-        names: Sequence[str] = traces.names(subject.interface)
-        patterns: Sequence[str] = subject.share(TELLING)
-        if subject.trace is not None:
-            names, patterns = subject.trace[:1], subject.trace[1:]
-        if not names:
+        replays = self._replays(subject)
+        if not replays:
             raise Skipped(f"no trace was recorded for {subject.interface.upper()}")
-        recorded = [traces.load(name) for name in names]
-        lengths = reached(recorded, patterns)
-        for name, trace in zip(names, recorded, strict=True):
-            for pattern in patterns:
+        recorded = {name: traces.load(name) for name in replays}
+        lengths = reached(list(recorded.values()), list(dict.fromkeys(chain.from_iterable(replays.values()))))
+        for name, trace in recorded.items():
+            for pattern in replays[name]:
                 where = {"trace": name, "pattern": pattern}
                 scenario = scenario_of_trace(subject, name, pattern)
                 host = parts_of(subject.host).recorded(subject, trace, pattern)
@@ -102,4 +100,14 @@ class LP220(Check):
                         raise Failed(pictured(finding, subject, host, seen, culprit))
         if not acted:
             raise NeverActive
-        return f"{len(names) * len(patterns)} replays of {len(names)} traces"
+        return f"{sum(map(len, replays.values()))} replays of {len(replays)} traces"
+
+    @staticmethod
+    def _replays(subject: PluginUnderTest) -> dict[str, Sequence[str]]:
+        """The patterns by trace: one for every trace, and others for those that tell most; cases share them out."""
+        if subject.trace is not None:
+            return {subject.trace[0]: subject.trace[1:]}
+        own = subject.share(TELLING)
+        every = own[:1] if subject.turn[0] == 0 else ()
+        chosen = {name: own if name in TELLING_TRACES else every for name in traces.names(subject.interface)}
+        return {name: patterns for name, patterns in chosen.items() if patterns}

@@ -31,5 +31,9 @@ def users(pattern: str, settings: Any, names: list[str]) -> list[bool]:
     return [PATTERNS[pattern](number) for number in range(len(names))]
 
 
-TELLING = ("alternating", "mixed")
-"""Those that catch together what all of them do; docs/evidence/traces-value.md has the measurement."""
+TELLING = ("mixed", "alternating")
+"""Those that catch together nearly all that all of them do, the better one first; docs/evidence/traces-value.md has the
+measurement."""
+
+TELLING_TRACES = frozenset({"v1_swaps", "v1_async", "v1_sorted", "v1_big", "v2_async", "v2_chunked"})
+"""Those that catch together what all traces of a runner do, by the same measurement."""
