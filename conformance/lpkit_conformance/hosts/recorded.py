@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
 
 import torch
 
@@ -35,10 +34,10 @@ def assign_requests(trace: Trace, pattern: str) -> dict[str, Arrive]:
     return found
 
 
-def reached(played: Iterable[Trace], patterns: Iterable[str]) -> dict[Arrive, int]:
-    """The most output tokens that anyone gets who plays in these traces; by how they arrive, names left out."""
+def reached(played: Iterable[tuple[Trace, str]]) -> dict[Arrive, int]:
+    """The most output tokens of anyone in these traces and patterns; by how they arrive, names left out."""
     found: dict[Arrive, int] = {}
-    for trace, pattern in product(played, tuple(patterns)):
+    for trace, pattern in played:
         lens = trace.output_lens
         for name, arrived in assign_requests(trace, pattern).items():
             player = known_as(arrived)

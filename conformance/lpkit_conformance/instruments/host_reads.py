@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,17 +54,18 @@ class ReadsZeros(TorchFunctionMode):
         if of_meta and (func in _READS or to_the_host(func, args, kwargs)):
             self.read = True
             zeros = torch.zeros(args[0].shape, dtype=args[0].dtype)
-            read = _READS.get(func)
-            return read(zeros) if read is not None else zeros
+            return func(zeros) if func in _READS else zeros
         return func(*args, **(kwargs or {}))
 
 
-_READS: dict[Any, Callable[[torch.Tensor], Any]] = {
-    torch.Tensor.item: torch.Tensor.item,
-    torch.Tensor.tolist: torch.Tensor.tolist,
-    torch.Tensor.numpy: torch.Tensor.numpy,
-    torch.Tensor.__int__: torch.Tensor.__int__,
-    torch.Tensor.__float__: torch.Tensor.__float__,
-    torch.Tensor.__bool__: torch.Tensor.__bool__,
-    torch.Tensor.__index__: torch.Tensor.__index__,
-}
+_READS = frozenset(
+    {
+        torch.Tensor.item,
+        torch.Tensor.tolist,
+        torch.Tensor.numpy,
+        torch.Tensor.__int__,
+        torch.Tensor.__float__,
+        torch.Tensor.__bool__,
+        torch.Tensor.__index__,
+    }
+)
