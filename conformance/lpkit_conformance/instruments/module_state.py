@@ -17,7 +17,8 @@ class ModuleState:
     """The module-level and class-level state of a class's own modules, as it is now.
 
     Args:
-        cls: the class; its package's modules count, and those of the author's base classes.
+        cls: the class; its package's modules count, and those of the author's base classes and of what they name (the
+            class that a bridge wraps).
     """
 
     def __init__(self, cls: Any) -> None:
@@ -69,9 +70,9 @@ def _same(one: Any, other: Any) -> bool:
 
 def owners(cls: Any) -> Iterator[Any]:
     """The author's modules, and the classes that they define."""
-    bases = [base.__module__ for base in getattr(cls, "__mro__", ())]
+    used = set(_modules_used(cls))
     package = str(getattr(cls, "__module__", "")).partition(".")[0]
-    names = [name for name in list(sys.modules) if name in bases or name.partition(".")[0] == package]
+    names = [name for name in list(sys.modules) if name in used or name.partition(".")[0] == package]
     for name in names:
         module = sys.modules[name]
         if isinstance(module, ModuleType) and is_authors(getattr(module, "__file__", None) or "<none>"):
@@ -79,3 +80,12 @@ def owners(cls: Any) -> Iterator[Any]:
             yield from (
                 value for value in list(vars(module).values()) if isinstance(value, type) and value.__module__ == name
             )
+
+
+def _modules_used(cls: Any) -> Iterator[str]:
+    """Where the classes are that it derives from or, as a bridge does, names; those of a named one, too."""
+    for base in getattr(cls, "__mro__", ()):
+        yield base.__module__
+        for value in vars(base).values():
+            if isinstance(value, type):
+                yield from (named.__module__ for named in value.__mro__)

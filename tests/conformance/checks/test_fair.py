@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import lpkit
 import pytest
 from lpkit_conformance.testing import compute_check
 from zoo.process_correct import BoundedCache, CachesInTheModule, CapsEveryRow, RollingWindow
 from zoo.v1_contract_defects import KeepsALog
 
+
+class BridgedFromElsewhere(lpkit.Bridged):
+    wraps = CachesInTheModule
+
+
 BIAS = {"extra_args": {"bias": 2.5, "token": 7}}
 
 
-def test_tensors_that_a_module_keeps_are_made_anew_for_another_device() -> None:
+@pytest.mark.parametrize("cls", [CachesInTheModule, BridgedFromElsewhere])
+def test_tensors_that_a_module_keeps_are_made_anew_for_another_device(cls: type) -> None:
     for _ in range(2):  # the second run finds what the first one left in the module
-        assert compute_check("LP301", CachesInTheModule, case=BIAS).status == "passed"
-        assert compute_check("LP308", CachesInTheModule, case=BIAS).status == "passed"
+        assert compute_check("LP301", cls, case=BIAS).status == "passed"
+        assert compute_check("LP308", cls, case=BIAS).status == "passed"
 
 
 def test_advice_about_idle_cost_is_not_for_a_plugin_that_acts_on_every_request() -> None:
