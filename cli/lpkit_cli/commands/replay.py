@@ -38,8 +38,8 @@ def replay(
 ) -> None:
     """Replay exactly the operations of a saved failure.
 
-    With `--engine vllm`, a real engine serves the operations' requests: the same arrivals, finishes, arguments and,
-    on V2, texts. Preemptions, swaps, drafts and the order of rows are the engine's own.
+    With `--engine vllm`, a real engine serves the operations' requests: the same arrivals, finishes, arguments and
+    texts. Preemptions, swaps, drafts and the order of rows are the engine's own.
 
     Exit code 0: the plugin passes them now; 1: it still fails; 2: could not run.
     """

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.engine import model
+from lpkit_conformance.engine import following, model
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 # The class that gives each runner away, CPU and GPU workers alike: they all derive from it.
@@ -87,7 +87,7 @@ class Ask:
 
     ``at`` is the step before which it is sent, ``abort_at`` the step before which it is aborted (None: never). With
     ``logits`` the answer carries every position's row of logits (``EngineSettings.logprobs_mode`` says which).
-    ``text`` is what it is to generate, whatever is sampled: vLLM's trace replay, where :func:`replay` switched it on.
+    ``text`` is what it is to generate, whatever is sampled (:mod:`lpkit_conformance.engine.following`).
     """
 
     request_id: str
@@ -203,16 +203,6 @@ def import_vllm() -> Any:
     return vllm
 
 
-def replay(runner: Runner) -> dict[str, Any]:
-    """``EngineSettings.extra`` that lets requests follow ``Ask.text``; empty where vLLM has no trace replay.
-
-    Raises EngineError when vLLM cannot be imported.
-    """
-    import_vllm()
-    known = importlib.import_module("vllm.engine.arg_utils").EngineArgs.__dataclass_fields__
-    return {"enable_trace_replay": True} if runner == V2 and "enable_trace_replay" in known else {}
-
-
 class TinyEngine:
     """``with TinyEngine(settings, processors) as engine: engine.generate(asks)``.
 
@@ -224,6 +214,7 @@ class TinyEngine:
         prepare(settings.runner)
         vllm = import_vllm()
         self._sampling_params = vllm.SamplingParams
+        self._texts: dict[str, tuple[int, ...]] | None = None
         self.settings = settings
         self.version: str = vllm.__version__
         self._folder = tempfile.TemporaryDirectory(prefix="lpkit-engine-", ignore_cleanup_errors=True)
@@ -280,10 +271,17 @@ class TinyEngine:
     def info(self) -> dict[str, str]:
         return {"version": self.version, "runner": self.runner, "runner_class": self.runner_class}
 
+    def follow_texts(self) -> None:
+        """On V1: let requests follow ``Ask.text``. V2 does with the settings of ``following.replay``."""
+        self._texts = {}
+        following.follow(self.model_runner, self._texts)
+
     def submit(self, ask: Ask) -> str | None:
         """Send a request; the engine's reason when it is refused, else None."""
         values: dict[str, Any] = {"detokenize": False, "ignore_eos": True, **ask.params}
-        if ask.text:
+        if self._texts is not None:
+            self._texts[ask.request_id] = ask.text
+        elif ask.text:
             values["trace_decode_token_ids"] = list(ask.text)
         if ask.logits:
             values.setdefault("logprobs", self.settings.vocab_size)

@@ -76,8 +76,8 @@ class LP902(EngineCheck):
 
     Mixed batches: arrivals in waves, chunked prompts, preemption, an abort, greedy and sampled requests. Every
     request is also served alone by the same engine, and compared bit for bit at every position: the engine's model
-    does not round, and in the batch a sampled request follows the text that it sampled alone (vLLM's trace replay).
-    V1 has no trace replay: there a sampled request without a seed is compared until its tokens differ.
+    does not round, and in the batch a sampled request follows the text that it sampled alone: V2 does that itself
+    (trace replay), on V1 lpkit replaces the token that was sampled. A request whose case names output writes that.
 
     Why: a difference changes the answers that users of a server get, often without anyone noticing.
 
@@ -113,7 +113,7 @@ class LP902(EngineCheck):
         return "; ".join(
             (
                 f"{tally}, of {len(evidence.mixed)} requests",
-                *([f"{followed} sampled ones followed a given text"] if followed else []),
+                *([f"{followed} of them followed a given text"] if followed else []),
                 *([f"{left_out} after sampled tokens that differed are left out"] if left_out else []),
             )
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lpkit_conformance.engine.tiny import Ask
@@ -58,11 +56,6 @@ def left_to_the_engine(program: Program) -> list[str]:
     found = {words: None for op in program.ops if (words := LEFT_TO_THE_ENGINE.get(type(op)))}
     pieces = ["prompts in pieces"] if any(isinstance(op, Arrive) and op.chunks for op in program.ops) else []
     return [*found, *pieces, "the order of rows"]
-
-
-def without_forbidden(asks: Iterable[Ask], forbidden: frozenset[str]) -> tuple[Ask, ...]:
-    """The requests, those named without their text: the plugin forbids a token of it, so no model would write it."""
-    return tuple(replace(ask, text=()) if ask.request_id in forbidden else ask for ask in asks)
 
 
 def _lifetimes(program: Program) -> dict[Arrive, tuple[int, int]]:

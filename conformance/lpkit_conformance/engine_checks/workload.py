@@ -6,6 +6,7 @@ import copy
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
@@ -23,6 +24,9 @@ LARGE_VOCAB = 4096
 """Above it every position costs so much that the short workloads have to do."""
 
 MOST_BAD = 16
+
+MOST_TEXT = 40
+"""How much longer than its shape a request may become for the output that its case names."""
 
 FOREIGN: tuple[Any, ...] = (None, {}, {"kv_transfer_params": {"do_remote_decode": False}}, {"other_plugin_key": 1})
 
@@ -187,12 +191,20 @@ class _Maker:
                 self.users.add(name)
             # Greedy requests say nothing about a processor that they do not concern.
             sampled = shape.sampled or (self._invariant and n % 4 != 1)
-            params = arguments(case, shape.tokens, sampled, n)
+            text = self._text(case, shape.tokens) if case else ()
+            tokens = len(text) or shape.tokens
+            params = arguments(case, tokens, sampled, n)
             if seeded and params["temperature"]:
                 params["seed"] = 100 + n
             own = case.prompt_token_ids if case else ()
             prompt = (*self.prompt(name, max(shape.prompt - len(own), 1)), *own)
-            yield Ask(name, prompt[-(MAX_MODEL_LEN - shape.tokens) :], params, shape.at, shape.abort_at, logits=True)
+            prompt = prompt[-(MAX_MODEL_LEN - tokens) :]
+            yield Ask(name, prompt, params, shape.at, shape.abort_at, logits=True, text=text)
+
+    def _text(self, case: Case, tokens: int) -> tuple[int, ...]:
+        """What the case has a model write, once to its end at least; nothing if it names no output."""
+        own = case.output_token_ids
+        return tuple(islice(cycle(own), max(tokens, min(len(own) + 2, MOST_TEXT)))) if own else ()
 
     def prompt(self, name: str, length: int) -> tuple[int, ...]:
         rng = random.Random(f"{self._seed} {name}")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from lpkit.interfaces.lookup import GROUP
 
-from lpkit_conformance.engine import tiny
+from lpkit_conformance.engine import following, tiny
 from lpkit_conformance.engine.model import exact_rows
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, TinyEngine
 from lpkit_conformance.engine_checks import played
@@ -113,7 +113,7 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if _state.engine is not None:
         engine, _state.engine = _state.engine, None
         engine.close()
-    settings = replace(settings, extra={**settings.extra, **tiny.replay(_state.runner)})
+    settings = replace(settings, extra={**settings.extra, **following.replay(_state.runner)})
     if _state.reasoning:
         settings = replace(settings, extra={**settings.extra, "reasoning_config": reasoning_config(_state.reasoning)})
     if with_plugin:
@@ -121,6 +121,8 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
         settings = replace(settings, extra={**settings.extra, "tokenizer": folder, "skip_tokenizer_init": False})
     _state.engine = TinyEngine(settings, [_state.session.cls] if with_plugin else ())
     _state.engine.remove_model()
+    if _state.runner == V1:
+        _state.engine.follow_texts()
     return _state.engine.info
 
 
@@ -157,18 +159,24 @@ def make_workload() -> Workload:
     plan = _state.session.plan
     if plan.program is not None:
         made = played.workload(plan.program, _subjects()[0], invariant)
-        return replace(made, batches=tuple(_writable(batch) for batch in made.batches))
-    return workloads.make(_state.runner, cases, invariant, list(_refused()), plan.vocab_size, plan.seed)
+    else:
+        made = workloads.make(_state.runner, cases, invariant, list(_refused()), plan.vocab_size, plan.seed)
+    return replace(made, batches=tuple(tuple(map(_writable, batch)) for batch in made.batches))
 
 
-def _writable(asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
-    """The requests, without a text where the plugin forbids one of its tokens."""
-    forbidden = set()
-    for ask in asks:
-        rows = _processed(ask, list(ask.text), _model_rows(ask, list(ask.text)), True)
-        if np.isneginf(rows[np.arange(len(rows)), list(ask.text)]).any():
-            forbidden.add(ask.request_id)
-    return played.without_forbidden(asks, frozenset(forbidden))
+def _writable(ask: Ask) -> Ask:
+    """The request, with a text that a model can write: another token where the plugin forbids one."""
+    import torch
+
+    text = list(ask.text)
+    for _ in text:
+        rows = _processed(ask, text, _model_rows(ask, text), True)
+        forbidden = np.isneginf(rows[np.arange(len(text)), text]).nonzero()[0]
+        if not len(forbidden):
+            break
+        first = int(forbidden[0])
+        text[first : first + 1] = _subjects()[0].sampled([text[first]], torch.from_numpy(rows[first : first + 1]))
+    return replace(ask, text=tuple(text))
 
 
 def _turns(lists: list[list[Any]]) -> Iterator[list[Any]]:

@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from lpkit_conformance import run
 from lpkit_conformance.catalogue import all_checks, chosen
+from lpkit_conformance.engine.following import follow
 from lpkit_conformance.engine.tiny import Answer
 from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import Evidence, Expected, Tally, common
@@ -262,6 +264,26 @@ def test_a_plugin_that_never_acts_is_skipped(check: Any) -> None:
         check().run(evidence(acts=False))
 
 
+class Sampler:
+    """Samples 1 for every row."""
+
+    def forward(self, rows: int) -> SimpleNamespace:
+        return SimpleNamespace(sampled_token_ids=np.ones((rows, 1), dtype=np.int32))
+
+
+def test_a_request_on_v1_gets_its_text_in_any_row_and_then_what_is_sampled() -> None:
+    requests = {name: SimpleNamespace(output_token_ids=[]) for name in "abc"}
+    batch = SimpleNamespace(req_ids=["a", "b"])
+    runner = SimpleNamespace(sampler=Sampler(), input_batch=batch, requests=requests)
+    follow(runner, {"a": (7, 8), "c": (9,)})
+    assert runner.sampler.forward(2).sampled_token_ids.tolist() == [[7], [1]]
+    requests["a"].output_token_ids += [7]
+    batch.req_ids = ["c", "a"]
+    assert runner.sampler.forward(2).sampled_token_ids.tolist() == [[9], [8]]
+    requests["a"].output_token_ids += [8]
+    assert runner.sampler.forward(2).sampled_token_ids.tolist() == [[9], [1]]
+
+
 def test_the_report_says_what_was_compared_and_what_was_not() -> None:
     found = evidence()
     sampled = [name for name, ask in found.workload.asks.items() if ask.params["temperature"]]
@@ -271,9 +293,21 @@ def test_the_report_says_what_was_compared_and_what_was_not() -> None:
     positions, left_out = sum(len(ids) for ids in found.tokens().values()), len(found.tokens()[sampled[0]]) - 3
     assert LP902().run(found) == (
         f"{positions - left_out} positions, bit for bit, of {len(found.mixed)} requests; "
-        f"{len(sampled) - 1} sampled ones followed a given text; "
+        f"{len(sampled) - 1} of them followed a given text; "
         f"{left_out} after sampled tokens that differed are left out"
     )
+
+
+def test_a_request_whose_case_names_output_writes_it_to_its_end_on_either_runner() -> None:
+    own = [7, 8, 9, 10, 11, 12, 13, 14]
+    for runner in ("v1", "v2"):
+        found = make(runner, case={"output_token_ids": own})
+        for name, ask in found.asks.items():
+            assert bool(ask.text) is (name in found.users)
+            assert ask.text[: len(own)] == tuple(own) * bool(ask.text)
+            assert len(ask.text) in (0, ask.params["max_tokens"])
+            assert len(ask.prompt_token_ids) + ask.params["max_tokens"] <= workloads.MAX_MODEL_LEN
+    assert not any(ask.text for ask in make().asks.values())
 
 
 def someone(found: Evidence, uses: bool) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lpkit_cli.app import app
 from lpkit_conformance import failures
-from lpkit_conformance.engine_checks.played import left_to_the_engine, without_forbidden, workload
+from lpkit_conformance.engine_checks.played import left_to_the_engine, workload
 from lpkit_conformance.engine_checks.workload import ROOMY_MODEL_LEN, Workload, settings
 from lpkit_conformance.errors import FailureFileError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -85,11 +85,6 @@ def test_greedy_requests_are_greedy_and_not_judged_where_v1_ignores_the_result()
     assert [ask.params["temperature"] > 0 for ask in found.asks.values()] == [False, True]
     assert found.unjudged == {"a"}
     assert not made(*ops).unjudged
-
-
-def test_a_text_with_a_forbidden_token_is_left_to_the_model() -> None:
-    asks = without_forbidden(made(Arrive("a"), Arrive("b"), Step()).batches[0], frozenset({"b"}))
-    assert [bool(ask.text) for ask in asks] == [True, False]
 
 
 def test_no_request_is_longer_than_the_engine_takes() -> None:
