@@ -19,9 +19,20 @@ NUMPY_TYPES = {
 
 Scalar = float | int | bool
 
+WORD = 8
+"""Bytes of the words that an arena is read in."""
+
+SMALL = 2**16
+"""Bytes of an arena that is sent as a whole, where any of it changed."""
+
+ROOMY, PATIENCE = 4, 64
+"""Rows this many times as wide as needed, at this many changes in a row, are made narrower."""
+
 
 class HasSlots(Protocol):
     """What a column is read for: :class:`lpkit.Rows`."""
+
+    _gathered: Gathered | None
 
     @property
     def slots(self) -> torch.Tensor:
@@ -32,14 +43,24 @@ class Column:
     """One value (or ``width`` values) per request slot.
 
     ``column[request.slot] = value`` stages a write on the host; ``column[rows]`` is the device tensor ``[n]``
-    (``[n, width]``) of the rows at hand.
+    (``[n, width]``) of the rows at hand. The first read in a step fetches all columns of the processor, so what is
+    read is strided (``reshape`` flattens it, ``view`` may not); it is the reader's own, to be edited in place or not.
+
+    Args:
+        declared: its type, its default and its width.
+        arena: whose memory it lives in.
     """
 
-    def __init__(self, host: np.ndarray[Any, Any], default: Scalar, arena: Arena) -> None:
-        self._host = host
-        self._default = default
+    def __init__(self, declared: Declaration[Any], arena: Arena) -> None:
+        self.dtype = declared.dtype
+        self.room = declared.width or 1
+        self._default = declared.default
+        self._scalar = declared.width is None
         self._arena = arena
-        self._device: torch.Tensor | None = None
+        self._changed = arena.changed
+        self._host: np.ndarray[Any, Any]
+        self._device: torch.Tensor
+        self._start = 0
 
     def __setitem__(self, slot: int, value: Scalar | Sequence[Scalar]) -> None:
         """Stage a request's value on the host; all that was staged is copied once per step.
@@ -49,7 +70,7 @@ class Column:
             value: a number, or ``width`` of them.
         """
         self._host[slot] = value
-        self._arena.dirty = True
+        self._changed.append(slot)
 
     def reset(self, slot: int) -> None:
         """Put the default back, so that a slot's next occupant finds nothing of the last one's; the SDK does it.
@@ -58,7 +79,7 @@ class Column:
             slot: the slot of a request that left.
         """
         self._host[slot] = self._default
-        self._arena.dirty = True
+        self._changed.append(slot)
 
     @property
     def used(self) -> bool:
@@ -69,7 +90,6 @@ class Column:
     @property
     def all(self) -> torch.Tensor:
         """``[slots + 1]`` (``[slots + 1, width]``) on the device; the last slot is never given out."""
-        assert self._device is not None
         return self._device
 
     def __getitem__(self, rows: HasSlots) -> torch.Tensor:
@@ -81,10 +101,48 @@ class Column:
         Returns:
             ``[n]`` or ``[n, width]``, on the device.
         """
-        return self.all.index_select(0, rows.slots)
+        return self._part(self._arena.gather(rows, self), self._start)
 
     def flush(self) -> None:
         """Send what was staged; the arena does it for columns that live in it."""
+
+    @property
+    def needed(self) -> int:
+        """Values per slot that there must be room for."""
+        return self.room
+
+    def place(self, values: np.ndarray[Any, Any]) -> None:
+        """Move into new memory on the host: ``[slots + 1, room]``."""
+        values[...] = self._default
+        if hasattr(self, "_host"):
+            old = self._host.reshape(len(values), -1)
+            kept = min(old.shape[1], values.shape[1])
+            values[:, :kept] = old[:, :kept]
+        self.room = values.shape[1]
+        self._host = values[:, 0] if self._scalar else values
+
+    def find(self, memory: torch.Tensor, start: int) -> None:
+        """Be read from new memory on the device, viewed as this column's type, from a position of each row on."""
+        self._start = start
+        self._device = self._part(memory, start, self.room)
+
+    def _part(self, memory: torch.Tensor, start: int, width: int | None = None) -> torch.Tensor:
+        if self._scalar:
+            return memory.select(1, start)
+        return memory.narrow(1, start, width or self.room)
+
+
+class Gathered:
+    """All columns of a processor at some rows, in one copy that their values are views of.
+
+    Attributes:
+        words: int64 ``[n, words]``, and the same memory by other types.
+        given: columns that were read from it. Each is read once: an author may edit what he was given.
+    """
+
+    def __init__(self, words: torch.Tensor) -> None:
+        self.words = {torch.int64: words}
+        self.given: set[Column] = set()
 
 
 ColumnT = TypeVar("ColumnT", bound=Column, covariant=True)
@@ -124,6 +182,10 @@ class Declaration(Generic[ColumnT]):
         """The column, if it has its own memory; None if it is part of the arena."""
         return None
 
+    def shared(self, slots: int, arena: Arena) -> Column:
+        """The column, as a part of the arena."""
+        return Column(self, arena)
+
 
 class column(Declaration[Column]):  # noqa: N801 - used as a declaration, like dataclasses.field
     """Declares a :class:`Column` in a processor's class body.
@@ -142,58 +204,120 @@ class column(Declaration[Column]):  # noqa: N801 - used as a declaration, like d
 
 
 class Arena:
-    """Host and device memory of all columns of one processor: one buffer each, one copy per step.
+    """Host and device memory of all columns of one processor: a row for each slot, with the values of all columns.
+
+    One copy per step sends what changed, and one gather reads the rows of a step.
 
     Args:
         declared: columns by name.
         slots: how many requests can hold a slot; one more slot keeps the defaults.
         device: where the columns are read.
         vocab_size: of the engine, for columns that hold sets of tokens.
+
+    Attributes:
+        columns: by name.
+        changed: slots that were written since the last flush.
+        dirty: whether a column with its own memory was written since then.
     """
 
     def __init__(
         self, declared: Mapping[str, Declaration[Any]], slots: int, device: torch.device, vocab_size: int = 0
     ) -> None:
-        self.dirty = False
-        self._device_type = device.type
+        self.changed: list[int] = []
+        self.dirty = True
+        self._device_type = device
+        self._one_memory = device.type == "cpu"
+        self._slots = slots + 1
         separate = {name: item.separate(slots, vocab_size, device, self) for name, item in declared.items()}
         self._separate = {name: bound for name, bound in separate.items() if bound is not None}
-        layout: list[tuple[str, Declaration[Any], int, int]] = []
-        size = 0
+        shared = {name: item.shared(slots, self) for name, item in declared.items() if name not in self._separate}
+        self.columns: dict[str, Column] = {**self._separate, **shared}
         # Widest items first keeps every view aligned without padding.
-        shared = [(name, item) for name, item in declared.items() if name not in self._separate]
-        for name, item in sorted(shared, key=lambda entry: -entry[1].dtype.itemsize):
-            length = (slots + 1) * (item.width or 1) * item.dtype.itemsize
-            layout.append((name, item, size, length))
-            size += length
-        self._host = torch.zeros(size, dtype=torch.uint8)
-        # On the CPU the host buffer is what `column[rows]` reads: there is nothing to copy.
-        self._on_device = self._host if device.type == "cpu" else torch.zeros(size, dtype=torch.uint8, device=device)
-        self._pin = device.type == "cuda"
-        self.columns: dict[str, Column] = {**self._separate}
-        raw = self._host.numpy()
-        for name, item, start, length in layout:
-            host: np.ndarray[Any, Any] = raw[start : start + length].view(NUMPY_TYPES[item.dtype])
-            on_device = self._on_device[start : start + length].view(item.dtype)
-            if item.width is not None:
-                host, on_device = host.reshape(slots + 1, item.width), on_device.view(slots + 1, item.width)
-            host[...] = item.default
-            bound = Column(host, item.default, self)
-            bound._device = on_device
-            self.columns[name] = bound
-        self.dirty = size > 0
+        self._shared = sorted(shared.values(), key=lambda item: -item.dtype.itemsize)
+        self._roomy = 0
+        self.lay_out()
+        self._least = self._words
+        self._find()
+
+    def lay_out(self) -> None:
+        """Give each column the room that it needs; what is held moves along."""
+        starts, size = [], 0
+        for item in self._shared:
+            starts.append(size)
+            size += item.needed * item.dtype.itemsize
+        # On the CPU this is also what `column[rows]` reads: there is nothing to copy.
+        self._words = -(-size // WORD)
+        self._host = torch.zeros(self._slots, self._words, dtype=torch.int64)
+        raw = self._host.numpy().view(np.uint8)
+        for item, start in zip(self._shared, starts, strict=True):
+            stop = start + item.needed * item.dtype.itemsize
+            item.place(raw[:, start:stop].view(NUMPY_TYPES[item.dtype]))
+        self._starts = starts
+        self._moved = True
+        if self._one_memory:
+            self._find()
+
+    def _find(self) -> None:
+        """Read from now on where the columns were laid out."""
+        if self._one_memory:
+            self._on_device = self._host
+        else:
+            self._on_device = torch.empty_like(self._host, device=self._device_type)
+        for item, start in zip(self._shared, self._starts, strict=True):
+            item.find(self._on_device.view(item.dtype), start // item.dtype.itemsize)
+
+    def gather(self, rows: HasSlots, item: Column) -> torch.Tensor:
+        """The values of all columns at the rows, viewed as a column's type; of this column nobody has seen them."""
+        held = rows._gathered
+        if held is None or item in held.given:
+            held = rows._gathered = Gathered(self._on_device.index_select(0, rows.slots))
+        held.given.add(item)
+        found = held.words.get(item.dtype)
+        if found is None:
+            found = held.words[item.dtype] = held.words[torch.int64].view(item.dtype)
+        return found
 
     def flush(self) -> None:
         """Copy what was staged, if anything was."""
-        if not self.dirty:
+        if self.dirty:
+            self.dirty = False
+            for item in self._separate.values():
+                item.flush()
+        if not self.changed and not self._moved:
             return
-        self.dirty = False
-        for item in self._separate.values():
-            item.flush()
-        if self._on_device is self._host:
+        if self._words > self._least:
+            self._give_up_room()
+        if not self._one_memory:
+            self._send()
+        self.changed.clear()
+        self._moved = False
+
+    def _give_up_room(self) -> None:
+        """Long lists that left leave wide rows, which every step reads: not for ever."""
+        needed = sum(item.needed * item.dtype.itemsize for item in self._shared)
+        self._roomy = self._roomy + 1 if self._words * WORD > ROOMY * needed + WORD else 0
+        if self._roomy == PATIENCE:
+            self._roomy = 0
+            self.lay_out()
+
+    def _send(self) -> None:
+        # Fresh pinned memory per flush: the caching host allocator keeps it until the copy is done, so a step
+        # still in flight never sees the next one's values.
+        pin = self._device_type.type == "cuda"
+        if self._moved or self._host.nbytes <= SMALL:
+            if self._moved:
+                self._find()
+            block = torch.empty_like(self._host, pin_memory=pin)
+            block.copy_(self._host)
+            self._on_device.copy_(block, non_blocking=True)
             return
-        # A fresh pinned block per flush: the caching host allocator keeps it until the copy is done, so a
-        # step still in flight never sees the next one's values.
-        block = torch.empty_like(self._host, pin_memory=self._pin)
-        block.copy_(self._host)
-        self._on_device.copy_(block, non_blocking=True)
+        marked = np.zeros(self._slots, dtype=np.bool_)
+        for slot in self.changed:
+            marked[slot] = True
+        # The slot and the words of its row lie together: one copy to the device.
+        slots = np.flatnonzero(marked)
+        packed = torch.empty(len(slots), 1 + self._words, dtype=torch.int64, pin_memory=pin)
+        packed[:, 0] = torch.from_numpy(slots)
+        packed[:, 1:] = self._host[packed[:, 0]]
+        sent = packed.to(self._device_type, non_blocking=True)
+        self._on_device.index_copy_(0, sent[:, 0], sent[:, 1:])

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Set
 import numpy as np
 import torch
 
-from lpkit.columns.buffer import Table
 from lpkit.columns.column import Arena, Column, Declaration, Scalar
 
 
@@ -18,12 +17,12 @@ class RaggedColumn(Column):
     the device, each row padded with the fill. ``W`` is a power of two, at least the longest list held.
     """
 
-    def __init__(self, declared: ragged, slots: int, device: torch.device, arena: Arena) -> None:
+    def __init__(self, declared: ragged, slots: int, arena: Arena) -> None:
+        super().__init__(declared, arena)
+        self._scalar = False
         self._limit = declared.limit
-        self._arena = arena
         self._lengths = np.zeros(slots + 1, dtype=np.int64)
         self._width = 1
-        self._table = Table(slots + 1, 1, declared.dtype, declared.default, device)
 
     def __setitem__(self, slot: int, value: Scalar | Iterable[Scalar]) -> None:
         """Stage a request's list on the host.
@@ -40,11 +39,14 @@ class RaggedColumn(Column):
             values.sort()  # equal sets are equal lists
         if len(values) > self._limit:
             raise ValueError(f"{len(values)} values; at most {self._limit} are kept per request")
-        self._lengths[slot] = len(values)
+        count = len(values)
+        self._lengths[slot] = count
         self._width = 1 << (max(int(self._lengths.max()), 1) - 1).bit_length()
-        self._table.grow(0, self._width)
-        self._table.write(slot, values)
-        self._arena.dirty = True
+        if self._width > self.room:
+            self._arena.lay_out()
+        self._host[slot, :count] = values
+        self._host[slot, count:] = self._default
+        self._changed.append(slot)
 
     def reset(self, slot: int) -> None:
         """Empty the slot's list; the SDK does it.
@@ -63,10 +65,14 @@ class RaggedColumn(Column):
     @property
     def all(self) -> torch.Tensor:
         """``[slots + 1, W]`` on the device; the last slot is never given out."""
-        return self._table.device[:, : self._width]
+        return self._device[:, : self._width]
 
-    def flush(self) -> None:
-        self._table.flush()
+    @property
+    def needed(self) -> int:
+        return self._width
+
+    def _part(self, memory: torch.Tensor, start: int, width: int | None = None) -> torch.Tensor:
+        return memory.narrow(1, start, width or self._width)
 
 
 class ragged(Declaration[RaggedColumn]):  # noqa: N801 - used as a declaration, like dataclasses.field
@@ -84,5 +90,5 @@ class ragged(Declaration[RaggedColumn]):  # noqa: N801 - used as a declaration, 
             raise ValueError(f"limit must be at least 1, got {limit}")
         self.limit = limit
 
-    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> RaggedColumn:
-        return RaggedColumn(self, slots, device, arena)
+    def shared(self, slots: int, arena: Arena) -> RaggedColumn:
+        return RaggedColumn(self, slots, arena)

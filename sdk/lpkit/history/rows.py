@@ -7,6 +7,8 @@ from typing import Literal, Protocol, get_args
 
 import torch
 
+from lpkit.columns.column import Column, Gathered
+
 HistoryUse = Literal["none", "length", "tokens"]
 """How much of its requests' history a processor reads."""
 
@@ -46,7 +48,7 @@ class Rows:
         slots: torch.Tensor,
         history: History | None,
         declared: HistoryUse,
-        temperature: torch.Tensor | None,
+        temperature: Column | None,
         whole: bool = False,
     ) -> None:
         self.n = slots.shape[0]
@@ -56,6 +58,7 @@ class Rows:
         self._declared = declared
         self._temperature = temperature
         self.whole = whole
+        self._gathered: Gathered | None = None
 
     @cached_property
     def temperature(self) -> torch.Tensor:
@@ -63,7 +66,7 @@ class Rows:
         where the division is already done (V1's sampling stage)."""
         if self._temperature is None:
             return torch.ones(self.n, 1, device=self.slots.device)
-        return self._temperature.index_select(0, self.slots).unsqueeze(1)
+        return self._temperature[self].unsqueeze(1)
 
     @cached_property
     def _lengths(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -44,7 +44,7 @@ class V1Binding:
         self._stale = False
         self._warned = False
         # At V1's sampling stage the engine has already divided by the temperature.
-        self._temperature = None if admission.sampling_only else admission.temperature.all
+        self._temperature = None if admission.sampling_only else admission.temperature
 
     def _release(self, slot: int) -> None:
         if self._history is not None:

@@ -64,7 +64,7 @@ class V2Binding:
         history = None
         if self._declared != "none":
             history = V2History(self._states, ctx, int(ctx.seq_lens_upper_bound_np[: len(reqs)][own].max()))
-        return Rows(index, slots, history, self._declared, self._admission.temperature.all, bool(own.all()))
+        return Rows(index, slots, history, self._declared, self._admission.temperature, bool(own.all()))
 
     def entries(self, rows: Rows) -> list[tuple[int, int]]:
         """(row, slot) of the rows that :meth:`rows` found last, each row once (host work; for request-level callables).

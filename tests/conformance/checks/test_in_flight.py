@@ -28,7 +28,7 @@ def test_the_librarys_own_staging_is_copied_in_flight_and_never_too_early() -> N
 def test_one_block_for_all_steps_in_the_library_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def flush(self: Any) -> None:
         if not hasattr(self, "block"):
-            self.block = torch.empty_like(self._host, pin_memory=self._pin)
+            self.block = torch.empty_like(self._host, pin_memory=True)
         self.block.copy_(self._host)
         self._on_device.copy_(self.block, non_blocking=True)
 

@@ -9,10 +9,11 @@ import lpkit
 import pytest
 import torch
 from lpkit.columns.column import Arena, column
+from lpkit_conformance.instruments.operations import CountOperations
 
 
 def rows(*slots: int) -> Any:
-    return SimpleNamespace(slots=torch.tensor(slots))
+    return SimpleNamespace(slots=torch.tensor(slots), _gathered=None)
 
 
 def arena(slots: int = 4, device: str = "cpu", **declared: column) -> Arena:
@@ -55,6 +56,32 @@ def test_what_an_author_does_to_the_values_read_stays_with_him() -> None:
     made = arena(bias=column(torch.float32, default=2.0))
     made.columns["bias"][rows(1)].mul_(100)
     assert made.columns["bias"][rows(1)].tolist() == [2.0]
+
+
+def test_all_columns_of_a_step_are_read_at_once() -> None:
+    made = arena(
+        bias=column(torch.float32, default=2.0), ids=lpkit.ragged(torch.int64), flag=column(torch.bool, width=2)
+    )
+    made.columns["ids"][1] = [5, 6, 7]
+    made.flush()
+    step = rows(1, 0)
+    with CountOperations() as counter:
+        read = [item[step].tolist() for item in made.columns.values()]
+    assert counter.counts["index_select"] == 1
+    assert read == [[2.0, 2.0], [[5, 6, 7, -1], [-1] * 4], [[False, False]] * 2]
+
+
+def test_what_an_author_does_to_a_column_reaches_no_other_and_no_later_read_of_the_step() -> None:
+    made = arena(bias=column(torch.float32, default=2.0), pair=column(torch.int32, width=2), high=column(torch.float64))
+    bias, pair, high = made.columns.values()
+    step = rows(1, 3)
+    first, second = bias[step], bias[step]
+    first.mul_(100)
+    pair[step].add_(7)
+    assert second.tolist() == bias[step].tolist() == [2.0, 2.0]
+    assert pair[step].tolist() == [[0, 0], [0, 0]]
+    assert high[step].tolist() == [0.0, 0.0]
+    assert bias.all.tolist() == [2.0] * 5
 
 
 def test_a_wide_column_takes_a_sequence_or_one_value_for_all() -> None:
@@ -134,7 +161,42 @@ def test_a_step_in_flight_keeps_its_own_host_block(monkeypatch: pytest.MonkeyPat
     made.flush()
     made.columns["a"][0] = 2.0
     made.flush()
-    assert [block.view(torch.float32)[0].item() for block in sources] == [1.0, 2.0]
+    assert [block.view(torch.float32)[0, 0].item() for block in sources] == [1.0, 2.0]
+
+
+class Sent:
+    """What reaches a device that is not the host's, which has no memory here: an array of its own stands in."""
+
+    def __init__(self, made: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows: list[list[int]] = []
+        self.words = made._host.clone()
+        monkeypatch.setattr(torch.Tensor, "index_copy_", lambda *given: self._note(*given))
+        to = torch.Tensor.to
+        monkeypatch.setattr(
+            torch.Tensor, "to", lambda tensor, *args, **kwargs: self._keep(tensor) and to(tensor, *args, **kwargs)
+        )
+
+    def _keep(self, tensor: torch.Tensor) -> bool:
+        self.packed = tensor
+        return True
+
+    def _note(self, tensor: torch.Tensor, dim: int, index: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
+        slots = self.packed[:, 0]
+        self.rows.append(slots.tolist())
+        self.words[slots] = self.packed[:, 1:]
+        return tensor
+
+
+def test_of_a_large_arena_the_changed_rows_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = arena(5000, device="meta", wide=column(torch.float32, width=5), flag=column(torch.bool))
+    made.flush()
+    sent = Sent(made, monkeypatch)
+    made.columns["wide"][3] = 1.5
+    made.columns["flag"][4711] = True
+    made.columns["wide"][3] = 2.5
+    made.flush()
+    assert sent.rows == [[3, 4711]]
+    assert torch.equal(sent.words, made._host)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.complex64])

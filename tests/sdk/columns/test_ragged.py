@@ -19,11 +19,11 @@ SLOTS, IDS = st.integers(0, 3), st.integers(0, VOCAB - 1)
 
 
 def rows(*slots: int) -> Any:
-    return SimpleNamespace(slots=torch.tensor(slots))
+    return SimpleNamespace(slots=torch.tensor(slots), _gathered=None)
 
 
-def arena(device: str = "cpu", **declared: column) -> Arena:
-    return Arena(declared, 4, torch.device(device), VOCAB)
+def arena(device: str = "cpu", slots: int = 4, **declared: column) -> Arena:
+    return Arena(declared, slots, torch.device(device), VOCAB)
 
 
 def test_lists_are_padded_to_a_power_of_two_of_the_longest() -> None:
@@ -174,7 +174,7 @@ def test_only_changed_rows_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         "index_copy_",
         lambda self, dim, index, block: sent.append(len(block)) or copy(self, dim, index, block),
     )
-    made = arena("meta", ids=lpkit.ragged(torch.int64), chosen=lpkit.token_set())
+    made = arena("meta", 4000, ids=lpkit.ragged(torch.int64), chosen=lpkit.token_set())
     ids, chosen = made.columns["ids"], made.columns["chosen"]
     ids[0] = [1, 2, 3]
     chosen[0] = [4]
@@ -188,6 +188,35 @@ def test_only_changed_rows_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen[1] = [4]
     made.flush()
     assert sent == [2, 1, 1]  # a place in the table, a short list; the mask itself is there already
+
+
+def test_a_list_that_is_too_long_for_the_rows_moves_what_others_hold() -> None:
+    made = arena(
+        ids=lpkit.ragged(torch.int64), values=lpkit.ragged(torch.float32, fill=0.0), flag=column(torch.bool, width=3)
+    )
+    ids, values, flag = made.columns.values()
+    ids[0], values[0], flag[0] = [4, 5], [0.5], (True, False, True)
+    values[1] = [float(number) for number in range(9)]
+    made.flush()
+    assert ids[rows(0, 1)].tolist() == [[4, 5], [-1, -1]]
+    assert values[rows(1, 0)].tolist() == [[*map(float, range(9)), *[0.0] * 7], [0.5, *[0.0] * 15]]
+    assert flag[rows(0, 1, 4)].tolist() == [[True, False, True], [False] * 3, [False] * 3]
+
+
+def test_rows_do_not_stay_wide_for_a_list_that_left() -> None:
+    made = arena(ids=lpkit.ragged(torch.int64), flag=column(torch.int64))
+    ids, flag = made.columns["ids"], made.columns["flag"]
+    ids[0] = range(500)
+    made.flush()
+    ids.reset(0)
+    widths = set()
+    for number in range(200):
+        flag[1] = number
+        ids[2] = [7, number]
+        made.flush()
+        widths.add(made.columns["flag"].all.stride(0))
+        assert (ids[rows(2, 0)].tolist(), flag[rows(1)].tolist()) == ([[7, number], [-1, -1]], [number])
+    assert widths == {513, 3}
 
 
 class Lists(lpkit.LogitsProcessor):
