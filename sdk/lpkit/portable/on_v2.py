@@ -34,7 +34,9 @@ class V2Binding:
         self._declared = history
         self._states = states
         self._admitted = np.zeros(states.max_num_reqs, dtype=np.bool_)
-        self._entries: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
+        self._entries: np.ndarray[Any, Any] | None = None
+        self._told = b""
+        self._on_device: tuple[torch.Tensor, ...] = ()
 
     def add(self, slot: int, sampling_params: Any) -> bool:
         """A request takes ``slot``; whether it is admitted."""
@@ -50,17 +52,13 @@ class V2Binding:
         own = self._admitted[reqs] & (ctx.seq_lens_upper_bound_np[: len(reqs)] >= self._states.prefill_len.np[reqs])
         if not own.any():
             return None
-        device = logits.device
         self._entries = None
         if logits.shape[0] == len(reqs):
-            self._entries = np.flatnonzero(own), reqs[own]
-            if own.all():
-                index = torch.arange(len(reqs), device=device)
-            else:
-                index = self._to_device(np.flatnonzero(own), device)
+            self._entries = np.stack((np.flatnonzero(own), reqs[own])).astype(np.int64, copy=False)
+            index, slots = self._sent(self._entries, logits.device)
         else:
-            index = self._with_drafts(own, ctx, device)
-        slots = ctx.expanded_idx_mapping[index].to(torch.int64)
+            index = self._with_drafts(own, ctx, logits.device)
+            slots = ctx.expanded_idx_mapping[index].to(torch.int64)
         history = None
         if self._declared != "none":
             history = V2History(self._states, ctx, int(ctx.seq_lens_upper_bound_np[: len(reqs)][own].max()))
@@ -72,8 +70,15 @@ class V2Binding:
         With drafts it waits for the device, which alone knows how many each request has.
         """
         if self._entries is not None:
-            return list(zip(*(part.tolist() for part in self._entries), strict=True))
+            return list(zip(*self._entries.tolist(), strict=True))
         return list(dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True)).items())
+
+    def _sent(self, entries: np.ndarray[Any, Any], device: torch.device) -> tuple[torch.Tensor, ...]:
+        """Rows and slots on the device: sent again where they are not those of the last step."""
+        told = entries.tobytes()
+        if told != self._told:
+            self._told, self._on_device = told, self._to_device(entries, device).unbind()
+        return self._on_device
 
     def _with_drafts(self, own: np.ndarray[Any, Any], ctx: LogitsContext, device: torch.device) -> torch.Tensor:
         """Rows of own requests when a request has several: their number is known to the device alone.

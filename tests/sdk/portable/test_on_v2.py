@@ -96,6 +96,28 @@ class TestRows:
             assert host.apply(torch.zeros(2, VOCAB), context)[:, 0].tolist() == [2, 1]
         assert "index_copy_" not in names
 
+    def test_which_rows_are_whose_is_sent_when_it_changes_and_not_before(self) -> None:
+        host = V2Host(Add)
+        for slot in range(3):
+            host.add(slot, params(add=1.0), [1])
+        host.flush()
+        seen = []
+        for order in ([2, 0], [2, 0], [0, 2], [0, 2, 1], [0, 2, 1]):
+            context = host.context(order)
+            logits = logits_of(len(order))
+            with recorded_ops() as names:
+                rows = host.processor._v2.rows(logits, context)
+            seen.append((rows.index.tolist(), rows.slots.tolist(), bool(names)))
+        two, three = [0, 1], [0, 1, 2]
+        assert [item[:2] for item in seen] == [
+            (two, [2, 0]),
+            (two, [2, 0]),
+            (two, [0, 2]),
+            (three, [0, 2, 1]),
+            (three, [0, 2, 1]),
+        ]
+        assert [item[2] for item in seen] == [True, False, True, True, False]
+
     def test_padded_length_bounds_are_cut(self) -> None:
         host = V2Host(Weigh)
         host.add(0, params(weigh=True), [1, 2], [3])
