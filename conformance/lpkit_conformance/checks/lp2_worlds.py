@@ -10,10 +10,11 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.activity.stand import allowed, generated
 from lpkit_conformance.checks.base import STATE, Check
+from lpkit_conformance.checks.exact_ids import compare_ids
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import make_active
-from lpkit_conformance.hosts.worlds import BEYOND, SECOND_RANK, USUAL, WORLDS, World
+from lpkit_conformance.hosts.worlds import BEYOND, LARGE_VOCABULARY, SECOND_RANK, USUAL, WORLDS, World
 from lpkit_conformance.oracle.compare import first_difference
 from lpkit_conformance.oracle.findings import raised
 from lpkit_conformance.programs.generate import Arrive
@@ -26,10 +27,13 @@ class LP221(Check):
 
     A short run each with a vocabulary that is not a multiple of 32, with more than 1,024 and with 20,000 output tokens,
     with asynchronous scheduling and a list of end tokens, with speculative decoding configured (a constructor may
-    refuse that with ``ValueError``), and on the second of two ranks, where the edits are those of the first.
+    refuse that with ``ValueError``), and on the second of two ranks, where the edits are those of the first. In a
+    vocabulary beyond 65,536 tokens the logit of the same token is edited as in a small one: of the one that an argument
+    names, or of one in the prompt or last in the output.
 
     Why: buffers of 1,024 tokens, masks of whole words of 32 bits, and ``int(eos_token_id)`` work with most models, and
-    stop the engine with the next. A rank that edits nothing samples other tokens than its peers.
+    stop the engine with the next. Ids in half precision are others from 2,049 on. A rank that edits nothing samples
+    other tokens than its peers.
 
     Fix: take sizes from the configuration and the logits, and test ids against the vocabulary's size before you index
     with them.
@@ -40,7 +44,12 @@ class LP221(Check):
 
     def run(self, subject: PluginUnderTest) -> str | None:
         refused = [world.name for world in WORLDS if not works(subject, world)]
-        return f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS)} engines"
+        large = moved(subject, LARGE_VOCABULARY)
+        try:
+            compare_ids(subject, large)
+        except PluginError as error:
+            raise _located(large, error) from error
+        return f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS) + 1} engines"
 
 
 class LP222(Check):
@@ -79,10 +88,7 @@ def works(subject: PluginUnderTest, world: World) -> bool:
     except PluginError as error:
         if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
             return False
-        finding = raised(subject.cls, error)
-        summary = f"in an engine with {world.name}, {finding.summary}"
-        where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
-        raise Failed(replace(finding, summary=summary, where=where, fix=fix)) from error
+        raise _located(there, error) from error
     for row, variant in enumerate(variants):
         for step in range(world.steps):
             before, after = together[step]
@@ -103,6 +109,14 @@ def works(subject: PluginUnderTest, world: World) -> bool:
                     fix=world.fix,
                 )
     return True
+
+
+def _located(subject: PluginUnderTest, error: PluginError) -> Failed:
+    """What the plugin raised, and in which engine."""
+    finding, world = raised(subject.cls, error), subject.world
+    summary = f"in an engine with {world.name}, {finding.summary}"
+    where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
+    return Failed(replace(finding, summary=summary, where=where, fix=fix))
 
 
 def moved(subject: PluginUnderTest, world: World) -> PluginUnderTest:

@@ -74,6 +74,12 @@ SECOND_RANK = World(
 
 BEYOND = World("prompt ids outside the vocabulary", beyond=True)
 
+LARGE_VOCABULARY = World(
+    "a vocabulary beyond 65,536 tokens",
+    more_tokens=70_000,
+    fix="size buffers by the vocabulary's size, and keep ids in int32 or int64",
+)
+
 WORLDS = (
     World(
         "a vocabulary that is not a multiple of 32",

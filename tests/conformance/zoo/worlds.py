@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from lpkit import v2
 
 from zoo.correct import Bias, History, V2Bias
 from zoo.registry import defect, sound
@@ -84,6 +85,50 @@ class DraftsByKey(V2Bias):
         super().__init__(vllm_config, *rest)
         drafts = vllm_config.speculative_config
         self.drafts = drafts["num_speculative_tokens"] if drafts else 0
+
+
+class LargeVocabulary(V2Bias):
+    """Knows the engine's vocabulary where its base knows the usual one; the sound version."""
+
+    CASE = {"extra_args": {"ids": [4], "by": -3.0}}
+
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.vocab_size = req_states.vocab_size
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        cls.read(params)
+        ids = (params.extra_args or {}).get("ids", [])
+        if not isinstance(ids, list) or len(ids) > cls.WIDTH or any(type(i) is not int or i < 0 for i in ids):
+            raise ValueError(f"ids must be a list of at most {cls.WIDTH} token ids, not {ids!r}")
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        ids = sorted({i for i in (params.extra_args or {}).get("ids", []) if i < self.vocab_size})
+        self.values[req_idx] = (self.read(params) or 0.0) if ids else 0.0
+        self.ids[req_idx] = torch.tensor((ids * self.WIDTH or [0] * self.WIDTH)[: self.WIDTH])
+        return bool(ids) and self.read(params) is not None
+
+
+sound("ids of any vocabulary, one of them named several times over", "v2")(LargeVocabulary)
+
+
+@defect("LP221", "keeps ids in half precision, exact up to 2,048", style="v2")
+class HalfPrecisionIds(LargeVocabulary):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        used = super().add_request(req_idx, params)
+        self.ids[req_idx] = self.ids[req_idx].half().float().clamp(max=self.vocab_size - 1).long()
+        return used
+
+
+@defect("LP221", "generated ids in 16 bits", style="v1")
+class ShortIds(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            if outputs and outputs[-1] >= 0:
+                last = torch.tensor(outputs[-1:]).to(torch.int16).long() % logits.shape[1]
+                logits[row, last] -= weight
+        return logits
 
 
 @sound("refuses speculative decoding in its constructor, as vLLM's own example does", "v1")

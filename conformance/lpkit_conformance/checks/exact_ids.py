@@ -1,0 +1,130 @@
+"""Token ids kept exactly: in a large vocabulary, too, the logit of the token that a request names or has is edited.
+
+What the plugin does with a token is learned from small ids, which any type holds: if the logit of exactly that token is
+edited, be it named by an argument or part of the history, then that holds for large ids too.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from lpkit.runtime import Request
+
+from lpkit_conformance.hosts import PluginError, drive
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.results import Failed
+from lpkit_conformance.settings.cases import make_params
+
+SMALL = (20, 21, 50, 51, 90, 91, 110, 111)
+"""Pairs of neighbours: what is edited for one of a pair only is named by it."""
+
+LARGE = ((301, 2_049, 33_001), (33_003, 66_001))
+"""Beyond what bfloat16 (256), float16 (2,048), int16 and uint16 hold exactly; the last is infinite in float16, so that
+an index made of it may raise, and comes by itself."""
+
+MOST_ARGUMENTS = 6
+
+FIX = "keep ids in int32 or int64: float16 holds numbers exactly up to 2,048, bfloat16 up to 256, int16 up to 32,767"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a request has a token that the plugin may edit the logit of.
+
+    Attributes:
+        name: as a report says it.
+        key, listed: of the argument that names it, and whether it is the first one of a list.
+    """
+
+    name: str
+    key: str = ""
+    listed: bool = False
+
+    def request(self, subject: PluginUnderTest, token: int) -> Request:
+        """A request with the token in this place, the same as others in all else."""
+        prompt, outputs = subject.prompt("ids", 5, 0), subject.emitted("ids", 0, 3)
+        fields = copy.deepcopy(subject.case.fields)
+        if self.key:
+            value = fields["extra_args"][self.key]
+            fields["extra_args"][self.key] = [token, *value[1:]] if self.listed else token
+        elif self is PROMPT:
+            prompt[1:1] = [token]
+        else:
+            outputs[-1:] = [token]
+        return Request(f"{self.name} {token}", make_params(fields), prompt, 10**6, output_token_ids=outputs)
+
+
+PROMPT, OUTPUT = Place("in the prompt"), Place("as the last output")
+
+
+def compare_ids(usual: PluginUnderTest, large: PluginUnderTest) -> None:
+    """Have tokens edited in an engine of the usual and in one of a large vocabulary.
+
+    Raises:
+        Failed: if another token's logit is edited there.
+        PluginError: if the plugin raises there.
+    """
+    try:
+        known = _edited(usual, [(place, token) for place in _places(usual) for token in SMALL])
+    except PluginError:  # other checks tell
+        return
+    named = [place for place in _places(usual) if _is_named(known, place)]
+    if not named:
+        return
+    for tokens in LARGE:
+        edited = _edited(large, [(place, token) for place in named for token in tokens])
+        for (place, token), row in edited.items():
+            others = [other for key, other in edited.items() if key[0] is place and key[1] != token]
+            if others and not row[token]:
+                _refuse_another(place, token, row & ~torch.stack(others).any(0))
+
+
+def _refuse_another(place: Place, token: int, instead: torch.Tensor) -> None:
+    """Raises Failed if logits are edited ``instead`` of the token's; none are where the plugin leaves its id alone."""
+    if bool(instead.any()):
+        another = int(instead.nonzero()[0])
+        raise Failed(
+            f"with token {token} {place.name}, the logit of token {another} is edited instead",
+            {"engine": f"a vocabulary of {instead.shape[0]:,} tokens", "token id": str(token)},
+            f"an edit of token {token}, as with tokens {', '.join(map(str, SMALL[::2]))}",
+            f"an edit of token {another}",
+            fix=FIX,
+        )
+
+
+def _places(subject: PluginUnderTest) -> Iterator[Place]:
+    yield from (PROMPT, OUTPUT)
+    arguments = subject.case.fields.get("extra_args") or {}
+    for key, value in [*arguments.items()][:MOST_ARGUMENTS]:
+        listed = isinstance(value, list | tuple) and bool(value)
+        if type(value[0] if listed else value) is int:
+            yield Place(f"in `{key}`", key, listed)
+
+
+def _is_named(edited: dict[tuple[Place, int], torch.Tensor], place: Place) -> bool:
+    pairs = [(token, other) for token, other in zip(SMALL[::2], SMALL[1::2], strict=True)]
+    return all(
+        (place, mine) in edited
+        and edited[place, mine][mine]
+        and (place, its) in edited
+        and not edited[place, its][mine]
+        for pair in pairs
+        for mine, its in (pair, pair[::-1])
+    )
+
+
+def _edited(subject: PluginUnderTest, asked: Sequence[tuple[Place, int]]) -> dict[tuple[Place, int], torch.Tensor]:
+    """By place and token, which logits are edited: all rows have the same. Without requests that the plugin refuses."""
+    requests = {key: key[0].request(subject, key[1]) for key in asked}
+    requests = {key: request for key, request in requests.items() if subject.accepts(request.params)}
+    if not requests:
+        return {}
+    driver = drive(subject, len(requests))
+    driver.begin(entering=[*requests.values()])
+    raw = subject.rows([("ids", 8)]).repeat(len(requests), 1)
+    before = driver.stage(raw, [request.params for request in requests.values()])
+    after = driver.step(before, [*requests.values()])
+    return dict(zip(requests, (before != after).unbind(), strict=True))
