@@ -111,7 +111,7 @@ def _per_cause(found: dict[str, Outcome]) -> list[str]:
     counts = [len(_reporting(found[item.id], core=True)) for item in zoo.DEFECTS if tiers[item.code] == "core"]
     return [
         f"One defect should be one failure. Of the {len(counts)} defects that fail a check, {counts.count(1)} are "
-        f"reported once; the median is {statistics.median(counts):g} failures, the mean "
+        f"reported once: the median is {statistics.median(counts):g}, the mean "
         f"{statistics.mean(counts):.2f}, the most {max(counts)}."
     ]
 
