@@ -23,7 +23,7 @@ SMALL = (20, 21, 50, 51, 90, 91, 110, 111)
 
 LARGE = ((301, 2_049, 33_001), (33_003, 66_001))
 """Beyond what bfloat16 (256), float16 (2,048), int16 and uint16 hold exactly; the last is infinite in float16, so that
-an index made of it may raise, and comes by itself."""
+an index made of it may raise, and comes last."""
 
 MOST_ARGUMENTS = 6
 
