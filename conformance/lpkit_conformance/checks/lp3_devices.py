@@ -17,7 +17,7 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.dispatch import Watch, without_compiler
 from lpkit_conformance.instruments.host_reads import HostCopies, ReadsZeros
 from lpkit_conformance.oracle.compare import unequal
-from lpkit_conformance.oracle.findings import method_location
+from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.vllm_api.runners import V1
 from lpkit_conformance.vllm_api.stub import buffers_on
@@ -78,7 +78,7 @@ class LP308(Check):
                     {"method": error.method},
                     "all tensors on the device of the logits",
                     error.summary,
-                    location=error.location or method_location(subject.cls, error.method),
+                    location=error.location or at_fault(subject, error.method),
                 ) from error
             other = error
         finally:
@@ -92,7 +92,7 @@ class LP308(Check):
                 "the edit in what apply returns",
                 f"on a GPU {lost} would be lost; on a CPU the copy shares the memory of the logits",
                 fix="edit `logits` itself, or return the copy on its device: `.to(logits.device)`",
-                location=method_location(subject.cls, "apply"),
+                location=at_fault(subject, "apply"),
             )
         if other:
             raise Skipped(f"the plugin reads values on the host ({other.method})")

@@ -14,7 +14,7 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts import Driver
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.findings import method_location
+from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed
@@ -58,7 +58,7 @@ def _compare(subject: PluginUnderTest, driver: Driver, method: str, args: tuple[
                 shown(value),
                 shown(after[name]),
                 fix=f"change a copy of {name}",
-                location=method_location(subject.cls, method),
+                location=at_fault(subject, method),
             )
 
 

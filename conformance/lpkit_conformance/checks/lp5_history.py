@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from lpkit.runtime import Request
 from lpkit.runtime.engine.v1_async import PLACEHOLDER
@@ -14,6 +16,7 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.oracle.compare import first_difference
+from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.oracle.solo import fresh_batch
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
@@ -67,17 +70,24 @@ class LP502(Check):
     Fix: copy before you change.
     """
 
-    code, name, hosts, requires, method = "LP502", "leaves-lists", (V1,), ("LP101", "LP301"), STATE
+    code, name, hosts, requires = "LP502", "leaves-lists", (V1,), ("LP101", "LP301")
 
     def run(self, subject: PluginUnderTest) -> str | None:
         host = default_host(subject, 8)
-        for _ in host.run([*mixed_arrivals(4), *[Step()] * 12, Finish("r0"), *[Step()] * 6]):
+
+        @contextmanager
+        def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+            yield
             for active in host.pool.requests.values():
-                self._judge(subject, active)
+                self._judge(subject, active, method)
+
+        with host.driver.watched(watch):
+            for _ in host.run([*mixed_arrivals(4), *[Step()] * 12, Finish("r0"), *[Step()] * 6]):
+                pass
         return None
 
     @staticmethod
-    def _judge(subject: PluginUnderTest, active: ActiveRequest) -> None:
+    def _judge(subject: PluginUnderTest, active: ActiveRequest, method: str) -> None:
         outputs = active.request.output_token_ids
         prompt = subject.prompt(active.logits_key, active.arrived.prompt_len, active.variant)
         for label, got, want in (
@@ -85,8 +95,13 @@ class LP502(Check):
             ("prompt", active.request.prompt_token_ids, prompt),
         ):
             if got != want:
-                summary = f"the plugin changed the {label} token list of {active.id}"
-                raise Failed(summary, {"request": active.id}, str(want)[:200], str(got)[:200])
+                raise Failed(
+                    f"{method} changed the {label} token list of {active.id}",
+                    {"method": method, "request": active.id},
+                    str(want)[:200],
+                    str(got)[:200],
+                    location=at_fault(subject, method),
+                )
 
 
 class LP503(Check):

@@ -17,7 +17,7 @@ from lpkit_conformance.hosts import Observation, PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.oracle.compare import first_difference
-from lpkit_conformance.oracle.findings import method_location
+from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed, NeverActive
 from lpkit_conformance.vllm_api.runners import V1
@@ -72,7 +72,7 @@ class LP505(LadderCheck):
                 {"output list": "[-1, -1, -1]"},
                 "logits that differ from those for the last token",
                 f"the same as for [{last}, {last}, {last}]",
-                location=method_location(subject.cls, "apply"),
+                location=at_fault(subject, "apply"),
             )
         if is_entry_point(subject.cls):
             judge_dependence(subject)
@@ -154,7 +154,7 @@ def judge_dependence(subject: PluginUnderTest) -> None:
             f"{float(before[0, token]):g}, as before",
             f"{float(unknown[0, token]):g}",
             cause="-1 takes part in the computation like a token id",
-            location=method_location(subject.cls, "apply"),
+            location=at_fault(subject, "apply"),
         )
 
 

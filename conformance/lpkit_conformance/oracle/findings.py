@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.hosts import PluginError
+from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.oracle.compare import Mismatch
@@ -139,6 +141,26 @@ TOLD = ("admit", "new_req_logits_processor", "process", "apply")
 def method_location(cls: Any, name: str) -> str:
     """``file:line`` of a method, or of what the author wrote for it where lpkit or vLLM has the method itself."""
     return next(filter(None, (own_line(cls, each) for each in (name, *HOOKS.get(name, TOLD)))), "")
+
+
+def at_fault(subject: PluginUnderTest, name: str) -> str:
+    """``file:line`` of the author's method; for ``apply`` of a request-level adapter, of the callable that edits."""
+    callable_line = "" if name != "apply" or own_line(subject.cls, name) else _callable_line(subject)
+    return callable_line or method_location(subject.cls, name)
+
+
+def _callable_line(subject: PluginUnderTest) -> str:
+    """Of what an adapter makes for a request of the case; empty if it is none, or makes nothing."""
+    if not own_line(subject.cls, "new_req_logits_processor"):
+        return ""
+    with contextlib.suppress(Exception):  # whatever the plugin raises: a line is being looked for
+        made = drive(subject).processor.new_req_logits_processor(subject.params(0))
+        while isinstance(made, functools.partial):
+            made = made.func
+        called = made if inspect.isroutine(made) else type(made).__call__
+        path = inspect.getsourcefile(called) or ""
+        return f"{path}:{inspect.getsourcelines(called)[1]}" if is_authors(path) else ""
+    return ""
 
 
 def own_line(cls: Any, name: str) -> str:

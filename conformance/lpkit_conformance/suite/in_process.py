@@ -25,7 +25,7 @@ from lpkit_conformance.hosts.plugin_under_test import FOREIGN_ARGS, PluginUnderT
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import settings_kept
 from lpkit_conformance.oracle.exceptions import GENERAL_FIX
-from lpkit_conformance.oracle.findings import method_location, raised
+from lpkit_conformance.oracle.findings import at_fault, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.results import NEEDS, Blocked, CheckResult, Failed, Skipped, Status, label_of
@@ -261,7 +261,7 @@ def _result(check: type[Rule], subject: PluginUnderTest, host: str) -> CheckResu
     return guarded(
         check,
         host,
-        lambda: judge(check, host, lambda: _run(check, subject), lambda: method_location(subject.cls, method)),
+        lambda: judge(check, host, lambda: _run(check, subject), lambda: at_fault(subject, method)),
     )
 
 

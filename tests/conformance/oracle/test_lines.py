@@ -48,6 +48,23 @@ def test_no_line_is_that_of_a_class(name: str) -> None:
         assert " def " in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
 
 
+@pytest.mark.parametrize(
+    ("cls", "code", "text"),
+    [
+        ("CountsItsCalls", "LP303", "def __call__("),
+        ("OwnTemperature", "LP306", "def apply("),
+        ("AppendsGuess", "LP502", "def apply("),
+        ("ClassCache", "LP108", "def new_req_logits_processor("),
+    ],
+)
+def test_of_an_adapter_the_callable_is_named_unless_it_is_what_makes_it(cls: str, code: str, text: str) -> None:
+    plugin = getattr(adapter_defects, cls)
+    finding = compute_check(code, plugin, host="v1", case=plugin.CASE).finding
+    assert finding is not None
+    file, _, line = finding.location.rpartition(":")
+    assert text in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+
+
 def test_where_a_new_instance_goes_wrong_too_what_apply_reads_is_at_fault() -> None:
     plugin = misread.BehindItsText
     finding = compute_check("LP202", plugin, case=plugin.CASE).finding
