@@ -150,7 +150,7 @@ def at_fault(subject: PluginUnderTest, name: str) -> str:
 
 
 def _callable_line(subject: PluginUnderTest) -> str:
-    """Of what an adapter makes for a request of the case; empty if it is none, or makes nothing."""
+    """Of what an adapter makes for a request of the case; empty for other classes, and if it makes nothing."""
     if not own_line(subject.cls, "new_req_logits_processor"):
         return ""
     with contextlib.suppress(Exception):  # whatever the plugin raises: a line is being looked for
