@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,12 +12,12 @@ from typing import Any, Literal
 from lpkit import __version__
 from lpkit._nearest import did_you_mean
 
-from lpkit_conformance import traces
+from lpkit_conformance import run, traces
 from lpkit_conformance.catalogue import all_checks
-from lpkit_conformance.errors import FailureFileError, UserError
+from lpkit_conformance.errors import FailureFileError, UsageError, UserError
 from lpkit_conformance.programs.as_json import program_from_json
 from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
-from lpkit_conformance.run import TRACES
+from lpkit_conformance.run import SERVED, TRACES
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS
@@ -127,14 +127,21 @@ def _program_text(program: Mapping[str, Any]) -> str:
 # -- loading -----------------------------------------------------------------------------------------------------
 
 
-def load(path: Path) -> Failure:
-    """The failure in a file.
+def load(path: Path, cases: Sequence[str] = ()) -> Failure:
+    """The failure in a file: one that was saved, or the one that a trace of ``lpkit watch`` was saved for.
+
+    Args:
+        cases: what a trace's requests use the plugin with, instead of the arguments in it; a saved failure has its own.
 
     Raises:
         FailureFileError: naming the file and what does not fit, with the nearest right name.
+        TraceError, UsageError, CaseError, ProjectError: the trace cannot be replayed.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if _is_trace(text):
+            return _of_trace(path, cases)
+        data = json.loads(text)
     except OSError as error:
         near = _files_like(path) if isinstance(error, FileNotFoundError) else ""
         raise FailureFileError(f"cannot read {path}: {error.strerror}", near) from None
@@ -142,10 +149,33 @@ def load(path: Path) -> Failure:
         raise FailureFileError(f"{path} is not a text file") from None
     except ValueError as error:
         raise FailureFileError(f"{path} is not JSON: {error}") from None
+    if cases:
+        raise UsageError(f"{path} holds its case: omit --case")
     try:
         return from_json(data)
     except UserError as error:
         raise FailureFileError(f"{path}: {error}") from None
+
+
+def _is_trace(text: str) -> bool:
+    """Whether the first line is the header of a trace."""
+    try:
+        head = json.loads(text.partition("\n")[0])
+    except ValueError:
+        return False
+    return isinstance(head, Mapping) and head.get("schema") == traces.SCHEMA
+
+
+def _of_trace(path: Path, cases: Sequence[str]) -> Failure:
+    """Of the processor that the trace names, as the current folder's project has it."""
+    trace = traces.load(path)
+    target = trace.settings.get("watch", {}).get("processor")
+    if not isinstance(target, str):
+        raise UsageError(f"{path} was not saved by lpkit watch: it names no processor to blame")
+    project = projects.find(Path.cwd())
+    own = project if project is not None and project.owns(target) else None
+    options = run.Options(cases=tuple(cases))
+    return Failure(target, TRACES, trace.runner, run.with_trace(run.plan_for(options, own), options, path))
 
 
 def from_json(data: object) -> Failure:
@@ -233,12 +263,12 @@ def rerun(failure: Failure, limit: float | None = None) -> TargetResult:
 
 
 def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResult:
-    """Serve the requests of these operations in a tiny real vLLM engine, alone and in the batch.
+    """Serve the requests of these operations, or of this trace, in a tiny real vLLM engine, alone and in the batch.
 
-    What cannot be asked of an engine is left to it; a note of the result names that.
+    What cannot be asked of an engine is left to it; notes of the result name that, or how much of the trace was met.
 
     Raises:
-        FailureFileError: the failure has no operations for an engine.
+        FailureFileError: the failure is not of a runner.
         EngineUnavailable: vLLM is absent or broken.
         ProjectError: if the current folder's pyproject.toml cannot be used.
     """
@@ -246,20 +276,14 @@ def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResul
     from lpkit_conformance.suite import on_engine
 
     program = failure.plan.program
-    if program is None:
-        trace, _ = failure.plan.trace or ("", "")
-        raise FailureFileError(
-            f"the trace {trace!r} is a record of batches, and an engine composes its own",
-            "replay it without --engine vllm",
-        )
     if failure.host not in RUNNER_HOSTS:
         raise FailureFileError(f"it failed on the host {failure.host}, which is not a runner of vLLM")
     on_engine.require_vllm()
     spec, path = whereabouts(failure)
-    plan = replace(failure.plan, select=("LP901", "LP902", "LP903"))
+    plan = replace(failure.plan, select=SERVED)
     result = on_engine.check_target(spec, plan, path, limit=limit)
-    note = f"left to the engine: {', '.join(left_to_the_engine(program))}"
-    return replace(result, target=failure.target, notes=(*result.notes, note))
+    notes = [f"left to the engine: {', '.join(left_to_the_engine(program))}"] if program is not None else []
+    return replace(result, target=failure.target, notes=(*result.notes, *notes))
 
 
 def whereabouts(failure: Failure) -> tuple[str, list[str]]:

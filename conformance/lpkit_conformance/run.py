@@ -37,6 +37,9 @@ from lpkit_conformance.vllm_api.choose import STANDIN
 TRACES = "LP220"
 """The check that replays recorded traces."""
 
+SERVED = ("LP901", "LP902", "LP903")
+"""The checks that judge given requests in a real engine."""
+
 MOST_CASES = 3
 """Taken from the arguments in a trace."""
 
@@ -289,16 +292,16 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
     watch = trace.settings.get("watch")
     if watch is None:
         raise UsageError(f"{path} was not saved by lpkit watch; traces that ship are replayed without --trace")
-    if options.engine != "reference" or options.quick or options.select or options.expression:
-        others = "--engine, --quick, --select, -k"
-        raise UsageError(f"--trace replays a trace in lpkit's runtime and runs no other check: omit {others}")
+    if options.quick or options.select or options.expression:
+        raise UsageError("--trace replays a trace and runs no other check: omit --quick, --select, -k")
     if options.hosts and trace.runner not in options.hosts:
         raise UsageError(f"{path} is of {trace.runner.upper()}: omit --host {','.join(options.hosts)}")
     used = [watch["arguments"][name] for name, uses in watch["uses"].items() if uses and watch["values"]]
     if used and not options.cases:
         texts = dict.fromkeys(json.dumps({"extra_args": arguments}) for arguments in used)
         plan = replace(plan, cases=tuple(Case.parse(text, knows_cases()) for text in list(texts)[:MOST_CASES]))
-    return replace(plan, hosts=(trace.runner,), select=(TRACES,), alone=True, trace=(str(path.resolve()), RECORDED))
+    select = SERVED if options.engine == "vllm" else (TRACES,)
+    return replace(plan, hosts=(trace.runner,), select=select, alone=True, trace=(str(path.resolve()), RECORDED))
 
 
 def _one(

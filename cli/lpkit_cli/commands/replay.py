@@ -19,7 +19,16 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A failure that `lpkit check` saved.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A failure that `lpkit check` saved, or a trace that `lpkit watch` saved."),
+    ],
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="JSON", help="Arguments that the requests of a trace use the plugin with; see lpkit check."
+        ),
+    ] = None,
     script: Annotated[
         Path | None,
         typer.Option(
@@ -50,7 +59,7 @@ def replay(
     from lpkit_conformance.report import replay as report
     from lpkit_conformance.report.terminal import show
 
-    failure = failures.load(file)
+    failure = failures.load(file, case or ())
     on_engine = engine is Engine.vllm
     if on_engine:
         result = failures.rerun_on_engine(failure, limit)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
+from lpkit_conformance.engine.tiny import Answer, Ask
 from lpkit_conformance.settings.cases import Case
-from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 BLOCK = 32
@@ -94,6 +93,8 @@ class Workload:
         bad: requests with an argument that ``validate_params`` refuses, each with the argument as text.
         company: requests that are served together with the bad ones.
         told: what happens, in a line each, for a report.
+        beside: requests that are served in the batch only.
+        notes: what is not as it was recorded, in sentences.
     """
 
     batches: tuple[tuple[Ask, ...], ...]
@@ -102,35 +103,12 @@ class Workload:
     bad: tuple[tuple[str, Ask], ...]
     company: tuple[Ask, ...]
     told: tuple[str, ...]
+    beside: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
     @property
     def asks(self) -> dict[str, Ask]:
         return {ask.request_id: ask for batch in self.batches for ask in batch}
-
-
-def settings(runner: Runner, plan: Plan) -> EngineSettings:
-    """Of the engine: a model that does not round, and too little room for the longer requests at once.
-
-    The requests of a saved failure have room: its operations do not say that any of them waits.
-    """
-    roomy = EngineSettings(
-        runner,
-        max_num_seqs=plan.max_num_seqs,
-        max_model_len=ROOMY_MODEL_LEN,
-        vocab_size=plan.vocab_size,
-        logprobs_mode="processed_logits",
-        exact=True,
-    )
-    if plan.program is not None:
-        return replace(roomy, max_num_seqs=max(plan.max_num_seqs, plan.program.max_num_seqs))
-    return replace(
-        roomy,
-        max_num_seqs=MAX_NUM_SEQS,
-        max_model_len=MAX_MODEL_LEN,
-        max_num_batched_tokens=32,
-        num_gpu_blocks_override=9,  # one is reserved
-        block_size=BLOCK,
-    )
 
 
 def make(
@@ -229,5 +207,8 @@ def _without_seed(ask: Ask) -> Ask:
 def following(asks: Sequence[Ask], alone: Mapping[str, Answer]) -> tuple[Ask, ...]:
     """The requests again; a sampled one is to follow the text that it sampled alone."""
     return tuple(
-        replace(ask, text=tuple(alone[ask.request_id].token_ids)) if ask.params["temperature"] else ask for ask in asks
+        replace(ask, text=tuple(alone[ask.request_id].token_ids))
+        if ask.params["temperature"] and ask.request_id in alone
+        else ask
+        for ask in asks
     )

@@ -65,6 +65,14 @@ class V2Recorder(lpkit.v2.LogitsProcessor):
         return logits
 
 
+class V2Listener(V2Recorder):
+    """The same beside another processor: it does not make the engine call ``apply`` where it would not."""
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        super().add_request(req_idx, sampling_params)
+        return False
+
+
 class V1Tap:
     """Turns what a ``V1Recorder`` hears into ``V1Step`` objects.
 

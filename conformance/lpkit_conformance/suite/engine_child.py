@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 from lpkit.interfaces.lookup import GROUP
 
-from lpkit_conformance.engine import following, tiny
+from lpkit_conformance import traces
+from lpkit_conformance.engine import beyond_cpu, following, tiny
 from lpkit_conformance.engine.model import exact_rows
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, TinyEngine
-from lpkit_conformance.engine_checks import played
+from lpkit_conformance.engine_checks import played, traced
 from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import Expected
+from lpkit_conformance.engine_checks.sizes import settings as settings_of
 from lpkit_conformance.engine_checks.workload import Workload
 from lpkit_conformance.errors import CaseError
 from lpkit_conformance.programs.as_json import program_from_json
@@ -64,6 +66,8 @@ def survey(runner: Runner, target: str, path: list[str], plan: dict[str, Any]) -
     _state.runner, _state.reasoning = runner, cases[0].reasoning
     if plan["program"] is not None:
         plan["program"] = program_from_json(plan["program"])
+    if plan["trace"] is not None:
+        plan["trace"] = tuple(plan["trace"])
     sys.path[:0] = path
     try:
         cls = resolve_target(target).cls
@@ -119,7 +123,8 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if with_plugin:
         folder = tokenizer_folder(settings.vocab_size, _state.session.words)
         settings = replace(settings, extra={**settings.extra, "tokenizer": folder, "skip_tokenizer_init": False})
-    _state.engine = TinyEngine(settings, [_state.session.cls] if with_plugin else ())
+    listeners = [_listener()] if _state.session.plan.trace else []
+    _state.engine = TinyEngine(settings, [_state.session.cls, *listeners] if with_plugin else ())
     _state.engine.remove_model()
     if _state.runner == V1:
         _state.engine.follow_texts()
@@ -150,14 +155,20 @@ def reasoning_config(markers: Mapping[str, tuple[int, ...]]) -> Any:
 
 
 def make_workload() -> Workload:
-    """The requests for this plugin, or those of the plan's program; asks its ``validate_params``."""
+    """The requests for this plugin, or those of the plan's program or trace; asks its ``validate_params``."""
     from lpkit_conformance.hosts import drive, parts_of
 
+    if _state.session.plan.trace is not None:
+        _state.session.acting_cases()
     cases = [case for row in _turns([subject.cases for subject in _subjects()]) for case in row]
     asked = parts_of(_state.runner).driver.asks_claim
     invariant = asked and drive(_subjects()[0]).invariant
     plan = _state.session.plan
-    if plan.program is not None:
+    if plan.trace is not None:
+        longest = settings_of(_state.runner, plan).max_model_len
+        made = traced.workload(traces.load(plan.trace[0]), plan.trace[1], _subjects(), invariant, longest)
+        made = replace(made, notes=(*_state.session.notes, *made.notes))
+    elif plan.program is not None:
         made = played.workload(plan.program, _subjects()[0], invariant)
     else:
         made = workloads.make(_state.runner, cases, invariant, list(_refused()), plan.vocab_size, plan.seed)
@@ -165,18 +176,29 @@ def make_workload() -> Workload:
 
 
 def _writable(ask: Ask) -> Ask:
-    """The request, with a text that a model can write: another token where the plugin forbids one."""
-    import torch
-
+    """The request, with its text up to a token that the plugin forbids: no model would write that."""
     text = list(ask.text)
-    for _ in text:
-        rows = _processed(ask, text, _model_rows(ask, text), True)
-        forbidden = np.isneginf(rows[np.arange(len(text)), text]).nonzero()[0]
-        if not len(forbidden):
-            break
-        first = int(forbidden[0])
-        text[first : first + 1] = _subjects()[0].sampled([text[first]], torch.from_numpy(rows[first : first + 1]))
-    return replace(ask, text=tuple(text))
+    rows = _processed(ask, text, _model_rows(ask, text), True) if text else np.empty((0, 1))
+    forbidden = np.isneginf(rows[np.arange(len(text)), text]).nonzero()[0]
+    return replace(ask, text=tuple(text[: forbidden[0]])) if len(forbidden) else ask
+
+
+def _listener() -> type:
+    """What hears what the engine tells its processors."""
+    recorders = importlib.import_module("lpkit_conformance.recording.recorders")
+    found: type = recorders.V1Recorder if _state.runner == V1 else recorders.V2Listener
+    return found
+
+
+def serve_trace(asks: tuple[Ask, ...]) -> tuple[dict[str, Answer], list[str]]:
+    """The requests of the plan's trace, mixed, and what of the trace the engine did."""
+    recorders = importlib.import_module("lpkit_conformance.recording.recorders")
+    trace = traces.load(_state.session.plan.trace[0])
+    runner = _running().model_runner
+    if traced.has_swaps(trace):
+        beyond_cpu.separate_decodes(runner)
+    tap = (recorders.listen_v1 if _state.runner == V1 else recorders.listen_v2)(runner)
+    return serve(asks), traced.met(trace, tap.steps)
 
 
 def _turns(lists: list[list[Any]]) -> Iterator[list[Any]]:
@@ -252,7 +274,7 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
             return torch.stack([table[position - len(ask.prompt_token_ids) + 1] for _, position in keys])
 
     table = torch.tensor(raw)
-    settings = workloads.settings(_state.runner, _state.session.plan)
+    settings = settings_of(_state.runner, _state.session.plan)
     source = Told(raw.shape[1], device="cpu")
     engine = parts_of(_state.runner).engine(
         [_state.session.cls] if with_plugin else [],

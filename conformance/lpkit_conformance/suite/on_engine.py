@@ -16,10 +16,11 @@ from typing import Any
 from lpkit_conformance.catalogue import all_checks, chosen, inactive
 from lpkit_conformance.checks.base import Rule, judge
 from lpkit_conformance.engine.process import ProcessLost, RemoteError, Worker
-from lpkit_conformance.engine.tiny import EngineError
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineError
 from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
-from lpkit_conformance.engine_checks.workload import following, settings
+from lpkit_conformance.engine_checks.sizes import settings
+from lpkit_conformance.engine_checks.workload import following
 from lpkit_conformance.errors import EngineUnavailable
 from lpkit_conformance.instruments.author_lines import is_authors, location_in
 from lpkit_conformance.processes.supervise import START_SECONDS
@@ -89,6 +90,7 @@ def check_target(
             return _unloadable(target, found)
         if run.runner in found["hosts"]:
             results += run.results
+            notes += run.notes
             ran[run.runner] = run.runner_class.removeprefix("vllm.v1.worker.")
             hint = run.hint or hint
     if not error and not ran:
@@ -143,7 +145,8 @@ class _Job:
         cases = [json.loads(case.text) for case in plan.cases]
         program = program_to_json(plan.program) if plan.program is not None else None
         sizes = {"vocab_size": plan.vocab_size, "max_num_seqs": plan.max_num_seqs}
-        return {"cases": cases, "hosts": plan.hosts, "seed": plan.seed, "program": program, **sizes}
+        told = {"hosts": plan.hosts, "seed": plan.seed, "program": program, "trace": plan.trace}
+        return {"cases": cases, **told, **sizes}
 
 
 class _HostRun:
@@ -152,6 +155,7 @@ class _HostRun:
     Attributes:
         found: what the process says about vLLM and the plugin; nothing else is set if the class is not for this runner.
         results: of the checks.
+        notes: what was played otherwise than asked for, and what of a trace the engine did.
         runner_class: vLLM's.
         hint: why the plugin never acted.
         problem: why this runner cannot be used here.
@@ -163,6 +167,7 @@ class _HostRun:
         self.runner_class = self.hint = self.problem = self.error = ""
         self.found: dict[str, Any] = {}
         self.results: list[CheckResult] = []
+        self.notes: list[str] = []
         self._worker: Worker | None = None
         self._stopped = False
         self._seconds: dict[str, float] = {}
@@ -282,9 +287,12 @@ class _HostRun:
             self._results["LP901"] = self._started()
             with self._step("LP902"):
                 evidence = Evidence(self.runner, self._call("make_workload"), location=self.found["location"])
-                evidence.alone = self._call("serve_alone", tuple(evidence.workload.asks.values()))
+                beside = evidence.workload.beside
+                judged = tuple(ask for name, ask in evidence.workload.asks.items() if name not in beside)
+                evidence.alone = self._call("serve_alone", judged)
                 for batch in evidence.workload.batches:
-                    evidence.mixed.update(self._call("serve", following(batch, evidence.alone)))
+                    evidence.mixed.update(self._serve(following(batch, evidence.alone)))
+                self.notes += evidence.workload.notes
         except _Blamed:
             return None
         try:
@@ -302,6 +310,15 @@ class _HostRun:
         except _Blamed:
             return None
         return evidence
+
+    def _serve(self, asks: Sequence[Ask]) -> dict[str, Answer]:
+        """All of them mixed; of a trace also what the engine did of it."""
+        if self.job.plan.trace is None:
+            answers: dict[str, Answer] = self._call("serve", asks)
+            return answers
+        answers, met = self._call("serve_trace", asks)
+        self.notes += met
+        return answers
 
     @property
     def _start_limit(self) -> float:

@@ -10,7 +10,8 @@ import pytest
 from lpkit_cli.app import app
 from lpkit_conformance import failures
 from lpkit_conformance.engine_checks.played import left_to_the_engine, workload
-from lpkit_conformance.engine_checks.workload import ROOMY_MODEL_LEN, Workload, settings
+from lpkit_conformance.engine_checks.sizes import settings
+from lpkit_conformance.engine_checks.workload import ROOMY_MODEL_LEN, Workload
 from lpkit_conformance.errors import FailureFileError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import (
