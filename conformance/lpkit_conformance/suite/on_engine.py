@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +21,11 @@ from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.sizes import settings
 from lpkit_conformance.engine_checks.workload import following
 from lpkit_conformance.errors import EngineUnavailable
-from lpkit_conformance.instruments.author_lines import is_authors, location_in
 from lpkit_conformance.processes.supervise import START_SECONDS
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.engine_losses import load_failure, location, short, unloadable
 from lpkit_conformance.suite.supervisor import Progress
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
@@ -36,7 +35,6 @@ NEEDED = "--engine vllm needs a vLLM that works in this Python environment"
 STEP_SECONDS = 120.0
 """For one step of an engine."""
 
-FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+)')
 RUNNERS: tuple[Runner, ...] = (V1, V2)
 STEPS = {
     "LP901": "starting an engine",
@@ -87,7 +85,7 @@ def check_target(
         if error:
             break
         if "failure" in found:
-            return _unloadable(target, found)
+            return unloadable(target, found)
         if run.runner in found["hosts"]:
             results += run.results
             notes += run.notes
@@ -210,15 +208,15 @@ class _HostRun:
         try:
             version = self._call("import_vllm", seconds=START_SECONDS)
         except EngineError as error:
-            raise EngineUnavailable(f"{NEEDED}: {_short(error)}") from None
+            raise EngineUnavailable(f"{NEEDED}: {short(error)}") from None
         try:
             self.found = self._call("survey", self.runner, self.job.target, self.job.path, self.job.plan_json())
         except RemoteError as error:
             if error.kind == "CaseError":
                 raise _Broken(error.message) from None
-            self.found = {"failure": _load_failure(error)}
+            self.found = {"failure": load_failure(error)}
         except EngineError as error:
-            self.found = {"failure": _load_failure(error)}
+            self.found = {"failure": load_failure(error)}
         self.found["version"] = version
 
     def _close(self) -> None:
@@ -344,7 +342,7 @@ class _HostRun:
         try:
             yield
         except EngineError as error:
-            raise _Broken(f"vLLM's {self.runner.upper()} engine fails without the plugin: {_short(error)}") from None
+            raise _Broken(f"vLLM's {self.runner.upper()} engine fails without the plugin: {short(error)}") from None
         finally:
             self._seconds[code] = time.perf_counter() - begun
 
@@ -377,39 +375,11 @@ class _HostRun:
         fix = next(check.sections()["fix"] for check in all_checks("vllm") if check.code == code)
         loss = error.loss if isinstance(error, ProcessLost) else None
         return Finding(
-            f"{what}: {_short(error)}",
+            f"{what}: {short(error)}",
             {"runner": self.runner_class or self.runner.upper()},
             expected="the engine keeps running (if it stops, it stops for everyone)",
-            got=_short(error, 1000),
+            got=short(error, 1000),
             cause=loss.cause if loss else "",
             fix=fix,
-            location=_location(error),
+            location=location(error),
         )
-
-
-def _short(error: EngineError, most: int = 300) -> str:
-    return " ".join(str(error).split())[:most]
-
-
-def _location(error: EngineError) -> str:
-    """``file:line`` of the author's where the plugin raised, hung or ended the process."""
-    if isinstance(error, ProcessLost):
-        return location_in(error.loss.stacks)
-    frames = [(found["file"], found["line"]) for found in FRAME.finditer(getattr(error, "details", ""))]
-    return next((f"{file}:{line}" for file, line in reversed(frames) if is_authors(file)), "")
-
-
-def _load_failure(error: EngineError) -> dict[str, Any]:
-    problem = f"the plugin could not be loaded: {_short(error)}"
-    return {"broken": True, "problem": problem, "remedy": "", "location": _location(error)}
-
-
-def _unloadable(target: str, found: dict[str, Any]) -> TargetResult:
-    failure = found["failure"]
-    judged_with = f"vLLM {found['version']}"
-    if not failure["broken"]:
-        error = ". ".join(part for part in (failure["problem"], failure["remedy"]) if part)
-        return TargetResult(target, (), (), "", judged_with, error)
-    finding = Finding(failure["problem"], fix=failure["remedy"], location=failure["location"])
-    result = CheckResult("LP901", "engine-starts", "", "failed", failure["problem"], finding)
-    return TargetResult(target, (), (result,), "", judged_with)
