@@ -139,14 +139,15 @@ def load(path: Path, cases: Sequence[str] = ()) -> Failure:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        if _is_trace(text):
-            return _of_trace(path, cases)
-        data = json.loads(text)
     except OSError as error:
         near = _files_like(path) if isinstance(error, FileNotFoundError) else ""
         raise FailureFileError(f"cannot read {path}: {error.strerror}", near) from None
     except UnicodeDecodeError:
         raise FailureFileError(f"{path} is not a text file") from None
+    if _is_trace(text):
+        return _of_trace(path, cases)
+    try:
+        data = json.loads(text)
     except ValueError as error:
         raise FailureFileError(f"{path} is not JSON: {error}") from None
     if cases:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance import traces
+from lpkit_conformance import failures, traces
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
 from lpkit_conformance.engine.tiny import Ask, EngineSettings
@@ -170,6 +172,26 @@ def test_a_correct_plugin_causes_no_report_in_many_requests(
 
 def rows(folder: Path) -> int:
     return sum(int(found["processors"][PUSH]["rows"]) for found in read_numbers(folder).values())
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_a_trace_of_a_server_fails_again_in_a_real_engine_and_a_correct_plugin_passes_it(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: str
+) -> None:
+    with start(made, tmp_path, NEIGHBOUR, runner) as engine:
+        engine.generate(requests(12, 6))
+        until(lambda: list(tmp_path.glob("*.jsonl")), "no trace was saved")
+    monkeypatch.syspath_prepend(PROBES)
+    failure = failures.load(next(iter(tmp_path.glob("*.jsonl"))))
+    assert (failure.target, failure.host) == (NEIGHBOUR, runner)
+    wrong = failures.rerun_on_engine(failure)
+    assert failures.outcome_on_engine(wrong) == "failing"
+    correct = failures.rerun_on_engine(replace(failure, target=PUSH))
+    assert failures.outcome_on_engine(correct) == "fixed", correct
+    for result in (wrong, correct):
+        (batches,) = [note for note in result.notes if "batches" in note]
+        met, wanted = map(int, re.findall(r"\d+", batches)[:2])
+        assert met >= wanted / 2 > 0, batches
 
 
 def test_an_exception_that_ends_the_engine_has_left_its_evidence(made: Made, tmp_path: Path) -> None:

@@ -45,10 +45,10 @@ def replay(
         Engine, typer.Option(help="Replay in lpkit's reference runtime, or its requests in a real vLLM on the CPU.")
     ] = Engine.reference,
 ) -> None:
-    """Replay exactly the operations of a saved failure.
+    """Replay exactly the operations of a saved failure, or the batches of a trace from a server.
 
-    With `--engine vllm`, a real engine serves the operations' requests: the same arrivals, finishes, arguments and
-    texts. Preemptions, swaps, drafts and the order of rows are the engine's own.
+    With `--engine vllm`, a real engine serves their requests: the same arrivals, finishes, arguments and texts.
+    Preemptions, swaps, drafts and the order of rows are the engine's own; of a trace, it says how many were met.
 
     Exit code 0: the plugin passes them now; 1: it still fails; 2: could not run.
     """

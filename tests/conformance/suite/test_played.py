@@ -150,14 +150,20 @@ def test_exit_codes_are_those_of_a_replay(
     assert (plan.hosts, plan.select) == (("v1",), ("LP901", "LP902", "LP903"))
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("trace", {}, "a record of batches"),
-        ("program", {"host": "export", "check": "LP201"}, "not a runner of vLLM"),
-    ],
-)
-def test_a_trace_and_another_host_are_refused(name: str, change: dict[str, str], message: str) -> None:
-    data = {**json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8")), **change}
-    with pytest.raises(FailureFileError, match=message):
-        failures.rerun_on_engine(failures.from_json(data))
+def test_another_host_is_refused() -> None:
+    saved = json.loads((GOLDEN / "program.json").read_text(encoding="utf-8"))
+    with pytest.raises(FailureFileError, match="not a runner of vLLM"):
+        failures.rerun_on_engine(failures.from_json({**saved, "host": "export", "check": "LP201"}))
+
+
+def test_a_failure_in_a_trace_is_asked_of_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Plan] = []
+    monkeypatch.setattr(on_engine, "require_vllm", lambda: None)
+    monkeypatch.setattr(
+        on_engine, "check_target", lambda target, plan, path, **_: asked.append(plan) or answered("passed")
+    )
+    failure = failures.from_json(json.loads((GOLDEN / "trace.json").read_text(encoding="utf-8")))
+    assert failures.outcome_on_engine(failures.rerun_on_engine(failure)) == "fixed"
+    (plan,) = asked
+    assert plan.trace == failure.plan.trace is not None
+    assert plan.select == ("LP901", "LP902", "LP903")

@@ -17,6 +17,7 @@ from lpkit_conformance.watch.engine import watch
 from lpkit_conformance.watch.settings import Settings
 
 PROBES = Path(__file__).parents[2] / "engine" / "probes" / "watch_probes.py"
+GOLDEN = Path(__file__).parents[2] / "contracts" / "golden" / "failures_0_1_0"
 SHIPPED = Path(run.__file__).parent / "traces" / "v1_churn.jsonl"
 RUNNERS = pytest.mark.parametrize("runner", ["v1", "v2"])
 
@@ -84,9 +85,41 @@ def test_the_arguments_of_the_server_are_the_case_if_they_were_kept(probes: Any,
     assert target.settings["cases"] == [{"extra_args": {"push": 7.5}}]
 
 
+def test_in_a_real_engine_the_checks_of_served_requests_judge_the_trace(probes: Any, tmp_path: Path) -> None:
+    trace = saved(probes.Neighbour, "v2", tmp_path)
+    plan = run.with_trace(run.plan_for(run.Options(), None), run.Options(engine="vllm"), trace)
+    assert (plan.hosts, plan.select, plan.trace) == (("v2",), run.SERVED, (str(trace), "recorded"))
+
+
+def test_lpkit_replay_plays_a_trace_on_the_processor_that_it_names(
+    probes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = saved(probes.Neighbour, "v1", tmp_path)
+    monkeypatch.syspath_prepend(PROBES.parent)
+    failure = failures.load(trace, ['{"extra_args": {"push": 3.0}}'])
+    assert (failure.target, failure.code, failure.host) == ("watch_probes:Neighbour", "LP220", "v1")
+    assert failure.plan.cases[0].fields == {"extra_args": {"push": 3.0}}
+    assert failures.outcome(failure, failures.rerun(failure)) == "failing"
+
+
+def test_a_trace_that_names_no_processor_and_a_case_for_a_saved_failure_are_refused(
+    probes: Any, tmp_path: Path
+) -> None:
+    for file, cases, said in (
+        (SHIPPED, (), "was not saved by lpkit watch: it names no processor to blame"),
+        (GOLDEN / "program.json", ("{}",), "holds its case: omit --case"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            failures.load(file, cases)
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(SHIPPED.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
+    with pytest.raises(TraceError, match="the header announces"):
+        failures.load(broken)
+
+
 def test_options_that_say_otherwise_are_refused(probes: Any, tmp_path: Path) -> None:
     trace = saved(probes.Neighbour, "v1", tmp_path)
-    for options in ({"select": ("LP301",)}, {"quick": True}, {"engine": "vllm"}, {"hosts": ("v2",)}):
+    for options in ({"select": ("LP301",)}, {"quick": True}, {"hosts": ("v2",)}):
         with pytest.raises(UsageError, match="omit"):
             run.with_trace(run.plan_for(run.Options(), None), run.Options(**options), trace)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="was not saved by lpkit watch"):
