@@ -18,6 +18,7 @@ from typing import Any
 
 import triton
 from lpkit.kernels import triton as kernels
+from lpkit.kernels import triton_few as few
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -38,10 +39,12 @@ WHOLE, HALF = {"BLOCK": kernels.BLOCK}, {"BLOCK": kernels.BLOCK // 2}
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel as :mod:`lpkit.kernels.triton` launches it.
+    """One kernel as :mod:`lpkit.kernels.triton` or :mod:`lpkit.kernels.triton_few` launches it.
 
     Attributes:
         writes: whether it edits logits, and does not only read them.
+        whole: whether it goes over whole rows, so that a compiler is told of aligned ones.
+        fused: whether a multiplication and an addition may be one instruction, which rounds once.
     """
 
     name: str
@@ -49,6 +52,12 @@ class Kernel:
     types: dict[str, str]
     constants: dict[str, Any]
     writes: bool = False
+    whole: bool = True
+    fused: bool = True
+
+    @property
+    def warps(self) -> int:
+        return kernels.WARPS if self.whole else few.WARPS
 
 
 def _mask(name: str, above: bool, from_top: bool) -> Kernel:
@@ -59,7 +68,7 @@ def _mask(name: str, above: bool, from_top: bool) -> Kernel:
 
 _SUMS = {"logits": FLOATS, "temperatures": FLOATS, "highest": FLOATS, "sums": FLOATS, **ROWS}
 _HASHES = {"logits": FLOATS, "seeds": INTEGERS, "limits": INTEGERS, "biases": FLOATS, **ROWS}
-ALL = (
+WHOLE_ROWS = (
     _mask("mask_below_", above=False, from_top=False),
     _mask("mask_above_", above=True, from_top=False),
     Kernel("mask_far_below_top_, first", kernels._highest, {"logits": FLOATS, "highest": FLOATS, **ROWS}, WHOLE),
@@ -71,6 +80,36 @@ ALL = (
 )
 
 
+LONG, LONGS, FLAGS = "i64", "*i64", "*i1"
+
+
+def _few(
+    name: str, function: Any, types: dict[str, str], block: int = few.BLOCK, fused: bool = True, **more: Any
+) -> Kernel:
+    sizes = {item: NUMBER for item in function.arg_names if item not in types and not item.isupper()}
+    constants = {"BLOCK": block, **more}
+    return Kernel(
+        name, function, {**types, **sizes}, constants, writes=name.startswith("write"), whole=False, fused=fused
+    )
+
+
+_ELEMENTS = {"logits": FLOATS, "rows": LONGS, "ids": LONGS}
+_WRITTEN = {**_ELEMENTS, "values": FLOATS, "number": "fp32"}
+_LENGTHS = {"prompt_len": LONGS, "total_len": LONGS}
+_SEEN = {"slots": LONGS, "rows": LONGS, "tokens": LONGS, "outputs": FLAGS, **_LENGTHS}
+_PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presences": FLOATS, "frequencies": FLOATS}
+FEW = (
+    _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
+    _few("write", few._write, _WRITTEN, NUMBER=False),
+    _few("write, one number", few._write, _WRITTEN, NUMBER=True),
+    _few("staged_history", few._history, {"held": LONGS, "prompts": LONGS, "ends": LONGS, **_SEEN}, KNOWN=True),
+    _few("engine_history", few._history, {"held": INTEGERS, "prompts": INTEGERS, "ends": LONGS, **_SEEN}, KNOWN=False),
+    _few("counts", few._counts, {"tokens": LONGS, "among": FLAGS, "found": LONGS}, few.COMPARED),
+    _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
+)
+ALL = (*WHOLE_ROWS, *FEW)
+
+
 @dataclass(frozen=True)
 class Compiled:
     """The machine code of a kernel.
@@ -79,36 +118,43 @@ class Compiled:
         registers: of a thread.
         spills: instructions that keep a register in memory.
         loads, stores: instructions of the memory that logits lie in, by bits.
+        fused: instructions that multiply and add, rounding once.
+        warps: of a program.
     """
 
     registers: int
     spills: int
     loads: Counter[int]
     stores: Counter[int]
+    fused: int
+    warps: int
 
     @property
     def threads(self) -> int:
         """That a multiprocessor holds at once."""
-        program = 32 * kernels.WARPS
+        program = 32 * self.warps
         return min(REGISTERS // (self.registers * program), THREADS // program) * program
 
 
 def compiled(kernel: Kernel, capability: int, aligned: bool) -> Compiled:
     """Compile for a GPU; ``aligned``: vocabulary and stride are multiples of 16, which a compiler makes use of."""
     names = kernel.function.arg_names
-    sixteen = {"size", *(name for name, kind in kernel.types.items() if kind.startswith("*"))}
-    sixteen |= {"stride", "vocab"} if aligned else set()
+    sixteen = (
+        set() if not kernel.whole else {"size", *(name for name, kind in kernel.types.items() if kind.startswith("*"))}
+    )
+    sixteen |= {"stride", "vocab"} if aligned and kernel.whole else set()
     source = ASTSource(
         kernel.function,
         {name: kernel.types.get(name, "constexpr") for name in names},
         {(names.index(name),): value for name, value in kernel.constants.items()},
         {(names.index(name),): [["tt.divisibility", 16]] for name in sixteen & set(names)},
     )
-    options = {"num_warps": kernels.WARPS, "enable_fp_fusion": True}
-    return _read(triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm["cubin"])
+    options = {"num_warps": kernel.warps, "enable_fp_fusion": kernel.fused}
+    built = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    return _read(built.asm["cubin"], kernel.warps)
 
 
-def _read(cubin: bytes) -> Compiled:
+def _read(cubin: bytes, warps: int) -> Compiled:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -117,7 +163,8 @@ def _read(cubin: bytes) -> Compiled:
     registers = re.search(r"REG:(\d+)", usage)
     assert registers, usage
     spills = len(re.findall(r"\b(?:LDL|STL)\b", code))
-    return Compiled(int(registers[1]), spills, _words(code, "LDG"), _words(code, "STG"))
+    fused = len(re.findall(r"\bFFMA\b", code))
+    return Compiled(int(registers[1]), spills, _words(code, "LDG"), _words(code, "STG"), fused, warps)
 
 
 def _tool(name: str, *arguments: str) -> str:
@@ -138,7 +185,8 @@ What Triton {version} makes of the kernels of `lpkit.kernels` for compute capabi
 `make kernels`. Stride *any*: the compiler knows nothing of vocabulary and stride, as for 50,257 tokens; *16*: both are
 multiples of 16. Tiles within a row are read and written in words of 128 bits whatever the stride, since they begin
 where such words do; words of 32 bits are for the tile at each end of a row, and for a row's own numbers. A tile in
-which no logit changes is not written.
+which no logit changes is not written. The kernels from `read` on touch a few logits of a row, or its history: they
+are told sizes and strides at run time only, so that no batch waits for a compiler.
 
 | kernel | capability | stride | registers | threads at once | spills | loads, 128 / 32 bits | stores, 128 / 32 bits |
 |---|---|---|---|---|---|---|---|
@@ -150,7 +198,7 @@ def page() -> str:
     lines = []
     for kernel in ALL:
         for capability in CAPABILITIES:
-            for aligned in (False, True):
+            for aligned in (False, True) if kernel.whole else (False,):
                 found = compiled(kernel, capability, aligned)
                 cells = [
                     f"`{kernel.name}`",

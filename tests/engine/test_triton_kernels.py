@@ -68,6 +68,107 @@ expected = kernels.add_where_hashed_(given.clone(), seeds, limit, bias)
 assert torch.equal(fused.add_where_hashed_(given, seeds, limit, bias), expected)
 """
 
+# A few logits per row, and histories: the torch path against the kernels, which take any stride.
+FEW = """
+import math, sys
+import torch
+from lpkit import kernels, sequences
+from lpkit.history.rows import Rows, SparseLogits
+from lpkit.kernels import fused, triton_few
+
+n, vocab, k = map(int, sys.argv[1:])
+generator = torch.Generator().manual_seed(7)
+def numbers(*shape, low, high):
+    return torch.randint(low, high, shape, generator=generator)
+def both(function):
+    results = []
+    for found in (None, triton_few):
+        fused.few_for = lambda tensor: found
+        results.append(function())
+    return results
+def same(one, other):
+    assert one.dtype == other.dtype and one.shape == other.shape, (one.dtype, other.dtype, one.shape, other.shape)
+    assert torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8)), (one, other)
+
+wide = torch.randn(2 * n, vocab + 5, generator=generator)
+wide[0, 0] = -math.inf
+rows = Rows(torch.randperm(2 * n, generator=generator)[:n], torch.zeros(n, dtype=torch.int64), None, "none", None)
+every = torch.stack([torch.randperm(vocab + 8, generator=generator)[:k] - 4 for _ in range(n)])  # -4 to vocab + 3
+every[every < 0] = -1
+if k > 2:
+    every[0, 1:] = -1  # a row with one token, and one with none
+    every[-1] = -1
+strided = every.t().contiguous().t()
+twice = torch.cat((every, every), 1)
+values = torch.randn(n, k, generator=generator)
+cases = [
+    (every, values), (strided, values.double()), (every, 1.5), (every, -math.inf), (every, torch.tensor(2.0)),
+    (every, values[:, :1]), (every, values > 0), (every, numbers(n, k, low=-5, high=9)),
+    (twice, torch.cat((values, values), 1)), (every[:, :1].repeat(1, 3), 2.5),
+]
+for logits in (wide[:, :vocab], wide.clone()[:, 2 : 2 + vocab], wide[:, :vocab].t().contiguous().t()):
+    for ids, given in cases:
+        def read_and_write():
+            copy = logits.clone(memory_format=torch.preserve_format) if logits.is_contiguous() else logits
+            before = copy.clone()
+            sparse = SparseLogits(copy, rows)
+            seen = sparse[ids]
+            sparse[ids] = given
+            after = copy.clone()
+            copy.copy_(before)
+            return seen, after
+        one, other = both(read_and_write)
+        same(one[0], other[0])
+        same(one[1], other[1])
+
+tokens, chosen = numbers(n, vocab, low=-1, high=9), numbers(n, vocab, low=0, high=2) > 0
+same(*both(lambda: sequences.counts(tokens, chosen)))
+same(*both(lambda: sequences.counts(tokens[:, ::2], chosen[:, ::2])))
+columns = torch.rand(n, 4, generator=generator) + 0.5
+count = sequences.counts(tokens, chosen)
+scores = torch.randn(n, vocab, generator=generator) * 9
+same(*both(lambda: kernels.penalized(scores, count, *columns[:, 1:].unbind(1))))
+"""
+
+HISTORIES = """
+import torch
+from lpkit.kernels import fused, triton_few
+from lpkit.history.rows import Rows
+from lpkit.history.v1 import Entry, V1History
+from lpkit.history.v2 import V2History
+from types import SimpleNamespace as Bag
+import numpy as np
+
+def shown(history, declared, index, slots, found):
+    fused.few_for = lambda tensor: found
+    rows = Rows(index, slots, history, declared, None)
+    seen = [rows.prompt_len, rows.total_len]
+    return seen + ([rows.tokens, rows.is_output] if declared == "tokens" else [])
+def compare(*given):
+    pairs = list(zip(shown(*given, None), shown(*given, triton_few), strict=True))
+    for one, other in pairs:
+        assert one.dtype == other.dtype and torch.equal(one, other), (one, other)
+    return len(pairs)
+
+lengths = [(3, 0), (1, 70), (100, 5), (2, 2)]
+entries = [Entry(2 * i, list(range(5, 5 + p)), list(range(900, 900 + o))) for i, (p, o) in enumerate(lengths)]
+history = V1History(9, torch.device("cpu"), True)
+assert history.sync(entries) == [True] * 4
+slots = torch.tensor([entry.slot for entry in entries])
+assert compare(history, "tokens", torch.arange(4), slots) == 4
+
+for position in (torch.int64, torch.int32):
+    for longest in (300, 100):
+        held = torch.randint(0, 999, (9, longest), dtype=torch.int32)
+        prompts = torch.randint(1, 50, (9,), dtype=torch.int32)
+        index, slots = torch.tensor([3, 0, 2]), torch.tensor([7, 1, 4])
+        pos = torch.randint(50, 99, (4,)).to(position)
+        states = Bag(all_token_ids=Bag(gpu=held), prompt_len=Bag(gpu=prompts))
+        context = Bag(pos=pos, idx_mapping_np=np.zeros(4))
+        assert compare(V2History(states, context, 100, True), "tokens", index, slots) == 4
+        assert compare(V2History(states, context, 100, False), "length", index, slots) == 2
+"""
+
 SPLIT = """
 from lpkit.kernels import triton as fused
 
@@ -106,3 +207,14 @@ def test_what_is_computed_of_rows_is_what_the_torch_path_computes(rows: int, voc
 
 def test_parts_cover_a_row_and_small_batches_have_many() -> None:
     interpret(SPLIT)
+
+
+@pytest.mark.parametrize(("rows", "vocab", "k"), [(1, 20, 1), (3, 300, 0), (2, 700, 600), (5, 40, 7)])
+def test_a_few_logits_of_each_row_are_read_counted_and_written_as_by_the_torch_path(
+    rows: int, vocab: int, k: int
+) -> None:
+    interpret(FEW, rows, vocab, k)
+
+
+def test_histories_are_those_of_the_torch_path_on_both_runners() -> None:
+    interpret(HISTORIES)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance" / "tools"))
 
-from kernels_ahead import ALL, CAPABILITIES, Kernel, compiled
+from kernels_ahead import CAPABILITIES, FEW, WHOLE_ROWS, Kernel, compiled
 
 THREADS = 512
 """At once on a multiprocessor: with 8 to 16 logits each, 16 KiB at least are in flight, what an H100's memory takes."""
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("kernel", ALL, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", WHOLE_ROWS, ids=lambda kernel: kernel.name)
 def test_kernels_spill_nothing_and_pass_over_rows_in_wide_words_whatever_the_stride(
     kernel: Kernel, capability: int
 ) -> None:
@@ -26,3 +27,21 @@ def test_kernels_spill_nothing_and_pass_over_rows_in_wide_words_whatever_the_str
     per_thread = kernel.constants["BLOCK"] // (32 * 8)
     assert found.loads[128] == per_thread // 4, "a tile within a row"
     assert found.stores[128] == (per_thread // 4 if kernel.writes else 0)
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("kernel", FEW, ids=lambda kernel: kernel.name)
+def test_kernels_of_a_few_logits_spill_nothing_and_fill_a_multiprocessor_as_well(
+    kernel: Kernel, capability: int
+) -> None:
+    found = compiled(kernel, capability, aligned=False)
+    assert found.spills == 0
+    assert found.threads >= THREADS, f"{found.registers} registers"
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_penalties_are_rounded_as_by_separate_operations(capability: int) -> None:
+    kernel = next(item for item in FEW if item.name == "penalized")
+    separate, together = (compiled(replace(kernel, fused=fused), capability, aligned=False) for fused in (False, True))
+    # Both divide with such instructions; the two subtractions of a product use them only where they may.
+    assert together.fused == separate.fused + 2 * kernel.constants["BLOCK"] // (32 * kernel.warps)

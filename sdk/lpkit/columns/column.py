@@ -52,8 +52,8 @@ class Column:
     """
 
     def __init__(self, declared: Declaration[Any], arena: Arena) -> None:
-        self.dtype = declared.dtype
-        self.room = declared.width or 1
+        self._dtype = declared.dtype
+        self._room = declared.width or 1
         self._default = declared.default
         self._scalar = declared.width is None
         self._arena = arena
@@ -107,29 +107,29 @@ class Column:
         """Send what was staged; the arena does it for columns that live in it."""
 
     @property
-    def needed(self) -> int:
+    def _needed(self) -> int:
         """Values per slot that there must be room for."""
-        return self.room
+        return self._room
 
-    def place(self, values: np.ndarray[Any, Any]) -> None:
+    def _place(self, values: np.ndarray[Any, Any]) -> None:
         """Move into new memory on the host: ``[slots + 1, room]``."""
         values[...] = self._default
         if hasattr(self, "_host"):
             old = self._host.reshape(len(values), -1)
             kept = min(old.shape[1], values.shape[1])
             values[:, :kept] = old[:, :kept]
-        self.room = values.shape[1]
+        self._room = values.shape[1]
         self._host = values[:, 0] if self._scalar else values
 
-    def find(self, memory: torch.Tensor, start: int) -> None:
+    def _find(self, memory: torch.Tensor, start: int) -> None:
         """Be read from new memory on the device, viewed as this column's type, from a position of each row on."""
         self._start = start
-        self._device = self._part(memory, start, self.room)
+        self._device = self._part(memory, start, self._room)
 
     def _part(self, memory: torch.Tensor, start: int, width: int | None = None) -> torch.Tensor:
         if self._scalar:
             return memory.select(1, start)
-        return memory.narrow(1, start, width or self.room)
+        return memory.narrow(1, start, width or self._room)
 
 
 class Gathered:
@@ -233,7 +233,7 @@ class Arena:
         shared = {name: item.shared(slots, self) for name, item in declared.items() if name not in self._separate}
         self.columns: dict[str, Column] = {**self._separate, **shared}
         # Widest items first keeps every view aligned without padding.
-        self._shared = sorted(shared.values(), key=lambda item: -item.dtype.itemsize)
+        self._shared = sorted(shared.values(), key=lambda item: -item._dtype.itemsize)
         self._roomy = 0
         self.lay_out()
         self._least = self._words
@@ -244,14 +244,14 @@ class Arena:
         starts, size = [], 0
         for item in self._shared:
             starts.append(size)
-            size += item.needed * item.dtype.itemsize
+            size += item._needed * item._dtype.itemsize
         # On the CPU this is also what `column[rows]` reads: there is nothing to copy.
         self._words = -(-size // WORD)
         self._host = torch.zeros(self._slots, self._words, dtype=torch.int64)
         raw = self._host.numpy().view(np.uint8)
         for item, start in zip(self._shared, starts, strict=True):
-            stop = start + item.needed * item.dtype.itemsize
-            item.place(raw[:, start:stop].view(NUMPY_TYPES[item.dtype]))
+            stop = start + item._needed * item._dtype.itemsize
+            item._place(raw[:, start:stop].view(NUMPY_TYPES[item._dtype]))
         self._starts = starts
         self._moved = True
         if self._one_memory:
@@ -264,7 +264,7 @@ class Arena:
         else:
             self._on_device = torch.empty_like(self._host, device=self._device_type)
         for item, start in zip(self._shared, self._starts, strict=True):
-            item.find(self._on_device.view(item.dtype), start // item.dtype.itemsize)
+            item._find(self._on_device.view(item._dtype), start // item._dtype.itemsize)
 
     def gather(self, rows: HasSlots, item: Column) -> torch.Tensor:
         """The values of all columns at the rows, viewed as a column's type; of this column nobody has seen them."""
@@ -272,9 +272,9 @@ class Arena:
         if held is None or item in held.given:
             held = rows._gathered = Gathered(self._on_device.index_select(0, rows.slots))
         held.given.add(item)
-        found = held.words.get(item.dtype)
+        found = held.words.get(item._dtype)
         if found is None:
-            found = held.words[item.dtype] = held.words[torch.int64].view(item.dtype)
+            found = held.words[item._dtype] = held.words[torch.int64].view(item._dtype)
         return found
 
     def flush(self) -> None:
@@ -294,7 +294,7 @@ class Arena:
 
     def _give_up_room(self) -> None:
         """Long lists that left leave wide rows, which every step reads: not for ever."""
-        needed = sum(item.needed * item.dtype.itemsize for item in self._shared)
+        needed = sum(item._needed * item._dtype.itemsize for item in self._shared)
         self._roomy = self._roomy + 1 if self._words * WORD > ROOMY * needed + WORD else 0
         if self._roomy == PATIENCE:
             self._roomy = 0

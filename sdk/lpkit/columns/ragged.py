@@ -42,7 +42,7 @@ class RaggedColumn(Column):
         count = len(values)
         self._lengths[slot] = count
         self._width = 1 << (max(int(self._lengths.max()), 1) - 1).bit_length()
-        if self._width > self.room:
+        if self._width > self._room:
             self._arena.lay_out()
         self._host[slot, :count] = values
         self._host[slot, count:] = self._default
@@ -68,7 +68,7 @@ class RaggedColumn(Column):
         return self._device[:, : self._width]
 
     @property
-    def needed(self) -> int:
+    def _needed(self) -> int:
         return self._width
 
     def _part(self, memory: torch.Tensor, start: int, width: int | None = None) -> torch.Tensor:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, Protocol, get_args
+from types import ModuleType
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import torch
 
 from lpkit.columns.column import Column, Gathered
+from lpkit.kernels import fused
 
 HistoryUse = Literal["none", "length", "tokens"]
 """How much of its requests' history a processor reads."""
 
 HISTORY_USES = get_args(HistoryUse)
+
+
+class Seen(NamedTuple):
+    """All that rows show of their histories, read in one launch; see :class:`Rows`."""
+
+    prompt_len: torch.Tensor
+    total_len: torch.Tensor
+    tokens: torch.Tensor
+    is_output: torch.Tensor
 
 
 class History(Protocol):
@@ -23,6 +34,9 @@ class History(Protocol):
 
     def tokens(self, rows: Rows) -> torch.Tensor:
         """``[n, W]`` visible token ids, -1 behind the end."""
+
+    def seen(self, rows: Rows) -> Seen | None:
+        """All of it, where a kernel reads it; without tokens where the processor declared none."""
 
 
 class HistoryNotDeclaredError(TypeError):
@@ -48,7 +62,7 @@ class Rows:
         slots: torch.Tensor,
         history: History | None,
         declared: HistoryUse,
-        temperature: Column | None,
+        temperature: Column,
         whole: bool = False,
     ) -> None:
         self.n = slots.shape[0]
@@ -64,15 +78,18 @@ class Rows:
     def temperature(self) -> torch.Tensor:
         """``[n, 1]`` float32: what the engine will still divide these logits by; 1 for greedy requests, and
         where the division is already done (V1's sampling stage)."""
-        if self._temperature is None:
-            return torch.ones(self.n, 1, device=self.slots.device)
         return self._temperature[self].unsqueeze(1)
 
     @cached_property
     def _lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
         if self._history is None or self._declared == "none":
             raise HistoryNotDeclaredError("declare history = 'length' to read lengths")
-        return self._history.lengths(self)
+        return self._history.lengths(self) if self._seen is None else self._seen[:2]
+
+    @cached_property
+    def _seen(self) -> Seen | None:
+        assert self._history is not None
+        return self._history.seen(self)
 
     @property
     def prompt_len(self) -> torch.Tensor:
@@ -101,12 +118,15 @@ class Rows:
         """
         if self._history is None or self._declared != "tokens":
             raise HistoryNotDeclaredError("declare history = 'tokens' to read token ids")
-        return self._history.tokens(self)
+        return self._history.tokens(self) if self._seen is None else self._seen.tokens
 
     @cached_property
     def is_output(self) -> torch.Tensor:
         """``[n, W]`` bool: which of :attr:`tokens` were generated; False behind the end."""
-        return (self._positions >= self.prompt_len.unsqueeze(1)) & (self.tokens >= 0)
+        tokens = self.tokens
+        if self._seen is not None:
+            return self._seen.is_output
+        return (self._positions >= self.prompt_len.unsqueeze(1)) & (tokens >= 0)
 
     @property
     def _positions(self) -> torch.Tensor:
@@ -123,6 +143,7 @@ class SparseLogits:
 
     def __init__(self, logits: torch.Tensor, rows: Rows) -> None:
         self._logits = logits
+        self._index = rows.index
         self._rows = rows.index.unsqueeze(1)
         self._last = logits.shape[1] - 1
 
@@ -135,6 +156,8 @@ class SparseLogits:
         Returns:
             float32 ``[n, k]``, a copy.
         """
+        if (few := self._kernels(ids)) is not None:
+            return few.read(self._logits, self._index, ids)  # type: ignore[no-any-return]
         return self._logits[self._rows, ids.clamp(0, self._last)]
 
     def __setitem__(self, ids: torch.Tensor, values: torch.Tensor | float) -> None:
@@ -145,6 +168,10 @@ class SparseLogits:
             values: ``[n, k]``, anything that broadcasts to it, or a number.
         """
         if ids.shape[1] == 0:
+            return
+        watched = isinstance(values, torch.Tensor) and fused.differentiated(values)
+        if not watched and (few := self._kernels(ids)) is not None:
+            few.write(self._logits, self._index, ids, values)
             return
         within = ids.clamp(0, self._last)
         real = ids == within
@@ -161,6 +188,11 @@ class SparseLogits:
         fill_ids = within.gather(1, first)
         fill_values = torch.where(real.gather(1, first), spread.gather(1, first), self._logits[self._rows, fill_ids])
         self._logits[self._rows, torch.where(real, ids, fill_ids)] = torch.where(real, spread, fill_values)
+
+    def _kernels(self, ids: torch.Tensor) -> ModuleType | None:
+        """Those that read and write in one launch, if they suit the logits and the ids."""
+        plain = self._logits.dtype == torch.float32 and ids.dtype == torch.int64
+        return fused.few_for(self._logits) if plain and ids.shape[:1] == self._index.shape else None
 
     def _write_once(self, ids: torch.Tensor, values: torch.Tensor) -> None:
         """Under autograd an element that is written twice would get its gradient twice."""

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from lpkit.history.rows import Seen
+from lpkit.kernels import fused
+
 if TYPE_CHECKING:
     from lpkit.history.rows import Rows
 
@@ -133,6 +136,15 @@ class V1History:
     def lengths(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
         assert self._lengths is not None
         return self._lengths
+
+    def seen(self, rows: Rows) -> Seen | None:
+        few = fused.few_for(self._buffer)
+        if few is None or not self._keep:
+            return None
+        prompt_len, total_len = self.lengths(rows)
+        return Seen(
+            prompt_len, total_len, *few.staged_history(self._buffer, rows.slots, prompt_len, total_len, self._width)
+        )
 
     def tokens(self, rows: Rows) -> torch.Tensor:
         held = self._buffer[:, : self._width].index_select(0, rows.slots)

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lpkit.history.rows import Seen
+from lpkit.kernels import fused
+
 if TYPE_CHECKING:
     from lpkit.history.rows import Rows
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
@@ -19,13 +22,24 @@ class V2History:
             rebinds it at every flush.
         ctx: the call's rows.
         width: host upper bound of the longest visible history.
+        keep_tokens: False when only lengths are declared.
     """
 
-    def __init__(self, states: LogitsProcRequestState, ctx: LogitsContext, width: int) -> None:
+    def __init__(self, states: LogitsProcRequestState, ctx: LogitsContext, width: int, keep_tokens: bool) -> None:
         self._states = states
         self._ctx = ctx
         self._width = min(1 << (max(width, 64) - 1).bit_length(), states.all_token_ids.gpu.shape[1])
+        self._keep = keep_tokens
         self._drafts = ctx.pos.shape[0] != ctx.idx_mapping_np.shape[0]
+
+    def seen(self, rows: Rows) -> Seen | None:
+        held = self._states.all_token_ids.gpu
+        few = fused.few_for(held)
+        if few is None or self._drafts:
+            return None
+        width = self._width if self._keep else 0
+        prompts, positions = self._states.prompt_len.gpu, self._ctx.pos
+        return Seen(*few.engine_history(held, rows.slots, rows.index, prompts, positions, width))
 
     def lengths(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
         prompt = self._states.prompt_len.gpu[rows.slots].to(torch.int64)

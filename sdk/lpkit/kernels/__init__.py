@@ -11,7 +11,7 @@ On CUDA these are fused Triton kernels where Triton works (``LPKIT_TRITON=0`` in
 """
 
 from lpkit.kernels.entropy import log_sum_exp_and_entropy
-from lpkit.kernels.fused import prepare
+from lpkit.kernels.fused import prepare, prepare_few
 from lpkit.kernels.masks import (
     add_where_hashed_,
     keep_ids_,
@@ -25,6 +25,7 @@ from lpkit.kernels.masks import (
     top_and_deviation,
 )
 from lpkit.kernels.memory import BLOCK_BYTES, WHOLE_BYTES, blocks
+from lpkit.kernels.penalties import penalized
 
 __all__ = [
     "BLOCK_BYTES",
@@ -40,6 +41,8 @@ __all__ = [
     "mask_below_",
     "mask_far_below_top_",
     "mask_ids_",
+    "penalized",
     "prepare",
+    "prepare_few",
     "top_and_deviation",
 ]

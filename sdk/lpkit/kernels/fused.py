@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -25,26 +26,52 @@ def prepare(device: torch.device) -> ModuleType | None:
     Returns:
         The kernels; None where there are none.
     """
+    return _tried(device, "lpkit.kernels.triton", _try_whole_rows)
+
+
+@cache
+def prepare_few(device: torch.device) -> ModuleType | None:
+    """Compile and try the kernels for a few logits per row and for histories, as :func:`prepare` does.
+
+    Args:
+        device: where the logits are.
+
+    Returns:
+        The kernels; None where there are none.
+    """
+    return _tried(device, "lpkit.kernels.triton_few", lambda found, _: found.attempt(device))
+
+
+def _tried(device: torch.device, name: str, attempt: Callable[[ModuleType, torch.device], None]) -> ModuleType | None:
     if device.type != "cuda" or os.environ.get("LPKIT_TRITON") == "0":
         return None
     try:
-        found = import_module("lpkit.kernels.triton")
+        found = import_module(name)
         with torch.inference_mode():
-            logits, ones = torch.zeros(3, 640, device=device), torch.ones(3, 1, device=device)
-            masks = (found.mask_below_, found.mask_above_, found.mask_far_below_top_)
-            for function in (*masks, found.log_sum_exp, found.least_from):
-                function(logits, ones)
-            found.top_and_deviation(logits)
-            found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
+            attempt(found, device)
     except Exception as error:  # no Triton, no compiler, a GPU that it does not know
-        logger.info("masking without fused kernels on %s: %s: %s", device, type(error).__name__, error)
+        logger.info("without fused kernels on %s: %s: %s", device, type(error).__name__, error)
         return None
     return found
+
+
+def _try_whole_rows(found: ModuleType, device: torch.device) -> None:
+    logits, ones = torch.zeros(3, 640, device=device), torch.ones(3, 1, device=device)
+    masks = (found.mask_below_, found.mask_above_, found.mask_far_below_top_)
+    for function in (*masks, found.log_sum_exp, found.least_from):
+        function(logits, ones)
+    found.top_and_deviation(logits)
+    found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
 
 
 def fused_for(logits: torch.Tensor) -> ModuleType | None:
     found = prepare(logits.device)
     return found if found is not None and found.suits(logits) and not differentiated(logits) else None
+
+
+def few_for(tensor: torch.Tensor) -> ModuleType | None:
+    """The kernels of :func:`prepare_few`, if they suit what is read or edited."""
+    return None if differentiated(tensor) else prepare_few(tensor.device)
 
 
 def differentiated(logits: torch.Tensor) -> bool:

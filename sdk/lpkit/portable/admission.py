@@ -54,7 +54,8 @@ class Admission:
 
     Attributes:
         columns: by name.
-        temperature: what the engine divides each request's logits by.
+        temperature: what the engine will still divide each request's logits by.
+        divided: whether the engine has divided before the processor sees logits.
         resolver: of parameters that are words; None if none are.
         required_keys: a request with none of these in its ``extra_args`` does not use the processor; None: any may.
         raises: whether :meth:`admit` raises what goes wrong. An engine's must not.
@@ -76,6 +77,7 @@ class Admission:
         self.owner = owner
         self.raises = False
         self.sampling_only = sampling_only
+        self.divided = False
         self._take = take
         self._vocab_size = vocab_size
         with_temperature = {**declared, _TEMPERATURE: column(torch.float32, default=1.0)}
@@ -133,7 +135,7 @@ class Admission:
                     check_ids(key, getattr(params, name), self._vocab_size)
             for item in self._own_columns:
                 item.reset(slot)
-            self.temperature[slot] = 1.0 if greedy else sampling_params.temperature
+            self.temperature[slot] = 1.0 if greedy or self.divided else sampling_params.temperature
             return bool(self._take(slot, params, sampling_params, prompt_ids))
         except Exception as error:
             if self.raises:

@@ -44,7 +44,7 @@ class V1Binding:
         self._stale = False
         self._warned = False
         # At V1's sampling stage the engine has already divided by the temperature.
-        self._temperature = None if admission.sampling_only else admission.temperature
+        admission.divided = admission.sampling_only
 
     def _release(self, slot: int) -> None:
         if self._history is not None:
@@ -77,7 +77,7 @@ class V1Binding:
                 chosen = torch.tensor(keep, device=self._device)
                 index, slots = index[chosen], slots[chosen]
         whole = slots.shape[0] == logits.shape[0]  # row order, so equal counts mean equal rows
-        return Rows(index, slots, self._history, self._declared, self._temperature, whole)
+        return Rows(index, slots, self._history, self._declared, self._admission.temperature, whole)
 
     def entries(self, rows: Rows) -> list[tuple[int, Entry]]:
         """(row, admitted request) of ``rows``, in the same order (host work; for request-level callables)."""

@@ -61,7 +61,8 @@ class V2Binding:
             slots = ctx.expanded_idx_mapping[index].to(torch.int64)
         history = None
         if self._declared != "none":
-            history = V2History(self._states, ctx, int(ctx.seq_lens_upper_bound_np[: len(reqs)][own].max()))
+            width = int(ctx.seq_lens_upper_bound_np[: len(reqs)][own].max())
+            history = V2History(self._states, ctx, width, self._declared == "tokens")
         return Rows(index, slots, history, self._declared, self._admission.temperature, bool(own.all()))
 
     def entries(self, rows: Rows) -> list[tuple[int, int]]:

@@ -70,6 +70,8 @@ class LogitsProcessor(PortableProcessor):
         super().__init__(vllm_config, device_or_states, is_pin_memory)
         if not self._sparse:
             kernels.prepare(self.device)
+        if self._sparse or self.history != "none":
+            kernels.prepare_few(self.device)
 
     def admit(self, request: Request[Any]) -> bool:
         """A request enters: write its columns and say whether it uses the processor.

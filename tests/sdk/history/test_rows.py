@@ -6,12 +6,16 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from lpkit.columns.column import Arena, column
 from lpkit.history.rows import HistoryNotDeclaredError, Rows, SparseLogits
 from sdk_hosts import logits_of, recorded_ops
 
 
 def rows_at(*index: int, declared: str = "none") -> Rows:
-    return Rows(torch.tensor(index), torch.tensor(index), None, declared, None)
+    temperature = Arena({"temperature": column(torch.float32, default=1.0)}, 64, torch.device("cpu")).columns[
+        "temperature"
+    ]
+    return Rows(torch.tensor(index), torch.tensor(index), None, declared, temperature)
 
 
 def edited_by_hand(
@@ -138,5 +142,5 @@ def test_tokens_must_be_declared(name: str, declared: str) -> None:
         getattr(rows_at(0, declared=declared), name)
 
 
-def test_without_a_temperature_to_come_it_is_one() -> None:
+def test_the_temperature_to_come_has_a_row_for_each() -> None:
     assert rows_at(0, 1).temperature.tolist() == [[1.0], [1.0]]

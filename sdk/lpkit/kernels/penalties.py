@@ -1,0 +1,29 @@
+"""Penalties of tokens that occurred, as one kernel where there is one."""
+
+from __future__ import annotations
+
+import torch
+
+from lpkit.kernels import fused
+
+
+def penalized(
+    values: torch.Tensor, count: torch.Tensor, repetition: torch.Tensor, presence: torch.Tensor, frequency: torch.Tensor
+) -> torch.Tensor:
+    """Logits of earlier tokens, lowered: repetition (CTRL, arXiv 1909.05858), presence and frequency (OpenAI API).
+
+    Args:
+        values: float32 ``[n, k]``, logits of tokens that occurred.
+        count: int64 ``[n, k]``, how often each occurred in the output.
+        repetition: float32 ``[n]``, divides what is positive and multiplies what is not.
+        presence: float32 ``[n]``, is subtracted where a token occurred in the output.
+        frequency: float32 ``[n]``, is subtracted for each time.
+
+    Returns:
+        float32 ``[n, k]``.
+    """
+    if values.dtype == torch.float32 and (few := fused.few_for(values)) is not None:
+        return few.penalized(values, count, repetition, presence, frequency)  # type: ignore[no-any-return]
+    repetition, presence, frequency = (item.unsqueeze(1) for item in (repetition, presence, frequency))
+    lowered = torch.where(values > 0, values / repetition, values * repetition)
+    return lowered - frequency * count - presence * (count > 0)

@@ -1,0 +1,278 @@
+"""What sparse rules share, as Triton kernels for CUDA: a few logits per row, and histories, each in one launch.
+
+Sizes and strides are told at run time only, so that no batch meets a kernel that is still to be compiled. ``make
+kernels`` shows what the compiler makes of them.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK = 256
+"""Elements of a row that a program reads, writes or computes."""
+
+WARPS = 4
+
+COMPARED = 64
+"""Elements of a row that a program of :func:`counts` counts, and that it compares them with at a time."""
+
+_SIZES = ("stride", "across", "step", "ids_stride", "ids_across", "values_stride", "values_across", "k", "last")
+
+
+@triton.jit(do_not_specialize=["logits", "rows", "ids", "found", *_SIZES])  # type: ignore[untyped-decorator]
+def _read(  # type: ignore[no-untyped-def]
+    logits,
+    rows,
+    ids,
+    found,
+    stride,
+    across,
+    step,
+    ids_stride,
+    ids_across,
+    k,
+    last,
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Logits at each row's ids, those outside moved to the first and the last token."""
+    row = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < k
+    token = tl.load(ids + row * ids_stride + place * ids_across, mask=inside, other=0)
+    token = tl.minimum(tl.maximum(token, 0), last)
+    values = tl.load(logits + tl.load(rows + row * step) * stride + token * across, mask=inside, other=0.0)
+    tl.store(found + row * k + place, values, mask=inside)
+
+
+@triton.jit(do_not_specialize=["logits", "rows", "ids", "values", "number", *_SIZES])  # type: ignore[untyped-decorator]
+def _write(  # type: ignore[no-untyped-def]
+    logits,
+    rows,
+    ids,
+    values,
+    number,
+    stride,
+    across,
+    step,
+    ids_stride,
+    ids_across,
+    values_stride,
+    values_across,
+    k,
+    last,
+    NUMBER: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Write logits at each row's ids; ids outside write nothing. ``NUMBER``: one value for all."""
+    row = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    token = tl.load(ids + row * ids_stride + place * ids_across, mask=place < k, other=-1)
+    real = (token >= 0) & (token <= last)
+    if NUMBER:
+        value = tl.full((BLOCK,), 0.0, tl.float32) + number
+    else:
+        value = tl.load(values + row * values_stride + place * values_across, mask=real, other=0.0)
+    tl.store(logits + tl.load(rows + row * step) * stride + token * across, value, mask=real)
+
+
+@triton.jit(
+    do_not_specialize=["held", "slots", "rows", "prompts", "ends", "tokens", "outputs", "prompt_len", "total_len"]
+    + ["stride", "slot_step", "row_step", "width"]
+)  # type: ignore[untyped-decorator]
+def _history(  # type: ignore[no-untyped-def]
+    held,
+    slots,
+    rows,
+    prompts,
+    ends,
+    tokens,
+    outputs,
+    prompt_len,
+    total_len,
+    stride,
+    slot_step,
+    row_step,
+    width,
+    KNOWN: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Visible tokens, which of them are output, and the lengths. ``KNOWN``: lengths by number, else in the engine's
+    buffers: prompts by slot, and by row the position of the last token."""
+    number = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + number * slot_step)
+    if KNOWN:
+        prompt = tl.load(prompts + number).to(tl.int64)
+        total = tl.load(ends + number).to(tl.int64)
+    else:
+        prompt = tl.load(prompts + slot).to(tl.int64)
+        total = tl.load(ends + tl.load(rows + number * row_step)).to(tl.int64) + 1
+        if tl.program_id(1) == 0:
+            tl.store(prompt_len + number, prompt)
+            tl.store(total_len + number, total)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < width
+    token = tl.load(held + slot * stride + place, mask=inside & (place < total), other=-1).to(tl.int64)
+    tl.store(tokens + number * width + place, token, mask=inside)
+    tl.store(outputs + number * width + place, (place >= prompt) & (token >= 0), mask=inside)
+
+
+@triton.jit(do_not_specialize=["tokens", "among", "found", "stride", "across", "among_stride", "among_across", "width"])  # type: ignore[untyped-decorator]
+def _counts(  # type: ignore[no-untyped-def]
+    tokens,
+    among,
+    found,
+    stride,
+    across,
+    among_stride,
+    among_across,
+    width,
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """For each token of a row, how many of the chosen ones are equal: by comparing each with each."""
+    row = tl.program_id(0).to(tl.int64)
+    tokens += row * stride
+    among += row * among_stride
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mine = tl.load(tokens + place * across, mask=place < width, other=-1).to(tl.int32)
+    equal = tl.zeros((BLOCK, BLOCK), tl.int32)
+    for start in range(0, width, BLOCK):
+        other = start + tl.arange(0, BLOCK)
+        chosen = tl.load(among + other * among_across, mask=other < width, other=0) != 0
+        if tl.max(chosen.to(tl.int32), 0) > 0:  # a stretch of the prompt is not even read
+            theirs = tl.load(tokens + other * across, mask=chosen, other=0).to(tl.int32)
+            equal += ((mine[:, None] == theirs[None, :]) & chosen[None, :]).to(tl.int32)
+    tl.store(found + row * width + place, tl.sum(equal, 1).to(tl.int64), mask=place < width)
+
+
+@triton.jit(
+    do_not_specialize=["values", "counts", "repetitions", "presences", "frequencies", "found"]
+    + ["repetition_step", "presence_step", "frequency_step", "k"]
+)  # type: ignore[untyped-decorator]
+def _penalize(  # type: ignore[no-untyped-def]
+    values,
+    counts,
+    repetitions,
+    presences,
+    frequencies,
+    found,
+    repetition_step,
+    presence_step,
+    frequency_step,
+    k,
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """The three penalties, in the order and with the rounding of separate operations."""
+    row = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < k
+    repetition = tl.load(repetitions + row * repetition_step)
+    presence = tl.load(presences + row * presence_step)
+    frequency = tl.load(frequencies + row * frequency_step)
+    value = tl.load(values + row * k + place, mask=inside, other=0.0)
+    count = tl.load(counts + row * k + place, mask=inside, other=0).to(tl.float32)
+    divided = tl.div_rn(value, tl.zeros((BLOCK,), tl.float32) + repetition)
+    value = tl.where(value > 0, divided, value * repetition)
+    value = value - frequency * count
+    tl.store(found + row * k + place, value - presence * tl.where(count > 0, 1.0, 0.0), mask=inside)
+
+
+def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """``logits[rows, ids.clamp(0, last)]`` for rows ``[n]`` and ids ``[n, k]``."""
+    found = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
+    if found.numel():
+        strides = (*logits.stride(), rows.stride(0), *ids.stride())
+        _read[_grid(ids)](
+            logits, rows, ids, found, *strides, ids.shape[1], logits.shape[1] - 1, BLOCK=BLOCK, num_warps=WARPS
+        )
+    return found
+
+
+def write(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, values: torch.Tensor | float) -> None:
+    """``logits[rows, ids] = values`` where the ids are within the vocabulary; values broadcast to ``[n, k]``."""
+    if not ids.numel():
+        return
+    number = isinstance(values, float | int)
+    spread = logits if number else values.to(logits.dtype).expand(ids.shape)  # type: ignore[union-attr]
+    strides = (*logits.stride(), rows.stride(0), *ids.stride(), *spread.stride())
+    sizes = (ids.shape[1], logits.shape[1] - 1)
+    one = float(values) if number else 0.0
+    _write[_grid(ids)](logits, rows, ids, spread, one, *strides, *sizes, NUMBER=number, BLOCK=BLOCK, num_warps=WARPS)
+
+
+def staged_history(
+    held: torch.Tensor, slots: torch.Tensor, prompt_len: torch.Tensor, total_len: torch.Tensor, width: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens ``[n, width]`` of ``held[slots]`` with -1 behind the end, and which are output, for lengths ``[n]``."""
+    tokens, outputs = _tokens_and_outputs(slots, width)
+    steps = (held.stride(0), slots.stride(0), slots.stride(0), width)
+    lengths = (prompt_len, total_len)
+    _history[_grid(tokens)](
+        held, slots, slots, *lengths, tokens, outputs, *lengths, *steps, KNOWN=True, BLOCK=BLOCK, num_warps=WARPS
+    )
+    return tokens, outputs
+
+
+def engine_history(
+    held: torch.Tensor,
+    slots: torch.Tensor,
+    rows: torch.Tensor,
+    prompts: torch.Tensor,
+    positions: torch.Tensor,
+    width: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(prompt lengths, visible lengths, tokens, which are output) from what V2 keeps; ``width`` 0: lengths only."""
+    tokens, outputs = _tokens_and_outputs(slots, width)
+    prompt_len, total_len = torch.empty(2, slots.shape[0], dtype=torch.int64, device=slots.device).unbind()
+    steps = (held.stride(0), slots.stride(0), rows.stride(0), width)
+    given = (held, slots, rows, prompts, positions)
+    results = (tokens, outputs, prompt_len, total_len)
+    _history[_grid(tokens)](*given, *results, *steps, KNOWN=False, BLOCK=BLOCK, num_warps=WARPS)
+    return prompt_len, total_len, tokens, outputs
+
+
+def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.sequences.counts`; ids below 2**31."""
+    found = torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
+    if found.numel():
+        grid = (tokens.shape[0], triton.cdiv(tokens.shape[1], COMPARED))
+        strides = (*tokens.stride(), *among.stride())
+        _counts[grid](tokens, among, found, *strides, tokens.shape[1], BLOCK=COMPARED, num_warps=WARPS)
+    return found
+
+
+def penalized(
+    values: torch.Tensor, count: torch.Tensor, repetition: torch.Tensor, presence: torch.Tensor, frequency: torch.Tensor
+) -> torch.Tensor:
+    """See :func:`lpkit.kernels.penalized`."""
+    found = torch.empty(values.shape, dtype=values.dtype, device=values.device)
+    if found.numel():
+        per_row = (repetition, presence, frequency)
+        steps = tuple(item.stride(0) for item in per_row)
+        # Multiplying and adding in one instruction would round once where the operations of torch round twice.
+        _penalize[_grid(values)](
+            values.contiguous(), count.contiguous(), *per_row, found, *steps, values.shape[1],
+            BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False,
+        )  # fmt: skip
+    return found
+
+
+def attempt(device: torch.device) -> None:
+    """Run each kernel once, which compiles it."""
+    logits, ids = torch.zeros(2, 8, device=device), torch.zeros(2, 3, dtype=torch.int64, device=device)
+    rows = torch.arange(2, device=device)
+    write(logits, rows, ids, read(logits, rows, ids))
+    write(logits, rows, ids, 1.0)
+    engine_history(ids.int(), rows, rows, rows.int(), rows, 3)
+    tokens, outputs = staged_history(ids, rows, rows, rows, 3)
+    penalized(read(logits, rows, ids), counts(tokens, outputs), *logits[:, :3].unbind(1))
+
+
+def _tokens_and_outputs(slots: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    shape, device = (slots.shape[0], width), slots.device
+    return torch.empty(shape, dtype=torch.int64, device=device), torch.empty(shape, dtype=torch.bool, device=device)
+
+
+def _grid(elements: torch.Tensor) -> tuple[int, int]:
+    return elements.shape[0], max(1, triton.cdiv(elements.shape[1], BLOCK))
