@@ -31,7 +31,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu lint format layers types docs site site-check session docs-check build release-check record canary certify matrix mutation kernels traces-value clean
+.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu lint format layers types docs site site-check session docs-check build release-check record canary certify matrix mutation kernels launches traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -178,6 +178,9 @@ mutation: $(VENV)/.installed ## mutate the SDK and correct plugins, and count wh
 
 kernels: $(VLLM_VENV)/.installed ## compile the Triton kernels for several GPUs, and write down what came out
 	PYTHONPATH=conformance/tools $(VLLM_BIN)/python -m kernels_ahead docs/evidence/kernels.md
+
+launches: $(VENV)/.installed ## count what a step of each reference plugin launches on a GPU, and write it down
+	$(TOOL) launches docs/evidence/launches.md
 
 traces-value: $(VENV)/.installed ## measure which planted defects each recorded trace catches
 	$(TOOL) traces_value --page docs/evidence/traces-value.md

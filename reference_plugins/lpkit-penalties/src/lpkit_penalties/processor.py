@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import lpkit
 import torch
-from lpkit import sequences
+from lpkit import kernels, sequences
 
 
 class Penalties(lpkit.LogitsProcessor):
@@ -38,10 +38,6 @@ class Penalties(lpkit.LogitsProcessor):
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = rows.tokens  # [n, W], -1 behind the end; a token that occurred twice is there twice, with equal values
-        repetition, presence, frequency = (
-            column[rows].unsqueeze(1) for column in (self.repetition, self.presence, self.frequency)
-        )
         count = sequences.counts(ids, rows.is_output)
-        values = logits[ids]
-        values = torch.where(values > 0, values / repetition, values * repetition)
-        logits[ids] = values - frequency * count - presence * (count > 0)
+        lowered = (self.repetition[rows], self.presence[rows], self.frequency[rows])
+        logits[ids] = kernels.penalized(logits[ids], count, *lowered)

@@ -1,0 +1,231 @@
+"""How often a step of each reference plugin asks a GPU for something, counted without one.
+
+    make launches
+
+The plugins run on torch's meta device, with a stand-in for Triton that only counts: each kernel of the SDK is launched
+and computes nothing. That the kernels compute what the operations do, `tests/engine/test_triton_kernels.py` holds under
+Triton's interpreter. Views and new memory launch nothing; a copy between host and device counts as a launch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+from lpkit.kernels import fused
+from lpkit.v1 import BatchUpdate
+from lpkit_conformance.bench.candidates import Parameters
+from lpkit_conformance.hosts import parts_of
+from lpkit_conformance.hosts.steady import BatchChange, SteadyBatch
+from lpkit_conformance.instruments.operations import MeasureOperations
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.vllm_api.stub import buffers_on
+from torch.utils._pytree import tree_leaves
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = ROOT / "reference_plugins"
+RUNNERS = ("v1", "v2")
+BATCH, VOCAB, CONTEXT = 8, 1000, 100
+META = torch.device("meta")
+
+SPARSE, WITH_HISTORY, DENSE = 4, 6, 3
+"""The budget, whatever the batch, of a step in which no request comes or goes: of sparse rules without history, of
+those with it, and of dense rules."""
+
+NEW_MEMORY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+KERNELS = ("lpkit.kernels.triton", "lpkit.kernels.triton_few")
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What one step launches.
+
+    Attributes:
+        operations: of torch, by name.
+        kernels: of the SDK, by name.
+    """
+
+    operations: Counter[str]
+    kernels: Counter[str]
+
+    @property
+    def total(self) -> int:
+        return self.operations.total() + self.kernels.total()
+
+
+class _Kernel:
+    """Stands in for a function that Triton compiles: a launch of it is counted."""
+
+    launched: Counter[str] = Counter()
+
+    def __init__(self, function: Any) -> None:
+        self._name = function.__name__.strip("_")
+
+    def __getitem__(self, grid: Any) -> Any:
+        return self._launch
+
+    def _launch(self, *args: Any, **kwargs: Any) -> None:
+        self.launched[self._name] += 1
+
+
+def _triton() -> dict[str, ModuleType]:
+    """Modules with what the SDK's kernels use of Triton where they are defined and launched."""
+
+    class Constant:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    def jit(function: Any = None, **_: Any) -> Any:
+        return _Kernel if function is None else _Kernel(function)
+
+    triton, language = ModuleType("triton"), ModuleType("triton.language")
+    vars(triton).update(jit=jit, cdiv=lambda number, by: -(-number // by), language=language)
+    vars(language).update(constexpr=Constant)
+    return {"triton": triton, "triton.language": language}
+
+
+@contextmanager
+def fused_on_meta() -> Iterator[None]:
+    """Within it, the meta device has fused kernels, which compute nothing."""
+    with mock.patch.dict(sys.modules, _triton()):  # not for longer: torch looks whether there is a Triton
+        for name in KERNELS:
+            sys.modules.pop(name, None)
+        whole, few = map(importlib.import_module, KERNELS)
+    known = fused.prepare, fused.prepare_few
+    with (
+        mock.patch.object(fused, "prepare", lambda device: whole if device == META else known[0](device)),
+        mock.patch.object(fused, "prepare_few", lambda device: few if device == META else known[1](device)),
+    ):
+        yield
+
+
+class _Launches(MeasureOperations):  # type: ignore[no-untyped-call]
+    """The operations that a GPU would be asked for, by name."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.launched: Counter[str] = Counter()
+        self._device = device
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        views = self.views
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        name = func.overloadpacket.__name__
+        if self.views == views and name not in NEW_MEMORY:
+            # What the host does with its own tensors launches nothing.
+            leaves = tree_leaves((result, args, kwargs))
+            self.launched[name] += any(
+                isinstance(item, torch.Tensor) and item.device == self._device for item in leaves
+            )
+        return result
+
+
+def steady(cls: Any, case: dict[str, Any], runner: str, device: torch.device = META, batch: int = BATCH) -> Steady:
+    """What a step launches in which no request came or left, after two that did the same."""
+    requests = SteadyBatch(batch, VOCAB, CONTEXT, 1.0, device)
+    candidate = parts_of(runner).candidate("plugin", cls, Parameters(case), device)
+    with buffers_on(device):
+        for step in range(3):
+            change = BatchChange(BatchUpdate(batch, [], [], [])) if step else requests.change()
+            candidate.prepare(requests, change)
+            logits = torch.zeros(batch, VOCAB, device=device)
+            _Kernel.launched.clear()
+            with torch.inference_mode(), _Launches(device) as counter:
+                candidate.rest() if step else candidate.follow()
+                candidate.apply(logits)
+            requests.advance()
+    return Steady(+counter.launched, Counter(_Kernel.launched))
+
+
+def plugins() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """(name, class, first case) of each reference plugin."""
+    for folder in sorted(PLUGINS.glob("lpkit-*")):
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        sys.path.insert(0, str(folder / "src"))
+        for path in project["project"]["entry-points"]["vllm.logits_processors"].values():
+            module, _, name = path.partition(":")
+            yield (
+                folder.name,
+                getattr(importlib.import_module(module), name),
+                Case.parse(project["tool"]["lpkit"]["cases"][0]).fields,
+            )
+
+
+STAGING = "V1 stages new tokens: one copy and one launch."
+SEQUENCES = "Stretches of the history are compared by hashes (`lpkit.sequences`), operation by operation."
+REASONS = {
+    "lpkit-allowed-tokens": "`kernels.keep_ids_`, which leaves a row unchanged that would have nothing left.",
+    "lpkit-cite-from-prompt": f"Two edits, and the arithmetic of what to cite. {STAGING}",
+    "lpkit-dry": SEQUENCES,
+    "lpkit-forced-sequence": "`kernels.keep_ids_`, and which token is due. V1 sends lengths.",
+    "lpkit-greenlist-watermark": "Random numbers by row, operation by operation.",
+    "lpkit-loop-breaker": SEQUENCES,
+    "lpkit-min-p": "A mask relative to the row's highest logit is two launches, and the limit is two operations.",
+    "lpkit-no-repeat-ngram": SEQUENCES,
+    "lpkit-ocr-ngram": SEQUENCES,
+    "lpkit-penalties": STAGING,
+    "lpkit-synthid": SEQUENCES,
+    "lpkit-target-token": "`kernels.keep_ids_`, which leaves a row unchanged that would have nothing left.",
+    "lpkit-temperature": "Torch's operations on whole rows.",
+    "lpkit-thinking-budget": "Markers are found operation by operation (`lpkit.sequences`).",
+    "lpkit-top-n-sigma": "The parts of a row are combined in float64, operation by operation.",
+    "lpkit-truncation": "Entropies are torch's operations on whole rows.",
+    "lpkit-xtc": "Random numbers by row, operation by operation; three kernels go over the row.",
+}
+
+HEAD = """\
+<!-- Written by conformance/tools/launches.py (make launches); edit it there instead. -->
+
+# Launches per step
+
+How often a step in which no request comes or goes asks a GPU for something: operations of torch that compute or copy,
+and Triton kernels. The number does not depend on the batch. Counted without a GPU: the plugins run on torch's meta
+device, where a stand-in for Triton counts the kernels that lpkit launches on CUDA. Nothing is timed here.
+
+The budget is {sparse} launches for a sparse rule (`edit`) without history, {history} for one with history, and {dense}
+for a dense rule (`process`). Rows and slots are sent when they change; all columns are one gather; the tokens, lengths
+and `is_output` of a step are one launch; so are a read of chosen logits and a write. With drafts, V2 finds
+on the device which rows are whose and which tokens a row sees: these are more launches, by torch's operations.
+
+| plugin | rule | budget | V1 | V2 | kernels on V2 | why more |
+|---|---|---|---|---|---|---|
+"""
+
+
+def budget(cls: Any) -> int:
+    """How many launches a step of a class may take."""
+    if not cls._sparse:
+        return DENSE
+    return SPARSE if cls.history == "none" else WITH_HISTORY
+
+
+def page() -> str:
+    """All reference plugins, as a page."""
+    lines = []
+    with fused_on_meta():
+        for name, cls, case in plugins():
+            found = {runner: steady(cls, case, runner) for runner in RUNNERS}
+            rule = f"{'sparse' if cls._sparse else 'dense'}, history {cls.history}"
+            kernels = ", ".join(f"`{kernel}`" + f" x{n}" * (n > 1) for kernel, n in sorted(found["v2"].kernels.items()))
+            above = any(step.total > budget(cls) for step in found.values())
+            cells = [name, rule, str(budget(cls)), *(str(step.total) for step in found.values()), kernels]
+            lines.append(f"| {' | '.join([*cells, REASONS[name] if above else ''])} |\n")
+    return HEAD.format(sparse=SPARSE, history=WITH_HISTORY, dense=DENSE) + "".join(lines)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

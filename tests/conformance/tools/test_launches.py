@@ -1,0 +1,46 @@
+"""What a step asks a GPU for stays within the budget, whatever the batch, and the page says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import launches
+import pytest
+
+FOUND = {name: (cls, case) for name, cls, case in launches.plugins()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels_that_only_count() -> Iterator[None]:
+    with launches.fused_on_meta():
+        yield
+
+
+@pytest.mark.parametrize("batch", [1, 50])
+@pytest.mark.parametrize("runner", launches.RUNNERS)
+def test_a_sparse_rule_without_history_takes_a_gather_a_read_its_arithmetic_and_a_write(
+    runner: str, batch: int
+) -> None:
+    step = launches.steady(*FOUND["lpkit-logit-bias"], runner, batch=batch)
+    assert step.operations == {"index_select": 1, "add": 1}
+    assert step.kernels == {"read": 1, "write": 1}
+    assert step.total == launches.SPARSE
+
+
+@pytest.mark.parametrize("batch", [1, 50])
+def test_a_sparse_rule_with_history_takes_two_more(batch: int) -> None:
+    step = launches.steady(*FOUND["lpkit-penalties"], "v2", batch=batch)
+    assert step.operations == {"index_select": 1}
+    assert step.kernels == {"history": 1, "counts": 1, "read": 1, "penalize": 1, "write": 1}
+    assert step.total == launches.WITH_HISTORY
+
+
+def test_v1_needs_two_more_to_stage_the_new_tokens() -> None:
+    step = launches.steady(*FOUND["lpkit-penalties"], "v1")
+    assert step.operations == {"index_select": 1, "to": 1, "index_put_": 1}
+    assert step.total == launches.WITH_HISTORY + 2
+
+
+def test_the_page_shows_what_is_counted_and_says_why_a_plugin_is_above_its_budget() -> None:
+    page = (launches.ROOT / "docs" / "evidence" / "launches.md").read_text(encoding="utf-8")
+    assert launches.page() == page, "make launches"
