@@ -56,6 +56,19 @@ def test_raw_rows_decide_greedy_tokens_and_agree_between_the_runners(v1: EngineP
 
 
 @pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_no_processor_is_called_while_memory_is_measured(request, runner: str) -> None:
+    """So no peak of a processor is counted there, and none can compile there: docs/explanation/concepts.md says so."""
+    engine: EngineProcess = request.getfixturevalue(runner)
+    probe = "engine_probes:V1Probe" if runner == "v1" else "engine_probes:V2Probe"
+    engine.restart(engine.settings, [probe])
+    assert "init" in _events(engine)
+    assert engine.inspect("engine_probes:profile_memory") > 0
+    assert _events(engine) == []
+    engine.generate([Ask("real", (1, 2, 3), {**GREEDY, "extra_args": {"probe": 1}})])
+    assert _named(_events(engine), "apply")
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
 def test_a_request_that_validate_params_refuses_leaves_the_others_alone(request, runner: str) -> None:
     engine: EngineProcess = request.getfixturevalue(runner)
     answers = engine.generate(

@@ -94,6 +94,27 @@ def take_events(engine: Any) -> list[Any]:
     return events
 
 
+def profile_memory(engine: Any) -> int:
+    """What the worker runs while it measures memory; how often it samples there."""
+    runner = engine.model_runner
+    real, calls = runner.sampler, []
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            calls.append(None)
+            return real(*args, **kwargs)
+
+    runner.sampler = Counted()
+    try:
+        runner.profile_run()
+    finally:
+        runner.sampler = real
+    return len(calls)
+
+
 def abort_and_send_again(engine: Any, ask: Any) -> list[Any]:
     """Abort a running request and send one with the same id before the next step; the events of that step."""
     engine.submit(ask)
