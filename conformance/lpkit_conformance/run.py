@@ -92,8 +92,12 @@ def known_code(code: str, engine: Engine | None = None) -> str:
     raise UsageError(f"there is no check {code}", remedy or "see `lpkit explain`")
 
 
-def wanted(options: Options) -> list[Entry]:
+def wanted(options: Options, failed: Sequence[str] = ()) -> list[Entry]:
     """The checks that the options ask for, but for those that these require.
+
+    Args:
+        options: those of the command.
+        failed: checks that a quick run repeats because they failed last.
 
     Raises:
         UsageError: for codes that do not exist, or if nothing is left.
@@ -101,6 +105,8 @@ def wanted(options: Options) -> list[Entry]:
     select = tuple(known_code(code, options.engine) for code in options.select)
     ignore = tuple(known_code(code) for code in options.ignore)
     matches = expression(options.expression) if options.expression else None
+    # All checks of real engines are few.
+    few = options.quick and options.engine == "reference" and not (select or matches)
     found = [
         entry
         for entry in index().values()
@@ -108,6 +114,7 @@ def wanted(options: Options) -> list[Entry]:
         and (not select or entry.code.startswith(select))
         and not entry.code.startswith(ignore)
         and (matches is None or matches(f"{entry.code} {entry.name}"))
+        and (not few or entry.code in (*QUICK, *failed))
     ]
     if not found:
         words = {word for entry in index().values() for word in (entry.name, *entry.name.split("-"))}
@@ -273,12 +280,10 @@ def _narrowed(plan: Plan, options: Options, failed: Sequence[str]) -> Plan:
     """The plan with the checks that ``-k`` and ``--quick`` leave."""
     if not (options.expression or options.quick):
         return plan
-    codes = [entry.code for entry in wanted(options)]
+    codes = tuple(entry.code for entry in wanted(options, failed))
     if not options.quick:
-        return replace(plan, select=tuple(codes))
-    if not (options.expression or options.select):
-        codes = [code for code in codes if code in (*QUICK, *failed)]
-    return replace(plan, select=tuple(codes), first=tuple(failed), alone=True, cases=plan.cases[:1])
+        return replace(plan, select=codes)
+    return replace(plan, select=codes, first=tuple(failed), alone=True, cases=plan.cases[:1])
 
 
 def with_trace(plan: Plan, options: Options, path: Path) -> Plan:

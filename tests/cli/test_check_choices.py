@@ -86,6 +86,11 @@ def test_a_quick_run_is_of_few_checks_and_of_those_that_failed_which_come_first(
     assert len(quick.cases) == 1
 
 
+def test_a_quick_run_lists_what_it_would_run() -> None:
+    assert listed("--quick") == sorted(QUICK)
+    assert listed("--quick", "--select", "LP206") == ["LP206"]
+
+
 def test_a_quick_run_of_selected_checks_is_of_these_alone() -> None:
     assert [check.code for check in chosen(plan(quick=True, select=("LP206",)))] == ["LP206"]
     assert [check.code for check in chosen(plan(quick=True, expression="swap"))] == ["LP205", "LP206"]
