@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-import numpy as np
 import torch
 
 from lpkit.columns.column import Arena, Column, Declaration, Scalar
@@ -21,7 +20,8 @@ class RaggedColumn(Column):
         super().__init__(declared, arena)
         self._scalar = False
         self._limit = declared.limit
-        self._lengths = np.zeros(slots + 1, dtype=np.int64)
+        self._lengths = [0] * (slots + 1)
+        self._of_width = {1: slots + 1}  # how many lists need each width, a power of two
         self._width = 1
 
     def __setitem__(self, slot: int, value: Scalar | Iterable[Scalar]) -> None:
@@ -37,16 +37,26 @@ class RaggedColumn(Column):
         values = list(value) if isinstance(value, Iterable) else [value]
         if isinstance(value, Set):
             values.sort()  # equal sets are equal lists
-        if len(values) > self._limit:
-            raise ValueError(f"{len(values)} values; at most {self._limit} are kept per request")
         count = len(values)
+        if count > self._limit:
+            raise ValueError(f"{count} values; at most {self._limit} are kept per request")
+        self._resize(slot, count)
+        held = self._host[slot]
+        held[:count] = values
+        held[count:] = self._default
+        self._changed.append(slot)
+
+    def _resize(self, slot: int, count: int) -> None:
+        """A slot's list has another length; the width follows the longest one."""
+        before, after = _width(self._lengths[slot]), _width(count)
         self._lengths[slot] = count
-        self._width = 1 << (max(int(self._lengths.max()), 1) - 1).bit_length()
+        if before == after:
+            return
+        self._of_width[before] -= 1
+        self._of_width[after] = self._of_width.get(after, 0) + 1
+        self._width = max(width for width, lists in self._of_width.items() if lists)
         if self._width > self._room:
             self._arena.lay_out()
-        self._host[slot, :count] = values
-        self._host[slot, count:] = self._default
-        self._changed.append(slot)
 
     def reset(self, slot: int) -> None:
         """Empty the slot's list; the SDK does it.
@@ -55,12 +65,14 @@ class RaggedColumn(Column):
             slot: the slot of a request that left.
         """
         if self._lengths[slot]:
-            self[slot] = []
+            self._resize(slot, 0)
+            self._host[slot] = self._default
+            self._changed.append(slot)
 
     @property
     def used(self) -> bool:
         """Whether any request has a list that is not empty; the host knows."""
-        return bool(self._lengths.any())
+        return any(self._lengths)
 
     @property
     def all(self) -> torch.Tensor:
@@ -73,6 +85,11 @@ class RaggedColumn(Column):
 
     def _part(self, memory: torch.Tensor, start: int, width: int | None = None) -> torch.Tensor:
         return memory.narrow(1, start, width or self._width)
+
+
+def _width(count: int) -> int:
+    """The power of two that so many values are padded to."""
+    return 1 << (max(count, 1) - 1).bit_length()
 
 
 class ragged(Declaration[RaggedColumn]):  # noqa: N801 - used as a declaration, like dataclasses.field
