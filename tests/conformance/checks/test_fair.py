@@ -6,7 +6,7 @@ import lpkit
 import pytest
 from lpkit_conformance.testing import compute_check
 from zoo.process_correct import BoundedCache, CachesInTheModule, CapsEveryRow, RollingWindow
-from zoo.v1_contract_defects import KeepsALog
+from zoo.v1_running_defects import KeepsALog
 
 
 class BridgedFromElsewhere(lpkit.Bridged):

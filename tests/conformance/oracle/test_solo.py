@@ -15,7 +15,8 @@ from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from zoo.correct import PortableRepetition, TwoFaced, V2Presence
 from zoo.registry import Case
-from zoo.v1_defects import Latch, StaleOnDecline
+from zoo.v1_defects import StaleOnDecline
+from zoo.v1_history_defects import Latch
 
 BEFORE = torch.linspace(-4.0, 6.0, 512).repeat(2, 1)
 

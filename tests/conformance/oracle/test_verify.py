@@ -18,7 +18,8 @@ from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Res
 from lpkit_conformance.results import Failed, Skipped
 from zoo.correct import Bias, OutOfPlace
 from zoo.registry import Case
-from zoo.v1_defects import StaleOnDecline, ThreeAtOnce
+from zoo.v1_defects import StaleOnDecline
+from zoo.v1_progress_defects import ThreeAtOnce
 
 
 def subject(cls: Any, case: dict[str, Any] | None = None) -> PluginUnderTest:

@@ -20,7 +20,8 @@ from zoo.correct import Bias, ByHand, PortableTokenBias, V2Loop, V2Presence
 from zoo.packaging_defects import Duck
 from zoo.portable_defects import IndexForSlots
 from zoo.v1_contract_defects import Centers, ClassState, LooksEveryRowUp, PopsRemoved, Promotes
-from zoo.v1_defects import NeedsPrompt, StaleOnDecline
+from zoo.v1_defects import StaleOnDecline
+from zoo.v1_history_defects import NeedsPrompt
 
 CASE = Case.parse(Bias.CASE)
 

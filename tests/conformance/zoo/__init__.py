@@ -24,7 +24,11 @@ from zoo import (
     v1_beams,
     v1_contract_defects,
     v1_defects,
+    v1_history_defects,
+    v1_progress_defects,
+    v1_running_defects,
     v2_defects,
+    v2_slot_defects,
     words,
     worlds,
 )
@@ -59,7 +63,11 @@ __all__ = [
     "v1_beams",
     "v1_contract_defects",
     "v1_defects",
+    "v1_history_defects",
+    "v1_progress_defects",
+    "v1_running_defects",
     "v2_defects",
+    "v2_slot_defects",
     "words",
     "worlds",
 ]
