@@ -14,7 +14,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,14 +21,13 @@ from unittest import mock
 
 import torch
 from lpkit.kernels import fused
-from lpkit.v1 import BatchUpdate
 from lpkit_conformance.bench.candidates import Parameters
+from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY, budget, launches
 from lpkit_conformance.hosts import parts_of
-from lpkit_conformance.hosts.steady import BatchChange, SteadyBatch
-from lpkit_conformance.instruments.operations import MeasureOperations
+from lpkit_conformance.hosts.steady import SteadyBatch
+from lpkit_conformance.instruments.operations import CountLaunches
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.vllm_api.stub import buffers_on
-from torch.utils._pytree import tree_leaves
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,29 +40,7 @@ RUNNERS = ("v1", "v2")
 BATCH, VOCAB, CONTEXT = 8, 1000, 100
 META = torch.device("meta")
 
-SPARSE, WITH_HISTORY, DENSE = 4, 6, 3
-"""The budget, whatever the batch, of a step in which no request comes or goes: of sparse rules without history, of
-those with it, and of dense rules."""
-
-NEW_MEMORY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 KERNELS = ("lpkit.kernels.triton", "lpkit.kernels.triton_few")
-
-
-@dataclass(frozen=True)
-class Steady:
-    """What one step launches.
-
-    Attributes:
-        operations: of torch, by name.
-        kernels: of the SDK, by name.
-    """
-
-    operations: Counter[str]
-    kernels: Counter[str]
-
-    @property
-    def total(self) -> int:
-        return self.operations.total() + self.kernels.total()
 
 
 class _Kernel:
@@ -113,42 +89,22 @@ def fused_on_meta() -> Iterator[None]:
         yield
 
 
-class _Launches(MeasureOperations):  # type: ignore[no-untyped-call]
-    """The operations that a GPU would be asked for, by name."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self.launched: Counter[str] = Counter()
-        self._device = device
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        views = self.views
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        name = func.overloadpacket.__name__
-        if self.views == views and name not in NEW_MEMORY:
-            # What the host does with its own tensors launches nothing.
-            leaves = tree_leaves((result, args, kwargs))
-            self.launched[name] += any(
-                isinstance(item, torch.Tensor) and item.device == self._device for item in leaves
-            )
-        return result
-
-
-def steady(cls: Any, case: dict[str, Any], runner: str, device: torch.device = META, batch: int = BATCH) -> Steady:
-    """What a step launches in which no request came or left, after two that did the same."""
+def steady(
+    cls: Any, case: dict[str, Any], runner: str, device: torch.device = META, batch: int = BATCH
+) -> CountLaunches:
+    """What a step launches in which no request came or left, after one that did the same."""
     requests = SteadyBatch(batch, VOCAB, CONTEXT, 1.0, device)
     candidate = parts_of(runner).candidate("plugin", cls, Parameters(case), device)
     with buffers_on(device):
-        for step in range(3):
-            change = BatchChange(BatchUpdate(batch, [], [], [])) if step else requests.change()
-            candidate.prepare(requests, change)
-            logits = torch.zeros(batch, VOCAB, device=device)
-            _Kernel.launched.clear()
-            with torch.inference_mode(), _Launches(device) as counter:
-                candidate.rest() if step else candidate.follow()
-                candidate.apply(logits)
+        candidate.prepare(requests, requests.change())
+        candidate.follow()
+        logits = torch.zeros(batch, VOCAB, device=device)
+        for _ in range(2):
+            _Kernel.launched = Counter()
+            found = launches(candidate, requests, logits)
             requests.advance()
-    return Steady(+counter.launched, Counter(_Kernel.launched))
+    found.kernels += _Kernel.launched
+    return found
 
 
 def plugins() -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -206,13 +162,6 @@ on the device which rows are whose and which tokens a row sees: these are more l
 """
 
 
-def budget(cls: Any) -> int:
-    """How many launches a step of a class may take."""
-    if not cls._sparse:
-        return DENSE
-    return SPARSE if cls.history == "none" else WITH_HISTORY
-
-
 def page() -> str:
     """All reference plugins, as a page."""
     lines = []
@@ -221,8 +170,9 @@ def page() -> str:
             found = {runner: steady(cls, case, runner) for runner in RUNNERS}
             rule = f"{'sparse' if cls._sparse else 'dense'}, history {cls.history}"
             kernels = ", ".join(f"`{kernel}`" + f" x{n}" * (n > 1) for kernel, n in sorted(found["v2"].kernels.items()))
-            above = any(step.total > budget(cls) for step in found.values())
-            cells = [name, rule, str(budget(cls)), *(str(step.total) for step in found.values()), kernels]
+            may = budget(cls)
+            above = any(may is not None and step.launches > may for step in found.values())
+            cells = [name, rule, str(may), *(str(step.launches) for step in found.values()), kernels]
             lines.append(f"| {' | '.join([*cells, REASONS[name] if above else ''])} |\n")
     return HEAD.format(sparse=SPARSE, history=WITH_HISTORY, dense=DENSE) + "".join(lines)
 

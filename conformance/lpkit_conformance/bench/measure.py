@@ -14,6 +14,7 @@ import torch
 
 from lpkit_conformance.bench.bounds import bound, seconds_per_operation
 from lpkit_conformance.bench.clock import Clock
+from lpkit_conformance.bench.launches import budget, launches
 from lpkit_conformance.bench.results import CandidateResult, Point, Times
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.steady import HEADROOM, BatchChange, Candidate, SteadyBatch
@@ -110,6 +111,9 @@ def measure(
                 book.result = replace(_count(candidate, source, work), first=first)
         except Exception as error:
             book.result = CandidateResult(candidate.name, candidate.kind, candidate.host, problem=told(error))
+    if device.type != "cpu":  # on a CPU nothing is launched, and other code runs
+        steady.advance()
+        _count_launches(books, steady, work)
     clock = Clock(device)
     with torch.inference_mode():
         for number in range(min(MOST_ROUNDS, HEADROOM)):
@@ -188,6 +192,7 @@ def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> Ca
         candidate.kind,
         candidate.host,
         operations=counter.launches,
+        launch_budget=budget(getattr(candidate, "cls", None)),
         views=counter.views,
         syncs=counter.syncs,
         passes=round(counter.elements / source.numel(), 3),
@@ -197,6 +202,14 @@ def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> Ca
         to_host=counter.to_host + books.to_host if on_device else None,
         acted=not isinstance(result, torch.Tensor) or result.shape != source.shape or not torch.equal(result, source),
     )
+
+
+def _count_launches(books: Sequence[_Book], steady: SteadyBatch, work: torch.Tensor) -> None:
+    for book in books:
+        assert book.result is not None
+        if not book.result.problem:
+            found = launches(book.candidate, steady, work).launches
+            book.result = replace(book.result, launches=found)
 
 
 def traffic(candidate: Candidate, steady: SteadyBatch, device: torch.device) -> tuple[int, int] | None:

@@ -47,6 +47,9 @@ class CandidateResult:
         churn: bookkeeping of a step in which requests come and go.
         idle: bookkeeping of a step in which none does.
         operations, views, syncs: of one ``apply``.
+        launches: on a GPU, operations and Triton kernels of a step in which no request comes or goes, bookkeeping
+            included.
+        launch_budget: how many of these lpkit grants a rule of this kind; None: to a class of another base.
         passes: elements that the operations of one ``apply`` went over, by those of the logits.
         allocated: bytes of new tensors in one ``apply``.
         peak: the most bytes that one ``apply`` held at the same time, besides the logits.
@@ -68,6 +71,8 @@ class CandidateResult:
     first: float | None = None
     operations: int | None = None
     views: int | None = None
+    launches: int | None = None
+    launch_budget: int | None = None
     syncs: dict[str, int] = field(default_factory=dict)
     passes: float | None = None
     allocated: int | None = None

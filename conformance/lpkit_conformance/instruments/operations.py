@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -108,6 +110,60 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
                     self.to_device += source.nbytes
                 else:
                     self.to_host += source.nbytes
+        return result
+
+
+NEW_MEMORY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+"""Operations that only take memory."""
+
+
+class CountLaunches(MeasureOperations):  # type: ignore[no-untyped-call]
+    """Counts what a device is asked for: operations that compute or copy there, and Triton's kernels.
+
+    Args:
+        device: of the tensors; what the host does with its own launches nothing.
+
+    Attributes:
+        operations: of torch, by name.
+        kernels: of Triton, by name.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.operations: Counter[str] = Counter()
+        self.kernels: Counter[str] = Counter()
+        self._type = device.type
+
+    @property
+    def launches(self) -> int:
+        return self.operations.total() + self.kernels.total()
+
+    def __enter__(self) -> CountLaunches:
+        runtime = getattr(sys.modules.get("triton"), "runtime", None)
+        if runtime is not None:
+            run = runtime.JITFunction.run
+
+            def counted(function: Any, *args: Any, **kwargs: Any) -> Any:
+                self.kernels[function.__name__.strip("_")] += 1
+                return run(function, *args, **kwargs)
+
+            self._patch = mock.patch.object(runtime.JITFunction, "run", counted)
+            self._patch.start()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        if hasattr(self, "_patch"):
+            self._patch.stop()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        views = self.views
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        name = func.overloadpacket.__name__
+        taking_part = (tensor.device.type == self._type for tensor in _tensors((result, args, kwargs)))
+        if self.views == views and name not in NEW_MEMORY and any(taking_part):
+            self.operations[name] += 1
         return result
 
 

@@ -55,7 +55,7 @@ def show(bench: Bench, file: IO[str]) -> None:
             console.print(_heading(point))
             if point.sides:
                 console.print(_table(point, console.width < WIDE))
-        for line in _bounds(target):
+        for line in (*_bounds(target), *_launches(target)):
             console.print(f"  {_escape(line)}")
         for note in _notes(target):
             console.print(f"  {_escape(note)}", style="yellow")
@@ -158,6 +158,21 @@ def _bounds(target: TargetBench) -> list[str]:
             f"{host.upper()}, {sizes} requests: {what}. At {point.batch} x {point.vocab:,} {last.why}{advice}."
         )
     return lines
+
+
+def _launches(target: TargetBench) -> list[str]:
+    """What the target's steps ask a GPU for, where that was counted, and what lpkit grants a rule of its kind."""
+    found = {
+        (side.host, side.launches, side.launch_budget): None
+        for point in target.points
+        for side in point.sides
+        if side.kind == "target" and side.launches is not None
+    }
+    return [
+        f"{host.upper()}: {seen} launches in a step in which no request comes or goes"
+        + (f"; the budget of such a rule is {granted}." if granted is not None else ".")
+        for host, seen, granted in found
+    ]
 
 
 def _notes(target: TargetBench) -> list[str]:

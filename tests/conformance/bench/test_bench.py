@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lpkit
@@ -13,11 +15,12 @@ import torch
 from lpkit.runtime import make_config
 from lpkit_conformance.bench import measure, run
 from lpkit_conformance.bench.candidates import Function, Parameters, floors
+from lpkit_conformance.bench.launches import budget
 from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times, point_from_json
 from lpkit_conformance.hosts.steady import LIFETIME, SteadyBatch, update_with
 from lpkit_conformance.hosts.v1 import V1Candidate
 from lpkit_conformance.hosts.v2 import V2Candidate
-from lpkit_conformance.instruments.operations import MeasureOperations
+from lpkit_conformance.instruments.operations import CountLaunches, MeasureOperations
 from lpkit_conformance.report.bench import WIDE, data, duration, ratio, show
 
 CPU = torch.device("cpu")
@@ -55,6 +58,49 @@ def test_views_are_no_launches_and_new_memory_is_added_up() -> None:
         twice.sum(1)  # 16 bytes
     assert (counter.launches, counter.views) == (4, 1)
     assert counter.allocated == 1600 + 400 + 16
+
+
+def test_launches_are_what_a_device_is_asked_to_compute_or_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class JITFunction:
+        __name__ = "_kernel"
+
+        def run(self, *args: int) -> int:
+            return sum(args)
+
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(runtime=SimpleNamespace(JITFunction=JITFunction)))  # type: ignore[arg-type]
+    original = JITFunction.run
+    with CountLaunches(torch.device("meta")) as counter:
+        sent = torch.zeros(4, 100).to("meta")  # made on the host, and one copy
+        torch.empty_like(sent).view(-1)
+        assert JITFunction().run(2, 3) == 5
+        sent[1:].add_(1)
+        torch.ones(3).add_(1)  # on the host
+    assert counter.operations == {"_to_copy": 1, "add_": 1}
+    assert counter.kernels == {"kernel": 1}
+    assert counter.launches == 3
+    assert JITFunction.run is original
+
+
+@pytest.mark.parametrize(("history", "granted"), [("none", 4), ("length", 6), ("tokens", 6)])
+def test_the_budget_follows_the_kind_of_the_rule(history: str, granted: int) -> None:
+    class Sparse(lpkit.LogitsProcessor):
+        def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None: ...
+
+    Sparse.history = history  # type: ignore[assignment]
+    assert (budget(Sparse), budget(Floor), budget(object), budget(None)) == (granted, 3, None, None)
+
+
+def test_launches_are_told_where_they_were_counted() -> None:
+    times = Times(1e-3, 1e-3, 3)
+    sides = (
+        CandidateResult("a on V1", "target", "v1", apply=times, operations=7, launch_budget=4),
+        CandidateResult("a on V2", "target", "v2", apply=times, operations=7, launches=9, launch_budget=4),
+    )
+    file = io.StringIO()
+    show(Bench((TargetBench("a", points=(Point(1, 1, 4, sides),)),), {}, {}), file)
+    text = " ".join(file.getvalue().split())
+    assert "V2: 9 launches in a step in which no request comes or goes; the budget of such a rule is 4." in text
+    assert "V1: " not in text
 
 
 def test_the_peak_is_of_what_is_held_at_the_same_time() -> None:
