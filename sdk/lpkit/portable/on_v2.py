@@ -34,6 +34,7 @@ class V2Binding:
         self._declared = history
         self._states = states
         self._admitted = np.zeros(states.max_num_reqs, dtype=np.bool_)
+        self._held = 0  # slots of requests that were admitted; those of some may have left
         self._entries: np.ndarray[Any, Any] | None = None
         self._told = b""
         self._on_device: tuple[torch.Tensor, ...] = ()
@@ -43,11 +44,14 @@ class V2Binding:
         if self._admitted[slot]:
             self._retire(slot)  # V2 does not say when a request leaves
         admitted = self._admission.asked_by(sampling_params) and self._admission.admit(slot, sampling_params, None)
+        self._held += admitted - int(self._admitted[slot])
         self._admitted[slot] = admitted
         return admitted
 
     def rows(self, logits: torch.Tensor, ctx: LogitsContext) -> Rows | None:
         """The call's own rows; None if there are none. Rows of unfinished prefills are left out."""
+        if not self._held:  # installed, and used by nobody
+            return None
         reqs = ctx.idx_mapping_np
         own = self._admitted[reqs] & (ctx.seq_lens_upper_bound_np[: len(reqs)] >= self._states.prefill_len.np[reqs])
         if not own.any():

@@ -41,6 +41,17 @@ class TestNobodyAsked:
             assert host.apply(more, drafted) is more
         assert names == []
 
+    def test_a_plugin_that_no_request_has_used_does_not_even_look_at_the_batch(self) -> None:
+        host = V2Host(Add)
+        host.add(0, params(), [1])
+        logits = logits_of(1)
+        assert host.processor.apply(logits, object()) is logits
+        host.add(0, params(add=1.0), [1])
+        with pytest.raises(AttributeError):
+            host.processor.apply(logits, object())
+        host.add(0, params(), [1])
+        assert host.processor.apply(logits, object()) is logits
+
     def test_a_step_without_changes_allocates_nothing(self) -> None:
         host = V2Host(Add)
         host.add(0, params(add=1.0), [1])
