@@ -149,7 +149,8 @@ def differential(engine: Any, asks: Any, explicit: bool = True) -> dict[str, Any
     source = Raw(settings.vocab_size)
     ours: Engine
     if settings.runner == "v2":
-        ours = V2Engine([V2Log], source, num_speculative_tokens=drafts, **options)
+        asynchronous = config.scheduler_config.async_scheduling
+        ours = V2Engine([V2Log], source, num_speculative_tokens=drafts, async_scheduling=asynchronous, **options)
     elif config.scheduler_config.async_scheduling:
         ours = V1AsyncEngine([V1Log, V1LogInvariant], source, explicit=explicit, **options)
     else:

@@ -152,6 +152,37 @@ def test_adaptive_verification_leaves_drafts_out_and_the_bounds_as_scheduled() -
     assert rows.bounds[-1] == [length + 2, length + 2, *[length] * (len(PARAMS) - 2)]
 
 
+@pytest.mark.parametrize(("asynchronous", "ahead"), [(False, 0), (True, 2)])
+def test_under_asynchronous_scheduling_the_bounds_count_the_last_steps_drafts_as_right(
+    asynchronous: bool, ahead: int
+) -> None:
+    made = engine(num_speculative_tokens=2, async_scheduling=asynchronous)
+    made.step()
+    made.step(drafts={"plain": [60, 61]})  # both wrong
+    (rows,) = made.processors
+    total = made.requests["plain"].total_len
+
+    def bound(**options: Any) -> int:
+        result = made.step(**options)
+        names = list(dict.fromkeys(row.request_id for row in result.rows))
+        return int(rows.bounds[-1][names.index("plain")])
+
+    assert bound(drafts={"plain": [60]}) == total + ahead + 1
+    assert bound() == total + 1 + ahead // 2  # of one draft, which is wrong, too
+    assert bound() == total + 2  # what the host did not know is behind it
+
+
+def test_a_request_that_comes_back_has_exact_bounds() -> None:
+    made = engine(num_speculative_tokens=2, async_scheduling=True)
+    made.step()
+    made.step(drafts={"plain": [60, 61]})
+    made.preempt("plain")
+    made.resume("plain")
+    made.step()
+    (rows,) = made.processors
+    assert max(rows.bounds[-1]) == max(row[1] for row in rows.seen[-1]) + 1
+
+
 def test_adaptive_verification_changes_no_token() -> None:
     plain, adaptive = engine(), engine(num_speculative_tokens=3, verified_drafts=4)
     for _ in range(12):

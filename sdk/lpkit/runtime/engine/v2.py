@@ -21,6 +21,8 @@ from lpkit.v2 import LogitsProcessor
 class V2Engine(Engine):
     """Slots that never move; rows sorted anew in every step.
 
+    With ``async_scheduling`` the context's host bounds count all drafts of the last step as accepted.
+
     Args:
         processors: classes or factories called with ``(config, req_states)``, or instances made with the
             ``state`` of the given ``slots``.
@@ -55,6 +57,7 @@ class V2Engine(Engine):
         self.padding = padding
         self.num_speculative_tokens = num_speculative_tokens
         self.verified_drafts = verified_drafts
+        self._rejected: dict[str, int] = {}  # drafts of the last step, which the host does not know of yet
         processors = list(processors)
         if ranks > 1 and not all(isinstance(item, type) or not hasattr(item, "apply") for item in processors):
             raise ValueError("an instance cannot serve several ranks: give its class")
@@ -87,25 +90,30 @@ class V2Engine(Engine):
         staying = {name for name in self.requests if name in slots} - set(freed)
         added = []
         for request, slot in slots.change(freed, self._arrivals(plan, staying)):
+            self._rejected.pop(request.request_id, None)
             added.append((request.request_id, slot))
             for sampler in self.samplers:
                 sampler.add_request(slot, request.params)
         for sampler in self.samplers:
             sampler.apply_staged_writes()
         if order.idle or not plan:
+            self._rejected = {}
             return StepResult(added=tuple(added), freed=freed)
         # Verifications, decodes, then prefills by the number of tokens they feed; stable.
         fed = {name: count + len(drafts.get(name, ())) for name, count in plan.items()}
         whole = 1 + self.num_speculative_tokens
         names = sorted(plan, key=lambda name: (name not in drafts, fed[name] != whole, fed[name]))
         scheduled = {name: len(ids) for name, ids in drafts.items()}
+        counted = {name: scheduled.get(name, 0) + self._rejected.get(name, 0) for name in plan}
         drafts = self._trimmed(drafts)
         order = order._replace(drafts=drafts)
         rows = self._rows(names, order)
         requests = [request for name in names for request in self._by_row(name, drafts.get(name, ()))]
         raw = self._logits(rows)
-        sampled, applied = self._sample(rows, requests, raw, scheduled)
+        sampled, applied = self._sample(rows, requests, raw, counted)
         tokens = self._commit(rows, sampled.token_ids, order)
+        if self.config.scheduler_config.async_scheduling:
+            self._rejected = {name: 1 + n - len(tokens[name]) for name, n in scheduled.items() if name in tokens}
         if drafts:
             for request_id, ids in tokens.items():
                 slots.commit(slots.slot(request_id), ids)
@@ -129,7 +137,7 @@ class V2Engine(Engine):
         return {name: drafts[name][: kept.count(name)] for name in drafts}
 
     def _sample(
-        self, rows: tuple[StepRow, ...], requests: list[Request], raw: torch.Tensor, scheduled: Mapping[str, int]
+        self, rows: tuple[StepRow, ...], requests: list[Request], raw: torch.Tensor, counted: Mapping[str, int]
     ) -> tuple[Sampled, bool]:
         """Each rank samples the rows that it owns, in batch order; also whether any rank's gate was open."""
         places = [
@@ -142,7 +150,7 @@ class V2Engine(Engine):
             for row, request in zip(rows, requests, strict=True)
         ]
         if len(self.samplers) == 1:
-            return self._sample_on(self.samplers[0], places, requests, raw, scheduled)
+            return self._sample_on(self.samplers[0], places, requests, raw, counted)
         token_ids = torch.empty(len(rows), dtype=torch.int64, device=self.device)
         logits = torch.empty_like(raw, dtype=torch.float32)
         applied = False
@@ -150,7 +158,7 @@ class V2Engine(Engine):
             own = [n for n, place in enumerate(places) if place.slot % len(self.samplers) == rank]
             if own:
                 mine = [places[n] for n in own], [requests[n] for n in own], raw[own]
-                part, was_applied = self._sample_on(sampler, *mine, scheduled)
+                part, was_applied = self._sample_on(sampler, *mine, counted)
                 token_ids[own], logits[own] = part.token_ids, part.logits.float()
                 applied |= was_applied
         return Sampled(token_ids, logits), applied
@@ -161,10 +169,10 @@ class V2Engine(Engine):
         places: list[V2Row],
         requests: list[Request],
         raw: torch.Tensor,
-        scheduled: Mapping[str, int],
+        counted: Mapping[str, int],
     ) -> tuple[Sampled, bool]:
         bounds = [
-            place.pos + 1 + scheduled.get(request.request_id, 0)
+            place.pos + 1 + counted.get(request.request_id, 0)
             for place, request in zip(places, requests, strict=True)
             if place.local == 0
         ]
