@@ -182,6 +182,10 @@ class SparseLogits:
         if self._logits.requires_grad and torch.is_grad_enabled():
             self._write_once(torch.where(real, ids, -1), spread)
             return
+        if ids.shape[1] == 1:  # nothing else is written in the row: padding writes back what is there
+            held = self._logits[self._rows, within]
+            self._logits[self._rows, within] = torch.where(real, spread, held)
+            return
         # A padding write must not race with a real one, so it repeats a real write of its row; a row without
         # any rewrites one token, which nothing else touches.
         first = real.to(torch.int8).argmax(1, keepdim=True)

@@ -35,6 +35,9 @@ CASES = {
     "token 0 beside padding": [[0, -1, -1], [-1, 0, -1]],
     "duplicates": [[7, 7, 7], [5, 0, 5]],
     "a row of padding alone": [[-1, -1, -1], [2, -1, 0]],
+    "one id": [[4], [0]],
+    "one id or none": [[-1], [5]],
+    "no id in a column": [[-1], [-1]],
     "padding alone": [[-1, -1, -1], [-1, -1, -1]],
 }
 
