@@ -32,7 +32,7 @@ THREADS = 2048
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
-FLOATS, INTEGERS, NUMBER = "*fp32", "*i32", "i32"
+FLOATS, INTEGERS, LONGS, FLAGS, NUMBER = "*fp32", "*i32", "*i64", "*i1", "i32"
 ROWS = {"stride": NUMBER, "vocab": NUMBER, "parts": NUMBER, "size": NUMBER}
 WHOLE, HALF = {"BLOCK": kernels.BLOCK}, {"BLOCK": kernels.BLOCK // 2}
 
@@ -42,7 +42,7 @@ class Kernel:
     """One kernel as :mod:`lpkit.kernels.triton` or :mod:`lpkit.kernels.triton_few` launches it.
 
     Attributes:
-        writes: whether it edits logits, and does not only read them.
+        reads, writes: whether it goes over logits to read them, and to edit them.
         whole: whether it goes over whole rows, so that a compiler is told of aligned ones.
         fused: whether a multiplication and an addition may be one instruction, which rounds once.
     """
@@ -52,12 +52,10 @@ class Kernel:
     types: dict[str, str]
     constants: dict[str, Any]
     writes: bool = False
+    reads: bool = True
     whole: bool = True
     fused: bool = True
-
-    @property
-    def warps(self) -> int:
-        return kernels.WARPS if self.whole else few.WARPS
+    warps: int = kernels.WARPS
 
 
 def _mask(name: str, above: bool, from_top: bool) -> Kernel:
@@ -68,6 +66,9 @@ def _mask(name: str, above: bool, from_top: bool) -> Kernel:
 
 _SUMS = {"logits": FLOATS, "temperatures": FLOATS, "highest": FLOATS, "sums": FLOATS, **ROWS}
 _HASHES = {"logits": FLOATS, "seeds": INTEGERS, "limits": INTEGERS, "biases": FLOATS, **ROWS}
+_IDS = {"logits": FLOATS, "ids": LONGS, "held": FLOATS, "meant": INTEGERS, "ids_stride": NUMBER, "k": NUMBER}
+_KEEP = {**_IDS, "stride": NUMBER, "vocab": NUMBER, "size": NUMBER}
+_KEPT = {**_IDS, "where": FLAGS, "where_stride": NUMBER, "stride": NUMBER, "vocab": NUMBER}
 WHOLE_ROWS = (
     _mask("mask_below_", above=False, from_top=False),
     _mask("mask_above_", above=True, from_top=False),
@@ -77,10 +78,8 @@ WHOLE_ROWS = (
     Kernel("log_sum_exp", kernels._exponentials, _SUMS, WHOLE),
     Kernel("top_and_deviation", kernels._moments, {"logits": FLOATS, "found": FLOATS, **ROWS}, HALF),
     Kernel("add_where_hashed_", kernels._add_hashed, _HASHES, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True),
+    Kernel("keep_ids_, second", kernels._keep, _KEEP, {"IDS": kernels.KEPT, **WHOLE}, writes=True, reads=False),
 )
-
-
-LONG, LONGS, FLAGS = "i64", "*i64", "*i1"
 
 
 def _few(
@@ -89,7 +88,14 @@ def _few(
     sizes = {item: NUMBER for item in function.arg_names if item not in types and not item.isupper()}
     constants = {"BLOCK": block, **more}
     return Kernel(
-        name, function, {**types, **sizes}, constants, writes=name.startswith("write"), whole=False, fused=fused
+        name,
+        function,
+        {**types, **sizes},
+        constants,
+        writes=name.startswith("write"),
+        whole=False,
+        fused=fused,
+        warps=few.WARPS,
     )
 
 
@@ -99,6 +105,7 @@ _LENGTHS = {"prompt_len": LONGS, "total_len": LONGS}
 _SEEN = {"slots": LONGS, "rows": LONGS, "tokens": LONGS, "outputs": FLAGS, **_LENGTHS}
 _PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presences": FLOATS, "frequencies": FLOATS}
 FEW = (
+    Kernel("keep_ids_, first", kernels._kept, _KEPT, {"IDS": kernels.KEPT, "ALL": False}, whole=False, warps=1),
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
     _few("write", few._write, _WRITTEN, NUMBER=False),
     _few("write, one number", few._write, _WRITTEN, NUMBER=True),
@@ -120,6 +127,7 @@ class Compiled:
         loads, stores: instructions of the memory that logits lie in, by bits.
         fused: instructions that multiply and add, rounding once.
         warps: of a program.
+        barriers: at which a program's threads wait for each other.
     """
 
     registers: int
@@ -128,6 +136,7 @@ class Compiled:
     stores: Counter[int]
     fused: int
     warps: int
+    barriers: int
 
     @property
     def threads(self) -> int:
@@ -164,7 +173,15 @@ def _read(cubin: bytes, warps: int) -> Compiled:
     assert registers, usage
     spills = len(re.findall(r"\b(?:LDL|STL)\b", code))
     fused = len(re.findall(r"\bFFMA\b", code))
-    return Compiled(int(registers[1]), spills, _words(code, "LDG"), _words(code, "STG"), fused, warps)
+    return Compiled(
+        int(registers[1]),
+        spills,
+        _words(code, "LDG"),
+        _words(code, "STG"),
+        fused,
+        warps,
+        len(re.findall(r"\bBAR\.SYNC", code)),
+    )
 
 
 def _tool(name: str, *arguments: str) -> str:
@@ -185,8 +202,8 @@ What Triton {version} makes of the kernels of `lpkit.kernels` for compute capabi
 `make kernels`. Stride *any*: the compiler knows nothing of vocabulary and stride, as for 50,257 tokens; *16*: both are
 multiples of 16. Tiles within a row are read and written in words of 128 bits whatever the stride, since they begin
 where such words do; words of 32 bits are for the tile at each end of a row, and for a row's own numbers. A tile in
-which no logit changes is not written. The kernels from `read` on touch a few logits of a row, or its history: they
-are told sizes and strides at run time only, so that no batch waits for a compiler.
+which no logit changes is not written. The kernels from the first of `keep_ids_` on touch a few logits of a row, or its
+history: they are told sizes and strides at run time only, so that no batch waits for a compiler.
 
 | kernel | capability | stride | registers | threads at once | spills | loads, 128 / 32 bits | stores, 128 / 32 bits |
 |---|---|---|---|---|---|---|---|

@@ -124,10 +124,9 @@ def plugins() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 STAGING = "V1 stages new tokens: one copy and one launch."
 SEQUENCES = "Stretches of the history are compared by hashes (`lpkit.sequences`), operation by operation."
 REASONS = {
-    "lpkit-allowed-tokens": "`kernels.keep_ids_`, which leaves a row unchanged that would have nothing left.",
     "lpkit-cite-from-prompt": f"Two edits, and the arithmetic of what to cite. {STAGING}",
     "lpkit-dry": SEQUENCES,
-    "lpkit-forced-sequence": "`kernels.keep_ids_`, and which token is due. V1 sends lengths.",
+    "lpkit-forced-sequence": "Which token is due is worked out from the lengths, and looked up. V1 sends lengths.",
     "lpkit-greenlist-watermark": "Random numbers by row, operation by operation.",
     "lpkit-loop-breaker": SEQUENCES,
     "lpkit-min-p": "A mask relative to the row's highest logit is two launches, and the limit is two operations.",
@@ -135,7 +134,6 @@ REASONS = {
     "lpkit-ocr-ngram": SEQUENCES,
     "lpkit-penalties": STAGING,
     "lpkit-synthid": SEQUENCES,
-    "lpkit-target-token": "`kernels.keep_ids_`, which leaves a row unchanged that would have nothing left.",
     "lpkit-temperature": "Torch's operations on whole rows.",
     "lpkit-thinking-budget": "Markers are found operation by operation (`lpkit.sequences`).",
     "lpkit-top-n-sigma": "The parts of a row are combined in float64, operation by operation.",

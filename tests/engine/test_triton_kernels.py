@@ -68,6 +68,30 @@ expected = kernels.add_where_hashed_(given.clone(), seeds, limit, bias)
 assert torch.equal(fused.add_where_hashed_(given, seeds, limit, bias), expected)
 """
 
+KEEP = """
+import math, sys
+import torch
+from lpkit import kernels
+from lpkit.kernels import triton as fused
+
+rows, vocab, extra, k = map(int, sys.argv[1:])
+generator = torch.Generator().manual_seed(7)
+logits = torch.randn(rows, vocab + extra, generator=generator)
+ids = torch.stack([torch.randperm(vocab, generator=generator)[:k] for _ in range(rows)])
+ids[0, k // 2 + 1 :] = -1
+ids[1, 0] = -1  # no token: the row stays
+logits[2].scatter_(0, ids[2], -math.inf)  # nothing would be left
+logits[3, ids[3, -1]] = math.nan
+ids[4, -1] = ids[4, 0]
+for where in (None, torch.arange(rows).unsqueeze(1) % 6 != 5):
+    for some in (ids, ids.t().contiguous().t()):
+        given = logits.clone()[:, :vocab]
+        expected = kernels.keep_ids_(given.clone(), some, where)
+        assert fused.keep_ids_(given, some, where) is given
+        assert torch.equal(given.contiguous().view(torch.int32), expected.view(torch.int32)), (given != expected).sum()
+        assert torch.equal(given._base[:, vocab:].nan_to_num(), logits[:, vocab:].nan_to_num())
+"""
+
 # A few logits per row, and histories: the torch path against the kernels, which take any stride.
 FEW = """
 import math, sys
@@ -218,3 +242,8 @@ def test_a_few_logits_of_each_row_are_read_counted_and_written_as_by_the_torch_p
 
 def test_histories_are_those_of_the_torch_path_on_both_runners() -> None:
     interpret(HISTORIES)
+
+
+@pytest.mark.parametrize(("vocab", "extra", "k"), [(9, 0, 1), (300, 7, 5), (9001, 2, 100)])
+def test_tokens_that_are_kept_alone_are_those_of_the_torch_path(vocab: int, extra: int, k: int) -> None:
+    interpret(KEEP, 7, vocab, extra, k)

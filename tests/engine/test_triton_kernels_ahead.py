@@ -25,7 +25,7 @@ def test_kernels_spill_nothing_and_pass_over_rows_in_wide_words_whatever_the_str
     assert found.spills == 0
     assert found.threads >= THREADS, f"{found.registers} registers"
     per_thread = kernel.constants["BLOCK"] // (32 * 8)
-    assert found.loads[128] == per_thread // 4, "a tile within a row"
+    assert found.loads[128] == (per_thread // 4 if kernel.reads else 0), "a tile within a row"
     assert found.stores[128] == (per_thread // 4 if kernel.writes else 0)
 
 
@@ -45,3 +45,9 @@ def test_penalties_are_rounded_as_by_separate_operations(capability: int) -> Non
     separate, together = (compiled(replace(kernel, fused=fused), capability, aligned=False) for fused in (False, True))
     # Both divide with such instructions; the two subtractions of a product use them only where they may.
     assert together.fused == separate.fused + 2 * kernel.constants["BLOCK"] // (32 * kernel.warps)
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_what_is_kept_is_put_back_when_all_threads_have_masked(capability: int) -> None:
+    kernel = next(item for item in WHOLE_ROWS if item.name == "keep_ids_, second")
+    assert compiled(kernel, capability, aligned=False).barriers >= 1

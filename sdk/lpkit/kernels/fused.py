@@ -62,6 +62,8 @@ def _try_whole_rows(found: ModuleType, device: torch.device) -> None:
         function(logits, ones)
     found.top_and_deviation(logits)
     found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
+    for where in (None, ones > 0):
+        found.keep_ids_(logits, torch.zeros(3, 2, dtype=torch.int64, device=device), where)
 
 
 def fused_for(logits: torch.Tensor) -> ModuleType | None:

@@ -216,6 +216,8 @@ def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | Non
         ``logits``. A row whose ``ids`` are all masked already stays unchanged, since a token that a grammar allows must
         remain.
     """
+    if ids.dtype == torch.int64 and (fused := fused_for(logits)) is not None:
+        return fused.keep_ids_(logits, ids, where)  # type: ignore[no-any-return]
     first = ids[:, :1]
     ids = torch.where(ids >= 0, ids, first).clamp(min=0)
     kept = logits.gather(1, ids)

@@ -24,6 +24,9 @@ MOST_PARTS = 64
 WARPS = 8
 """Of a program: 16 logits per thread, so that four programs share a multiprocessor's registers."""
 
+KEPT = 64
+"""Of a row's ids, how many are looked at at a time."""
+
 WORD = tl.constexpr(4)
 """Logits of one 128-bit word."""
 
@@ -210,6 +213,71 @@ def _add_hashed(  # type: ignore[no-untyped-def]
             _write(start, offset, begin, end, tl.where(chosen, values + bias, values), chosen, BLOCK)
 
 
+@triton.jit(do_not_specialize=["ids", "where", "ids_stride", "where_stride", "k"])  # type: ignore[untyped-decorator]
+def _kept(  # type: ignore[no-untyped-def]
+    logits,
+    ids,
+    where,
+    held,
+    meant,
+    stride,
+    ids_stride,
+    where_stride,
+    vocab,
+    k,
+    ALL: tl.constexpr,  # noqa: N803
+    IDS: tl.constexpr,  # noqa: N803
+):
+    """The logits that a row keeps, and whether it is to keep these alone."""
+    row = tl.program_id(0).to(tl.int64)
+    alive = tl.zeros((IDS,), tl.int32)
+    broken = tl.zeros((IDS,), tl.int32)
+    for offset in range(0, k, IDS):
+        place = offset + tl.arange(0, IDS)
+        token = tl.load(ids + row * ids_stride + place, mask=place < k, other=-1)
+        real = (token >= 0) & (token < vocab)
+        value = tl.load(logits + row * stride + token, mask=real, other=float("-inf"))
+        tl.store(held + row * k + place, value, mask=place < k)
+        alive |= (value > float("-inf")).to(tl.int32)
+        broken |= (value != value).to(tl.int32)  # NaN is the highest of a row, and not above -inf
+    wanted = (tl.load(ids + row * ids_stride) >= 0) & (tl.max(alive, 0) > 0) & (tl.max(broken, 0) == 0)
+    if not ALL:
+        wanted &= tl.load(where + row * where_stride) != 0
+    tl.store(meant + row, wanted.to(tl.int32))
+
+
+@triton.jit(do_not_specialize=["ids", "ids_stride", "k"])  # type: ignore[untyped-decorator]
+def _keep(  # type: ignore[no-untyped-def]
+    logits,
+    ids,
+    held,
+    meant,
+    stride,
+    ids_stride,
+    vocab,
+    k,
+    size,
+    IDS: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Mask a part of a row, and put back what is kept of it."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    if tl.load(meant + row) != 0:
+        start, begin, end = _row(logits, stride, vocab)
+        first, last = part * size, min(part * size + size, end)
+        masked = tl.full((BLOCK,), float("-inf"), tl.float32)
+        for offset in range(first, last, BLOCK):
+            _write(start, offset, begin, end, masked, masked < 0.0, BLOCK)
+        tl.debug_barrier()  # what is put back is written by other threads
+        for offset in range(0, k, IDS):
+            item = offset + tl.arange(0, IDS)
+            token = tl.load(ids + row.to(tl.int64) * ids_stride + item, mask=item < k, other=-1)
+            place = token + begin
+            here = (token >= 0) & (token < vocab) & (place >= first) & (place < last)
+            value = tl.load(held + row.to(tl.int64) * k + item, mask=here, other=0.0)
+            tl.store(start + place, value, mask=here)
+
+
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_below_`."""
     return _masked(logits, lowest, above=False, from_top=False)
@@ -263,6 +331,19 @@ def add_where_hashed_(
     first, second = (factor % 2**32 for factor in rng.FACTORS_32)
     columns = (_column(seeds, logits, torch.int32), _column(limit, logits, torch.int32), _column(bias, logits))
     _add_hashed[grid](logits, *columns, stride, vocab, size, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS)
+    return logits
+
+
+def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
+    """See :func:`lpkit.kernels.keep_ids_`."""
+    grid, (stride, vocab, _, size) = _grid(logits)
+    k, ids = ids.shape[1], ids if ids.stride(1) == 1 else ids.contiguous()
+    held = torch.empty(ids.shape, dtype=torch.float32, device=logits.device)
+    meant = torch.empty(ids.shape[0], dtype=torch.int32, device=logits.device)
+    flags = meant if where is None else where.expand(ids.shape[0], 1)
+    steps = (stride, ids.stride(0), flags.stride(0), vocab, k)
+    _kept[grid[:1]](logits, ids, flags, held, meant, *steps, ALL=where is None, IDS=KEPT, num_warps=1)
+    _keep[grid](logits, ids, held, meant, stride, ids.stride(0), vocab, k, size, IDS=KEPT, BLOCK=BLOCK, num_warps=WARPS)
     return logits
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import launches
 import pytest
-from lpkit_conformance.bench.launches import SPARSE, WITH_HISTORY
+from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY
 
 FOUND = {name: (cls, case) for name, cls, case in launches.plugins()}
 
@@ -34,6 +34,15 @@ def test_a_sparse_rule_with_history_takes_two_more(batch: int) -> None:
     assert step.operations == {"index_select": 1}
     assert step.kernels == {"history": 1, "counts": 1, "read": 1, "penalize": 1, "write": 1}
     assert step.launches == WITH_HISTORY
+
+
+@pytest.mark.parametrize("runner", launches.RUNNERS)
+@pytest.mark.parametrize("name", ["lpkit-target-token", "lpkit-allowed-tokens"])
+def test_a_dense_rule_that_keeps_a_few_tokens_takes_a_gather_and_two_kernels(name: str, runner: str) -> None:
+    step = launches.steady(*FOUND[name], runner)
+    assert step.operations == {"index_select": 1}
+    assert step.kernels == {"kept": 1, "keep": 1}
+    assert step.launches == DENSE
 
 
 def test_v1_needs_two_more_to_stage_the_new_tokens() -> None:
