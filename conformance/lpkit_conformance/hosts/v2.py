@@ -211,18 +211,30 @@ class V2Host(Host):
             return
         if self.manner.shuffle:
             self._rng.shuffle(actives)
+        calls = list(self._calls(actives))
         counts = {active.id: self._drafts(active, drafts) for active in actives}
+        for call in calls:
+            sampling = [active for active in call if not active.chunks]
+            # A call without any draft that is scheduled shows them in the bounds only, which without
+            # `speculative_config` a plugin may take for exact.
+            if drafts and sampling and not any(counts[active.id] for active in sampling):
+                counts[sampling[0].id] = 1
         tokens = {active.id: self.pool.emit(active, min(accepted, counts[active.id]) + 1) for active in actives}
-        for rank in range(self.manner.ranks):
-            own = [active for active in actives if self.driver.slots.slot(active.id) % self.manner.ranks == rank]
-            size = -(-len(own) // self.manner.split)
-            for start in range(0, len(own), size or 1):
-                yield self._apply(own[start : start + size], counts, tokens, drafts)
+        for call in calls:
+            yield self._apply(call, counts, tokens, drafts)
         for active in actives:
             if active.chunks:
                 active.chunks -= 1
             else:
                 self._commit(active, tokens[active.id])
+
+    def _calls(self, actives: Sequence[ActiveRequest]) -> Iterator[Sequence[ActiveRequest]]:
+        """Who is in each call of ``apply`` of a step."""
+        for rank in range(self.manner.ranks):
+            own = [active for active in actives if self.driver.slots.slot(active.id) % self.manner.ranks == rank]
+            size = -(-len(own) // self.manner.split)
+            for start in range(0, len(own), size or 1):
+                yield own[start : start + size]
 
     def _drafts(self, active: ActiveRequest, most: int) -> int:
         """How many drafts of a request are verified: some have one less than others."""

@@ -240,6 +240,14 @@ def test_v2_splits_a_step_into_calls_that_cover_every_row_once() -> None:
     assert sorted(row.request for item in seen for row in item.rows) == ["a", "b", "c", "d"]
 
 
+def test_v2_a_call_whose_bounds_count_drafts_has_a_row_of_one() -> None:
+    ops: list[Op] = [*(Arrive(name) for name in "abcd"), Step(), *[Speculate(1, 0) for _ in range(20)]]
+    host, _ = v2_run(ops, manner=Manner(trim=True, split=4))
+    calls = [call for call in host.processor.applies if call.seq_lens_upper_bound_np.max() > int(call.pos.max()) + 1]
+    assert len(calls) > 40
+    assert all(len(call.pos) > len(call.idx_mapping_np) for call in calls)
+
+
 def test_v2_pads_bounds_and_changes_the_mapping_type_on_demand() -> None:
     host, _ = v2_run([Arrive("a"), Step()], manner=Manner(padding=3, mapping=torch.int32))
     ctx = host.processor.applies[0]
