@@ -228,7 +228,7 @@ class V2Host(Host):
             else:
                 self._commit(active, tokens[active.id])
 
-    def _calls(self, actives: Sequence[ActiveRequest]) -> Iterator[Sequence[ActiveRequest]]:
+    def _calls(self, actives: list[ActiveRequest]) -> Iterator[list[ActiveRequest]]:
         """Who is in each call of ``apply`` of a step."""
         for rank in range(self.manner.ranks):
             own = [active for active in actives if self.driver.slots.slot(active.id) % self.manner.ranks == rank]
