@@ -119,7 +119,8 @@ def test_the_numbers_are_in_the_metrics_and_in_the_log(servers: dict[str, Server
     until(lambda: metric("lpkit_watch_rows_total", processor=PUSH), "no row was compared")
     assert metric("lpkit_watch_active") == 1
     assert metric("lpkit_watch_errors_total") == 0
-    assert metric("lpkit_watch_sampled_steps_total") == metric("lpkit_watch_steps_total") > 0
+    # On a busy machine it backs off whatever it is told to sample.
+    assert 0 < metric("lpkit_watch_sampled_steps_total") <= metric("lpkit_watch_steps_total")
     assert metric("lpkit_watch_calls_total", processor=PUSH, method="apply") > 0
     assert metric("lpkit_watch_violations_total", processor=PUSH) == 0
     until(lambda: "rows compared" in server.log, "the log has no summary")
