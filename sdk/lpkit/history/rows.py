@@ -179,7 +179,7 @@ class SparseLogits:
             # Filled on the device: a tensor made from a Python number would be a blocking copy from the host.
             values = torch.full((), values, dtype=self._logits.dtype, device=self._logits.device)
         spread = values.to(self._logits.dtype).expand(ids.shape)
-        if self._logits.requires_grad and torch.is_grad_enabled():
+        if fused.differentiated(self._logits):
             self._write_once(torch.where(real, ids, -1), spread)
             return
         if ids.shape[1] == 1:  # nothing else is written in the row: padding writes back what is there

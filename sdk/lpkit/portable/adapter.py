@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from lpkit.history.on_host import HostHistories
+from lpkit.kernels import fused
 from lpkit.portable.base import PortableProcessor
 from lpkit.portable.params import Params as BaseParams
 from lpkit.portable.spelling import refuse_misspelt
@@ -143,7 +144,7 @@ class AdapterLogitsProcessor(PortableProcessor):
 
 def _edited(logits: torch.Tensor, rows: Iterable[tuple[int, Call, list[int], list[int]]]) -> torch.Tensor:
     """``logits``, with each row (its number, its callable, and what that is given) edited."""
-    if logits.requires_grad and torch.is_grad_enabled():
+    if fused.differentiated(logits):
         # Autograd pays for each edit of a view with a copy of all rows.
         parts = [row.clone() for row in logits.unbind()]
         for index, call, prompt_ids, output_ids in rows:
