@@ -19,6 +19,7 @@ from typing import Any
 import triton
 from lpkit.kernels import triton as kernels
 from lpkit.kernels import triton_few as few
+from lpkit.kernels import triton_hashes as hashes
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -39,7 +40,7 @@ WHOLE, HALF = {"BLOCK": kernels.BLOCK}, {"BLOCK": kernels.BLOCK // 2}
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel as :mod:`lpkit.kernels.triton` or :mod:`lpkit.kernels.triton_few` launches it.
+    """One kernel as a module of :mod:`lpkit.kernels` launches it.
 
     Attributes:
         reads, writes: whether it goes over logits to read them, and to edit them.
@@ -83,7 +84,13 @@ WHOLE_ROWS = (
 
 
 def _few(
-    name: str, function: Any, types: dict[str, str], block: int = few.BLOCK, fused: bool = True, **more: Any
+    name: str,
+    function: Any,
+    types: dict[str, str],
+    block: int = few.BLOCK,
+    fused: bool = True,
+    warps: int = few.WARPS,
+    **more: Any,
 ) -> Kernel:
     sizes = {item: NUMBER for item in function.arg_names if item not in types and not item.isupper()}
     constants = {"BLOCK": block, **more}
@@ -95,7 +102,7 @@ def _few(
         writes=name.startswith("write"),
         whole=False,
         fused=fused,
-        warps=few.WARPS,
+        warps=warps,
     )
 
 
@@ -104,6 +111,8 @@ _WRITTEN = {**_ELEMENTS, "values": FLOATS, "number": "fp32"}
 _LENGTHS = {"prompt_len": LONGS, "total_len": LONGS}
 _SEEN = {"slots": LONGS, "rows": LONGS, "tokens": LONGS, "outputs": FLAGS, **_LENGTHS}
 _PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presences": FLOATS, "frequencies": FLOATS}
+_KEYS = {"first": LONGS, "second": LONGS, "third": LONGS}
+_CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, "seeds": INTEGERS}
 FEW = (
     Kernel("keep_ids_, first", kernels._kept, _KEPT, {"IDS": kernels.KEPT, "ALL": False}, whole=False, warps=1),
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
@@ -113,6 +122,9 @@ FEW = (
     _few("engine_history", few._history, {"held": INTEGERS, "prompts": INTEGERS, "ends": LONGS, **_SEEN}, KNOWN=False),
     _few("counts", few._counts, {"tokens": LONGS, "among": FLAGS, "found": LONGS}, few.COMPARED),
     _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
+    _few("mix", hashes._mix, {**_KEYS, "found": LONGS}, hashes.BLOCK, DRAW=False),
+    _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, hashes.BLOCK, DRAW=True),
+    _few("context_seeds", hashes._context, _CONTEXTS, hashes.AT_ONCE, warps=1),
 )
 ALL = (*WHOLE_ROWS, *FEW)
 

@@ -40,8 +40,6 @@ RUNNERS = ("v1", "v2")
 BATCH, VOCAB, CONTEXT = 8, 1000, 100
 META = torch.device("meta")
 
-KERNELS = ("lpkit.kernels.triton", "lpkit.kernels.triton_few")
-
 
 class _Kernel:
     """Stands in for a function that Triton compiles: a launch of it is counted."""
@@ -78,9 +76,9 @@ def _triton() -> dict[str, ModuleType]:
 def fused_on_meta() -> Iterator[None]:
     """Within it, the meta device has fused kernels, which compute nothing."""
     with mock.patch.dict(sys.modules, _triton()):  # not for longer: torch looks whether there is a Triton
-        for name in KERNELS:
+        for name in (*fused.WHOLE_ROWS, *fused.FEW):
             sys.modules.pop(name, None)
-        whole, few = map(importlib.import_module, KERNELS)
+        whole, few = map(fused.together, (fused.WHOLE_ROWS, fused.FEW))
     known = fused.prepare, fused.prepare_few
     with (
         mock.patch.object(fused, "prepare", lambda device: whole if device == META else known[0](device)),
@@ -127,7 +125,7 @@ REASONS = {
     "lpkit-cite-from-prompt": f"Two edits, and the arithmetic of what to cite. {STAGING}",
     "lpkit-dry": SEQUENCES,
     "lpkit-forced-sequence": "Which token is due is worked out from the lengths, and looked up. V1 sends lengths.",
-    "lpkit-greenlist-watermark": "Random numbers by row, operation by operation.",
+    "lpkit-greenlist-watermark": "The history, the seeds and the edit, and a copy of each column that it reads.",
     "lpkit-loop-breaker": SEQUENCES,
     "lpkit-min-p": "A mask relative to the row's highest logit is two launches, and the limit is two operations.",
     "lpkit-no-repeat-ngram": SEQUENCES,
@@ -138,7 +136,7 @@ REASONS = {
     "lpkit-thinking-budget": "Markers are found operation by operation (`lpkit.sequences`).",
     "lpkit-top-n-sigma": "The parts of a row are combined in float64, operation by operation.",
     "lpkit-truncation": "Entropies are torch's operations on whole rows.",
-    "lpkit-xtc": "Random numbers by row, operation by operation; three kernels go over the row.",
+    "lpkit-xtc": "Three kernels go over the row; what they find is combined by operations, as spared tokens are.",
 }
 
 HEAD = """\

@@ -1,15 +1,9 @@
-"""The fused kernels compute what the torch path does; here under Triton's interpreter, so no GPU is needed.
-
-In processes of their own: Triton decides when it is imported whether it interprets.
-"""
+"""The fused kernels compute what the torch path does; here under Triton's interpreter, so no GPU is needed."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
+from interpreted import interpret
 
 COMPARE = """
 import math, sys
@@ -204,18 +198,6 @@ for rows in (1, 2, 7, 131, 132, 256, 1024):
 assert fused.split(1, 151936)[0] >= 32  # a single request is spread over the GPU
 assert fused.split(1024, 151936)[0] == 1
 """
-
-
-def interpret(code: str, *arguments: object) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", ["mask_below_", "mask_above_", "mask_far_below_top_"])

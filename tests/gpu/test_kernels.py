@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from device_under_test import DEVICE, HAVE_GPU, all_or
-from lpkit import kernels
+from lpkit import kernels, rng
 
 pytestmark = pytest.mark.gpu
 
@@ -54,3 +54,16 @@ def test_a_hash_selects_the_same_tokens(logits: torch.Tensor) -> None:
     arguments = (seeds, limit, column(logits, 0.5, 4.0))
     found = kernels.add_where_hashed_(logits.clone().to(DEVICE), *(item.to(DEVICE) for item in arguments)).cpu()
     assert torch.equal(found, kernels.add_where_hashed_(logits.clone(), *arguments))
+
+
+def test_hashes_are_the_same() -> None:
+    assert not HAVE_GPU or kernels.prepare_few(DEVICE) is not None, "no Triton kernels on this GPU"
+    keys = torch.randint(-(2**63), 2**63 - 1, (7, 900), generator=torch.Generator().manual_seed(3))
+    lengths, count = torch.arange(7) * 5, torch.arange(7) + 1
+    for name, given in [
+        ("mix", (keys, keys[:, :1])),
+        ("uniform", (keys[:, 0], lengths)),
+        ("context_seeds", (keys, lengths, count, keys[:, 0], 8)),
+    ]:
+        there = [item.to(DEVICE) if isinstance(item, torch.Tensor) else item for item in given]
+        assert torch.equal(getattr(rng, name)(*there).cpu(), getattr(rng, name)(*given)), name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -12,6 +12,10 @@ from types import ModuleType
 import torch
 
 logger = logging.getLogger("lpkit")
+
+WHOLE_ROWS = ("lpkit.kernels.triton",)
+FEW = ("lpkit.kernels.triton_few", "lpkit.kernels.triton_hashes")
+"""The modules of each set of kernels."""
 
 
 @cache
@@ -26,12 +30,12 @@ def prepare(device: torch.device) -> ModuleType | None:
     Returns:
         The kernels; None where there are none.
     """
-    return _tried(device, "lpkit.kernels.triton", _try_whole_rows)
+    return _tried(device, WHOLE_ROWS, _try_whole_rows)
 
 
 @cache
 def prepare_few(device: torch.device) -> ModuleType | None:
-    """Compile and try the kernels for a few logits per row and for histories, as :func:`prepare` does.
+    """Compile and try the kernels for a few logits per row, for histories and for hashes, as :func:`prepare` does.
 
     Args:
         device: where the logits are.
@@ -39,14 +43,24 @@ def prepare_few(device: torch.device) -> ModuleType | None:
     Returns:
         The kernels; None where there are none.
     """
-    return _tried(device, "lpkit.kernels.triton_few", lambda found, _: found.attempt(device))
+    return _tried(device, FEW, _try_few)
 
 
-def _tried(device: torch.device, name: str, attempt: Callable[[ModuleType, torch.device], None]) -> ModuleType | None:
+def together(names: Sequence[str]) -> ModuleType:
+    """What several modules define, in one."""
+    found = ModuleType(names[0])
+    for name in names:
+        vars(found).update((key, value) for key, value in vars(import_module(name)).items() if not key.startswith("_"))
+    return found
+
+
+def _tried(
+    device: torch.device, names: Sequence[str], attempt: Callable[[ModuleType, torch.device], None]
+) -> ModuleType | None:
     if device.type != "cuda" or os.environ.get("LPKIT_TRITON") == "0":
         return None
     try:
-        found = import_module(name)
+        found = together(names)
         with torch.inference_mode():
             attempt(found, device)
     except Exception as error:  # no Triton, no compiler, a GPU that it does not know
@@ -64,6 +78,11 @@ def _try_whole_rows(found: ModuleType, device: torch.device) -> None:
     found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
     for where in (None, ones > 0):
         found.keep_ids_(logits, torch.zeros(3, 2, dtype=torch.int64, device=device), where)
+
+
+def _try_few(_: ModuleType, device: torch.device) -> None:
+    for name in FEW:
+        import_module(name).attempt(device)
 
 
 def fused_for(logits: torch.Tensor) -> ModuleType | None:

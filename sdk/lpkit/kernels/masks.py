@@ -13,8 +13,8 @@ import math
 
 import torch
 
-from lpkit import rng
 from lpkit.kernels.fused import differentiated, fused_for, plain
+from lpkit.kernels.hashes import mix32_
 from lpkit.kernels.memory import blocks
 
 _LOG2_E = math.log2(math.e)
@@ -198,7 +198,7 @@ def add_where_hashed_(
     memory = (torch.int32, torch.int32, torch.float32)
     for block, some, below, amount, hashed, spare, chosen in blocks(logits, seeds, limit, bias, scratch=memory):
         torch.bitwise_xor(some, ids, out=hashed)
-        torch.lt(rng.mix32_(hashed, spare), below, out=chosen)
+        torch.lt(mix32_(hashed, spare), below, out=chosen)
         block.addcmul_(chosen, amount)
     return logits
 

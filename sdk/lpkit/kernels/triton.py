@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from lpkit import rng
+from lpkit.kernels.hashes import FACTORS_32
 
 KIND = "Triton"
 
@@ -328,7 +328,7 @@ def add_where_hashed_(
 ) -> torch.Tensor:
     """See :func:`lpkit.kernels.add_where_hashed_`."""
     grid, (stride, vocab, _, size) = _grid(logits)
-    first, second = (factor % 2**32 for factor in rng.FACTORS_32)
+    first, second = (factor % 2**32 for factor in FACTORS_32)
     columns = (_column(seeds, logits, torch.int32), _column(limit, logits, torch.int32), _column(bias, logits))
     _add_hashed[grid](logits, *columns, stride, vocab, size, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS)
     return logits

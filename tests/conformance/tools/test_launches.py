@@ -45,6 +45,13 @@ def test_a_dense_rule_that_keeps_a_few_tokens_takes_a_gather_and_two_kernels(nam
     assert step.launches == DENSE
 
 
+@pytest.mark.parametrize(("name", "kernel"), [("lpkit-greenlist-watermark", "context"), ("lpkit-xtc", "mix")])
+def test_random_numbers_of_rows_are_one_launch(name: str, kernel: str) -> None:
+    step = launches.steady(*FOUND[name], "v2")
+    assert step.kernels[kernel] == 1
+    assert not step.operations.keys() & {"bitwise_right_shift", "__xor__", "__rshift__"}
+
+
 def test_v1_needs_two_more_to_stage_the_new_tokens() -> None:
     step = launches.steady(*FOUND["lpkit-penalties"], "v1")
     assert step.operations == {"index_select": 1, "to": 1, "index_put_": 1}

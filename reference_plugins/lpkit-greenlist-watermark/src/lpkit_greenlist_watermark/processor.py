@@ -55,10 +55,7 @@ class GreenlistWatermark(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        back = torch.arange(LONGEST_CONTEXT, device=logits.device)
-        place = rows.total_len.unsqueeze(1) - 1 - back  # [n, LONGEST_CONTEXT]
-        last = rows.tokens.gather(1, place.clamp(min=0)).masked_fill_(place < 0, -1)
-        seed = context_seed(last, self.context[rows], self.key[rows])  # [n, 1]
+        seed = rng.context_seeds(rows.tokens, rows.total_len, self.context[rows], self.key[rows], LONGEST_CONTEXT)
         return kernels.add_where_hashed_(logits, seed, self.limit[rows].unsqueeze(1), self.bias[rows].unsqueeze(1))
 
     @staticmethod
@@ -69,9 +66,8 @@ class GreenlistWatermark(lpkit.LogitsProcessor):
         if not pairs:
             return Detection(0, 0, 0.0, 1.0)
         windows = torch.tensor(sorted(pairs))
-        last = torch.full((len(windows), LONGEST_CONTEXT), -1)
-        last[:, :context] = windows[:, :-1].flip(1)
-        seed = context_seed(last, torch.tensor(context), torch.tensor(key))
+        whole = torch.full((len(windows),), context)
+        seed = rng.context_seeds(windows[:, :-1], whole, whole, torch.tensor(key), context)
         green = int(is_green(seed, windows[:, -1:].to(torch.int32), torch.tensor(green_limit(share))).sum())
         scored = len(windows)
         z = (green - share * scored) / math.sqrt(scored * share * (1 - share))
@@ -81,13 +77,6 @@ class GreenlistWatermark(lpkit.LogitsProcessor):
 def green_limit(share: float) -> int:
     """The signed 32-bit number below which that share of them lies."""
     return int(share * 2**32) - 2**31
-
-
-def context_seed(last: torch.Tensor, context: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """int32 `[n, 1]` from the key and the last `context` tokens; `last` is int64 `[n, k]`, the newest first."""
-    back = torch.arange(last.shape[1], device=last.device)
-    hashed = rng.mix(back, last).masked_fill_(back >= context.unsqueeze(-1), 0).sum(1)
-    return (rng.mix(key, hashed) >> 32).to(torch.int32).unsqueeze(1)
 
 
 def is_green(seed: torch.Tensor, ids: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
