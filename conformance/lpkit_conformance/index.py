@@ -12,11 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from lpkit_conformance.settings import hosts
+
 Engine = Literal["reference", "vllm", "together"]
 
 ROOMS: dict[str, Engine] = {"checks": "reference", "engine_checks": "vllm", "together": "together"}
 """The rooms of checks, and on what theirs run."""
-_WANTED = ("code", "name", "tier", "needs_action")
+_WANTED = ("code", "name", "tier", "hosts", "needs_action")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Entry:
     title: str
     tier: str
     engine: Engine
+    hosts: tuple[str, ...]
     needs_action: bool
 
 
@@ -81,5 +84,10 @@ def _literals(item: ast.ClassDef) -> dict[str, Any]:
             continue
         for target, value in pairs:
             if isinstance(target, ast.Name) and target.id in _WANTED:
-                found[target.id] = ast.literal_eval(value)
+                found[target.id] = _value(value)
     return found
+
+
+def _value(node: ast.expr) -> Any:
+    """A literal, or hosts by the names that their table has for them."""
+    return eval(compile(ast.Expression(node), __name__, "eval"), dict(vars(hosts)))

@@ -115,6 +115,7 @@ def wanted(options: Options, failed: Sequence[str] = ()) -> list[Entry]:
         and not entry.code.startswith(ignore)
         and (matches is None or matches(f"{entry.code} {entry.name}"))
         and (not few or entry.code in (*QUICK, *failed))
+        and (options.hosts is None or not entry.hosts or not set(options.hosts).isdisjoint(entry.hosts))
     ]
     if not found:
         words = {word for entry in index().values() for word in (entry.name, *entry.name.split("-"))}

@@ -45,6 +45,10 @@ def test_an_expression_narrows_down_what_is_selected() -> None:
     assert listed("-k", "swap", "--ignore", "LP206") == ["LP205"]
 
 
+def test_the_checks_of_named_hosts_are_listed() -> None:
+    assert listed("--select", "LP001,LP402,LP802", "--host", "v2") == ["LP001", "LP802"]
+
+
 def test_all_checks_are_listed_with_their_rules() -> None:
     lines = lpkit("--list-checks").splitlines()
     assert len(lines) == len({line.split()[0] for line in lines}) > 60
@@ -60,6 +64,7 @@ def test_all_checks_are_listed_with_their_rules() -> None:
         (("-k", "swpa"), "no check is left to run with these options; did you mean 'swap'?"),
         (("-k", "swap and"), "it ends too early"),
         (("--select", "LP202", "--ignore", "LP2"), "no check is left to run"),
+        (("--select", "LP402", "--host", "v2"), "no check is left to run"),
     ],
 )
 def test_what_does_not_exist_is_answered_with_the_nearest(arguments: tuple[str, ...], said: str) -> None:

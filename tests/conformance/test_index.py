@@ -11,7 +11,9 @@ from lpkit_conformance.index import Entry, index
 
 def test_the_index_says_what_the_checks_say() -> None:
     assert index() == {
-        code: Entry(code, check.name, check.sections()["title"], check.tier, check.engine, check.needs_action)
+        code: Entry(
+            code, check.name, check.sections()["title"], check.tier, check.engine, check.hosts, check.needs_action
+        )
         for code, check in by_code().items()
     }
 
