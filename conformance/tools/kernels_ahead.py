@@ -20,6 +20,7 @@ import triton
 from lpkit.kernels import triton as kernels
 from lpkit.kernels import triton_few as few
 from lpkit.kernels import triton_hashes as hashes
+from lpkit.kernels import triton_sequences as sequences
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -84,26 +85,18 @@ WHOLE_ROWS = (
 
 
 def _few(
-    name: str,
-    function: Any,
-    types: dict[str, str],
-    block: int = few.BLOCK,
-    fused: bool = True,
-    warps: int = few.WARPS,
-    **more: Any,
+    name: str, function: Any, types: dict[str, str], fused: bool = True, warps: int = few.WARPS, **constants: Any
 ) -> Kernel:
     sizes = {item: NUMBER for item in function.arg_names if item not in types and not item.isupper()}
-    constants = {"BLOCK": block, **more}
-    return Kernel(
-        name,
-        function,
-        {**types, **sizes},
-        constants,
-        writes=name.startswith("write"),
-        whole=False,
-        fused=fused,
-        warps=warps,
-    )
+    constants = {"BLOCK": few.BLOCK, **constants} if "BLOCK" in function.arg_names else constants
+    writes = name.startswith("write")
+    return Kernel(name, function, {**types, **sizes}, constants, writes, whole=False, fused=fused, warps=warps)
+
+
+def _matches(name: str, asked: str, found: str) -> Kernel:
+    types = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "since": LONGS, "found": found}
+    sizes: dict[str, Any] = {"ASKED": asked, **sequences.SIZES}
+    return _few(name, sequences._matches, types, **sizes)
 
 
 _ELEMENTS = {"logits": FLOATS, "rows": LONGS, "ids": LONGS}
@@ -120,11 +113,14 @@ FEW = (
     _few("write, one number", few._write, _WRITTEN, NUMBER=True),
     _few("staged_history", few._history, {"held": LONGS, "prompts": LONGS, "ends": LONGS, **_SEEN}, KNOWN=True),
     _few("engine_history", few._history, {"held": INTEGERS, "prompts": INTEGERS, "ends": LONGS, **_SEEN}, KNOWN=False),
-    _few("counts", few._counts, {"tokens": LONGS, "among": FLAGS, "found": LONGS}, few.COMPARED),
+    _few("counts", sequences._counts, {"tokens": LONGS, "among": FLAGS, "found": LONGS}, BLOCK=sequences.COMPARED),
+    _matches("match_lengths", "lengths", LONGS),
+    _matches("end_stood_before", "end", FLAGS),
+    _matches("completes_ngram", "ngram", FLAGS),
     _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
-    _few("mix", hashes._mix, {**_KEYS, "found": LONGS}, hashes.BLOCK, DRAW=False),
-    _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, hashes.BLOCK, DRAW=True),
-    _few("context_seeds", hashes._context, _CONTEXTS, hashes.AT_ONCE, warps=1),
+    _few("mix", hashes._mix, {**_KEYS, "found": LONGS}, BLOCK=hashes.BLOCK, DRAW=False),
+    _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, BLOCK=hashes.BLOCK, DRAW=True),
+    _few("context_seeds", hashes._context, _CONTEXTS, warps=1, BLOCK=hashes.AT_ONCE),
 )
 ALL = (*WHOLE_ROWS, *FEW)
 

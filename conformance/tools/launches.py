@@ -120,18 +120,18 @@ def plugins() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 
 STAGING = "V1 stages new tokens: one copy and one launch."
-SEQUENCES = "Stretches of the history are compared by hashes (`lpkit.sequences`), operation by operation."
+BANNED = "How far to look back, and the mask of a few tokens, are torch's operations."
 REASONS = {
     "lpkit-cite-from-prompt": f"Two edits, and the arithmetic of what to cite. {STAGING}",
-    "lpkit-dry": SEQUENCES,
+    "lpkit-dry": "Breakers, penalties by length, and the largest one of each token are torch's operations.",
     "lpkit-forced-sequence": "Which token is due is worked out from the lengths, and looked up. V1 sends lengths.",
     "lpkit-greenlist-watermark": "The history, the seeds and the edit, and a copy of each column that it reads.",
-    "lpkit-loop-breaker": SEQUENCES,
+    "lpkit-loop-breaker": "Which matches are loops, and by how much to lower a logit, are torch's operations.",
     "lpkit-min-p": "A mask relative to the row's highest logit is two launches, and the limit is two operations.",
-    "lpkit-no-repeat-ngram": SEQUENCES,
-    "lpkit-ocr-ngram": SEQUENCES,
+    "lpkit-no-repeat-ngram": BANNED,
+    "lpkit-ocr-ngram": BANNED,
     "lpkit-penalties": STAGING,
-    "lpkit-synthid": SEQUENCES,
+    "lpkit-synthid": "The hash of a context and the rounds of the tournament are torch's operations.",
     "lpkit-temperature": "Torch's operations on whole rows.",
     "lpkit-thinking-budget": "Markers are found operation by operation (`lpkit.sequences`).",
     "lpkit-top-n-sigma": "The parts of a row are combined in float64, operation by operation.",

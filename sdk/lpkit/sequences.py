@@ -32,7 +32,8 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     It is the largest k with ``tokens[i - k : i] == tokens[L - k : L]``, so ``tokens[i]`` is what followed when the
     history's last k tokens stood there before. The DRY penalty and n-gram lookups ask this.
 
-    Found by bisection on 64-bit hashes of stretches of the history, in log W steps; an error takes a collision.
+    Found by bisection on 64-bit hashes of stretches of the history, in log W steps; an error takes a collision. On CUDA
+    a kernel compares the tokens themselves, in one launch.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
@@ -41,6 +42,8 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     Returns:
         int64 ``[n, W]``; 0 where nothing matches, and from the end of the history on.
     """
+    if (few := fused.few_for(tokens)) is not None:
+        return few.match_lengths(tokens, lengths)  # type: ignore[no-any-return]
     stretches = _Stretches(tokens, lengths)
     start = stretches.position.expand_as(tokens)
     step = 1 << max((tokens.shape[1] - 1).bit_length() - 1, 0)
@@ -53,7 +56,7 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """For each position, whether the last ``count`` tokens of the history stand right before it too.
 
-    By hashes, as :func:`match_lengths`; :func:`completes_ngram` asks this.
+    By hashes or one kernel, as :func:`match_lengths`; :func:`completes_ngram` asks this.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
@@ -64,6 +67,8 @@ def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.T
     Returns:
         bool ``[n, W]``; the end itself does not count, and what lies behind it is False.
     """
+    if (few := fused.few_for(tokens)) is not None:
+        return few.end_stood_before(tokens, lengths, count)  # type: ignore[no-any-return]
     stretches = _Stretches(tokens, lengths)
     return stretches.match_from(stretches.position - count) & stretches.known
 
@@ -73,7 +78,7 @@ def completes_ngram(
 ) -> torch.Tensor:
     """For each position, whether its token, written next, would complete an n-gram that ends there a second time.
 
-    By hashes, as :func:`match_lengths`. These are the tokens that a ban of repeated n-grams masks.
+    By hashes or one kernel, as :func:`match_lengths`. These are the tokens that a ban of repeated n-grams masks.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
@@ -84,6 +89,8 @@ def completes_ngram(
     Returns:
         bool ``[n, W]``; False from the end of the history on.
     """
+    if (few := fused.few_for(tokens)) is not None:
+        return few.completes_ngram(tokens, lengths, size, since)  # type: ignore[no-any-return]
     beginning = size.unsqueeze(1) - 1
     position = torch.arange(tokens.shape[1], device=tokens.device)
     return end_stood_before(tokens, lengths, beginning) & (position - since.unsqueeze(1) >= beginning)

@@ -86,11 +86,11 @@ for where in (None, torch.arange(rows).unsqueeze(1) % 6 != 5):
         assert torch.equal(given._base[:, vocab:].nan_to_num(), logits[:, vocab:].nan_to_num())
 """
 
-# A few logits per row, and histories: the torch path against the kernels, which take any stride.
+# A few logits per row: the torch path against the kernels, which take any stride.
 FEW = """
 import math, sys
 import torch
-from lpkit import kernels, sequences
+from lpkit import kernels
 from lpkit.history.rows import Rows, SparseLogits
 from lpkit.kernels import fused, triton_few
 
@@ -139,11 +139,8 @@ for logits in (wide[:, :vocab], wide.clone()[:, 2 : 2 + vocab], wide[:, :vocab].
         same(one[0], other[0])
         same(one[1], other[1])
 
-tokens, chosen = numbers(n, vocab, low=-1, high=9), numbers(n, vocab, low=0, high=2) > 0
-same(*both(lambda: sequences.counts(tokens, chosen)))
-same(*both(lambda: sequences.counts(tokens[:, ::2], chosen[:, ::2])))
 columns = torch.rand(n, 4, generator=generator) + 0.5
-count = sequences.counts(tokens, chosen)
+count = numbers(n, vocab, low=0, high=9)
 scores = torch.randn(n, vocab, generator=generator) * 9
 same(*both(lambda: kernels.penalized(scores, count, *columns[:, 1:].unbind(1))))
 """
@@ -216,7 +213,7 @@ def test_parts_cover_a_row_and_small_batches_have_many() -> None:
 
 
 @pytest.mark.parametrize(("rows", "vocab", "k"), [(1, 20, 1), (3, 300, 0), (2, 700, 600), (5, 40, 7)])
-def test_a_few_logits_of_each_row_are_read_counted_and_written_as_by_the_torch_path(
+def test_a_few_logits_of_each_row_are_read_penalized_and_written_as_by_the_torch_path(
     rows: int, vocab: int, k: int
 ) -> None:
     interpret(FEW, rows, vocab, k)

@@ -14,7 +14,7 @@ import torch
 logger = logging.getLogger("lpkit")
 
 WHOLE_ROWS = ("lpkit.kernels.triton",)
-FEW = ("lpkit.kernels.triton_few", "lpkit.kernels.triton_hashes")
+FEW = ("lpkit.kernels.triton_few", "lpkit.kernels.triton_sequences", "lpkit.kernels.triton_hashes")
 """The modules of each set of kernels."""
 
 

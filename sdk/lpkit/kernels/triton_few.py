@@ -15,9 +15,6 @@ BLOCK = 256
 
 WARPS = 4
 
-COMPARED = 64
-"""Elements of a row that a program of :func:`counts` counts, and that it compares them with at a time."""
-
 _SIZES = ("stride", "across", "step", "ids_stride", "ids_across", "values_stride", "values_across", "k", "last")
 
 
@@ -118,34 +115,6 @@ def _history(  # type: ignore[no-untyped-def]
     tl.store(outputs + number * width + place, (place >= prompt) & (token >= 0), mask=inside)
 
 
-@triton.jit(do_not_specialize=["tokens", "among", "found", "stride", "across", "among_stride", "among_across", "width"])  # type: ignore[untyped-decorator]
-def _counts(  # type: ignore[no-untyped-def]
-    tokens,
-    among,
-    found,
-    stride,
-    across,
-    among_stride,
-    among_across,
-    width,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
-    """For each token of a row, how many of the chosen ones are equal: by comparing each with each."""
-    row = tl.program_id(0).to(tl.int64)
-    tokens += row * stride
-    among += row * among_stride
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    mine = tl.load(tokens + place * across, mask=place < width, other=-1).to(tl.int32)
-    equal = tl.zeros((BLOCK, BLOCK), tl.int32)
-    for start in range(0, width, BLOCK):
-        other = start + tl.arange(0, BLOCK)
-        chosen = tl.load(among + other * among_across, mask=other < width, other=0) != 0
-        if tl.max(chosen.to(tl.int32), 0) > 0:  # a stretch of the prompt is not even read
-            theirs = tl.load(tokens + other * across, mask=chosen, other=0).to(tl.int32)
-            equal += ((mine[:, None] == theirs[None, :]) & chosen[None, :]).to(tl.int32)
-    tl.store(found + row * width + place, tl.sum(equal, 1).to(tl.int64), mask=place < width)
-
-
 @triton.jit(
     do_not_specialize=["values", "counts", "repetitions", "presences", "frequencies", "found"]
     + ["repetition_step", "presence_step", "frequency_step", "k"]
@@ -232,16 +201,6 @@ def engine_history(
     return prompt_len, total_len, tokens, outputs
 
 
-def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
-    """See :func:`lpkit.sequences.counts`; ids below 2**31."""
-    found = torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
-    if found.numel():
-        grid = (tokens.shape[0], triton.cdiv(tokens.shape[1], COMPARED))
-        strides = (*tokens.stride(), *among.stride())
-        _counts[grid](tokens, among, found, *strides, tokens.shape[1], BLOCK=COMPARED, num_warps=WARPS)
-    return found
-
-
 def penalized(
     values: torch.Tensor, count: torch.Tensor, repetition: torch.Tensor, presence: torch.Tensor, frequency: torch.Tensor
 ) -> torch.Tensor:
@@ -265,8 +224,8 @@ def attempt(device: torch.device) -> None:
     write(logits, rows, ids, read(logits, rows, ids))
     write(logits, rows, ids, 1.0)
     engine_history(ids.int(), rows, rows, rows.int(), rows, 3)
-    tokens, outputs = staged_history(ids, rows, rows, rows, 3)
-    penalized(read(logits, rows, ids), counts(tokens, outputs), *logits[:, :3].unbind(1))
+    staged_history(ids, rows, rows, rows, 3)
+    penalized(read(logits, rows, ids), ids, *logits[:, :3].unbind(1))
 
 
 def _tokens_and_outputs(slots: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:

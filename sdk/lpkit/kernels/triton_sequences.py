@@ -1,0 +1,197 @@
+"""The questions of :mod:`lpkit.sequences` as Triton kernels for CUDA, each in one launch; without hashes.
+
+Sizes and strides are told at run time only, so that no batch meets a kernel that is still to be compiled.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+WARPS = 4
+
+COMPARED = 64
+"""Elements of a row that a program of :func:`counts` counts, and that it compares them with at a time."""
+
+POSITIONS = 256
+"""Of a history, for which a program finds matches."""
+
+SIZES = {"POSITIONS": POSITIONS, "AT_ONCE": 8, "REACH": 2 * POSITIONS, "SPAN": 1024}
+"""``AT_ONCE``: tokens before each position that are compared at a time, of at most ``REACH``; ``SPAN``: tokens before
+one position that are compared at a time."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _common(tokens, across, one, other, known, SPAN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """How many tokens before two positions are the same, ``known`` of which are known to be; ``one < other``."""
+    going = known < one
+    while going:
+        back = known + 1 + tl.arange(0, SPAN)
+        there = back <= one
+        mine = tl.load(tokens + (one - back) * across, mask=there, other=0)
+        theirs = tl.load(tokens + (other - back) * across, mask=there, other=0)
+        equal = tl.min(tl.where(there & (mine == theirs), SPAN, tl.arange(0, SPAN)), 0)
+        known += equal
+        going = equal == SPAN
+    return known
+
+
+@triton.jit(
+    do_not_specialize=["tokens", "lengths", "counts", "since", "found"]
+    + ["stride", "across", "length_step", "count_step", "since_step", "width"]
+)  # type: ignore[untyped-decorator]
+def _matches(  # type: ignore[no-untyped-def]
+    tokens,
+    lengths,
+    counts,
+    since,
+    found,
+    stride,
+    across,
+    length_step,
+    count_step,
+    since_step,
+    width,
+    ASKED: tl.constexpr,  # noqa: N803
+    POSITIONS: tl.constexpr,  # noqa: N803
+    AT_ONCE: tl.constexpr,  # noqa: N803
+    REACH: tl.constexpr,  # noqa: N803
+    SPAN: tl.constexpr,  # noqa: N803
+):
+    """How many tokens before each position are also the last ones of the history. ``ASKED``: "lengths"; "end": whether
+    these are as many as a row's count, which bounds what is compared; "ngram": whether they are one less than its
+    count, and begin at ``since`` or later.
+
+    All positions of a program are compared together, until none matches. If several match ``REACH`` tokens, they lie in
+    one periodic stretch, a period apart: two occurrences of a string at most half its length apart overlap in a period
+    of it. How far the period reaches back before the last of them and before the end says how far each matches, but for
+    one before which it reaches as far as before the end. That one, or one that matches alone, is compared further.
+    """
+    row = tl.program_id(1).to(tl.int64)
+    tokens += row * stride
+    length = tl.load(lengths + row * length_step).to(tl.int32)
+    place = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
+    enough = length
+    if ASKED != "lengths":
+        count = tl.load(counts + row * count_step) - (ASKED == "ngram")
+        enough = tl.minimum(count, length + 1).to(tl.int32)
+    matched = tl.zeros((POSITIONS,), tl.int32)
+    same = place < length
+    done = 0
+    while (done < tl.minimum(REACH, enough)) & (tl.max(same.to(tl.int32), 0) > 0):
+        back = done + 1 + tl.arange(0, AT_ONCE)
+        last = tl.load(tokens + (length - back) * across, mask=back <= length, other=0)
+        before = place[:, None] - back[None, :]
+        there = same[:, None] & (before >= 0)
+        equal = there & (tl.load(tokens + before * across, mask=there, other=0) == last[None, :])
+        more = tl.min(tl.where(equal, AT_ONCE, tl.arange(0, AT_ONCE)[None, :]), 1)
+        matched += tl.where(same, more, 0)
+        same &= more == AT_ONCE
+        done += AT_ONCE
+    alone = tl.max(tl.where(same, place, -1), 0)
+    if (alone >= 0) & (done < enough):
+        known = done
+        second = tl.max(tl.where(same & (place < alone), place, -1), 0)
+        if second >= 0:
+            period = alone - second
+            before_end = period + _common(tokens, across, length - period, length, done - period, SPAN)
+            before_last = period + _common(tokens, across, second, alone, done - period, SPAN)
+            before_each = before_last - (alone - place)
+            matched = tl.where(same, tl.minimum(before_each, before_end), matched)
+            alone = tl.max(tl.where(same & (before_each == before_end), place, -1), 0)
+            known = before_end
+        if alone >= 0:
+            matched = tl.where(place == alone, _common(tokens, across, alone, length, known, SPAN), matched)
+    inside = place < width
+    if ASKED == "lengths":
+        tl.store(found + row * width + place, matched.to(tl.int64), mask=inside)
+    else:
+        yes = (place < length) & (matched >= enough)
+        if ASKED == "ngram":
+            yes &= place - enough >= tl.load(since + row * since_step)
+        tl.store(found + row * width + place, yes, mask=inside)
+
+
+@triton.jit(do_not_specialize=["tokens", "among", "found", "stride", "across", "among_stride", "among_across", "width"])  # type: ignore[untyped-decorator]
+def _counts(  # type: ignore[no-untyped-def]
+    tokens,
+    among,
+    found,
+    stride,
+    across,
+    among_stride,
+    among_across,
+    width,
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """For each token of a row, how many of the chosen ones are equal: by comparing each with each."""
+    row = tl.program_id(0).to(tl.int64)
+    tokens += row * stride
+    among += row * among_stride
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mine = tl.load(tokens + place * across, mask=place < width, other=-1).to(tl.int32)
+    equal = tl.zeros((BLOCK, BLOCK), tl.int32)
+    for start in range(0, width, BLOCK):
+        other = start + tl.arange(0, BLOCK)
+        chosen = tl.load(among + other * among_across, mask=other < width, other=0) != 0
+        if tl.max(chosen.to(tl.int32), 0) > 0:  # a stretch of the prompt is not even read
+            theirs = tl.load(tokens + other * across, mask=chosen, other=0).to(tl.int32)
+            equal += ((mine[:, None] == theirs[None, :]) & chosen[None, :]).to(tl.int32)
+    tl.store(found + row * width + place, tl.sum(equal, 1).to(tl.int64), mask=place < width)
+
+
+def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.sequences.match_lengths`; exact, where that takes hashes.
+
+    A program is done with most of its 256 positions after 8 tokens. At worst, where a whole history repeats one span,
+    it compares each with 512 tokens, and then three times one position with all: ``512 * W + 3 * W * W / 256`` tokens
+    of a row, a fourth of ``W * W / 2`` at W = 4096 and an eighteenth at 32768. For 256 such rows these are 0.6 and 7.5
+    billion.
+    """
+    return _matched(tokens, lengths, lengths, lengths, "lengths")
+
+
+def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.sequences.end_stood_before`."""
+    return _matched(tokens, lengths, count, lengths, "end")
+
+
+def completes_ngram(
+    tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor
+) -> torch.Tensor:
+    """See :func:`lpkit.sequences.completes_ngram`."""
+    return _matched(tokens, lengths, size, since, "ngram")
+
+
+def _matched(
+    tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor, since: torch.Tensor, asked: str
+) -> torch.Tensor:
+    kind = torch.int64 if asked == "lengths" else torch.bool
+    found = torch.empty(tokens.shape, dtype=kind, device=tokens.device)
+    if found.numel():
+        n, width = tokens.shape
+        steps = (*tokens.stride(), lengths.stride(0), count.stride(0), since.stride(0), width)
+        # Programs of one row come one after the other, since they read the same tokens.
+        grid = (triton.cdiv(width, POSITIONS), n)
+        _matches[grid](tokens, lengths, count, since, found, *steps, ASKED=asked, **SIZES, num_warps=WARPS)
+    return found
+
+
+def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.sequences.counts`; ids below 2**31."""
+    found = torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
+    if found.numel():
+        grid = (tokens.shape[0], triton.cdiv(tokens.shape[1], COMPARED))
+        strides = (*tokens.stride(), *among.stride())
+        _counts[grid](tokens, among, found, *strides, tokens.shape[1], BLOCK=COMPARED, num_warps=WARPS)
+    return found
+
+
+def attempt(device: torch.device) -> None:
+    """Run each kernel once, which compiles it."""
+    tokens, lengths = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.arange(2, device=device)
+    counts(tokens, tokens > 0)
+    match_lengths(tokens, lengths)
+    end_stood_before(tokens, lengths, lengths.unsqueeze(1))
+    completes_ngram(tokens, lengths, lengths, lengths)

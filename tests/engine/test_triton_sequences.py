@@ -1,0 +1,86 @@
+"""Kernels answer questions about histories as the torch path does; here under Triton's interpreter, so no GPU is
+needed.
+"""
+
+from __future__ import annotations
+
+import pytest
+from interpreted import interpret
+
+BOTH = """
+import random, sys
+import torch
+from lpkit import sequences
+from lpkit.kernels import fused, triton_sequences
+
+def both(function):
+    results = []
+    for found in (None, triton_sequences):
+        fused.few_for = lambda tensor: found
+        results.append(function())
+    return results
+def same(function):
+    one, other = both(function)
+    assert one.dtype == other.dtype and one.shape == other.shape, (one.dtype, other.dtype, one.shape, other.shape)
+    assert torch.equal(one, other), (one, other)
+def padded(texts, width):
+    tokens = torch.full((len(texts), width), -1)
+    for row, ids in zip(tokens, texts, strict=True):
+        row[: len(ids)] = torch.tensor(ids, dtype=torch.int64)
+    return tokens, torch.tensor([len(ids) for ids in texts])
+def strided(tensor):
+    return tensor.repeat_interleave(2, 1)[:, ::2]
+"""
+
+# The sizes of a program may be lowered, so that short histories need several.
+MATCHES = """
+width, positions = map(int, sys.argv[1:])
+if positions:
+    triton_sequences.POSITIONS = positions
+    triton_sequences.SIZES = {"POSITIONS": positions, "AT_ONCE": 4, "REACH": 2 * positions, "SPAN": positions}
+rng = random.Random(width)
+def span(longest, kinds):
+    return [rng.randrange(kinds) for _ in range(rng.randint(1, longest))]
+def run(of):
+    return (of * width)[: rng.randint(0, width)]
+def broken(ids):
+    for _ in range(3 if ids else 0):
+        ids[rng.randrange(len(ids))] = 9
+    return ids
+def equal_runs(one):
+    return sum(([rng.choice([7, 8]), *one] for _ in range(width)), [])
+fibonacci = [[0], [0, 1]]
+while len(fibonacci[-1]) < width:
+    fibonacci.append(fibonacci[-1] + fibonacci[-2])
+texts = [[], [3], [3] * width, span(width, 2), span(width, 50), fibonacci[-1], run(span(9, 3)), run(span(60, 50))]
+texts += [broken(run([3])), broken(run(span(9, 2))), equal_runs(run([3])[:70]), equal_runs(run([3, 4])[:90])]
+texts += [[*[3, 4] * (width // 4), 8, *[3, 4] * (width // 5)], [*[3] * (width // 3), 8, *[3] * (width // 2)]]
+texts = [ids[-(width if len(ids) <= width else rng.randint(width // 2, width)) :] for ids in texts]
+tokens, lengths = padded(texts, width)
+far = [0, 1, 2, positions, 2 * positions, 2 * positions + 1, 3 * positions, 9 * width]
+count, since = (torch.tensor([rng.choice(some) for _ in texts]) for some in (far, [0, 3, width // 2, width]))
+same(lambda: sequences.match_lengths(tokens, lengths))
+same(lambda: sequences.match_lengths(strided(tokens)[:9], strided(lengths.unsqueeze(1))[:9, 0]))
+same(lambda: sequences.match_lengths(tokens[:0], lengths[:0]))
+same(lambda: sequences.end_stood_before(tokens, lengths, count.unsqueeze(1)))
+same(lambda: sequences.completes_ngram(tokens, lengths, count + 1, since))
+"""
+
+COUNTS = """
+n, width = map(int, sys.argv[1:])
+generator = torch.Generator().manual_seed(7)
+tokens = torch.randint(-1, 9, (n, width), generator=generator)
+chosen = torch.randint(0, 2, (n, width), generator=generator) > 0
+same(lambda: sequences.counts(tokens, chosen))
+same(lambda: sequences.counts(strided(tokens), strided(chosen)))
+"""
+
+
+@pytest.mark.parametrize(("width", "positions"), [(1, 0), (7, 4), (100, 8), (150, 32), (1100, 0)])
+def test_what_stood_before_is_found_however_long_and_periodic(width: int, positions: int) -> None:
+    interpret(BOTH + MATCHES, width, positions)
+
+
+@pytest.mark.parametrize(("n", "width"), [(1, 20), (2, 300), (0, 8)])
+def test_tokens_are_counted(n: int, width: int) -> None:
+    interpret(BOTH + COUNTS, n, width)
