@@ -48,7 +48,8 @@ def replay(
     """Replay exactly the operations of a saved failure, or the batches of a trace from a server.
 
     With `--engine vllm`, a real engine serves their requests: the same arrivals, finishes, arguments and texts.
-    Preemptions, swaps, drafts and the order of rows are the engine's own; of a trace, it says how many were met.
+    Preemptions, swaps and the order of rows are the engine's own, and drafts unless a trace has them; of a trace, it
+    says how many were met.
 
     Exit code 0: the plugin passes them now; 1: it still fails; 2: could not run.
     """

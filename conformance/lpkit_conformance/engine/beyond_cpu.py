@@ -1,14 +1,25 @@
 """What vLLM does on a GPU and its CPU build does not: on a CPU, in a process that ``tiny.prepare`` has prepared.
 
-Each call holds for the engines that are started in this process from then on.
+Each call holds for the engines that are started in this process from then on; making it again changes nothing.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 
+def allow(extra: Mapping[str, Any]) -> None:
+    """Whatever these ``EngineSettings.extra`` need of it."""
+    if extra.get("async_scheduling"):
+        allow_async_scheduling()
+    if extra.get("speculative_config"):
+        accept_integer_masks()
+
+
+@cache
 def allow_async_scheduling() -> None:
     """Undo the CPU platform's refusal of asynchronous scheduling."""
     platform = importlib.import_module("vllm.platforms.cpu").CpuPlatform
@@ -22,6 +33,7 @@ def allow_async_scheduling() -> None:
     platform.check_and_update_config = classmethod(check_and_update_config)
 
 
+@cache
 def accept_integer_masks() -> None:
     """Triton's interpreter insists on bool masks, which the kernels of V2's speculative sampling do not give it."""
     interpreter = importlib.import_module("triton.runtime.interpreter")

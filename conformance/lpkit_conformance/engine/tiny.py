@@ -272,9 +272,9 @@ class TinyEngine:
         return {"version": self.version, "runner": self.runner, "runner_class": self.runner_class}
 
     def follow_texts(self) -> None:
-        """On V1: let requests follow ``Ask.text``. V2 does with the settings of ``following.replay``."""
+        """Let requests follow ``Ask.text``: on V1, and with drafts; otherwise V2 does by ``following.replay``."""
         self._texts = {}
-        following.follow(self.model_runner, self._texts)
+        (following.follow if self.runner == V1 else following.follow_drafts)(self.model_runner, self._texts)
 
     def submit(self, ask: Ask) -> str | None:
         """Send a request; the engine's reason when it is refused, else None."""

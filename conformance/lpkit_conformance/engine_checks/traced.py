@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.engine_checks import drafted
 from lpkit_conformance.engine_checks.workload import ROOMY_MODEL_LEN, Workload, arguments
 from lpkit_conformance.settings.cases import VARIANTS
 from lpkit_conformance.traces import Trace, V1Step, V2Step, kinds
@@ -57,12 +58,13 @@ def stays(trace: Trace) -> dict[str, Stay]:
         for name in _who(step):
             rows.setdefault(name, []).append(number)
     placed = {added.request: number for number, step in enumerate(trace.v2_steps) for added in step.added}
+    turn = {name: number for number, name in enumerate(placed)}  # V2 sorts the rows of those that come together
     lens = trace.output_lens
     found = {}
-    for name, steps in rows.items():
+    for name, steps in sorted(rows.items(), key=lambda item: (item[1][0], turn.get(item[0], 0))):
         first, prompt = steps[0], trace.requests[name].prompt_len
         ahead = min(lost := max(len(trace.steps[first].tokens.get(name, ())) - 1, 0), RUN_UP)
-        tokens = lens[name] - lost + ahead
+        tokens = lens[name] - lost + ahead - drafted.too_late(trace, name, steps[-1])
         unseen = "watch" in trace.settings and (first == 0 or placed.get(name, first) < first)
         if unseen and name in placed and prompt > 1 and name not in trace.v2_steps[first].applies[0].discarded:
             # Its prompt ends with what it generated in steps that a V2 processor does not see.
@@ -81,6 +83,7 @@ def _who(step: V1Step | V2Step) -> Iterator[str]:
 
 def settings(trace: Trace, roomy: EngineSettings) -> EngineSettings:
     """Of an engine for the trace: those that it was recorded with, as far as they are known."""
+    roomy = replace(roomy, extra=drafted.extra(trace))
     known = {name: trace.settings[name] for name in SCHEDULING if trace.settings.get(name) is not None}
     if any(name in trace.settings for name in SCHEDULING):
         return replace(roomy, max_num_seqs=trace.max_num_seqs, max_model_len=trace.max_model_len, **known)
@@ -110,28 +113,32 @@ def workload(
     lead = {name: stay.ahead + cast[name].generated for name, stay in found.items()}
     begin = max(lead.values()) - min(stay.first for stay in found.values())
     judged = _judged(trace, found)
+    known = drafted.words(trace, subjects)
+    recorded = {name: known[name] for name, played in cast.items() if known and not played.has_words}
     asks = []
+    refused: set[str] = set()
     for number, (name, stay) in enumerate(found.items()):
         played = cast[name]
-        prompt = tuple(played.subject.prompt(name, stay.prompt, played.variant))[-(max_model_len - 1) :]
+        own = recorded.get(name)
+        prompt = own.prompt if own else tuple(played.subject.prompt(name, stay.prompt, played.variant))
+        prompt = prompt[-(max_model_len - 1) :]
         tokens = min(max(stay.tokens + lead[name] - stay.ahead, 1), max_model_len - len(prompt))
+        text = own.text if own else tuple(played.subject.emitted(name, played.variant, tokens))
         at = begin + stay.first - lead[name]
         greedy = number % 4 == 3 and not unjudged_if_greedy
-        asks.append(
-            Ask(
-                name,
-                prompt,
-                arguments(played.case, tokens, not greedy, number),
-                at,
-                None if stay.tokens else at + stay.last - stay.first + 1,
-                logits=name in judged,
-                text=tuple(played.subject.emitted(name, played.variant, tokens)) if name in judged else (),
-            )
-        )
+        params = arguments(played.case, tokens, not greedy, number)
+        if drafted.drafts(trace):
+            refused |= params.keys() & set(drafted.REFUSED)
+            params = {key: value for key, value in params.items() if key not in drafted.REFUSED}
+        until = None if stay.tokens else at + stay.last - stay.first + 1
+        asks.append(Ask(name, prompt, params, at, until, name in judged, text if name in judged else ()))
     using = frozenset(name for name in found if uses[name])
     told = (f"{len(asks)} requests of the trace {trace.path or trace.name}; {len(using)} use the plugin",)
     beside = frozenset(found) - judged
-    return Workload((tuple(asks),), using, beside, (), (), told, beside, tuple(_left_out(trace, found, beside)))
+    notes = [*_left_out(trace, found, beside), *drafted.left_out(trace, known, len(known) - len(recorded))]
+    if refused:
+        notes.append(f"requests are without {', '.join(sorted(refused))}, which vLLM refuses next to drafts")
+    return Workload((tuple(asks),), using, beside, (), (), told, beside, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,13 @@ class _Character:
     def generated(self) -> int:
         """How many tokens it has generated when it comes."""
         return self.case.generated if self.case else 0
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the case says what its prompt ends with, or what a model writes."""
+        return self.case is not None and bool(
+            self.case.prompt_token_ids or self.case.output_token_ids or self.generated
+        )
 
 
 def _character(trace: Trace, name: str, number: int, uses: bool, subjects: Sequence[PluginUnderTest]) -> _Character:
@@ -182,9 +196,6 @@ def _left_out(trace: Trace, found: Mapping[str, Stay], beside: frozenset[str]) -
         yield f"{cut} requests have generated {RUN_UP} tokens when the trace begins, and not as many as in the server"
     if late := [name for name in beside if found[name].tokens]:
         yield f"{len(late)} of {len(found)} requests are served in the batch only, and not judged: there are many"
-    for name, what in (("async_scheduling", "asynchronous scheduling"), ("speculative_config", "drafts")):
-        if trace.settings.get(name):
-            yield f"the engine runs without {what}"
 
 
 def met(trace: Trace, steps: Sequence[V1Step | V2Step]) -> list[str]:

@@ -45,10 +45,7 @@ def _engine(workload: Workload) -> Trace:
     settings = workload.settings
     assert settings is not None
     import_vllm()
-    if settings.extra.get("async_scheduling"):
-        beyond_cpu.allow_async_scheduling()
-    if "speculative_config" in settings.extra:
-        beyond_cpu.accept_integer_masks()
+    beyond_cpu.allow(settings.extra)
     # Only now, in the prepared process, may vLLM be imported.
     recorders = importlib.import_module("lpkit_conformance.recording.recorders")
     v1 = workload.runner == V1

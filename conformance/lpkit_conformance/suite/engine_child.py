@@ -117,7 +117,10 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if _state.engine is not None:
         engine, _state.engine = _state.engine, None
         engine.close()
-    settings = replace(settings, extra={**settings.extra, **following.replay(_state.runner)})
+    beyond_cpu.allow(settings.extra)
+    drafts = "speculative_config" in settings.extra
+    if not drafts:  # vLLM's own does not go with them
+        settings = replace(settings, extra={**settings.extra, **following.replay(_state.runner)})
     if _state.reasoning:
         settings = replace(settings, extra={**settings.extra, "reasoning_config": reasoning_config(_state.reasoning)})
     if with_plugin:
@@ -126,7 +129,7 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     listeners = [_listener()] if _state.session.plan.trace else []
     _state.engine = TinyEngine(settings, [_state.session.cls, *listeners] if with_plugin else ())
     _state.engine.remove_model()
-    if _state.runner == V1:
+    if _state.runner == V1 or drafts:
         _state.engine.follow_texts()
     return _state.engine.info
 

@@ -15,7 +15,7 @@ from typing import Any
 from lpkit_conformance.catalogue import all_checks, chosen, inactive
 from lpkit_conformance.checks.base import Rule, judge
 from lpkit_conformance.engine.process import ProcessLost, RemoteError, Worker
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineError
+from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings
 from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
 from lpkit_conformance.engine_checks.sizes import settings
@@ -325,7 +325,7 @@ class _HostRun:
     def _start_with_plugin(self) -> None:
         wanted = settings(self.runner, self.job.plan)
         try:
-            info = self._call("start", wanted, True, seconds=self._start_limit)
+            info = self._start_as_it_may(wanted)
         except EngineError as error:
             # Whose fault is it? An engine without the plugin tells.
             if isinstance(error, ProcessLost):
@@ -334,6 +334,19 @@ class _HostRun:
                 self.runner_class = self._call("start", wanted, False, seconds=self._start_limit)["runner_class"]
             raise error
         self.runner_class = info["runner_class"]
+
+    def _start_as_it_may(self, wanted: EngineSettings) -> dict[str, str]:
+        """Start the engine with the plugin, without drafts where the plugin may and does refuse these."""
+        start = partial(self._call, "start", seconds=self._start_limit)
+        try:
+            info: dict[str, str] = start(wanted, True)
+        except RemoteError as error:
+            if error.kind != "ValueError" or "speculative_config" not in wanted.extra:
+                raise
+            rest = {name: value for name, value in wanted.extra.items() if name != "speculative_config"}
+            info = start(replace(wanted, extra=rest), True)
+            self.notes.append(f"the engine runs without drafts: the plugin refuses them ({short(error)})")
+        return info
 
     @contextmanager
     def _our_step(self, code: str) -> Iterator[None]:

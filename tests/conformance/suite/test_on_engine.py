@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from lpkit_conformance import run
 from lpkit_conformance.catalogue import all_checks, chosen
-from lpkit_conformance.engine.following import follow
+from lpkit_conformance.engine.following import follow, follow_drafts
 from lpkit_conformance.engine.tiny import Answer
 from lpkit_conformance.engine_checks import workload as workloads
 from lpkit_conformance.engine_checks.evidence import Evidence, Expected, Tally, common
@@ -282,6 +283,42 @@ def test_a_request_on_v1_gets_its_text_in_any_row_and_then_what_is_sampled() -> 
     assert runner.sampler.forward(2).sampled_token_ids.tolist() == [[9], [8]]
     requests["a"].output_token_ids += [8]
     assert runner.sampler.forward(2).sampled_token_ids.tolist() == [[9], [1]]
+
+
+class V2Samplers:
+    """Sample 1 for every row without drafts, and take all drafts for right."""
+
+    def sample(self, logits: torch.Tensor, expanded: Any, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.ones(len(slots), dtype=torch.int64), logits
+
+    def _verify(
+        self, logits: torch.Tensor, draft_logits: Any, inputs: torch.Tensor, pos: Any, starts: torch.Tensor, slots: Any
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        counts = starts.diff()
+        sampled = torch.ones(len(slots), 4, dtype=torch.int64)
+        for row, count in enumerate(counts.tolist()):
+            sampled[row, : count - 1] = inputs[starts[row] + 1 : starts[row] + count]
+        return logits, sampled, counts
+
+
+def test_a_request_with_drafts_gets_its_text_and_the_drafts_that_say_the_same() -> None:
+    states = SimpleNamespace(
+        index_to_req_id={0: "free", 2: "a", 3: "b"},
+        total_len=SimpleNamespace(gpu=torch.tensor([9, 0, 5, 7])),
+        prompt_len=SimpleNamespace(np=np.array([9, 0, 4, 4])),
+    )
+    samplers = V2Samplers()
+    follow_drafts(
+        SimpleNamespace(req_states=states, sampler=samplers, rejection_sampler=samplers),
+        {"a": (5, 6, 7, 8), "b": (5, 6, 7, 8, 9)},
+    )
+    slots = torch.tensor([3, 0, 2])
+    assert samplers.sample(torch.zeros(3, 9), None, slots)[0].tolist() == [8, 1, 6]
+    inputs = torch.tensor([0, 8, 9, 3, 0, 2, 0, 6, 4, 8])
+    starts = torch.tensor([0, 4, 6, 10])
+    _, sampled, counts = samplers._verify(torch.zeros(10, 9), None, inputs, None, starts, slots)
+    kept = [row[:count] for row, count in zip(sampled.tolist(), counts.tolist(), strict=True)]
+    assert kept == [[8, 9], [2, 1], [6, 7]], "the text's end, what has no text, and a wrong draft"
 
 
 def test_the_report_says_what_was_compared_and_what_was_not() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance import traces
-from lpkit_conformance.engine_checks import traced
+from lpkit_conformance.engine_checks import drafted, traced
 from lpkit_conformance.engine_checks.sizes import settings
 from lpkit_conformance.engine_checks.traced import LONGEST_PROMPT, RUN_UP, has_swaps, met, stays, workload
 from lpkit_conformance.engine_checks.workload import Workload, following
@@ -154,6 +154,70 @@ def test_the_engine_has_the_room_of_the_recorded_one_and_else_enough(tmp_path: P
     )
     room = settings(V1, Plan(trace=(str(file), "recorded")))
     assert room.max_model_len >= 904 and room.num_gpu_blocks_override is None and room.exact
+
+
+# -- asynchronous scheduling and drafts ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("v1_async", None), ("v2_drafts", "ngram"), ("v2_async", "ngram_gpu"), ("v2_churn", None)]
+)
+def test_the_engine_is_asynchronous_and_has_drafts_as_the_recorded_one(name: str, method: str | None) -> None:
+    extra = settings(traces.load(name).runner, Plan(trace=(name, "alternating"))).extra
+    assert extra.get("async_scheduling", False) is name.endswith("async")
+    assert extra.get("speculative_config", {}).get("method") == method
+    assert not [note for note in made(traces.load(name)).notes if "drafts" in note or "asynchronous" in note]
+
+
+def test_placeholders_say_that_the_server_was_asynchronous() -> None:
+    trace = saved()
+    assert not drafted.extra(trace)
+    steps = (trace.v1_steps[0], replace(trace.v1_steps[1], placeholders={"a": 1}), trace.v1_steps[2])
+    assert drafted.extra(replace(trace, v1_steps=steps)) == {"async_scheduling": True}
+
+
+@pytest.mark.parametrize("name", ["v2_drafts", "v2_async"])
+def test_what_drafts_are_looked_up_in_repeats_itself_as_it_was_recorded(name: str) -> None:
+    trace = traces.load(name)
+    asks = made(trace).asks
+    recorded = {request: [*item.prompt] for request, item in trace.requests.items() if item.prompt}
+    for step in trace.steps:
+        for request, ids in step.tokens.items():
+            recorded[request] += ids
+    pairs = set()
+    for request, ask in asks.items():
+        pairs.update(zip(recorded[request], (*ask.prompt_token_ids, *ask.text), strict=True))
+    assert len(pairs) == len({ours for _, ours in pairs}) == len({theirs for theirs, _ in pairs})
+
+
+def test_a_request_is_done_before_a_step_that_began_too_early() -> None:
+    """As the recorded requests: of ``max_tokens``, the last of which came with drafts."""
+    for name, late in (("v2_async", {"r0": 4, "r3": 4, "r4": 4, "r6": 1}), ("v2_drafts", {})):
+        trace = traces.load(name)
+        lost = {key: trace.output_lens[key] - stay.tokens for key, stay in stays(trace).items()}
+        assert {key: count for key, count in lost.items() if count} == late
+
+
+def test_requests_that_come_together_are_sent_in_the_order_of_their_slots() -> None:
+    trace = traces.load("v2_drafts")
+    assert trace.v2_steps[0].applies[0].requests == ("r1", "r0")
+    assert list(made(trace).asks)[:2] == ["r0", "r1"]
+
+
+def test_what_is_still_not_repeated_is_named() -> None:
+    trace = traces.load("v2_drafts")
+    model = replace(trace, settings={**trace.settings, "speculative_config": {"method": "eagle"}})
+    (note,) = made(model).notes
+    assert note == "the engine runs without drafts: their drafter (eagle) needs a model"
+    named = Case.parse({"extra_args": {"bias": 2.5}, "output_token_ids": [5, 6, 7], "min_p": 0.1})
+    notes = made(trace, cases=(named,)).notes
+    assert notes == (
+        "4 requests write what their case names: their drafts are others than the recorded ones",
+        "requests are without min_p, which vLLM refuses next to drafts",
+    )
+    unknown = {name: replace(item, prompt=None) for name, item in trace.requests.items()}
+    (note,) = made(replace(trace, requests=unknown)).notes
+    assert note.startswith("drafts are looked up in other texts than the recorded ones")
 
 
 def test_swaps_are_asked_for_where_the_trace_has_them() -> None:
