@@ -21,6 +21,7 @@ from lpkit.kernels import triton as kernels
 from lpkit.kernels import triton_few as few
 from lpkit.kernels import triton_hashes as hashes
 from lpkit.kernels import triton_sequences as sequences
+from lpkit.kernels.traffic import SPAN
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -60,23 +61,39 @@ class Kernel:
     warps: int = kernels.WARPS
 
 
-def _mask(name: str, above: bool, from_top: bool) -> Kernel:
-    types = {"logits": FLOATS, "limits": FLOATS, "highest": FLOATS, **ROWS}
-    constants = {"ABOVE": above, "FROM_TOP": from_top, "PARTS": kernels.MOST_PARTS, **WHOLE}
-    return Kernel(name, kernels._mask, types, constants, writes=True)
+def _mask(name: str, above: bool) -> Kernel:
+    types = {"logits": FLOATS, "limits": FLOATS, "limits_step": NUMBER, **ROWS}
+    return Kernel(name, kernels._mask, types, {"ABOVE": above, **WHOLE}, writes=True)
 
 
-_SUMS = {"logits": FLOATS, "temperatures": FLOATS, "highest": FLOATS, "sums": FLOATS, **ROWS}
-_HASHES = {"logits": FLOATS, "seeds": INTEGERS, "limits": INTEGERS, "biases": FLOATS, **ROWS}
+_TOPS = {"logits": FLOATS, "tops": FLOATS, "spans": NUMBER, **ROWS}
+_STEPS = {"distances_step": NUMBER, "temperatures_step": NUMBER}
+_BELOW_TOP = {**_TOPS, "distances": FLOATS, "temperatures": FLOATS, **_STEPS}
+_SPANS = {"SCALED": True, "SPAN": SPAN, "KEPT": kernels.KEPT}
+_LEAST = {"logits": FLOATS, "limits": FLOATS, "limits_step": NUMBER, "least": FLOATS, **ROWS}
+_SUMS = {
+    "logits": FLOATS,
+    "temperatures": FLOATS,
+    "temperatures_step": NUMBER,
+    "highest": FLOATS,
+    "sums": FLOATS,
+    **ROWS,
+}
+_HASHES = {
+    **dict.fromkeys(("logits", "biases"), FLOATS),
+    **dict.fromkeys(("seeds", "limits"), INTEGERS),
+    **dict.fromkeys(("seeds_step", "limits_step", "biases_step"), NUMBER),
+    **ROWS,
+}
 _IDS = {"logits": FLOATS, "ids": LONGS, "held": FLOATS, "meant": INTEGERS, "ids_stride": NUMBER, "k": NUMBER}
 _KEEP = {**_IDS, "stride": NUMBER, "vocab": NUMBER, "size": NUMBER}
 _KEPT = {**_IDS, "where": FLAGS, "where_stride": NUMBER, "stride": NUMBER, "vocab": NUMBER}
 WHOLE_ROWS = (
-    _mask("mask_below_", above=False, from_top=False),
-    _mask("mask_above_", above=True, from_top=False),
-    Kernel("mask_far_below_top_, first", kernels._highest, {"logits": FLOATS, "highest": FLOATS, **ROWS}, WHOLE),
-    _mask("mask_far_below_top_, second", above=False, from_top=True),
-    Kernel("least_from", kernels._least, {"logits": FLOATS, "limits": FLOATS, "least": FLOATS, **ROWS}, WHOLE),
+    _mask("mask_below_", above=False),
+    _mask("mask_above_", above=True),
+    Kernel("mask_far_below_top_, first", kernels._tops, _TOPS, {"SPAN": SPAN, **WHOLE}),
+    Kernel("mask_far_below_top_, second", kernels._mask_below_top, _BELOW_TOP, _SPANS, writes=True, fused=False),
+    Kernel("least_from", kernels._least, _LEAST, WHOLE),
     Kernel("log_sum_exp", kernels._exponentials, _SUMS, WHOLE),
     Kernel("top_and_deviation", kernels._moments, {"logits": FLOATS, "found": FLOATS, **ROWS}, HALF),
     Kernel("add_where_hashed_", kernels._add_hashed, _HASHES, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True),

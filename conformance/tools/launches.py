@@ -21,6 +21,7 @@ from unittest import mock
 
 import torch
 from lpkit.kernels import fused
+from lpkit.kernels.traffic import FUNCTIONS, LOGIT, PASSES, SPAN, Traffic, traffic
 from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY, budget, launches
 from lpkit_conformance.hosts import parts_of
@@ -125,9 +126,8 @@ REASONS = {
     "lpkit-cite-from-prompt": f"Two edits, and the arithmetic of what to cite. {STAGING}",
     "lpkit-dry": "Breakers, penalties by length, and the largest one of each token are torch's operations.",
     "lpkit-forced-sequence": "Which token is due is worked out from the lengths, and looked up. V1 sends lengths.",
-    "lpkit-greenlist-watermark": "The history, the seeds and the edit, and a copy of each column that it reads.",
+    "lpkit-greenlist-watermark": "The history, the seeds and the edit.",
     "lpkit-loop-breaker": "Which matches are loops, and by how much to lower a logit, are torch's operations.",
-    "lpkit-min-p": "A mask relative to the row's highest logit is two launches, and the limit is two operations.",
     "lpkit-no-repeat-ngram": BANNED,
     "lpkit-ocr-ngram": BANNED,
     "lpkit-penalties": STAGING,
@@ -157,6 +157,23 @@ on the device which rows are whose and which tokens a row sees: these are more l
 |---|---|---|---|---|---|---|
 """
 
+TRAFFIC = """
+## Memory traffic
+
+What the functions of `lpkit.kernels` read from a GPU's memory and write there at most, in sizes of the logits, by the
+model in `lpkit.kernels.traffic`; and the least time of that for {vocab:,} tokens by an H100's data sheet:
+{cache} MB of L2 cache, {bandwidth} TB/s. No GPU has confirmed it yet: `lpkit bench --device cuda` shows the prediction,
+at the speed of its floors, next to what it measures. *A token in every span*: so many tokens stay in a row, evenly
+spread, that there is one in each {span:,} logits. In a model's rows few spans have one; here the second look at a row
+reads it again, except for what the cache still holds.
+
+| function | kernels | read | written | {rows} rows | {cached} rows | read, a token in every span | {rows} rows |
+|---|---|---|---|---|---|---|---|
+"""
+ROWS, CACHED, TOKENS = 256, 64, 151_936
+CACHE, BANDWIDTH = 50, 3.35
+"""Megabytes, and terabytes per second, of an H100 (SXM)."""
+
 
 def page() -> str:
     """All reference plugins, as a page."""
@@ -170,7 +187,30 @@ def page() -> str:
             above = any(may is not None and step.launches > may for step in found.values())
             cells = [name, rule, str(may), *(str(step.launches) for step in found.values()), kernels]
             lines.append(f"| {' | '.join([*cells, REASONS[name] if above else ''])} |\n")
-    return HEAD.format(sparse=SPARSE, history=WITH_HISTORY, dense=DENSE) + "".join(lines)
+    return HEAD.format(sparse=SPARSE, history=WITH_HISTORY, dense=DENSE) + "".join(lines) + traffic_table()
+
+
+def traffic_table() -> str:
+    """What each function of ``lpkit.kernels`` moves, as a table."""
+
+    def least(found: Traffic) -> str:
+        return f"{found.seconds(each, each) * 1e6:.0f} us"
+
+    each, size, lines = 1 / BANDWIDTH / 1e12, ROWS * TOKENS * LOGIT, []
+    for function, kernels in FUNCTIONS.items():
+        passes = [PASSES[name] for name in kernels]
+        few, most = (traffic(passes, ROWS, TOKENS, CACHE * 10**6, near) for near in (0.0, 1.0))
+        cells = [
+            f"`{function}`",
+            ", ".join(f"`{name}`" for name in kernels),
+            *(f"{share / size:.2g}" for share in (few.read, few.written)),
+            least(few),
+            least(traffic(passes, CACHED, TOKENS, CACHE * 10**6)),
+            *((f"{most.read / size:.3g}", least(most)) if most != few else ("", "")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |\n")
+    head = TRAFFIC.format(vocab=TOKENS, cache=CACHE, bandwidth=BANDWIDTH, rows=ROWS, cached=CACHED, span=SPAN)
+    return head + "".join(lines)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance" / "tools"))
 
 from kernels_ahead import CAPABILITIES, FEW, WHOLE_ROWS, Kernel, compiled
+from lpkit.kernels.traffic import SPAN
 
 THREADS = 512
 """At once on a multiprocessor: with 8 to 16 logits each, 16 KiB at least are in flight, what an H100's memory takes."""
@@ -24,7 +25,7 @@ def test_kernels_spill_nothing_and_pass_over_rows_in_wide_words_whatever_the_str
     found = compiled(kernel, capability, aligned=False)
     assert found.spills == 0
     assert found.threads >= THREADS, f"{found.registers} registers"
-    per_thread = kernel.constants["BLOCK"] // (32 * 8)
+    per_thread = kernel.constants.get("BLOCK", SPAN) // (32 * 8)
     assert found.loads[128] == (per_thread // 4 if kernel.reads else 0), "a tile within a row"
     assert found.stores[128] == (per_thread // 4 if kernel.writes else 0)
 

@@ -15,6 +15,7 @@ import torch
 from lpkit_conformance.bench.bounds import bound, seconds_per_operation
 from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.bench.launches import budget, launches
+from lpkit_conformance.bench.prediction import with_predictions
 from lpkit_conformance.bench.results import CandidateResult, Point, Times
 from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.steady import HEADROOM, BatchChange, Candidate, SteadyBatch
@@ -132,6 +133,9 @@ def measure(
                     book.result = replace(book.result, problem=told(error))
         per_operation = seconds_per_operation(source, work)
     sides = bound(tuple(_summary(books)), source.nbytes, per_operation)
+    if device.type == "cuda":
+        cache = torch.cuda.get_device_properties(device).L2_cache_size
+        sides = with_predictions(sides, steady.size, steady.vocab, cache)
     return Point(steady.size, steady.vocab, source.nbytes, sides)
 
 
@@ -208,8 +212,8 @@ def _count_launches(books: Sequence[_Book], steady: SteadyBatch, work: torch.Ten
     for book in books:
         assert book.result is not None
         if not book.result.problem:
-            found = launches(book.candidate, steady, work).launches
-            book.result = replace(book.result, launches=found)
+            found = launches(book.candidate, steady, work)
+            book.result = replace(book.result, launches=found.launches, kernels=dict(found.kernels))
 
 
 def traffic(candidate: Candidate, steady: SteadyBatch, device: torch.device) -> tuple[int, int] | None:

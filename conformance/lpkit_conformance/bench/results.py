@@ -34,6 +34,23 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """What a step moves by :mod:`lpkit.kernels.traffic`, in sizes of the logits, and the seconds that this takes.
+
+    Attributes:
+        least_read, most_read: from the GPU's memory, if as good as no token and if one in every span stays.
+        written: there at most.
+        least, most: seconds at the speed of the floors, without launches.
+    """
+
+    least_read: float
+    most_read: float
+    written: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
 class CandidateResult:
     """One thing that was measured at one size.
 
@@ -50,6 +67,8 @@ class CandidateResult:
         launches: on a GPU, operations and Triton kernels of a step in which no request comes or goes, bookkeeping
             included.
         launch_budget: how many of these lpkit grants a rule of this kind; None: to a class of another base.
+        kernels: of these launches, the Triton kernels by name.
+        predicted: what the kernels of one ``apply`` should take; None where other operations go over the logits too.
         passes: elements that the operations of one ``apply`` went over, by those of the logits.
         allocated: bytes of new tensors in one ``apply``.
         peak: the most bytes that one ``apply`` held at the same time, besides the logits.
@@ -73,6 +92,8 @@ class CandidateResult:
     views: int | None = None
     launches: int | None = None
     launch_budget: int | None = None
+    kernels: dict[str, int] | None = None
+    predicted: Prediction | None = None
     syncs: dict[str, int] = field(default_factory=dict)
     passes: float | None = None
     allocated: int | None = None
@@ -178,4 +199,5 @@ def point_from_json(value: dict[str, Any]) -> Point:
 def _candidate(value: dict[str, Any]) -> CandidateResult:
     times = {key: Times(**value[key]) if value[key] else None for key in ("apply", "launch", "churn", "idle")}
     bound = Bound(**value["bound"]) if value["bound"] else None
-    return CandidateResult(**{**value, **times, "bound": bound})
+    predicted = Prediction(**value["predicted"]) if value["predicted"] else None
+    return CandidateResult(**{**value, **times, "bound": bound, "predicted": predicted})

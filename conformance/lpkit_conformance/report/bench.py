@@ -55,7 +55,7 @@ def show(bench: Bench, file: IO[str]) -> None:
             console.print(_heading(point))
             if point.sides:
                 console.print(_table(point, console.width < WIDE))
-        for line in (*_bounds(target), *_launches(target)):
+        for line in (*_bounds(target), *_launches(target), *_predictions(target)):
             console.print(f"  {_escape(line)}")
         for note in _notes(target):
             console.print(f"  {_escape(note)}", style="yellow")
@@ -173,6 +173,21 @@ def _launches(target: TargetBench) -> list[str]:
         + (f"; the budget of such a rule is {granted}." if granted is not None else ".")
         for host, seen, granted in found
     ]
+
+
+def _predictions(target: TargetBench) -> list[str]:
+    """What the traffic of the target's kernels lets one expect at the largest size on each host, and what it took."""
+    found = {}
+    for point in sorted(target.points, key=lambda point: point.logits_bytes):
+        for side in point.sides:
+            if side.predicted and side.apply:
+                seen, size = side.predicted, f"{point.batch} x {point.vocab:,}"
+                least, most, took = (seconds(value) for value in (seen.least, seen.most, side.apply.median))
+                found[side.host] = (
+                    f"{side.host.upper()}: the memory that its kernels move takes {least} to {most} at {size}, at the "
+                    f"speed of one read and write of the logits, and launches come on top; it took {took}."
+                )
+    return list(found.values())
 
 
 def _notes(target: TargetBench) -> list[str]:

@@ -5,7 +5,8 @@ returns them; masking writes -inf, and what is kept keeps every bit. Comparisons
 is neither below nor above a limit. A batch without rows is fine. Up to the size of a block the number of operations
 does not depend on ``n``; beyond it, on the number of blocks.
 
-On CUDA these are fused Triton kernels where Triton works (``LPKIT_TRITON=0`` in the environment disables them).
+On CUDA these are fused Triton kernels where Triton works (``LPKIT_TRITON=0`` in the environment disables them). What
+they read from memory and write there is documented in :mod:`lpkit.kernels.traffic`.
 
 ``scratch`` is for rules of several steps inside :func:`blocks`: memory that a block lends. Leave it out elsewhere.
 """

@@ -74,6 +74,7 @@ def _try_whole_rows(found: ModuleType, device: torch.device) -> None:
     masks = (found.mask_below_, found.mask_above_, found.mask_far_below_top_)
     for function in (*masks, found.log_sum_exp, found.least_from):
         function(logits, ones)
+    found.mask_far_below_top_(logits, ones, ones)
     found.top_and_deviation(logits)
     found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
     for where in (None, ones > 0):

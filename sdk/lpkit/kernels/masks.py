@@ -70,18 +70,24 @@ def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tens
     return logits
 
 
-def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
-    """Mask what is more than a distance below its row's highest logit, as min-p and typical truncations do.
+def mask_far_below_top_(
+    logits: torch.Tensor, distance: torch.Tensor, temperature: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Mask what is more than a distance below its row's highest logit, as min-p does.
 
     Args:
         logits: float32 ``[n, vocab]``, edited in place.
-        distance: float32 ``[n, 1]``, in units of logits, not negative; +inf masks nothing.
+        distance: float32 ``[n, 1]``, not negative; +inf masks nothing.
+        temperature: float32 ``[n, 1]``, above 0, for a distance between logarithms of probabilities: these are as many
+            times smaller than distances between logits. None: 1.
 
     Returns:
-        ``logits``. The highest logit of a row always remains.
+        ``logits``. The highest logit of a row always remains; a row in which there is a NaN stays unchanged.
     """
     if (fused := fused_for(logits)) is not None:
-        return fused.mask_far_below_top_(logits, distance)  # type: ignore[no-any-return]
+        return fused.mask_far_below_top_(logits, distance, temperature)  # type: ignore[no-any-return]
+    if temperature is not None:
+        distance = distance * temperature
     if plain(logits):
         return mask_below_(logits, logits.amax(dim=-1, keepdim=True) - distance)
     for block, far, memory in blocks(logits, distance, scratch=(torch.float32,)):

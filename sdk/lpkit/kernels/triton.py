@@ -1,8 +1,9 @@
 """The functions of :mod:`lpkit.kernels` as fused Triton kernels, for CUDA; use them through that module.
 
 A row is split over several programs while the batch is smaller than the GPU, so that a single request keeps all
-multiprocessors busy too. Tiles in which nothing changes are not written. ``make kernels`` shows what the compiler makes
-of them, without a GPU.
+multiprocessors busy too. Tiles in which nothing changes are not written, and rows whose limit masks nothing are not
+read. ``make kernels`` shows what the compiler makes of them, without a GPU; :mod:`lpkit.kernels.traffic` says how much
+memory each of them moves.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.hashes import FACTORS_32
+from lpkit.kernels.traffic import SPAN
 
 KIND = "Triton"
 
@@ -22,19 +24,19 @@ PROGRAMS = 4 * 132
 MOST_PARTS = 64
 
 WARPS = 8
-"""Of a program: 16 logits per thread, so that four programs share a multiprocessor's registers."""
-
-KEPT = 64
-"""Of a row's ids, how many are looked at at a time."""
+"""Of a program: 16 logits per thread, so that four programs share a multiprocessor's registers; of a span, one word."""
 
 WORD = tl.constexpr(4)
 """Logits of one 128-bit word."""
 
+KEPT = 64
+"""Of a row's ids, how many are looked at at a time."""
+
 
 @triton.jit
-def _row(logits, stride, vocab):  # type: ignore[no-untyped-def]
+def _row(logits, row, stride, vocab):  # type: ignore[no-untyped-def]
     """A row, from the last address before it that 128-bit words begin at: (that address, the row's begin and end)."""
-    before = tl.program_id(0).to(tl.int64) * stride
+    before = row.to(tl.int64) * stride
     whole = before // WORD * WORD  # which tells the compiler that it is a multiple, whatever the stride is
     begin = (before - whole).to(tl.int32)
     return logits + whole, begin, begin + vocab
@@ -74,51 +76,102 @@ def _write(start, offset, begin, end, values, changed, BLOCK: tl.constexpr):  # 
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _highest(logits, highest, stride, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """The highest logit of each part of each row."""
+def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """The highest logit of each span of each row; a part in which there is a NaN has one among its own."""
     row, part = tl.program_id(0), tl.program_id(1)
-    start, begin, end = _row(logits, stride, vocab)
-    best = tl.full((BLOCK,), float("-inf"), tl.float32)
+    start, begin, end = _row(logits, row, stride, vocab)
+    found = tops + row.to(tl.int64) * spans
+    broken = tl.zeros((BLOCK,), tl.int32)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
-        best = tl.maximum(best, _tile(start, offset, begin, end, float("-inf"), BLOCK))
-    tl.store(highest + row * parts + part, tl.max(best, 0))
+        values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
+        broken |= (values != values).to(tl.int32)
+        place = offset // SPAN + tl.arange(0, BLOCK // SPAN)
+        highest = tl.max(tl.reshape(values, (BLOCK // SPAN, SPAN)), 1)
+        tl.store(found + place, highest, mask=place < spans)
+    if _any(broken):
+        tl.debug_barrier()  # what it takes the place of is written by other threads
+        tl.store(found + part * size // SPAN, float("nan"))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["distances_step", "temperatures_step"])  # type: ignore[untyped-decorator]
+def _mask_below_top(  # type: ignore[no-untyped-def]
+    logits,
+    tops,
+    distances,
+    temperatures,
+    stride,
+    distances_step,
+    temperatures_step,
+    vocab,
+    spans,
+    size,
+    SCALED: tl.constexpr,  # noqa: N803
+    SPAN: tl.constexpr,  # noqa: N803
+    KEPT: tl.constexpr,  # noqa: N803
+):
+    """Mask what is more than a distance below its row's highest logit.
+
+    Nearly all of a row is: a span whose highest logit is that low is written without being read. So a row is read once
+    and written once, though it is looked at twice, and no program has to wait for others of its row, as it would to
+    find the row in the L2 cache. Spans that are read again begin with what the first launch read last.
+    """
+    row = tl.num_programs(0) - 1 - tl.program_id(0)
+    part = tl.num_programs(1) - 1 - tl.program_id(1)
+    found = tops + row.to(tl.int64) * spans
+    start, begin, end = _row(logits, row, stride, vocab)
+    best = tl.full((KEPT,), float("-inf"), tl.float32)
+    broken = tl.zeros((KEPT,), tl.int32)
+    for first in range(0, tl.cdiv(end, SPAN), KEPT):
+        place = first + tl.arange(0, KEPT)
+        some = tl.load(found + place, mask=place * SPAN < end, other=float("-inf"))
+        best = tl.maximum(best, some)
+        broken |= (some != some).to(tl.int32)
+    distance = tl.load(distances + row * distances_step)
+    if SCALED:
+        distance *= tl.load(temperatures + row * temperatures_step)
+    limit = tl.where(_any(broken), float("nan"), tl.max(best, 0) - distance)  # as torch's amax: NaN is the highest
+    if limit > float("-inf"):
+        for offset in range(part * size, min(part * size + size, end), SPAN):
+            top = tl.load(found + offset // SPAN)
+            if top >= limit:
+                values = _tile(start, offset, begin, end, 0.0, SPAN)
+                beyond = values < limit
+                if _any(beyond):
+                    _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, SPAN)
+            elif top > float("-inf"):  # else it is masked already
+                masked = tl.full((SPAN,), float("-inf"), tl.float32)
+                _write(start, offset, begin, end, masked, masked < 0.0, SPAN)
+
+
+@triton.jit(do_not_specialize=["limits_step"])  # type: ignore[untyped-decorator]
 def _mask(  # type: ignore[no-untyped-def]
     logits,
     limits,
-    highest,
     stride,
+    limits_step,
     vocab,
-    parts,
     size,
     ABOVE: tl.constexpr,  # noqa: N803
-    FROM_TOP: tl.constexpr,  # noqa: N803
-    PARTS: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Mask what is beyond each row's limit, or more than that below its highest logit."""
+    """Mask what is beyond each row's limit."""
     row, part = tl.program_id(0), tl.program_id(1)
-    limit = tl.load(limits + row)
-    if FROM_TOP:
-        index = tl.arange(0, PARTS)
-        found = tl.load(highest + row * parts + index, mask=index < parts, other=float("-inf"))
-        limit = tl.max(found, 0) - limit
-    start, begin, end = _row(logits, stride, vocab)
-    for offset in range(part * size, min(part * size + size, end), BLOCK):
-        values = _tile(start, offset, begin, end, 0.0, BLOCK)
-        beyond = values > limit if ABOVE else values < limit
-        if _any(beyond):
-            _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
+    limit = tl.load(limits + row * limits_step)
+    if limit < float("inf") if ABOVE else limit > float("-inf"):
+        start, begin, end = _row(logits, row, stride, vocab)
+        for offset in range(part * size, min(part * size + size, end), BLOCK):
+            values = _tile(start, offset, begin, end, 0.0, BLOCK)
+            beyond = values > limit if ABOVE else values < limit
+            if _any(beyond):
+                _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _least(logits, limits, least, stride, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+@triton.jit(do_not_specialize=["limits_step"])  # type: ignore[untyped-decorator]
+def _least(logits, limits, least, stride, limits_step, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """The least logit of each part of each row that is not below the row's limit."""
     row, part = tl.program_id(0), tl.program_id(1)
-    limit = tl.load(limits + row)
-    start, begin, end = _row(logits, stride, vocab)
+    limit = tl.load(limits + row * limits_step)
+    start, begin, end = _row(logits, row, stride, vocab)
     best = tl.full((BLOCK,), float("inf"), tl.float32)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
         values = _tile(start, offset, begin, end, float("inf"), BLOCK)
@@ -126,13 +179,14 @@ def _least(logits, limits, least, stride, vocab, parts, size, BLOCK: tl.constexp
     tl.store(least + row * parts + part, tl.min(best, 0))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["temperatures_step"])  # type: ignore[untyped-decorator]
 def _exponentials(  # type: ignore[no-untyped-def]
     logits,
     temperatures,
     highest,
     sums,
     stride,
+    temperatures_step,
     vocab,
     parts,
     size,
@@ -140,8 +194,8 @@ def _exponentials(  # type: ignore[no-untyped-def]
 ):
     """For each part of each row its highest logit, and the sum of exp((logit - highest) / temperature)."""
     row, part = tl.program_id(0), tl.program_id(1)
-    scale = 1.0 / tl.load(temperatures + row)
-    start, begin, end = _row(logits, stride, vocab)
+    scale = 1.0 / tl.load(temperatures + row * temperatures_step)
+    start, begin, end = _row(logits, row, stride, vocab)
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
@@ -163,7 +217,7 @@ def _moments(logits, found, stride, vocab, parts, size, BLOCK: tl.constexpr):  #
     One pass, by the updates of Welford (1962) and Chan, Golub and LeVeque (1979).
     """
     row, part = tl.program_id(0), tl.program_id(1)
-    start, begin, end = _row(logits, stride, vocab)
+    start, begin, end = _row(logits, row, stride, vocab)
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
     count = tl.zeros((BLOCK,), tl.float32)
     mean = tl.zeros((BLOCK,), tl.float32)
@@ -185,13 +239,16 @@ def _moments(logits, found, stride, vocab, parts, size, BLOCK: tl.constexpr):  #
     tl.store(result + 3, tl.sum(squares + count * (mean - middle) * (mean - middle), 0))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["seeds_step", "limits_step", "biases_step"])  # type: ignore[untyped-decorator]
 def _add_hashed(  # type: ignore[no-untyped-def]
     logits,
     seeds,
     limits,
     biases,
     stride,
+    seeds_step,
+    limits_step,
+    biases_step,
     vocab,
     size,
     FIRST: tl.constexpr,  # noqa: N803
@@ -200,8 +257,9 @@ def _add_hashed(  # type: ignore[no-untyped-def]
 ):
     """Add each row's bias where the hash of its seed and a token is below its limit."""
     row, part = tl.program_id(0), tl.program_id(1)
-    seed, limit, bias = tl.load(seeds + row), tl.load(limits + row), tl.load(biases + row)
-    start, begin, end = _row(logits, stride, vocab)
+    seed, bias = tl.load(seeds + row * seeds_step), tl.load(biases + row * biases_step)
+    limit = tl.load(limits + row * limits_step)
+    start, begin, end = _row(logits, row, stride, vocab)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
         state = (offset - begin + tl.arange(0, BLOCK) ^ seed).to(tl.uint32, bitcast=True)
         state = (state ^ (state >> 16)) * FIRST
@@ -263,7 +321,7 @@ def _keep(  # type: ignore[no-untyped-def]
     """Mask a part of a row, and put back what is kept of it."""
     row, part = tl.program_id(0), tl.program_id(1)
     if tl.load(meant + row) != 0:
-        start, begin, end = _row(logits, stride, vocab)
+        start, begin, end = _row(logits, row, stride, vocab)
         first, last = part * size, min(part * size + size, end)
         masked = tl.full((BLOCK,), float("-inf"), tl.float32)
         for offset in range(first, last, BLOCK):
@@ -280,33 +338,47 @@ def _keep(  # type: ignore[no-untyped-def]
 
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_below_`."""
-    return _masked(logits, lowest, above=False, from_top=False)
+    return _masked(logits, lowest, above=False)
 
 
 def mask_above_(logits: torch.Tensor, highest: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_above_`."""
-    return _masked(logits, highest, above=True, from_top=False)
+    return _masked(logits, highest, above=True)
 
 
-def mask_far_below_top_(logits: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+def mask_far_below_top_(
+    logits: torch.Tensor, distance: torch.Tensor, temperature: torch.Tensor | None = None
+) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_far_below_top_`."""
-    return _masked(logits, distance, above=False, from_top=True)
+    grid, (stride, vocab, _, size) = _grid(logits)
+    spans = _ratio_up(vocab + WORD.value - 1, SPAN)
+    tops = torch.empty(grid[0], spans, dtype=torch.float32, device=logits.device)
+    distance, far = _per_row(distance, logits)
+    factor, step = (distance, 0) if temperature is None else _per_row(temperature, logits)
+    _tops[grid](logits, tops, stride, vocab, spans, size, SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
+    # Multiplying and subtracting in one instruction would round once where the operations of torch round twice.
+    _mask_below_top[grid](
+        logits, tops, distance, factor, stride, far, step, vocab, spans, size,
+        SCALED=temperature is not None, SPAN=SPAN, KEPT=KEPT, num_warps=WARPS, enable_fp_fusion=False,
+    )  # fmt: skip
+    return logits
 
 
 def least_from(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.least_from`."""
-    grid, sizes = _grid(logits)
+    grid, (stride, *sizes) = _grid(logits)
     least = torch.empty(grid, dtype=torch.float32, device=logits.device)
-    _least[grid](logits, _column(lowest, logits), least, *sizes, BLOCK=BLOCK, num_warps=WARPS)
+    limits, step = _per_row(lowest, logits)
+    _least[grid](logits, limits, least, stride, step, *sizes, BLOCK=BLOCK, num_warps=WARPS)
     return least.amin(dim=1, keepdim=True)
 
 
 def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.log_sum_exp`."""
-    grid, sizes = _grid(logits)
+    grid, (stride, *sizes) = _grid(logits)
     highest, sums = torch.empty(2, *grid, dtype=torch.float32, device=logits.device)
-    temperature = _column(temperature, logits)
-    _exponentials[grid](logits, temperature, highest, sums, *sizes, BLOCK=BLOCK, num_warps=WARPS)
+    temperature, step = _per_row(temperature, logits)
+    _exponentials[grid](logits, temperature, highest, sums, stride, step, *sizes, BLOCK=BLOCK, num_warps=WARPS)
     return torch.logsumexp(highest / temperature + sums.log(), dim=1, keepdim=True)
 
 
@@ -329,8 +401,11 @@ def add_where_hashed_(
     """See :func:`lpkit.kernels.add_where_hashed_`."""
     grid, (stride, vocab, _, size) = _grid(logits)
     first, second = (factor % 2**32 for factor in FACTORS_32)
-    columns = (_column(seeds, logits, torch.int32), _column(limit, logits, torch.int32), _column(bias, logits))
-    _add_hashed[grid](logits, *columns, stride, vocab, size, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS)
+    given = (_per_row(seeds, logits, torch.int32), _per_row(limit, logits, torch.int32), _per_row(bias, logits))
+    columns, steps = zip(*given, strict=True)
+    _add_hashed[grid](
+        logits, *columns, stride, *steps, vocab, size, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS
+    )
     return logits
 
 
@@ -370,18 +445,16 @@ def _grid(logits: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int, int, i
     return (rows, parts), (logits.stride(0), vocab, parts, size)
 
 
-def _column(values: torch.Tensor, logits: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """``[n, 1]``, one after the other."""
-    return values.to(dtype).expand(logits.shape[0], 1).contiguous()
+def _per_row(
+    values: torch.Tensor, logits: torch.Tensor, dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, int]:
+    """``[n, 1]``, and from one row to the next how many elements; columns come strided, and are not copied."""
+    values = values.to(dtype).expand(logits.shape[0], 1)
+    return values, values.stride(0)
 
 
-def _masked(logits: torch.Tensor, limits: torch.Tensor, above: bool, from_top: bool) -> torch.Tensor:
-    grid, sizes = _grid(logits)
-    highest = limits = _column(limits, logits)
-    if from_top:
-        highest = torch.empty(grid, dtype=torch.float32, device=logits.device)
-        _highest[grid](logits, highest, *sizes, BLOCK=BLOCK, num_warps=WARPS)
-    _mask[grid](
-        logits, limits, highest, *sizes, ABOVE=above, FROM_TOP=from_top, PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS
-    )
+def _masked(logits: torch.Tensor, limits: torch.Tensor, above: bool) -> torch.Tensor:
+    grid, (stride, vocab, _, size) = _grid(logits)
+    limits, step = _per_row(limits, logits)
+    _mask[grid](logits, limits, stride, step, vocab, size, ABOVE=above, BLOCK=BLOCK, num_warps=WARPS)
     return logits

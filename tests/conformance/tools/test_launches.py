@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import launches
 import pytest
+import torch
+from lpkit import kernels
+from lpkit.kernels.traffic import FUNCTIONS
 from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY
+from lpkit_conformance.instruments.operations import CountLaunches
 
 FOUND = {name: (cls, case) for name, cls, case in launches.plugins()}
 
@@ -50,6 +55,37 @@ def test_random_numbers_of_rows_are_one_launch(name: str, kernel: str) -> None:
     step = launches.steady(*FOUND[name], "v2")
     assert step.kernels[kernel] == 1
     assert not step.operations.keys() & {"bitwise_right_shift", "__xor__", "__rshift__"}
+
+
+@pytest.mark.parametrize("runner", launches.RUNNERS)
+def test_a_mask_relative_to_the_highest_logit_takes_a_gather_and_two_kernels(runner: str) -> None:
+    step = launches.steady(*FOUND["lpkit-min-p"], runner)
+    assert step.operations == {"index_select": 1}
+    assert step.kernels == {"tops": 1, "mask_below_top": 1}
+    assert step.launches == DENSE
+
+
+def arguments(name: str) -> tuple[Any, ...]:
+    """Logits, and values that lie apart, as columns of a batch do."""
+    logits, packed = torch.zeros(4, 700, device=launches.META), torch.zeros(4, 6, device=launches.META)
+    column = packed[:, 1:2]
+    if name == "keep_ids_":
+        return logits, torch.zeros(4, 3, dtype=torch.int64, device=launches.META), column > 0
+    if name == "add_where_hashed_":
+        numbers = packed.int()[:, 2:3]
+        return logits, numbers, numbers, column
+    return (logits,) if name == "top_and_deviation" else (logits, column)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_model_of_traffic_names_the_kernels_that_a_function_launches(name: str) -> None:
+    given = arguments(name)
+    launches._Kernel.launched.clear()
+    with CountLaunches(launches.META) as step:
+        getattr(kernels, name)(*given)
+    assert tuple(launches._Kernel.launched) == FUNCTIONS[name]
+    if name.startswith(("mask", "add")):
+        assert not step.operations, "values of a row are read where they lie"
 
 
 def test_v1_needs_two_more_to_stage_the_new_tokens() -> None:

@@ -58,6 +58,22 @@ def test_mask_far_below_top_measures_from_each_rows_highest(size: int) -> None:
     assert same_bits(kernels.mask_far_below_top_(logits, distance), expected)
 
 
+def test_a_distance_between_probabilities_is_as_many_times_larger_between_logits_as_the_temperature(size: int) -> None:
+    logits = logits_with_extremes(3, size).nan_to_num(posinf=4.0).clamp(max=4.0)
+    distance, temperature = torch.tensor([[2.0], [0.5], [INF]]), torch.tensor([[0.5], [3.0], [1e-3]])
+    expected = logits.masked_fill(logits < logits.amax(1, keepdim=True) - temperature * distance, -INF)
+    assert same_bits(kernels.mask_far_below_top_(logits, distance, temperature), expected)
+
+
+def test_a_row_with_a_nan_has_no_highest_logit_to_measure_from(size: int) -> None:
+    logits = logits_with_extremes(2, size)
+    logits[1, -1] = math.nan
+    before = logits.clone()
+    kernels.mask_far_below_top_(logits, torch.zeros(2, 1))
+    assert same_bits(logits[1], before[1])
+    assert not same_bits(logits[0], before[0])
+
+
 def test_strided_logits_are_edited_in_place(size: int) -> None:
     padded = torch.randn(7, size + 8)
     behind = padded[:, size:].clone()

@@ -24,16 +24,15 @@ class MinP(lpkit.LogitsProcessor):
 
         threshold: float = lpkit.Field(ge=0.0, le=1.0)  # no default: a request without it is unaffected
 
-    log_threshold = lpkit.column(torch.float32)
+    distance = lpkit.column(torch.float32)  # between logarithms of probabilities
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         threshold: float = request.params.threshold
         if threshold == 0.0:
             return False  # everything stays
-        self.log_threshold[request.slot] = math.log(threshold)
+        self.distance[request.slot] = -math.log(threshold)
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         # How much of the division by the temperature is still to come differs between vLLM's runners.
-        distance = rows.temperature * -self.log_threshold[rows].unsqueeze(1)  # [n, 1]
-        return kernels.mask_far_below_top_(logits, distance)
+        return kernels.mask_far_below_top_(logits, self.distance[rows].unsqueeze(1), rows.temperature)
