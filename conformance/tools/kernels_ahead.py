@@ -21,6 +21,7 @@ from lpkit.kernels import triton as kernels
 from lpkit.kernels import triton_few as few
 from lpkit.kernels import triton_hashes as hashes
 from lpkit.kernels import triton_sequences as sequences
+from lpkit.kernels import triton_tournament as tournament
 from lpkit.kernels.traffic import SPAN
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -101,6 +102,20 @@ WHOLE_ROWS = (
 )
 
 
+def _tournament(name: str, function: Any, writes: bool) -> Kernel:
+    given = {"logits": FLOATS, "temperatures": FLOATS, "bits": FLOATS, "starts": LONGS}
+    found = dict.fromkeys(("tops", "masses", "gains"), FLOATS)
+    numbers = {item: NUMBER for item in function.arg_names if item not in {*given, *found} and not item.isupper()}
+    constants = {"BLOCK": tournament.BLOCK, "PARTS": kernels.MOST_PARTS}
+    return Kernel(name, function, {**given, **found, **numbers}, constants, writes, warps=tournament.WARPS)
+
+
+TOURNAMENT = (
+    _tournament("tournament_, each group of rounds", tournament._enter, writes=False),
+    _tournament("tournament_, last", tournament._win, writes=True),
+)
+
+
 def _few(
     name: str, function: Any, types: dict[str, str], fused: bool = True, warps: int = few.WARPS, **constants: Any
 ) -> Kernel:
@@ -139,7 +154,7 @@ FEW = (
     _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, BLOCK=hashes.BLOCK, DRAW=True),
     _few("context_seeds", hashes._context, _CONTEXTS, warps=1, BLOCK=hashes.AT_ONCE),
 )
-ALL = (*WHOLE_ROWS, *FEW)
+ALL = (*WHOLE_ROWS, *TOURNAMENT, *FEW)
 
 
 @dataclass(frozen=True)

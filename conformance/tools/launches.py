@@ -131,7 +131,7 @@ REASONS = {
     "lpkit-no-repeat-ngram": BANNED,
     "lpkit-ocr-ngram": BANNED,
     "lpkit-penalties": STAGING,
-    "lpkit-synthid": "The hash of a context and the rounds of the tournament are torch's operations.",
+    "lpkit-synthid": "The hash of a context is torch's operations; a launch for every four keys, and one for the edit.",
     "lpkit-temperature": "Torch's operations on whole rows.",
     "lpkit-thinking-budget": "Markers are found operation by operation (`lpkit.sequences`).",
     "lpkit-top-n-sigma": "The parts of a row are combined in float64, operation by operation.",

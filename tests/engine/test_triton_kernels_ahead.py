@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance" / "tools"))
 
-from kernels_ahead import CAPABILITIES, FEW, WHOLE_ROWS, Kernel, compiled
+from kernels_ahead import CAPABILITIES, FEW, TOURNAMENT, WHOLE_ROWS, Kernel, compiled
 from lpkit.kernels.traffic import SPAN
 
 THREADS = 512
@@ -31,8 +31,8 @@ def test_kernels_spill_nothing_and_pass_over_rows_in_wide_words_whatever_the_str
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("kernel", FEW, ids=lambda kernel: kernel.name)
-def test_kernels_of_a_few_logits_spill_nothing_and_fill_a_multiprocessor_as_well(
+@pytest.mark.parametrize("kernel", [*TOURNAMENT, *FEW], ids=lambda kernel: kernel.name)
+def test_kernels_of_a_few_logits_and_of_tournaments_spill_nothing_and_fill_a_multiprocessor_as_well(
     kernel: Kernel, capability: int
 ) -> None:
     found = compiled(kernel, capability, aligned=False)

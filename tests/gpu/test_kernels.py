@@ -67,3 +67,14 @@ def test_hashes_are_the_same() -> None:
     ]:
         there = [item.to(DEVICE) if isinstance(item, torch.Tensor) else item for item in given]
         assert torch.equal(getattr(rng, name)(*there).cpu(), getattr(rng, name)(*given)), name
+
+
+def test_tournaments_have_the_same_winners(logits: torch.Tensor) -> None:
+    rows, vocab = logits.shape
+    generator = torch.Generator().manual_seed(5)
+    bits = torch.cat((torch.randint(0, 2, (100 + vocab,), generator=generator).float(), torch.zeros(vocab)))
+    starts = torch.randint(0, 100, (rows, 6), generator=generator)
+    starts[0, 3:] = 100 + vocab  # rounds that change nothing
+    arguments = (column(logits, 1.0, 2.0), bits, starts)
+    found = kernels.tournament_(logits.clone().to(DEVICE), *(item.to(DEVICE) for item in arguments)).cpu()
+    torch.testing.assert_close(found, kernels.tournament_(logits.clone(), *arguments), rtol=1e-4, atol=1e-4)

@@ -27,6 +27,7 @@ from lpkit.kernels.masks import (
 )
 from lpkit.kernels.memory import BLOCK_BYTES, WHOLE_BYTES, blocks
 from lpkit.kernels.penalties import penalized
+from lpkit.kernels.tournament import tournament_
 
 __all__ = [
     "BLOCK_BYTES",
@@ -46,4 +47,5 @@ __all__ = [
     "prepare",
     "prepare_few",
     "top_and_deviation",
+    "tournament_",
 ]

@@ -13,7 +13,7 @@ import torch
 
 logger = logging.getLogger("lpkit")
 
-WHOLE_ROWS = ("lpkit.kernels.triton",)
+WHOLE_ROWS = ("lpkit.kernels.triton", "lpkit.kernels.triton_tournament")
 FEW = ("lpkit.kernels.triton_few", "lpkit.kernels.triton_sequences", "lpkit.kernels.triton_hashes")
 """The modules of each set of kernels."""
 
@@ -77,6 +77,7 @@ def _try_whole_rows(found: ModuleType, device: torch.device) -> None:
     found.mask_far_below_top_(logits, ones, ones)
     found.top_and_deviation(logits)
     found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
+    found.tournament_(logits, ones, logits[0].clone(), ones.long() - 1)
     for where in (None, ones > 0):
         found.keep_ids_(logits, torch.zeros(3, 2, dtype=torch.int64, device=device), where)
 

@@ -63,6 +63,8 @@ PASSES = {
     "exponentials": Pass(reads=1.0),
     "moments": Pass(reads=1.0),
     "add_hashed": Pass(reads=1.0, writes=1.0),
+    "enter": Pass(reads=1.0),
+    "win": Pass(reads=1.0, writes=1.0),
     "keep": Pass(writes=1.0),
     **dict.fromkeys(("kept", "read", "write", "history", "counts", "penalize", "matches", "mix", "context"), Pass()),
 }
@@ -76,6 +78,7 @@ FUNCTIONS = {
     "log_sum_exp": ("exponentials",),
     "top_and_deviation": ("moments",),
     "add_where_hashed_": ("add_hashed",),
+    "tournament_": ("enter", "win"),
     "keep_ids_": ("kept", "keep"),
 }
 """The kernels that a function of :mod:`lpkit.kernels` launches."""

@@ -74,6 +74,8 @@ def arguments(name: str) -> tuple[Any, ...]:
     if name == "add_where_hashed_":
         numbers = packed.int()[:, 2:3]
         return logits, numbers, numbers, column
+    if name == "tournament_":
+        return logits, column, logits[0], torch.zeros(4, 3, dtype=torch.int64, device=launches.META)
     return (logits,) if name == "top_and_deviation" else (logits, column)
 
 

@@ -61,9 +61,9 @@ class SynthId(lpkit.LogitsProcessor):
         super().__init__(vllm_config, device_or_states, is_pin_memory)
         length = SIZE + self.vocab_size
         bits = table().float().repeat(-(-length // SIZE))[:length]
-        # Window i is the bits of all tokens for shift i; the last one is zeros, with which nothing changes.
-        bits = torch.cat((bits, torch.zeros(self.vocab_size))).to(self.device)
-        self.windows = bits.unfold(0, self.vocab_size, 1)
+        # For shift i the tokens' bits begin at i; the last ones are zeros, with which nothing changes.
+        self.bits = torch.cat((bits, torch.zeros(self.vocab_size))).to(self.device)
+        self.back = torch.arange(1, LONGEST_CONTEXT + 1, device=self.device)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         slot, wanted = request.slot, request.params
@@ -78,28 +78,20 @@ class SynthId(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         # The reply behind as many zeros as a context can be long.
-        reply = torch.nn.functional.pad(rows.tokens.where(rows.is_output, 0), (LONGEST_CONTEXT, 0))
-        end, skipped = (rows.total_len + LONGEST_CONTEXT).unsqueeze(1), self.skipped[rows].unsqueeze(1)
-        back = torch.arange(LONGEST_CONTEXT, device=logits.device)
-        hashed = (reply.gather(1, end - 1 - back) * self.weights[rows]).sum(1) + self.offset[rows]
+        reply = torch.nn.functional.pad(rows.tokens * rows.is_output, (LONGEST_CONTEXT, 0))
+        end = (rows.total_len + LONGEST_CONTEXT).unsqueeze(1)
+        hashed = (reply.gather(1, end - self.back) * self.weights[rows]).sum(1) + self.offset[rows]
 
-        place = torch.arange(reply.shape[1], device=logits.device)
+        written = (rows.output_len - self.skipped[rows]).unsqueeze(1)
+        since = end - written.minimum(self.remembered[rows].unsqueeze(1))
         stood = sequences.end_stood_before(reply, end.squeeze(1), self.context[rows].unsqueeze(1))
-        stood &= place >= end - self.remembered[rows].unsqueeze(1)
-        stood &= place >= end - rows.output_len.unsqueeze(1) + skipped
-        alone = stood.any(1, keepdim=True) | (rows.output_len.unsqueeze(1) < skipped)
+        stood &= torch.arange(reply.shape[1], device=logits.device) >= since
+        alone = stood.any(1, keepdim=True) | (written < 0)
 
         shifts = self.key_shifts[rows]
-        shifts = torch.where(alone | (shifts < 0), self.windows.shape[0] - 1, (hashed.unsqueeze(1) + shifts) % SIZE)
-        for block, temperature, shift in kernels.blocks(logits, rows.temperature, shifts):
-            shares = (block / temperature).softmax(1)
-            gain = torch.ones_like(shares)
-            for bits in (self.windows[of_key] for of_key in shift.unbind(1)):
-                factor = bits - (bits * shares).sum(1, keepdim=True) + 1.0
-                shares = shares * factor
-                gain = gain * factor
-            block.add_(temperature * gain.clamp(min=torch.finfo(gain.dtype).tiny).log())
-        return logits
+        starts = (hashed.unsqueeze(1) + shifts) % SIZE
+        starts.masked_fill_(alone | (shifts < 0), SIZE + self.vocab_size)
+        return kernels.tournament_(logits, rows.temperature, self.bits, starts)
 
     @staticmethod
     def detect(

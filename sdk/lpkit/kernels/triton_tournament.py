@@ -1,0 +1,186 @@
+"""Tournaments as Triton kernels for CUDA; see :func:`lpkit.kernels.tournament_`.
+
+What a token wins depends on its bits alone. So some rounds at once need no more of a row than how likely each pattern
+of their bits is: one launch sums this up, and the next one, which knows what the tokens have won, does so for the next
+rounds, or edits the logits.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from lpkit.kernels.triton import MOST_PARTS, _any, _grid, _per_row, _row, _tile, _write
+
+BLOCK = 256
+WARPS = 4
+
+ROUNDS = tl.constexpr(4)
+"""Held at once."""
+
+PATTERNS = tl.constexpr(16)
+"""Of their bits."""
+
+TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _pattern(bits, starts, across, rounds, group, token, inside, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """The bits of each token in a group of rounds."""
+    pattern = tl.zeros((BLOCK,), tl.int32)
+    for index in tl.static_range(ROUNDS):
+        number = group * ROUNDS + index
+        if number < rounds:
+            start = tl.load(starts + number * across)
+            pattern |= (tl.load(bits + start + token, mask=inside, other=0.0) != 0).to(tl.int32) << index
+    return pattern
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _hold(tops, masses, gains, parts, scale, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """Hold a group of rounds, of which the parts of a row tell what enters it: what each pattern gains."""
+    part, which = tl.arange(0, PARTS), tl.arange(0, PATTERNS)
+    top = tl.load(tops + part, mask=part < parts, other=float("-inf"))
+    origin = tl.max(top, 0)
+    weight = tl.exp((top - tl.where(origin == float("-inf"), 0.0, origin)) * scale)  # -inf - -inf is NaN
+    places = part[:, None] * PATTERNS + which[None, :]
+    mass = tl.sum(tl.load(masses + places, mask=part[:, None] < parts, other=0.0) * weight[:, None], 0)
+    mass = mass / tl.sum(mass, 0)
+    gain = tl.full((PATTERNS,), 1.0, tl.float32)
+    for index in tl.static_range(ROUNDS):
+        bit = ((which >> index) & 1).to(tl.float32)
+        # What loses against nearly all is told exactly by what loses, not by what is left of 1 without the winners.
+        factor = tl.where(tl.sum(bit * mass, 0) > 0, bit + tl.sum((1.0 - bit) * mass, 0), 1.0)
+        mass *= factor
+        mass /= tl.sum(mass, 0)
+        gain *= factor
+    tl.store(gains + which, gain)  # every program of a row writes the same
+    tl.debug_barrier()  # what a thread reads another one has written
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """What each token has gained in the groups of rounds that were held."""
+    gain = tl.full((BLOCK,), 1.0, tl.float32)
+    for group in range(groups):
+        pattern = _pattern(bits, starts, across, rounds, group, token, inside, BLOCK)
+        gain *= tl.load(gains + group * PATTERNS + pattern)
+    return gain
+
+
+_NUMBERS = ["temperature_step", "starts_stride", "across", "rounds", "groups", "every", "rows"]
+
+
+@triton.jit(do_not_specialize=["tops", "masses", "gains", *_NUMBERS])  # type: ignore[untyped-decorator]
+def _enter(  # type: ignore[no-untyped-def]
+    logits,
+    temperatures,
+    bits,
+    starts,
+    tops,
+    masses,
+    gains,
+    stride,
+    vocab,
+    parts,
+    size,
+    temperature_step,
+    starts_stride,
+    across,
+    rounds,
+    groups,
+    every,
+    rows,
+    PARTS: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Hold the last group of rounds, and sum up how likely each pattern of the next one's bits is, in parts."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    scale = 1.0 / tl.load(temperatures + row * temperature_step)
+    starts += row.to(tl.int64) * starts_stride
+    gains += row * every * PATTERNS
+    if groups > 0:
+        held = ((groups - 1) * rows + row) * parts
+        _hold(tops + held, masses + held * PATTERNS, gains + (groups - 1) * PATTERNS, parts, scale, PARTS)
+    start, begin, end = _row(logits, row, stride, vocab)
+    which = tl.arange(0, PATTERNS)
+    best = tl.full((BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((PATTERNS, BLOCK), tl.float32)
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
+        token = offset - begin + tl.arange(0, BLOCK)
+        inside = (token >= 0) & (token < vocab)
+        higher = tl.maximum(best, values)
+        origin = tl.where(higher == float("-inf"), 0.0, higher)
+        share = tl.exp((values - origin) * scale)
+        share *= _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK)
+        pattern = _pattern(bits, starts, across, rounds, groups, token, inside, BLOCK)
+        total *= tl.exp((best - origin) * scale)[None, :]
+        total += tl.where(pattern[None, :] == which[:, None], share[None, :], 0.0)
+        best = higher
+    top = tl.max(best, 0)
+    origin = tl.where(top == float("-inf"), 0.0, top)
+    found = (groups * rows + row) * parts + part
+    tl.store(tops + found, top)
+    tl.store(masses + found * PATTERNS + which, tl.sum(total * tl.exp((best - origin) * scale)[None, :], 1))
+
+
+@triton.jit(do_not_specialize=["tops", "masses", "gains", *_NUMBERS])  # type: ignore[untyped-decorator]
+def _win(  # type: ignore[no-untyped-def]
+    logits,
+    temperatures,
+    bits,
+    starts,
+    tops,
+    masses,
+    gains,
+    stride,
+    vocab,
+    parts,
+    size,
+    temperature_step,
+    starts_stride,
+    across,
+    rounds,
+    groups,
+    every,
+    rows,
+    PARTS: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Hold the last group of rounds, and edit the logits."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    temperature = tl.load(temperatures + row * temperature_step)
+    starts += row.to(tl.int64) * starts_stride
+    gains += row * every * PATTERNS
+    held = ((groups - 1) * rows + row) * parts
+    _hold(tops + held, masses + held * PATTERNS, gains + (groups - 1) * PATTERNS, parts, 1.0 / temperature, PARTS)
+    start, begin, end = _row(logits, row, stride, vocab)
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        token = offset - begin + tl.arange(0, BLOCK)
+        inside = (token >= 0) & (token < vocab)
+        gain = _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK)
+        changed = gain != 1.0
+        if _any(changed):
+            values = _tile(start, offset, begin, end, 0.0, BLOCK)
+            gain = tl.where(gain < TINY, TINY, gain)
+            _write(start, offset, begin, end, values + temperature * tl.log(gain), changed, BLOCK)
+
+
+def tournament_(
+    logits: torch.Tensor, temperature: torch.Tensor, bits: torch.Tensor, starts: torch.Tensor
+) -> torch.Tensor:
+    """See :func:`lpkit.kernels.tournament_`."""
+    grid, sizes = _grid(logits)
+    groups = triton.cdiv(starts.shape[1], ROUNDS.value)
+    tops = torch.empty(groups, *grid, dtype=torch.float32, device=logits.device)
+    masses = torch.empty(groups, *grid, PATTERNS.value, dtype=torch.float32, device=logits.device)
+    gains = torch.empty(grid[0], groups, PATTERNS.value, dtype=torch.float32, device=logits.device)
+    temperature, step = _per_row(temperature, logits)
+    given = (logits, temperature, bits, starts, tops, masses, gains, *sizes)
+    steps = (step, *starts.stride(), starts.shape[1])
+    for held in range(groups + 1):
+        kernel = _enter if held < groups else _win
+        kernel[grid](*given, *steps, held, groups, grid[0], PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS)
+    return logits
