@@ -14,6 +14,7 @@ CANARY_OPTIONS ?=
 CERTIFY_OPTIONS ?=
 MATRIX_OPTIONS ?=
 MUTATION_OPTIONS ?=
+GPU_BATCHES ?= 8,256
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
 VLLM_VENV ?= .venv-vllm
@@ -31,7 +32,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu lint format layers types docs site site-check session docs-check build release-check record canary certify matrix mutation kernels launches traces-value clean
+.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu measure-gpu lint format layers types docs site site-check session docs-check build release-check record canary certify matrix mutation kernels launches traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -119,6 +120,13 @@ test-engines: $(ENGINES_VENV)/.installed ## install other engines' packages and 
 
 test-gpu: $(VENV)/.installed ## run the tests that need CUDA
 	$(BIN)/python -m pytest -m gpu $(PYTEST_OPTIONS)
+
+# All that a day with a GPU is for, in one call; what it found is in build/gpu, even where a test fails.
+measure-gpu: $(VENV)/.installed ## on a machine with a GPU: run its tests, and bench the reference plugins there, into build/gpu
+	@mkdir -p build/gpu
+	$(BIN)/python -m pytest tests/gpu -m gpu --junitxml build/gpu/tests.xml -rA $(PYTEST_OPTIONS) > build/gpu/tests.txt; \
+		failed=$$?; tail -n 1 build/gpu/tests.txt; \
+		$(BIN)/python benchmarks/reference_set.py --device cuda --batch $(GPU_BATCHES) --json build/gpu/bench.json > build/gpu/bench.md && exit $$failed
 
 lint: $(VENV)/.installed ## check style and format
 	$(BIN)/python -m ruff check .

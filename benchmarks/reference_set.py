@@ -17,6 +17,7 @@ from typing import Any
 from lpkit_conformance.bench.results import Times
 from lpkit_conformance.bench.run import Options, run
 from lpkit_conformance.report.bench import data, duration, ratio
+from lpkit_conformance.report.plot import seconds
 
 ROOT = Path(__file__).resolve().parents[1]
 ALTERNATIVES = str(Path(__file__).with_name("reference_alternatives.py"))
@@ -61,11 +62,14 @@ def show(report: dict[str, Any]) -> None:
         if len(sizes) > FEW and (batch, vocab) not in DETAILED:
             continue
         print(f"\n### {batch} requests, {vocab:,} tokens\n")
+        predicted = settings["device"] != "cpu"
         names = ["plugin", "V1", "V2", "passes", "update", "idle", "to device", *KINDS.values()]
+        names += ["by its traffic"] * predicted
         print("| " + " | ".join(names) + " |")
         print("|---" + "|---:" * (len(names) - 1) + "|")
         for target in report["targets"]:
-            print("| " + " | ".join(_line(target["target"], target["points"][number]["sides"])) + " |")
+            sides = target["points"][number]["sides"]
+            print("| " + " | ".join(_line(target["target"], sides) + [_predicted(sides)] * predicted) + " |")
 
 
 def grid(report: dict[str, Any]) -> None:
@@ -92,6 +96,12 @@ def _line(name: str, sides: list[dict[str, Any]]) -> list[str]:
         found = [side["versus_target"] for side in sides if side["name"].startswith(kind) and side["versus_target"]]
         cells.append(ratio(found[0]) if found else "")
     return cells
+
+
+def _predicted(sides: list[dict[str, Any]]) -> str:
+    """What V2's kernels should take, where they tell."""
+    found = next((side["predicted"] for side in sides if side["host"] == "v2" and side["predicted"]), None)
+    return f"{seconds(found['least'])} to {seconds(found['most'])}" if found else ""
 
 
 def _time(value: dict[str, Any] | None) -> str:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from device_under_test import DEVICE, HAVE_GPU, all_or
+from device_under_test import DEVICE, HAVE_GPU, all_or, on_both, same_bits
 from lpkit import kernels, rng
 
 pytestmark = pytest.mark.gpu
@@ -36,6 +36,42 @@ def test_masks_keep_every_bit_of_what_they_keep(name: str, logits: torch.Tensor)
     found = getattr(kernels, name)(logits.clone().to(DEVICE), limits.to(DEVICE)).cpu()
     expected = getattr(kernels, name)(logits.clone(), limits)
     assert torch.equal(found.view(torch.int32), expected.view(torch.int32))
+
+
+@pytest.mark.parametrize("spread", [0.5, 3.0, 300.0], ids=["tokens in every span", "in some", "in one"])
+def test_masks_from_the_top_are_the_same_whether_or_not_spans_are_read_again(
+    spread: float, logits: torch.Tensor
+) -> None:
+    logits = logits * spread
+    logits[0, : logits.shape[1] // 2] = -math.inf
+    logits[-1, -1] = math.nan  # no highest logit to measure from
+    packed = torch.rand(logits.shape[0], 3, generator=torch.Generator().manual_seed(5)) * 3
+    for times in (None, slice(2, 3)):
+
+        def compute(device: torch.device, times: slice | None = times) -> list[torch.Tensor]:
+            columns = packed.to(device)
+            temperature = None if times is None else columns[:, times]
+            return [kernels.mask_far_below_top_(logits.clone().to(device), columns[:, 1:2], temperature)]
+
+        assert same_bits(*on_both(compute))
+
+
+@pytest.mark.parametrize("k", [1, 100])
+def test_tokens_are_kept_alone(k: int, logits: torch.Tensor) -> None:
+    rows, vocab = logits.shape
+    generator = torch.Generator().manual_seed(5)
+    ids = torch.randint(3, vocab, (rows, k), generator=generator)
+    ids[0, k // 2 + 1 :] = -1
+    ids[rows // 2, 0] = -1  # no token: the row stays
+    logits[-1].scatter_(0, ids[-1], -math.inf)  # nothing would be left
+    where = torch.arange(rows).unsqueeze(1) % 5 != 3
+
+    def compute(device: torch.device) -> list[torch.Tensor]:
+        some, lists = logits.clone().to(device), ids.to(device)
+        every = kernels.keep_ids_(logits.clone().to(device), lists)
+        return [every, kernels.keep_ids_(some, lists.t().contiguous().t(), where.to(device))]
+
+    assert same_bits(*on_both(compute))
 
 
 def test_numbers_of_a_row_agree(logits: torch.Tensor) -> None:

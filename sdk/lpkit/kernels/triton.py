@@ -75,7 +75,7 @@ def _write(start, offset, begin, end, values, changed, BLOCK: tl.constexpr):  # 
         tl.store(start + place, values, mask=(place >= begin) & (place < end) & changed)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["spans"])  # type: ignore[untyped-decorator]
 def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """The highest logit of each span of each row; a part in which there is a NaN has one among its own."""
     row, part = tl.program_id(0), tl.program_id(1)
@@ -93,7 +93,7 @@ def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: t
         tl.store(found + part * size // SPAN, float("nan"))
 
 
-@triton.jit(do_not_specialize=["distances_step", "temperatures_step"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["distances_step", "temperatures_step", "spans"])  # type: ignore[untyped-decorator]
 def _mask_below_top(  # type: ignore[no-untyped-def]
     logits,
     tops,
@@ -166,7 +166,7 @@ def _mask(  # type: ignore[no-untyped-def]
                 _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
 
 
-@triton.jit(do_not_specialize=["limits_step"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["limits_step", "parts"])  # type: ignore[untyped-decorator]
 def _least(logits, limits, least, stride, limits_step, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """The least logit of each part of each row that is not below the row's limit."""
     row, part = tl.program_id(0), tl.program_id(1)
@@ -179,7 +179,7 @@ def _least(logits, limits, least, stride, limits_step, vocab, parts, size, BLOCK
     tl.store(least + row * parts + part, tl.min(best, 0))
 
 
-@triton.jit(do_not_specialize=["temperatures_step"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["temperatures_step", "parts"])  # type: ignore[untyped-decorator]
 def _exponentials(  # type: ignore[no-untyped-def]
     logits,
     temperatures,
@@ -210,7 +210,7 @@ def _exponentials(  # type: ignore[no-untyped-def]
     tl.store(sums + row * parts + part, tl.sum(total * tl.exp((best - origin) * scale), 0))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["parts"])  # type: ignore[untyped-decorator]
 def _moments(logits, found, stride, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """For each part of each row: the highest logit; of those not masked the number, mean, and squares around it.
 

@@ -1,21 +1,62 @@
 """Which device the CPU is compared with: a GPU where there is one; else the CPU itself, on a sample.
 
-So the same code runs everywhere and does not rot; what it says about GPUs it says on one.
+So the same code runs everywhere and does not rot; what it says about GPUs it says on one. With ``TRITON_INTERPRET=1``
+and a Triton, :func:`on_both` has the kernels interpreted on the CPU, in place of a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
+from unittest import mock
 
 import torch
+from lpkit import kernels
+from lpkit.kernels import fused
 
 T = TypeVar("T")
 
 HAVE_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if HAVE_GPU else "cpu")
+CPU = torch.device("cpu")
+INTERPRETED = not HAVE_GPU and os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def all_or(items: Sequence[T], sample: int) -> list[T]:
     """All items where there is a GPU, else a few of them, spread evenly."""
     return list(items) if HAVE_GPU else list(items)[:: max(len(items) // sample, 1)][:sample]
+
+
+Computed = Sequence[torch.Tensor]
+
+
+def on_both(compute: Callable[[torch.device], Computed]) -> tuple[Computed, Computed]:
+    """What is computed on the device by its kernels, moved to the CPU, and what is computed there."""
+    with _kernels():
+        found = [item.cpu() for item in compute(DEVICE)]
+    return found, compute(CPU)
+
+
+def same_bits(found: Computed, expected: Computed) -> bool:
+    """Whether all tensors are of the same type and shape, and equal in every bit, NaN and -0.0 included."""
+    assert len(found) == len(expected)
+    pairs = list(zip(found, expected, strict=True))
+    assert [(one.dtype, one.shape) for one, _ in pairs] == [(other.dtype, other.shape) for _, other in pairs]
+    return all(torch.equal(*(item.contiguous().view(torch.uint8) for item in pair)) for pair in pairs)
+
+
+@contextmanager
+def _kernels() -> Iterator[None]:
+    if INTERPRETED:
+        whole, few = (fused.together(names) for names in (fused.WHOLE_ROWS, fused.FEW))
+        with (
+            mock.patch.object(fused, "prepare", lambda device: whole),
+            mock.patch.object(fused, "prepare_few", lambda device: few),
+        ):
+            yield
+        return
+    for prepare in (kernels.prepare, kernels.prepare_few):
+        assert not HAVE_GPU or prepare(DEVICE) is not None, "no Triton kernels on this GPU"
+    yield
