@@ -13,7 +13,7 @@ from lpkit.runtime.engine.v1_async import PLACEHOLDER
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck
-from lpkit_conformance.hosts import Observation, PluginError, drive
+from lpkit_conformance.hosts import Driver, Observation, PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.oracle.compare import first_difference
@@ -46,10 +46,11 @@ class NeverRepaired(V1Host):
 class LP505(LadderCheck):
     """A placeholder is not treated as a token.
 
-    vLLM never replaces the placeholders of async scheduling for an installed plugin: its output lists keep -1. The
-    plugin must not use -1 as a token, in particular not as the last one of the vocabulary, and the other requests of
-    the batch are unaffected. A plugin with an entry point whose edits depend on token ids makes none that only
-    placeholders give rise to; for others LP508 advises it.
+    vLLM never replaces the placeholders of async scheduling for an installed plugin: its output lists keep -1, also
+    behind the known tokens that a preempted request comes back with. The plugin must not use -1 as a token, in
+    particular not as the last one of the vocabulary, and the other requests of the batch are unaffected. A plugin with
+    an entry point whose edits depend on token ids makes none that only placeholders give rise to; for others LP508
+    advises it.
 
     Why: ``logits[-1]`` is legal in Python, so the plugin silently edits token ``vocab_size - 1`` (vLLM #52461). A hash
     or a run of equal ids is as wrong if the ids are placeholders.
@@ -62,18 +63,8 @@ class LP505(LadderCheck):
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        last = subject.vocab_size - 1
-        unknown = self._alone(subject, PLACEHOLDER)
-        invented = (partial(self._alone, subject, token) for token in (last, subject.vocab_size // 2))
-        known = [row for attempt in invented if (row := unless_forbidden(subject, attempt)) is not None]
-        if len(known) == 2 and torch.equal(unknown, known[0]) and not torch.equal(*known):
-            raise Failed(
-                "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
-                {"output list": "[-1, -1, -1]"},
-                "logits that differ from those for the last token",
-                f"the same as for [{last}, {last}, {last}]",
-                location=at_fault(subject, "apply"),
-            )
+        for known in (0, 2):
+            self._judge_behind(subject, known)
         if is_entry_point(subject.cls):
             judge_dependence(subject)
         try:
@@ -81,10 +72,34 @@ class LP505(LadderCheck):
         except NeverActive:
             return None  # the part that needs no request to act was judged above
 
+    def _judge_behind(self, subject: PluginUnderTest, known: int) -> None:
+        """Fail if placeholders behind so many known tokens, as of a request that came back, are taken for the last."""
+        last = subject.vocab_size - 1
+        unknown = self._alone(subject, known, PLACEHOLDER)
+        invented = (partial(self._alone, subject, known, token) for token in (last, subject.vocab_size // 2))
+        rows = [row for attempt in invented if (row := unless_forbidden(subject, attempt)) is not None]
+        if len(rows) == 2 and torch.equal(unknown, rows[0]) and not torch.equal(*rows):
+            outputs = ", ".join([*("known" for _ in range(known)), *["{0}"] * INVENTED])
+            raise Failed(
+                "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
+                {"output list": f"[{outputs.format(PLACEHOLDER)}]"},
+                "logits that differ from those for the last token",
+                f"the same as for [{outputs.format(last)}]",
+                location=at_fault(subject, "apply"),
+            )
+
     @staticmethod
-    def _alone(subject: PluginUnderTest, token: int) -> torch.Tensor:
-        outputs = [token] * 3
-        return lone_row(subject, Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=outputs))
+    def _alone(subject: PluginUnderTest, known: int, token: int) -> torch.Tensor:
+        """The row of a request that came with ``known`` outputs and got ``token`` in each of a few steps."""
+        outputs = subject.emitted("a", 0, known)
+        request = Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=outputs)
+        driver = drive(subject)
+        driver.begin(entering=[request])
+        for _ in range(INVENTED):
+            _row(subject, driver, request)
+            request.output_token_ids.append(token)
+            driver.begin()
+        return _row(subject, driver, request)
 
     def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
         return NeverRepaired(subject, max_num_seqs)
@@ -127,6 +142,9 @@ def is_entry_point(cls: type) -> bool:
     name = f"{cls.__module__}:{cls.__qualname__}"
     return any(entry.value.partition("[")[0].strip() == name for entry in installed())
 
+
+INVENTED = 3
+"""Steps whose tokens are made up, or unknown."""
 
 LENGTHS = (4, 40)
 """Outputs of the histories that are compared: some rules act from a certain length on."""
@@ -195,5 +213,9 @@ def lone_row(subject: PluginUnderTest, request: Request) -> torch.Tensor:
     """What a request gets in a new V1 instance that holds nothing else: ``[1, vocab]``."""
     driver = drive(subject)
     driver.begin(entering=[request])
+    return _row(subject, driver, request)
+
+
+def _row(subject: PluginUnderTest, driver: Driver, request: Request) -> torch.Tensor:
     before = driver.stage(subject.rows([(request.request_id, request.total_len)]), [request.params])
     return driver.step(before, [request])

@@ -118,6 +118,15 @@ class TakesPlaceholders(History):
         return logits
 
 
+@defect("LP505", "asks whether the list begins with a placeholder: that of a request that came back begins with tokens")
+class AsksTheFirst(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            if outputs and outputs[0] >= 0:
+                logits[row, outputs[-1]] -= weight
+        return logits
+
+
 @defect("LP505", "one list with a placeholder, and the whole batch is left unedited")
 class GivesUpOnAll(History):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
