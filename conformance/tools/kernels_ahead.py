@@ -18,8 +18,10 @@ from typing import Any
 
 import triton
 from lpkit.kernels import triton as kernels
+from lpkit.kernels import triton_entropy as entropy
 from lpkit.kernels import triton_few as few
 from lpkit.kernels import triton_hashes as hashes
+from lpkit.kernels import triton_parts as parts
 from lpkit.kernels import triton_sequences as sequences
 from lpkit.kernels import triton_tournament as tournament
 from lpkit.kernels.traffic import SPAN
@@ -38,6 +40,7 @@ TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 FLOATS, INTEGERS, LONGS, FLAGS, NUMBER = "*fp32", "*i32", "*i64", "*i1", "i32"
 ROWS = {"stride": NUMBER, "vocab": NUMBER, "parts": NUMBER, "size": NUMBER}
+PARTS = {"PARTS": parts.MOST_PARTS}
 WHOLE, HALF = {"BLOCK": kernels.BLOCK}, {"BLOCK": kernels.BLOCK // 2}
 
 
@@ -80,6 +83,15 @@ _SUMS = {
     "sums": FLOATS,
     **ROWS,
 }
+_TEMPERATURES = {"logits": FLOATS, "temperatures": FLOATS, "temperature_step": NUMBER}
+_SHAPES = ("low", "high", "exponent", "smoothing", "curve")
+_RETEMPERED = {
+    **_TEMPERATURES,
+    **ROWS,
+    "found": FLOATS,
+    **{f"{name}s": FLOATS for name in _SHAPES},
+    **{f"{name}_step": NUMBER for name in _SHAPES},
+}
 _HASHES = {
     **dict.fromkeys(("logits", "biases"), FLOATS),
     **dict.fromkeys(("seeds", "limits"), INTEGERS),
@@ -96,6 +108,8 @@ WHOLE_ROWS = (
     Kernel("mask_far_below_top_, second", kernels._mask_below_top, _BELOW_TOP, _SPANS, writes=True, fused=False),
     Kernel("least_from", kernels._least, _LEAST, WHOLE),
     Kernel("log_sum_exp", kernels._exponentials, _SUMS, WHOLE),
+    Kernel("log_sum_exp_and_entropy", entropy._shares, {**_TEMPERATURES, "found": FLOATS, **ROWS}, HALF),
+    Kernel("dynamic_temperature_", entropy._retemper, _RETEMPERED, {**PARTS, **WHOLE}, writes=True),
     Kernel("top_and_deviation", kernels._moments, {"logits": FLOATS, "found": FLOATS, **ROWS}, HALF),
     Kernel("add_where_hashed_", kernels._add_hashed, _HASHES, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True),
     Kernel("keep_ids_, second", kernels._keep, _KEEP, {"IDS": kernels.KEPT, **WHOLE}, writes=True, reads=False),
@@ -106,7 +120,7 @@ def _tournament(name: str, function: Any, writes: bool) -> Kernel:
     given = {"logits": FLOATS, "temperatures": FLOATS, "bits": FLOATS, "starts": LONGS}
     found = dict.fromkeys(("tops", "masses", "gains"), FLOATS)
     numbers = {item: NUMBER for item in function.arg_names if item not in {*given, *found} and not item.isupper()}
-    constants = {"BLOCK": tournament.BLOCK, "PARTS": kernels.MOST_PARTS}
+    constants = {"BLOCK": tournament.BLOCK, **PARTS}
     return Kernel(name, function, {**given, **found, **numbers}, constants, writes, warps=tournament.WARPS)
 
 
@@ -138,6 +152,8 @@ _SEEN = {"slots": LONGS, "rows": LONGS, "tokens": LONGS, "outputs": FLAGS, **_LE
 _PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presences": FLOATS, "frequencies": FLOATS}
 _KEYS = {"first": LONGS, "second": LONGS, "third": LONGS}
 _CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, "seeds": INTEGERS}
+_SUM = dict.fromkeys(("highest", "sums", "temperatures", "results"), FLOATS)
+_DEVIATION = {"found": FLOATS, "tops": FLOATS, "deviations": "*fp64"}
 FEW = (
     Kernel("keep_ids_, first", kernels._kept, _KEPT, {"IDS": kernels.KEPT, "ALL": False}, whole=False, warps=1),
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
@@ -150,6 +166,9 @@ FEW = (
     _matches("end_stood_before", "end", FLAGS),
     _matches("completes_ngram", "ngram", FLAGS),
     _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
+    _few("log_sum_exp, parts", parts._sum, _SUM, warps=1, PARTS=parts.MOST_PARTS),
+    _few("log_sum_exp_and_entropy, parts", parts._entropy, {**_SUM, "found": FLOATS}, warps=1, PARTS=parts.MOST_PARTS),
+    _few("top_and_deviation, parts", parts._deviation, _DEVIATION, warps=1, PARTS=parts.MOST_PARTS),
     _few("mix", hashes._mix, {**_KEYS, "found": LONGS}, BLOCK=hashes.BLOCK, DRAW=False),
     _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, BLOCK=hashes.BLOCK, DRAW=True),
     _few("context_seeds", hashes._context, _CONTEXTS, warps=1, BLOCK=hashes.AT_ONCE),

@@ -132,11 +132,10 @@ REASONS = {
     "lpkit-ocr-ngram": BANNED,
     "lpkit-penalties": STAGING,
     "lpkit-synthid": "The hash of a context is torch's operations; a launch for every four keys, and one for the edit.",
-    "lpkit-temperature": "Torch's operations on whole rows.",
     "lpkit-thinking-budget": "Markers are found operation by operation (`lpkit.sequences`).",
-    "lpkit-top-n-sigma": "The parts of a row are combined in float64, operation by operation.",
-    "lpkit-truncation": "Entropies are torch's operations on whole rows.",
-    "lpkit-xtc": "Three kernels go over the row; what they find is combined by operations, as spared tokens are.",
+    "lpkit-top-n-sigma": "What the parts of a row come to is a launch, and the limit is three operations.",
+    "lpkit-truncation": "The limit of a row, from its entropy and its highest logit, is ten operations.",
+    "lpkit-xtc": "Three kernels go over the row; the coin, the limits and the spared tokens are operations.",
 }
 
 HEAD = """\

@@ -79,6 +79,9 @@ def test_numbers_of_a_row_agree(logits: torch.Tensor) -> None:
     assert torch.equal(kernels.least_from(there, limits.to(DEVICE)).cpu(), kernels.least_from(logits, limits))
     found = kernels.log_sum_exp(there, temperature.to(DEVICE)).cpu()
     torch.testing.assert_close(found, kernels.log_sum_exp(logits, temperature), rtol=1e-5, atol=1e-5)
+    both = kernels.log_sum_exp_and_entropy(there, temperature.to(DEVICE))
+    for found, expected in zip(both, kernels.log_sum_exp_and_entropy(logits, temperature), strict=True):
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
     top, deviation = kernels.top_and_deviation(there)
     assert torch.equal(top.cpu(), logits.amax(1, keepdim=True))
     torch.testing.assert_close(deviation.cpu(), kernels.top_and_deviation(logits)[1], rtol=1e-5, atol=1e-5)
@@ -114,3 +117,10 @@ def test_tournaments_have_the_same_winners(logits: torch.Tensor) -> None:
     arguments = (column(logits, 1.0, 2.0), bits, starts)
     found = kernels.tournament_(logits.clone().to(DEVICE), *(item.to(DEVICE) for item in arguments)).cpu()
     torch.testing.assert_close(found, kernels.tournament_(logits.clone(), *arguments), rtol=1e-4, atol=1e-4)
+
+
+def test_temperatures_follow_the_entropy_alike(logits: torch.Tensor) -> None:
+    ends = ((0.5, 1.5), (0.3, 1.0), (1.0, 3.0), (0.5, 2.0), (0.0, 0.4), (1.0, 3.0))
+    per_row = [column(logits, *each) for each in ends]
+    found = kernels.dynamic_temperature_(logits.clone().to(DEVICE), *(item.to(DEVICE) for item in per_row)).cpu()
+    torch.testing.assert_close(found, kernels.dynamic_temperature_(logits.clone(), *per_row), rtol=2e-5, atol=2e-5)

@@ -11,7 +11,7 @@ they read from memory and write there is documented in :mod:`lpkit.kernels.traff
 ``scratch`` is for rules of several steps inside :func:`blocks`: memory that a block lends. Leave it out elsewhere.
 """
 
-from lpkit.kernels.entropy import log_sum_exp_and_entropy
+from lpkit.kernels.entropy import dynamic_temperature_, log_sum_exp_and_entropy
 from lpkit.kernels.fused import prepare, prepare_few
 from lpkit.kernels.masks import (
     add_where_hashed_,
@@ -34,6 +34,7 @@ __all__ = [
     "WHOLE_BYTES",
     "add_where_hashed_",
     "blocks",
+    "dynamic_temperature_",
     "keep_ids_",
     "keep_members_",
     "least_from",

@@ -1,4 +1,4 @@
-"""How undecided a model is: the entropy of whole vocabularies."""
+"""How undecided a model is: the entropy of whole vocabularies, and a temperature that follows it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import math
 
 import torch
 
-from lpkit.kernels.fused import differentiated
+from lpkit.kernels.fused import differentiated, fused_for
 from lpkit.kernels.memory import blocks
 
 _LOG2_E = math.log2(math.e)
 _FAR = -1e30
 """Below the top by so many powers of two a token has no share, and no product is NaN, as it is with -inf."""
+
+_NEVER = -1e9
+"""So far below the top a token is never chosen, and the cube of the distance is a number."""
 
 
 def log_sum_exp_and_entropy(
@@ -33,6 +36,8 @@ def log_sum_exp_and_entropy(
     Returns:
         float32 ``[n, 1]`` each, in natural units; NaN for a row that is masked altogether.
     """
+    if (fused := fused_for(logits)) is not None:
+        return fused.log_sum_exp_and_entropy(logits, temperature)  # type: ignore[no-any-return]
     if differentiated(logits):
         highest = logits.detach().amax(dim=1, keepdim=True)  # it cancels, so it has no gradient
         below = ((logits - highest) * (_LOG2_E / temperature)).clamp(min=_FAR)
@@ -49,3 +54,57 @@ def log_sum_exp_and_entropy(
     total = shares.sum(dim=1, keepdim=True)
     entropy = total.log() - weighed.sum(dim=1, keepdim=True) / (total * _LOG2_E)
     return highest / temperature + total.log(), entropy
+
+
+def dynamic_temperature_(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    low: torch.Tensor,
+    high: torch.Tensor,
+    exponent: torch.Tensor,
+    smoothing: torch.Tensor,
+    curve: torch.Tensor,
+    *,
+    by_entropy: bool = True,
+    smoothed: bool = True,
+) -> torch.Tensor:
+    """Divide by a temperature that depends on the entropy, and smooth what that leaves (kalomaze; koboldcpp).
+
+    It is ``low + (high - low) * (H / ln(count)) ** exponent``, with the entropy H and the number of tokens that are not
+    masked. Smoothing then replaces each logit's distance d <= 0 from the highest, in units of ``temperature``, by
+    ``-smoothing * (k * d**2 - s * d**3)`` with ``k = (3 - curve) / 2`` and ``s = (curve - 1) / 2``.
+
+    Args:
+        logits: float32 ``[n, vocab]``, edited in place; the highest of a row becomes 0.
+        temperature: float32 ``[n, 1]``, above 0, what the logits will still be divided by; H is that of then.
+        low: float32 ``[n, 1]``, above 0.
+        high: float32 ``[n, 1]``, at least ``low``.
+        exponent: float32 ``[n, 1]``, above 0.
+        smoothing: float32 ``[n, 1]``; 0 smooths nothing.
+        curve: float32 ``[n, 1]``, 1 to 3.
+        by_entropy: False if ``low`` and ``high`` are equal in every row.
+        smoothed: False if ``smoothing`` is 0 in every row. What no row needs is left out where that saves time.
+
+    Returns:
+        ``logits``. Masked tokens stay masked.
+    """
+    per_row = (temperature, low, high, exponent, smoothing, curve)
+    if (fused := fused_for(logits)) is not None:
+        return fused.dynamic_temperature_(logits, *per_row)  # type: ignore[no-any-return]
+    memory = (torch.float32, torch.float32)
+    for block, to_come, least, most, power, factor, bow, one, other in blocks(logits, *per_row, scratch=memory):
+        there = block > -math.inf
+        by = least
+        if by_entropy:
+            entropy = log_sum_exp_and_entropy(block, to_come, one, other)[1]
+            even = there.sum(1, keepdim=True).log().clamp(min=1e-10)  # one token: the entropy is 0
+            share = (entropy / even).nan_to_num(0.0).clamp(1e-10, 1.0)
+            # In float64: a float32 power depends on where in the batch its row stands.
+            by = least + (most - least) * (share.double() ** power).float()
+        top = block.detach().amax(1, keepdim=True).clamp(min=_NEVER)  # it cancels in the softmax
+        below = (block - top).clamp(min=_NEVER) / (to_come * by)
+        if smoothed:
+            bent = below * below * (below * (bow - 1) - (3 - bow)) * (factor / 2)
+            below = torch.where(factor > 0, bent, below)
+        block.copy_(torch.where(there, below * to_come, -math.inf))
+    return logits

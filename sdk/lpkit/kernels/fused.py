@@ -13,7 +13,7 @@ import torch
 
 logger = logging.getLogger("lpkit")
 
-WHOLE_ROWS = ("lpkit.kernels.triton", "lpkit.kernels.triton_tournament")
+WHOLE_ROWS = ("lpkit.kernels.triton", "lpkit.kernels.triton_entropy", "lpkit.kernels.triton_tournament")
 FEW = ("lpkit.kernels.triton_few", "lpkit.kernels.triton_sequences", "lpkit.kernels.triton_hashes")
 """The modules of each set of kernels."""
 
@@ -72,10 +72,11 @@ def _tried(
 def _try_whole_rows(found: ModuleType, device: torch.device) -> None:
     logits, ones = torch.zeros(3, 640, device=device), torch.ones(3, 1, device=device)
     masks = (found.mask_below_, found.mask_above_, found.mask_far_below_top_)
-    for function in (*masks, found.log_sum_exp, found.least_from):
+    for function in (*masks, found.log_sum_exp, found.log_sum_exp_and_entropy, found.least_from):
         function(logits, ones)
     found.mask_far_below_top_(logits, ones, ones)
     found.top_and_deviation(logits)
+    found.dynamic_temperature_(logits, *(ones,) * 6)
     found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
     found.tournament_(logits, ones, logits[0].clone(), ones.long() - 1)
     for where in (None, ones > 0):

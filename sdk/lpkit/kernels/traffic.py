@@ -63,10 +63,13 @@ PASSES = {
     "exponentials": Pass(reads=1.0),
     "moments": Pass(reads=1.0),
     "add_hashed": Pass(reads=1.0, writes=1.0),
+    "shares": Pass(reads=1.0),
+    "retemper": Pass(reads=1.0, writes=1.0),
     "enter": Pass(reads=1.0),
     "win": Pass(reads=1.0, writes=1.0),
     "keep": Pass(writes=1.0),
     **dict.fromkeys(("kept", "read", "write", "history", "counts", "penalize", "matches", "mix", "context"), Pass()),
+    **dict.fromkeys(("sum", "entropy", "deviation"), Pass()),
 }
 """By the name of a kernel, as a profiler shows it. Those of a few logits per row move nothing worth counting."""
 
@@ -75,8 +78,10 @@ FUNCTIONS = {
     "mask_above_": ("mask",),
     "mask_far_below_top_": ("tops", "mask_below_top"),
     "least_from": ("least",),
-    "log_sum_exp": ("exponentials",),
-    "top_and_deviation": ("moments",),
+    "log_sum_exp": ("exponentials", "sum"),
+    "log_sum_exp_and_entropy": ("shares", "entropy"),
+    "top_and_deviation": ("moments", "deviation"),
+    "dynamic_temperature_": ("shares", "retemper"),
     "add_where_hashed_": ("add_hashed",),
     "tournament_": ("enter", "win"),
     "keep_ids_": ("kept", "keep"),

@@ -12,16 +12,16 @@ import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels import triton_parts
 from lpkit.kernels.hashes import FACTORS_32
 from lpkit.kernels.traffic import SPAN
+from lpkit.kernels.triton_parts import MOST_PARTS
 
 KIND = "Triton"
 
 BLOCK = 4096
 PROGRAMS = 4 * 132
 """Programs that keep a large GPU busy."""
-
-MOST_PARTS = 64
 
 WARPS = 8
 """Of a program: 16 logits per thread, so that four programs share a multiprocessor's registers; of a span, one word."""
@@ -379,7 +379,7 @@ def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor
     highest, sums = torch.empty(2, *grid, dtype=torch.float32, device=logits.device)
     temperature, step = _per_row(temperature, logits)
     _exponentials[grid](logits, temperature, highest, sums, stride, step, *sizes, BLOCK=BLOCK, num_warps=WARPS)
-    return torch.logsumexp(highest / temperature + sums.log(), dim=1, keepdim=True)
+    return triton_parts.log_sum(highest, sums, temperature)
 
 
 def top_and_deviation(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -388,11 +388,7 @@ def top_and_deviation(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
     found = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
     # Half a tile: it keeps four numbers for each logit of one.
     _moments[grid](logits, found, *sizes, BLOCK=BLOCK // 2, num_warps=WARPS)
-    count, mean, squares = found[..., 1:].double().unbind(-1)
-    number = count.sum(dim=1, keepdim=True)
-    middle = (count * mean).sum(dim=1, keepdim=True) / number
-    variance = (squares + count * (mean - middle).square()).sum(dim=1, keepdim=True) / number
-    return found[..., 0].amax(dim=1, keepdim=True), variance.sqrt()
+    return triton_parts.deviation(found)
 
 
 def add_where_hashed_(

@@ -11,7 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-from lpkit.kernels.triton import MOST_PARTS, _any, _grid, _per_row, _row, _tile, _write
+from lpkit.kernels.triton import _any, _grid, _per_row, _row, _tile, _write
+from lpkit.kernels.triton_parts import MOST_PARTS
 
 BLOCK = 256
 WARPS = 4

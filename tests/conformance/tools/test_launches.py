@@ -65,6 +65,14 @@ def test_a_mask_relative_to_the_highest_logit_takes_a_gather_and_two_kernels(run
     assert step.launches == DENSE
 
 
+@pytest.mark.parametrize("runner", launches.RUNNERS)
+def test_a_temperature_that_follows_the_entropy_takes_a_gather_and_two_kernels(runner: str) -> None:
+    step = launches.steady(*FOUND["lpkit-temperature"], runner)
+    assert step.operations == {"index_select": 1}
+    assert step.kernels == {"shares": 1, "retemper": 1}
+    assert step.launches == DENSE
+
+
 def arguments(name: str) -> tuple[Any, ...]:
     """Logits, and values that lie apart, as columns of a batch do."""
     logits, packed = torch.zeros(4, 700, device=launches.META), torch.zeros(4, 6, device=launches.META)
@@ -74,6 +82,8 @@ def arguments(name: str) -> tuple[Any, ...]:
     if name == "add_where_hashed_":
         numbers = packed.int()[:, 2:3]
         return logits, numbers, numbers, column
+    if name == "dynamic_temperature_":
+        return logits, *(column,) * 6
     if name == "tournament_":
         return logits, column, logits[0], torch.zeros(4, 3, dtype=torch.int64, device=launches.META)
     return (logits,) if name == "top_and_deviation" else (logits, column)
@@ -86,7 +96,7 @@ def test_the_model_of_traffic_names_the_kernels_that_a_function_launches(name: s
     with CountLaunches(launches.META) as step:
         getattr(kernels, name)(*given)
     assert tuple(launches._Kernel.launched) == FUNCTIONS[name]
-    if name.startswith(("mask", "add")):
+    if name != "least_from":
         assert not step.operations, "values of a row are read where they lie"
 
 

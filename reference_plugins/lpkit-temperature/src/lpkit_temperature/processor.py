@@ -9,13 +9,9 @@ Smoothing then replaces each logit's distance d <= 0 from the highest by ``-fact
 
 from __future__ import annotations
 
-import math
-
 import lpkit
 import torch
 from lpkit import kernels
-
-FAR = -1e9  # a token so far below the top is never chosen, and its cube is a number
 
 
 class Temperature(lpkit.LogitsProcessor):
@@ -56,24 +52,10 @@ class Temperature(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         columns = (self.low, self.high, self.exponent, self.smoothing, self.curve)
-        # How much of the division by the temperature is still to come differs between vLLM's runners.
-        per_row = (rows.temperature, *(column[rows].unsqueeze(1) for column in columns))
-        memory = (torch.float32, torch.float32)
-        for block, to_come, low, high, exponent, factor, curve, one, other in kernels.blocks(
-            logits, *per_row, scratch=memory
-        ):
-            there = block > -math.inf
-            by = low
-            if self.low.used or self.high.used:
-                entropy = kernels.log_sum_exp_and_entropy(block, to_come, one, other)[1]
-                most = there.sum(1, keepdim=True).log().clamp(min=1e-10)  # one token: the entropy is 0
-                share = (entropy / most).nan_to_num(0.0).clamp(1e-10, 1.0)
-                # In float64: a float32 power depends on where in the batch its row stands.
-                by = low + (high - low) * (share.double() ** exponent).float()
-            top = block.detach().amax(1, keepdim=True).clamp(min=FAR)  # it cancels in the softmax
-            below = (block - top).clamp(min=FAR) / (to_come * by)
-            if self.smoothing.used:
-                bent = below * below * (below * (curve - 1) - (3 - curve)) * (factor / 2)
-                below = torch.where(factor > 0, bent, below)
-            block.copy_(torch.where(there, below * to_come, -math.inf))
-        return logits
+        return kernels.dynamic_temperature_(
+            logits,
+            rows.temperature,  # how much of the division by it is still to come differs between vLLM's runners
+            *(column[rows].unsqueeze(1) for column in columns),
+            by_entropy=self.low.used or self.high.used,
+            smoothed=self.smoothing.used,
+        )

@@ -1,0 +1,129 @@
+"""Entropies of whole rows, and temperatures that follow them, as Triton kernels for CUDA.
+
+See :func:`lpkit.kernels.log_sum_exp_and_entropy` and :func:`lpkit.kernels.dynamic_temperature_`.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from lpkit.kernels import triton_parts
+from lpkit.kernels.triton import BLOCK, WARPS, _grid, _per_row, _row, _tile, _write
+from lpkit.kernels.triton_parts import FAR, MOST_PARTS, of_entropy
+
+LEAST = tl.constexpr(1e-10)
+LOWEST = tl.constexpr(-1e9)
+
+
+@triton.jit(do_not_specialize=["temperature_step"])  # type: ignore[untyped-decorator]
+def _shares(  # type: ignore[no-untyped-def]
+    logits,
+    temperatures,
+    found,
+    stride,
+    temperature_step,
+    vocab,
+    parts,
+    size,
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """For each part of each row what :func:`lpkit.kernels.triton_parts.of_entropy` combines."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    scale = 1.0 / tl.load(temperatures + row * temperature_step)
+    start, begin, end = _row(logits, row, stride, vocab)
+    best = tl.full((BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    weighed = tl.zeros((BLOCK,), tl.float32)
+    count = tl.zeros((BLOCK,), tl.float32)
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
+        higher = tl.maximum(best, values)
+        origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is NaN
+        moved = tl.maximum((best - origin) * scale, FAR)
+        below = tl.maximum((values - origin) * scale, FAR)
+        share = tl.exp(below)
+        weighed = (weighed + total * moved) * tl.exp(moved) + share * below
+        total = total * tl.exp(moved) + share
+        count += tl.where(values > float("-inf"), 1.0, 0.0)
+        best = higher
+    top = tl.max(best, 0)
+    moved = tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
+    result = found + (row * parts + part) * 4
+    tl.store(result, top)
+    tl.store(result + 1, tl.sum(total * tl.exp(moved), 0))
+    tl.store(result + 2, tl.sum((weighed + total * moved) * tl.exp(moved), 0))
+    tl.store(result + 3, tl.sum(count, 0))
+
+
+_STEPS = ["temperature", "low", "high", "exponent", "smoothing", "curve"]
+
+
+@triton.jit(do_not_specialize=[f"{name}_step" for name in _STEPS])  # type: ignore[untyped-decorator]
+def _retemper(  # type: ignore[no-untyped-def]
+    logits,
+    found,
+    temperatures,
+    lows,
+    highs,
+    exponents,
+    smoothings,
+    curves,
+    temperature_step,
+    low_step,
+    high_step,
+    exponent_step,
+    smoothing_step,
+    curve_step,
+    stride,
+    vocab,
+    parts,
+    size,
+    PARTS: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Divide by each row's temperature, and bend the logits."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    temperature = tl.load(temperatures + row * temperature_step)
+    low = tl.load(lows + row * low_step)
+    smoothing, curve = tl.load(smoothings + row * smoothing_step), tl.load(curves + row * curve_step)
+    top, _, entropy, count = of_entropy(found + row * parts * 4, parts, 1.0 / temperature, PARTS)
+    share = entropy / tl.maximum(tl.log(count), LEAST)  # one token: the entropy is 0
+    share = tl.where(share > LEAST, tl.minimum(share, 1.0), LEAST)  # NaN too
+    power = tl.exp2(tl.load(exponents + row * exponent_step) * tl.log2(share))
+    by = low + (tl.load(highs + row * high_step) - low) * power
+    top = tl.maximum(top, LOWEST)
+    start, begin, end = _row(logits, row, stride, vocab)
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
+        there = values > float("-inf")
+        below = tl.maximum(values - top, LOWEST) / (temperature * by)
+        bent = below * below * (below * (curve - 1) - (3 - curve)) * (smoothing / 2)
+        below = tl.where(smoothing > 0, bent, below)
+        result = tl.where(there, below * temperature, float("-inf"))
+        _write(start, offset, begin, end, result, there, BLOCK)
+
+
+def log_sum_exp_and_entropy(logits: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """See :func:`lpkit.kernels.log_sum_exp_and_entropy`."""
+    temperature, _ = _per_row(temperature, logits)
+    return triton_parts.entropy(_parts(logits, temperature), temperature)
+
+
+def dynamic_temperature_(logits: torch.Tensor, *per_row: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.kernels.dynamic_temperature_`."""
+    grid, sizes = _grid(logits)
+    columns, steps = zip(*(_per_row(values, logits) for values in per_row), strict=True)
+    found = _parts(logits, columns[0])
+    _retemper[grid](logits, found, *columns, *steps, *sizes, PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS)
+    return logits
+
+
+def _parts(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    grid, (stride, *sizes) = _grid(logits)
+    found = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
+    # Half a tile: it keeps four numbers for each logit of one.
+    given = (logits, temperature, found, stride, temperature.stride(0), *sizes)
+    _shares[grid](*given, BLOCK=BLOCK // 2, num_warps=WARPS)
+    return found

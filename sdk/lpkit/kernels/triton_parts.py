@@ -1,0 +1,105 @@
+"""What the parts of a row come to together, as Triton kernels for CUDA: one small launch with a program for each row.
+
+The kernels that go over whole rows leave a few numbers of each part of a row; see :mod:`lpkit.kernels.triton`.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+MOST_PARTS = 64
+"""Of a row."""
+
+FAR = tl.constexpr(-1e30)
+"""So far below the top, times a scale, there is no share, and no product with it is NaN, as it is with -inf."""
+
+
+@triton.jit
+def _from_top(best, scale):  # type: ignore[no-untyped-def]
+    """(highest logit of a row, how far below it that of each part is, times a scale)."""
+    top = tl.max(best, 0)
+    return top, tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def of_entropy(found, parts, scale, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """(highest logit, logarithm of the sum of exponentials, entropy, tokens that are not masked) of a row.
+
+    Of each part there are its highest logit; the sum of shares, as multiples of that logit's; the sum of their products
+    with their logarithms; and the number of tokens that are not masked.
+    """
+    part = tl.arange(0, PARTS)
+    mine = part < parts
+    top, below = _from_top(tl.load(found + part * 4, mask=mine, other=float("-inf")), scale)
+    total = tl.load(found + part * 4 + 1, mask=mine, other=0.0)
+    weighed = tl.load(found + part * 4 + 2, mask=mine, other=0.0)
+    weighed = tl.sum((weighed + total * below) * tl.exp(below), 0)
+    total = tl.sum(total * tl.exp(below), 0)
+    log_total = tl.where(total == 0, float("nan"), tl.log(total))  # NaN: all is masked
+    count = tl.sum(tl.load(found + part * 4 + 3, mask=mine, other=0.0), 0)
+    return top, top * scale + log_total, log_total - weighed / total, count
+
+
+@triton.jit(do_not_specialize=["found", "temperatures", "results", "temperature_step", "parts"])  # type: ignore[untyped-decorator]
+def _entropy(found, temperatures, results, temperature_step, parts, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    row = tl.program_id(0).to(tl.int64)
+    scale = 1.0 / tl.load(temperatures + row * temperature_step)
+    _, total, entropy, _ = of_entropy(found + row * parts * 4, parts, scale, PARTS)
+    tl.store(results + row, total)
+    tl.store(results + tl.num_programs(0) + row, entropy)
+
+
+@triton.jit(do_not_specialize=["highest", "sums", "temperatures", "results", "temperature_step", "parts"])  # type: ignore[untyped-decorator]
+def _sum(highest, sums, temperatures, results, temperature_step, parts, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    row = tl.program_id(0).to(tl.int64)
+    part = tl.arange(0, PARTS)
+    scale = 1.0 / tl.load(temperatures + row * temperature_step)
+    best = tl.load(highest + row * parts + part, mask=part < parts, other=float("-inf"))
+    top, below = _from_top(best, scale)
+    total = tl.sum(tl.load(sums + row * parts + part, mask=part < parts, other=0.0) * tl.exp(below), 0)
+    tl.store(results + row, top * scale + tl.where(total == 0, float("nan"), tl.log(total)))
+
+
+@triton.jit(do_not_specialize=["found", "tops", "deviations", "parts"])  # type: ignore[untyped-decorator]
+def _deviation(found, tops, deviations, parts, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    row = tl.program_id(0).to(tl.int64)
+    part = tl.arange(0, PARTS)
+    mine = part < parts
+    found += row * parts * 4
+    tl.store(tops + row, tl.max(tl.load(found + part * 4, mask=mine, other=float("-inf")), 0))
+    count = tl.load(found + part * 4 + 1, mask=mine, other=0.0).to(tl.float64)
+    mean = tl.load(found + part * 4 + 2, mask=mine, other=0.0).to(tl.float64)
+    squares = tl.load(found + part * 4 + 3, mask=mine, other=0.0).to(tl.float64)
+    number = tl.sum(count, 0)
+    away = mean - tl.sum(count * mean, 0) / number
+    tl.store(deviations + row, tl.sqrt(tl.sum(squares + count * away * away, 0) / number))
+
+
+def entropy(found: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(logarithm of the sum of exponentials, entropy), ``[n, 1]`` each, of ``[n, parts, 4]`` as :func:`of_entropy`."""
+    n, parts, _ = found.shape
+    results = torch.empty(2, n, 1, dtype=torch.float32, device=found.device)
+    _entropy[(n,)](found, temperature, results, temperature.stride(0), parts, PARTS=MOST_PARTS, num_warps=1)
+    total, of_rows = results.unbind()
+    return total, of_rows
+
+
+def log_sum(highest: torch.Tensor, sums: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    """The logarithm of the sum of exponentials, ``[n, 1]``, of the parts' highest logits and sums relative to these."""
+    n, parts = sums.shape
+    results = torch.empty(n, 1, dtype=torch.float32, device=sums.device)
+    step = temperature.stride(0)
+    _sum[(n,)](highest, sums, temperature, results, step, parts, PARTS=MOST_PARTS, num_warps=1)
+    return results
+
+
+def deviation(found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(highest logit, standard deviation in float64), ``[n, 1]`` each, of the parts' highest logits, numbers, means
+    and squares around these."""
+    n, parts, _ = found.shape
+    tops = torch.empty(n, 1, dtype=torch.float32, device=found.device)
+    deviations = torch.empty(n, 1, dtype=torch.float64, device=found.device)
+    _deviation[(n,)](found, tops, deviations, parts, PARTS=MOST_PARTS, num_warps=1)
+    return tops, deviations

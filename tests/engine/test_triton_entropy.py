@@ -1,0 +1,53 @@
+"""Entropies and the temperatures that follow them, by kernels, are those of float64 and of the torch path; here under
+Triton's interpreter, so no GPU is needed."""
+
+from __future__ import annotations
+
+import pytest
+from interpreted import interpret
+
+COMPARE = """
+import math, sys
+import torch
+from lpkit import kernels
+from lpkit.kernels import triton_entropy as fused
+
+rows, vocab, extra = map(int, sys.argv[1:])
+generator = torch.Generator().manual_seed(7)
+logits = torch.randn(rows, vocab + extra, generator=generator) * 3 + 100
+logits[:, 1] = -math.inf
+if rows > 2:
+    logits[0, : vocab - 1] = -math.inf  # one token is left
+    logits[1, :vocab] = -math.inf
+given, behind = logits[:, :vocab], logits[:, vocab:].clone()
+temperature = torch.linspace(0.3, 2.0, rows).unsqueeze(1)
+near = dict(rtol=1e-5, atol=1e-5, equal_nan=True)
+
+before = given.clone()
+total, entropy = fused.log_sum_exp_and_entropy(given, temperature)
+scaled = given.double() / temperature
+exact = torch.special.entr(scaled.softmax(1)).sum(1, keepdim=True).float()
+torch.testing.assert_close(entropy, exact, **near)
+torch.testing.assert_close(total, kernels.log_sum_exp(given, temperature), **near)
+assert torch.equal(given, before)
+
+def spread(low, high):
+    return torch.linspace(low, high, 2 * rows).view(rows, 2)[:, :1]
+for smoothing, curve in ((0.0, 1.0), (0.3, 1.0), (0.2, 2.5)):
+    shape = (spread(0.5, 3.0), spread(0.0, smoothing), spread(1.0, curve))
+    per_row = (temperature, spread(0.3, 1.0), spread(1.0, 3.0), *shape)
+    expected = kernels.dynamic_temperature_(before.clone(), *per_row)
+    given.copy_(before)
+    assert fused.dynamic_temperature_(given, *per_row) is given
+    torch.testing.assert_close(given, expected, rtol=2e-5, atol=2e-5)
+    assert torch.equal(logits[:, vocab:], behind)
+per_row = (temperature, *[torch.ones(rows, 1)] * 3, torch.zeros(rows, 1), torch.ones(rows, 1))
+given.copy_(before)
+plain = kernels.dynamic_temperature_(before.clone(), *per_row, by_entropy=False, smoothed=False)
+torch.testing.assert_close(fused.dynamic_temperature_(given, *per_row), plain, rtol=2e-5, atol=2e-5)
+"""
+
+
+@pytest.mark.parametrize(("rows", "vocab", "extra"), [(1, 5, 0), (4, 300, 8), (1, 9000, 3)])
+def test_entropies_and_temperatures_are_those_of_the_torch_path(rows: int, vocab: int, extra: int) -> None:
+    interpret(COMPARE, rows, vocab, extra)
