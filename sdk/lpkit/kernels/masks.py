@@ -220,7 +220,8 @@ def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | Non
 
     Returns:
         ``logits``. A row whose ``ids`` are all masked already stays unchanged, since a token that a grammar allows must
-        remain.
+        remain. A NaN among what is to be masked may stay on a CPU, where looking for it would cost as much again; the
+        kernels mask it, unread.
     """
     if ids.dtype == torch.int64 and (fused := fused_for(logits)) is not None:
         return fused.keep_ids_(logits, ids, where)  # type: ignore[no-any-return]
