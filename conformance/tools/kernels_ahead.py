@@ -139,9 +139,9 @@ def _few(
     return Kernel(name, function, {**types, **sizes}, constants, writes, whole=False, fused=fused, warps=warps)
 
 
-def _matches(name: str, asked: str, found: str) -> Kernel:
+def _matches(name: str, asked: str, found: str, since: bool) -> Kernel:
     types = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "since": LONGS, "found": found}
-    sizes: dict[str, Any] = {"ASKED": asked, **sequences.SIZES}
+    sizes: dict[str, Any] = {"ASKED": asked, "SINCE": since, **sequences.SIZES}
     return _few(name, sequences._matches, types, **sizes)
 
 
@@ -149,6 +149,8 @@ _ELEMENTS = {"logits": FLOATS, "rows": LONGS, "ids": LONGS}
 _WRITTEN = {**_ELEMENTS, "values": FLOATS, "number": "fp32"}
 _LENGTHS = {"prompt_len": LONGS, "total_len": LONGS}
 _SEEN = {"slots": LONGS, "rows": LONGS, "tokens": LONGS, "outputs": FLAGS, **_LENGTHS}
+_LARGEST = {"ids": LONGS, "values": LONGS, "found": LONGS}
+_MEMBERS = {"masks": "*u8", "sets": LONGS, "slots": LONGS, "ids": LONGS}
 _PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presences": FLOATS, "frequencies": FLOATS}
 _KEYS = {"first": LONGS, "second": LONGS, "third": LONGS}
 _CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, "seeds": INTEGERS}
@@ -159,12 +161,16 @@ FEW = (
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
     _few("write", few._write, _WRITTEN, NUMBER=False),
     _few("write, one number", few._write, _WRITTEN, NUMBER=True),
+    _few("mask_ids_", few._mask_ids, {"logits": FLOATS, "ids": LONGS, "held": FLOATS}, BLOCK=few.LOOKED_AT),
+    _few("contains", few._contains, {**_MEMBERS, "found": FLAGS}),
     _few("staged_history", few._history, {"held": LONGS, "prompts": LONGS, "ends": LONGS, **_SEEN}, KNOWN=True),
     _few("engine_history", few._history, {"held": INTEGERS, "prompts": INTEGERS, "ends": LONGS, **_SEEN}, KNOWN=False),
     _few("counts", sequences._counts, {"tokens": LONGS, "among": FLAGS, "found": LONGS}, BLOCK=sequences.COMPARED),
-    _matches("match_lengths", "lengths", LONGS),
-    _matches("end_stood_before", "end", FLAGS),
-    _matches("completes_ngram", "ngram", FLAGS),
+    _few("largest_per_id", sequences._largest, _LARGEST, BLOCK=sequences.COMPARED_TWICE),
+    _matches("match_lengths", "lengths", LONGS, since=False),
+    _matches("match_lengths, since", "lengths", LONGS, since=True),
+    _matches("end_stood_before", "end", FLAGS, since=False),
+    _matches("completes_ngram", "ngram", FLAGS, since=True),
     _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
     _few("log_sum_exp, parts", parts._sum, _SUM, warps=1, PARTS=parts.MOST_PARTS),
     _few("log_sum_exp_and_entropy, parts", parts._entropy, {**_SUM, "found": FLOATS}, warps=1, PARTS=parts.MOST_PARTS),

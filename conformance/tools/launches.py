@@ -121,10 +121,10 @@ def plugins() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 
 STAGING = "V1 stages new tokens: one copy and one launch."
-BANNED = "How far to look back, and the mask of a few tokens, are torch's operations."
+BANNED = "The history, how far to look back in it, what to ban, and the mask."
 REASONS = {
     "lpkit-cite-from-prompt": f"Two edits, and the arithmetic of what to cite. {STAGING}",
-    "lpkit-dry": "Breakers, penalties by length, and the largest one of each token are torch's operations.",
+    "lpkit-dry": "What breaks a repetition, and penalties by length, are torch's operations.",
     "lpkit-forced-sequence": "Which token is due is worked out from the lengths, and looked up. V1 sends lengths.",
     "lpkit-greenlist-watermark": "The history, the seeds and the edit.",
     "lpkit-loop-breaker": "Which matches are loops, and by how much to lower a logit, are torch's operations.",

@@ -16,8 +16,8 @@ from lpkit.rng import mix
 __all__ = ["begun", "completes_ngram", "counts", "end_of_last", "end_stood_before", "largest_per_id", "match_lengths"]
 
 MOST_COMPARED = 4096
-"""Tokens of a history that are counted by comparing each with each, where a kernel does so in one launch; more are
-sorted.
+"""Tokens of a history that are counted, and ids that are found once, by comparing each with each, where a kernel does
+so in one launch; more are sorted.
 
 At this length it is 17 million comparisons per row, of which those with a stretch of the prompt are left out. By an
 H100's integer throughput, 256 rows that are all output take about 0.6 ms; an estimate, not a measurement."""
@@ -26,7 +26,7 @@ _BASE = 0x9E3779B97F4A7C15 - 2**64
 _NOWHERE = 0xD1B54A32D192ED03 - 2**64
 
 
-def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tensor | None = None) -> torch.Tensor:
     """For each position, how many tokens before it are also the last ones of the history.
 
     It is the largest k with ``tokens[i - k : i] == tokens[L - k : L]``, so ``tokens[i]`` is what followed when the
@@ -38,19 +38,22 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     Args:
         tokens: int64 ``[n, W]``, histories.
         lengths: int64 ``[n]``, how long each is.
+        since: int64 ``[n]``, may be negative; only tokens before a position that stand at ``>= since`` count, e.g.
+            ``rows.prompt_len``. None: all.
 
     Returns:
         int64 ``[n, W]``; 0 where nothing matches, and from the end of the history on.
     """
     if (few := fused.few_for(tokens)) is not None:
-        return few.match_lengths(tokens, lengths)  # type: ignore[no-any-return]
+        return few.match_lengths(tokens, lengths, since)  # type: ignore[no-any-return]
     stretches = _Stretches(tokens, lengths)
     start = stretches.position.expand_as(tokens)
     step = 1 << max((tokens.shape[1] - 1).bit_length() - 1, 0)
     while step:
         start = start.add(stretches.match_from(start - step), alpha=-step)
         step //= 2
-    return (stretches.position - start) * stretches.known
+    found = (stretches.position - start) * stretches.known
+    return found if since is None else found.minimum(stretches.position - since.unsqueeze(1)).clamp_(min=0)
 
 
 def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
@@ -195,15 +198,17 @@ def largest_per_id(ids: torch.Tensor, values: torch.Tensor, limit: int) -> tuple
     """Each row's distinct ids, once, with the largest of their values: what ``SparseLogits`` can be written at.
 
     Args:
-        ids: int64 ``[n, k]``, ``>= -1``.
-        values: int64 ``[n, k]``, in ``[0, limit)``.
+        ids: int64 ``[n, k]``; negative ones are left out.
+        values: int64 ``[n, k]``, below ``limit``; an id with a negative one is left out.
         limit: above every value; ``limit`` times the largest id must fit into int64.
 
     Returns:
-        int64 ``[n, k]`` ids and int64 ``[n, k]`` values. Places that are left over have id -1, which ``SparseLogits``
-        ignores, and some value.
+        int64 ``[n, k]`` ids, in any order, and int64 ``[n, k]`` values. Places that are left over have id -1, which
+        ``SparseLogits`` ignores, and some value below ``limit``.
     """
-    keys = (ids * limit + values).sort(1).values
+    if ids.shape[1] <= MOST_COMPARED and (few := fused.few_for(ids)) is not None:
+        return few.largest_per_id(ids, values)  # type: ignore[no-any-return]
+    keys = torch.where((ids < 0) | (values < 0), -limit, ids * limit + values).sort(1).values
     found = keys.div(limit, rounding_mode="floor")
     largest = torch.ones_like(found, dtype=torch.bool)
     largest[:, :-1] = found[:, 1:] != found[:, :-1]

@@ -174,6 +174,55 @@ scores = torch.randn(n, vocab, generator=generator) * 9
 same(*both(lambda: kernels.penalized(scores, count, *columns[:, 1:].unbind(1))))
 """
 
+MASK = """
+import math, sys
+import torch
+from lpkit import kernels
+from lpkit.kernels import masks, triton_few
+
+n, vocab, k = map(int, sys.argv[1:])
+triton_few.LOOKED_AT = 64
+generator = torch.Generator().manual_seed(7)
+logits = torch.randn(n, vocab + 5, generator=generator)
+ids = torch.randint(-1, vocab, (n, k), generator=generator)
+ids[0] = -1
+logits[1].scatter_(0, ids[1].clamp(min=0), -math.inf)  # masked already
+logits[2, :vocab] = -math.inf  # nothing would be left of what is
+logits[2].scatter_(0, ids[2].clamp(min=0), 1.5)
+logits[2, 0] = -math.inf if (ids[2] != 0).all() else 1.5
+logits[3, : vocab - 1] = -math.inf  # all that is left is the last token
+logits[4, :vocab] = -math.inf
+for given in (logits[:, :vocab], logits[:, :vocab].t().contiguous().t()):
+    for some in (ids, ids.t().contiguous().t(), torch.cat((ids, ids), 1), ids[:, :1]):
+        masks.few_for = lambda tensor: None
+        expected = kernels.mask_ids_(given.clone(), some)
+        masks.few_for = lambda tensor: triton_few
+        copy = given.clone(memory_format=torch.preserve_format)
+        assert kernels.mask_ids_(copy, some) is copy
+        assert torch.equal(copy, expected), (copy != expected).nonzero()
+"""
+
+SETS = """
+import torch
+from lpkit.columns.token_set import TokenSetColumn
+from lpkit.kernels import fused, triton_few
+from types import SimpleNamespace as Bag
+
+for vocab in (3, 70, 1001):
+    column = TokenSetColumn(5, vocab, torch.device("cpu"), Bag())
+    for slot, ids in enumerate([[], [0], range(vocab), range(0, vocab, 3)]):
+        column[slot] = ids
+    column.flush()
+    rows = Bag(slots=torch.tensor([3, 0, 2, 1, 3, 4]))
+    ids = torch.randint(-3, vocab + 9, (6, 300), generator=torch.Generator().manual_seed(vocab))
+    for some in (ids, ids.t().contiguous().t(), ids[:, ::2], ids[:, :0]):
+        found = []
+        for module in (None, triton_few):
+            fused.few_for = lambda tensor: module
+            found.append(column.contains(rows, some))
+        assert found[0].dtype == found[1].dtype and torch.equal(*found)
+"""
+
 HISTORIES = """
 import torch
 from lpkit.kernels import fused, triton_few
@@ -251,6 +300,15 @@ def test_a_few_logits_of_each_row_are_read_penalized_and_written_as_by_the_torch
     rows: int, vocab: int, k: int
 ) -> None:
     interpret(FEW, rows, vocab, k)
+
+
+@pytest.mark.parametrize(("vocab", "k"), [(9, 1), (300, 7), (200, 150)])
+def test_tokens_that_are_masked_are_those_of_the_torch_path(vocab: int, k: int) -> None:
+    interpret(MASK, 7, vocab, k)
+
+
+def test_members_of_sets_are_those_of_the_torch_path() -> None:
+    interpret(SETS)
 
 
 def test_histories_are_those_of_the_torch_path_on_both_runners() -> None:

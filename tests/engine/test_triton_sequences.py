@@ -61,6 +61,7 @@ far = [0, 1, 2, positions, 2 * positions, 2 * positions + 1, 3 * positions, 9 * 
 count, since = (torch.tensor([rng.choice(some) for _ in texts]) for some in (far, [0, 3, width // 2, width]))
 same(lambda: sequences.match_lengths(tokens, lengths))
 same(lambda: sequences.match_lengths(strided(tokens)[:9], strided(lengths.unsqueeze(1))[:9, 0]))
+same(lambda: sequences.match_lengths(tokens, lengths, since - width // 5))
 same(lambda: sequences.match_lengths(tokens[:0], lengths[:0]))
 same(lambda: sequences.end_stood_before(tokens, lengths, count.unsqueeze(1)))
 same(lambda: sequences.completes_ngram(tokens, lengths, count + 1, since))
@@ -75,6 +76,18 @@ same(lambda: sequences.counts(tokens, chosen))
 same(lambda: sequences.counts(strided(tokens), strided(chosen)))
 """
 
+LARGEST = """
+n, width = map(int, sys.argv[1:])
+generator = torch.Generator().manual_seed(7)
+ids, values = (torch.randint(-2, 9, (n, width), generator=generator) for _ in range(2))
+ids[:1, : width // 2] = -1
+for some in (ids, strided(ids)):
+    one, other = both(lambda: torch.stack(sequences.largest_per_id(some, strided(values), 9), 2))
+    for row, expected in zip(other.tolist(), one.tolist(), strict=True):
+        assert sorted(pair for pair in row if pair[0] >= 0) == sorted(pair for pair in expected if pair[0] >= 0)
+        assert all(token >= -1 and value < 9 for token, value in row)
+"""
+
 
 @pytest.mark.parametrize(("width", "positions"), [(1, 0), (7, 4), (100, 8), (150, 32), (1100, 0)])
 def test_what_stood_before_is_found_however_long_and_periodic(width: int, positions: int) -> None:
@@ -84,3 +97,8 @@ def test_what_stood_before_is_found_however_long_and_periodic(width: int, positi
 @pytest.mark.parametrize(("n", "width"), [(1, 20), (2, 300), (0, 8)])
 def test_tokens_are_counted(n: int, width: int) -> None:
     interpret(BOTH + COUNTS, n, width)
+
+
+@pytest.mark.parametrize(("n", "width"), [(1, 1), (5, 150), (0, 8)])
+def test_each_id_keeps_its_largest_value_once(n: int, width: int) -> None:
+    interpret(BOTH + LARGEST, n, width)

@@ -33,6 +33,16 @@ def test_match_lengths_are_those_of_a_plain_search() -> None:
                 assert length == expected
 
 
+def test_a_match_reaches_back_to_where_tokens_count() -> None:
+    histories = few_kinds(random.Random(5), 64, 2)
+    tokens, lengths = padded(histories, 64)
+    since = [(7 * i) % 80 - 10 for i in range(len(histories))]
+    every = sequences.match_lengths(tokens, lengths).tolist()
+    some = sequences.match_lengths(tokens, lengths, since=torch.tensor(since)).tolist()
+    for found, longest, first in zip(some, every, since, strict=True):
+        assert found == [max(min(length, i - first), 0) for i, length in enumerate(longest)]
+
+
 def test_the_end_stood_before_where_a_plain_search_finds_it() -> None:
     for width, kinds in [(1, 2), (8, 2), (100, 2), (128, 150_000)]:
         rng = random.Random(width)
@@ -104,13 +114,13 @@ def test_tokens_are_counted_among_the_selected_ones() -> None:
 
 def test_each_id_keeps_its_largest_value_once() -> None:
     rng = random.Random(4)
-    ids = torch.tensor([[rng.randint(-1, 5) for _ in range(12)] for _ in range(40)])
-    values = torch.tensor([[rng.randrange(9) for _ in range(12)] for _ in range(40)])
+    ids = torch.tensor([[rng.randint(-3, 5) for _ in range(12)] for _ in range(40)])
+    values = torch.tensor([[rng.randint(-2, 8) for _ in range(12)] for _ in range(40)])
     found_ids, found_values = sequences.largest_per_id(ids, values, 9)
     for row in range(40):
         expected: dict[int, int] = {}
         for token, value in zip(ids[row].tolist(), values[row].tolist(), strict=True):
-            if token >= 0:
+            if token >= 0 and value >= 0:
                 expected[token] = max(value, expected.get(token, 0))
         found = [
             (token, value)

@@ -11,6 +11,7 @@ import torch
 from lpkit import kernels
 from lpkit.columns.buffer import Table
 from lpkit.columns.column import Arena, Column, Declaration, HasSlots, Scalar
+from lpkit.kernels import fused
 
 SHORT = 256
 """Tokens of a set that is also kept as a list."""
@@ -154,6 +155,8 @@ class TokenSetColumn(Column):
         Returns:
             bool ``[n, k]``; False for ids outside the vocabulary, -1 included.
         """
+        if ids.dtype == torch.int64 and (few := fused.few_for(ids)) is not None:
+            return few.contains(self.all, self._index_of.device, rows.slots, ids)  # type: ignore[no-any-return]
         known = ids.clamp(0, self.all.shape[1] * 8 - 1)
         octets = self.all[self._indices_of(rows).unsqueeze(1), known >> 3].to(torch.int64)
         return (((octets >> (known & 7)) & 1) > 0) & (ids == known)

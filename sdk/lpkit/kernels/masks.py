@@ -13,7 +13,7 @@ import math
 
 import torch
 
-from lpkit.kernels.fused import differentiated, fused_for, plain
+from lpkit.kernels.fused import differentiated, few_for, fused_for, plain
 from lpkit.kernels.hashes import mix32_
 from lpkit.kernels.memory import blocks
 
@@ -247,6 +247,8 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     Returns:
         ``logits``. A row that would have nothing left stays unchanged.
     """
+    if logits.dtype == torch.float32 and ids.dtype == torch.int64 and (few := few_for(logits)) is not None:
+        return few.mask_ids_(logits, ids)  # type: ignore[no-any-return]
     some = ids.amax(dim=1, keepdim=True)  # -1: none in this row, and its token 0 keeps its value
     ids = torch.where(ids >= 0, ids, some).clamp(min=0)
     if differentiated(logits):  # a token that is written twice would get its gradient twice

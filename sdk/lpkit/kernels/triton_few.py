@@ -15,6 +15,9 @@ BLOCK = 256
 
 WARPS = 4
 
+LOOKED_AT = 1024
+"""Elements of a row that a program of :func:`mask_ids_`, which has a row to itself, looks at at a time."""
+
 _SIZES = ("stride", "across", "step", "ids_stride", "ids_across", "values_stride", "values_across", "k", "last")
 
 
@@ -72,6 +75,80 @@ def _write(  # type: ignore[no-untyped-def]
     else:
         value = tl.load(values + row * values_stride + place * values_across, mask=real, other=0.0)
     tl.store(logits + tl.load(rows + row * step) * stride + token * across, value, mask=real)
+
+
+@triton.jit(do_not_specialize=["logits", "ids", "held", *_SIZES])  # type: ignore[untyped-decorator]
+def _mask_ids(  # type: ignore[no-untyped-def]
+    logits,
+    ids,
+    held,
+    stride,
+    across,
+    ids_stride,
+    ids_across,
+    k,
+    last,
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Mask a row's ids, and put back what they had if nothing else is left. Looks no further than to the first tile in
+    which something is."""
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * stride
+    ids += row * ids_stride
+    held += row * k
+    named = 0
+    for start in range(0, k, BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        token = tl.load(ids + place * ids_across, mask=place < k, other=-1)
+        real = (token >= 0) & (token <= last)
+        tl.store(held + place, tl.load(logits + token * across, mask=real, other=0.0), mask=real)
+        named = tl.maximum(named, tl.max(real.to(tl.int32), 0))
+    if named > 0:
+        tl.debug_barrier()  # all is read before anything is written: an id may occur twice
+        for start in range(0, k, BLOCK):
+            place = start + tl.arange(0, BLOCK)
+            token = tl.load(ids + place * ids_across, mask=place < k, other=-1)
+            tl.store(logits + token * across, float("-inf"), mask=(token >= 0) & (token <= last))
+        tl.debug_barrier()
+        left = 0
+        offset = 0
+        while (offset <= last) & (left == 0):
+            token = offset + tl.arange(0, BLOCK)
+            value = tl.load(logits + token * across, mask=token <= last, other=float("-inf"))
+            left = tl.max((value > float("-inf")).to(tl.int32), 0)
+            offset += BLOCK
+        if left == 0:
+            for start in range(0, k, BLOCK):
+                place = start + tl.arange(0, BLOCK)
+                token = tl.load(ids + place * ids_across, mask=place < k, other=-1)
+                real = (token >= 0) & (token <= last)
+                tl.store(logits + token * across, tl.load(held + place, mask=real, other=0.0), mask=real)
+
+
+@triton.jit(do_not_specialize=["masks", "sets", "slots", "ids", "found", "set_step", "octets", *_SIZES])  # type: ignore[untyped-decorator]
+def _contains(  # type: ignore[no-untyped-def]
+    masks,
+    sets,
+    slots,
+    ids,
+    found,
+    stride,
+    set_step,
+    step,
+    ids_stride,
+    ids_across,
+    k,
+    octets,
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Whether ids are in the bit mask of their row's set."""
+    row = tl.program_id(0).to(tl.int64)
+    masks += tl.load(sets + tl.load(slots + row * step) * set_step) * stride
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    token = tl.load(ids + row * ids_stride + place * ids_across, mask=place < k, other=-1)
+    known = (token >= 0) & (token >> 3 < octets)
+    octet = tl.load(masks + (token >> 3), mask=known, other=0).to(tl.int32)
+    tl.store(found + row * k + place, (octet >> (token & 7).to(tl.int32)) & 1 > 0, mask=place < k)
 
 
 @triton.jit(
@@ -170,6 +247,25 @@ def write(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, values: t
     _write[_grid(ids)](logits, rows, ids, spread, one, *strides, *sizes, NUMBER=number, BLOCK=BLOCK, num_warps=WARPS)
 
 
+def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.kernels.mask_ids_`. A row in which a NaN follows a token that is left is masked all the same."""
+    if ids.numel():
+        held = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
+        sizes = (*logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1] - 1)
+        _mask_ids[(ids.shape[0],)](logits, ids, held, *sizes, BLOCK=LOOKED_AT, num_warps=WARPS)
+    return logits
+
+
+def contains(masks: torch.Tensor, sets: torch.Tensor, slots: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Whether ids ``[n, k]`` are in sets: bit masks ``[sets, bytes]`` uint8, and which of them a slot has."""
+    found = torch.empty(ids.shape, dtype=torch.bool, device=ids.device)
+    if found.numel():
+        steps = (masks.stride(0), sets.stride(0), slots.stride(0), *ids.stride())
+        sizes = (ids.shape[1], masks.shape[1])
+        _contains[_grid(ids)](masks, sets, slots, ids, found, *steps, *sizes, BLOCK=BLOCK, num_warps=WARPS)
+    return found
+
+
 def staged_history(
     held: torch.Tensor, slots: torch.Tensor, prompt_len: torch.Tensor, total_len: torch.Tensor, width: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -223,6 +319,7 @@ def attempt(device: torch.device) -> None:
     rows = torch.arange(2, device=device)
     write(logits, rows, ids, read(logits, rows, ids))
     write(logits, rows, ids, 1.0)
+    mask_ids_(logits, contains(ids.to(torch.uint8), rows, rows, ids).to(torch.int64))
     engine_history(ids.int(), rows, rows, rows.int(), rows, 3)
     staged_history(ids, rows, rows, rows, 3)
     penalized(read(logits, rows, ids), ids, *logits[:, :3].unbind(1))

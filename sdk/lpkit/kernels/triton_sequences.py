@@ -14,6 +14,9 @@ WARPS = 4
 COMPARED = 64
 """Elements of a row that a program of :func:`counts` counts, and that it compares them with at a time."""
 
+COMPARED_TWICE = COMPARED // 2
+"""The same for :func:`largest_per_id`, which compares ids and values."""
+
 POSITIONS = 256
 """Of a history, for which a program finds matches."""
 
@@ -54,6 +57,7 @@ def _matches(  # type: ignore[no-untyped-def]
     since_step,
     width,
     ASKED: tl.constexpr,  # noqa: N803
+    SINCE: tl.constexpr,  # noqa: N803
     POSITIONS: tl.constexpr,  # noqa: N803
     AT_ONCE: tl.constexpr,  # noqa: N803
     REACH: tl.constexpr,  # noqa: N803
@@ -61,7 +65,7 @@ def _matches(  # type: ignore[no-untyped-def]
 ):
     """How many tokens before each position are also the last ones of the history. ``ASKED``: "lengths"; "end": whether
     these are as many as a row's count, which bounds what is compared; "ngram": whether they are one less than its
-    count, and begin at ``since`` or later.
+    count. ``SINCE``: only tokens from there on count.
 
     All positions of a program are compared together, until none matches. If several match ``REACH`` tokens, they lie in
     one periodic stretch, a period apart: two occurrences of a string at most half its length apart overlap in a period
@@ -72,12 +76,15 @@ def _matches(  # type: ignore[no-untyped-def]
     tokens += row * stride
     length = tl.load(lengths + row * length_step).to(tl.int32)
     place = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
-    enough = length
+    first = 0
+    if SINCE:
+        first = tl.minimum(tl.maximum(tl.load(since + row * since_step), 0), length).to(tl.int32)
+    enough = length - first
     if ASKED != "lengths":
         count = tl.load(counts + row * count_step) - (ASKED == "ngram")
         enough = tl.minimum(count, length + 1).to(tl.int32)
     matched = tl.zeros((POSITIONS,), tl.int32)
-    same = place < length
+    same = (place < length) & (place >= first)
     done = 0
     while (done < tl.minimum(REACH, enough)) & (tl.max(same.to(tl.int32), 0) > 0):
         back = done + 1 + tl.arange(0, AT_ONCE)
@@ -104,13 +111,12 @@ def _matches(  # type: ignore[no-untyped-def]
         if alone >= 0:
             matched = tl.where(place == alone, _common(tokens, across, alone, length, known, SPAN), matched)
     inside = place < width
+    before = place - first
     if ASKED == "lengths":
+        matched = tl.minimum(matched, tl.maximum(before, 0))
         tl.store(found + row * width + place, matched.to(tl.int64), mask=inside)
     else:
-        yes = (place < length) & (matched >= enough)
-        if ASKED == "ngram":
-            yes &= place - enough >= tl.load(since + row * since_step)
-        tl.store(found + row * width + place, yes, mask=inside)
+        tl.store(found + row * width + place, (place < length) & (matched >= enough) & (before >= enough), mask=inside)
 
 
 @triton.jit(do_not_specialize=["tokens", "among", "found", "stride", "across", "among_stride", "among_across", "width"])  # type: ignore[untyped-decorator]
@@ -141,7 +147,43 @@ def _counts(  # type: ignore[no-untyped-def]
     tl.store(found + row * width + place, tl.sum(equal, 1).to(tl.int64), mask=place < width)
 
 
-def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+@triton.jit(
+    do_not_specialize=["ids", "values", "found", "ids_stride", "ids_across", "values_stride", "values_across", "k"]
+)  # type: ignore[untyped-decorator]
+def _largest(  # type: ignore[no-untyped-def]
+    ids,
+    values,
+    found,
+    ids_stride,
+    ids_across,
+    values_stride,
+    values_across,
+    k,
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """A row's ids, and -1 for those that an equal one has a larger value than, or the same one further ahead."""
+    row = tl.program_id(0).to(tl.int64)
+    ids += row * ids_stride
+    values += row * values_stride
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mine = tl.load(ids + place * ids_across, mask=place < k, other=-1).to(tl.int32)
+    value = tl.load(values + place * values_across, mask=mine >= 0, other=-1).to(tl.int32)
+    mine = tl.where(value >= 0, mine, -1)
+    if tl.max(mine, 0) >= 0:
+        beaten = tl.zeros((BLOCK,), tl.int32)
+        for start in range(0, k, BLOCK):
+            other = start + tl.arange(0, BLOCK)
+            theirs = tl.load(ids + other * ids_across, mask=other < k, other=-1).to(tl.int32)
+            if tl.max(theirs, 0) >= 0:
+                against = tl.load(values + other * values_across, mask=theirs >= 0, other=-1).to(tl.int32)
+                before = (against[None, :] == value[:, None]) & (other[None, :] < place[:, None])
+                better = (theirs[None, :] == mine[:, None]) & ((against[None, :] > value[:, None]) | before)
+                beaten |= tl.max(better.to(tl.int32), 1)
+        mine = tl.where(beaten > 0, -1, mine)
+    tl.store(found + row * k + place, mine.to(tl.int64), mask=place < k)
+
+
+def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tensor | None = None) -> torch.Tensor:
     """See :func:`lpkit.sequences.match_lengths`; exact, where that takes hashes.
 
     A program is done with most of its 256 positions after 8 tokens. At worst, where a whole history repeats one span,
@@ -149,32 +191,38 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     of a row, a fourth of ``W * W / 2`` at W = 4096 and an eighteenth at 32768. For 256 such rows these are 0.6 and 7.5
     billion.
     """
-    return _matched(tokens, lengths, lengths, lengths, "lengths")
+    return _matched("lengths", tokens, lengths, lengths, since)
 
 
 def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.sequences.end_stood_before`."""
-    return _matched(tokens, lengths, count, lengths, "end")
+    return _matched("end", tokens, lengths, count)
 
 
 def completes_ngram(
     tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor
 ) -> torch.Tensor:
     """See :func:`lpkit.sequences.completes_ngram`."""
-    return _matched(tokens, lengths, size, since, "ngram")
+    return _matched("ngram", tokens, lengths, size, since)
 
 
 def _matched(
-    tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor, since: torch.Tensor, asked: str
+    asked: str,
+    tokens: torch.Tensor,
+    lengths: torch.Tensor,
+    count: torch.Tensor,
+    since: torch.Tensor | None = None,
 ) -> torch.Tensor:
     kind = torch.int64 if asked == "lengths" else torch.bool
     found = torch.empty(tokens.shape, dtype=kind, device=tokens.device)
     if found.numel():
         n, width = tokens.shape
-        steps = (*tokens.stride(), lengths.stride(0), count.stride(0), since.stride(0), width)
+        given = (tokens, lengths, count, lengths if since is None else since)
+        steps = (*tokens.stride(), *(item.stride(0) for item in given[1:]), width)
         # Programs of one row come one after the other, since they read the same tokens.
         grid = (triton.cdiv(width, POSITIONS), n)
-        _matches[grid](tokens, lengths, count, since, found, *steps, ASKED=asked, **SIZES, num_warps=WARPS)
+        asking = {"ASKED": asked, "SINCE": since is not None}
+        _matches[grid](*given, found, *steps, **asking, **SIZES, num_warps=WARPS)
     return found
 
 
@@ -188,10 +236,22 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
     return found
 
 
+def largest_per_id(ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """See :func:`lpkit.sequences.largest_per_id`; ids and values below 2**31, and each id stays where it is."""
+    found = torch.empty(ids.shape, dtype=torch.int64, device=ids.device)
+    if found.numel():
+        grid = (ids.shape[0], triton.cdiv(ids.shape[1], COMPARED_TWICE))
+        sizes = (*ids.stride(), *values.stride(), ids.shape[1])
+        _largest[grid](ids, values, found, *sizes, BLOCK=COMPARED_TWICE, num_warps=WARPS)
+    return found, values
+
+
 def attempt(device: torch.device) -> None:
     """Run each kernel once, which compiles it."""
     tokens, lengths = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.arange(2, device=device)
     counts(tokens, tokens > 0)
     match_lengths(tokens, lengths)
+    match_lengths(tokens, lengths, lengths)
+    largest_per_id(tokens, tokens)
     end_stood_before(tokens, lengths, lengths.unsqueeze(1))
     completes_ngram(tokens, lengths, lengths, lengths)

@@ -12,6 +12,7 @@ import torch
 from lpkit import sequences
 
 LARGEST = 1e38  # a penalty stays a number
+EVERYTHING = 2**40  # tokens: more than any text has
 
 
 class Dry(lpkit.LogitsProcessor):
@@ -40,22 +41,18 @@ class Dry(lpkit.LogitsProcessor):
         self.multiplier[slot] = wanted.multiplier
         self.base[slot] = wanted.base
         self.allowed_length[slot] = wanted.allowed_length
-        self.range[slot] = wanted.range
+        self.range[slot] = wanted.range or EVERYTHING
         self.breakers[slot] = wanted.breakers
         return True
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        tokens, end = rows.tokens, rows.total_len.unsqueeze(1)  # [n, W], [n, 1]
-        place = torch.arange(tokens.shape[1], device=tokens.device)
-        breaks = self.breakers.contains(rows, tokens)
-        # A repetition reaches back neither over a breaker at the end of the text nor out of the range.
-        unbroken = end - 1 - torch.where(breaks, place, -1).amax(1, keepdim=True)
-        wanted_range = self.range[rows].unsqueeze(1)
-        start = torch.where(wanted_range > 0, end - wanted_range, 0).clamp(min=0)
-        length = sequences.match_lengths(tokens, rows.total_len).minimum(unbroken).minimum(place - start)
+        tokens = rows.tokens  # [n, W]
+        # A repetition reaches back neither over a breaker, which stands for itself alone here, nor out of the range.
+        itself = -2 - torch.arange(tokens.shape[1], device=tokens.device)
+        text = torch.where(self.breakers.contains(rows, tokens), itself, tokens)
+        length = sequences.match_lengths(text, rows.total_len, since=rows.total_len - self.range[rows])
         excess = length - self.allowed_length[rows].unsqueeze(1)
         # A token that followed several repetitions is penalized for the longest.
-        ids = torch.where((excess >= 0) & ~breaks, tokens, -1)
-        ids, excess = sequences.largest_per_id(ids, excess.clamp(min=0), limit=tokens.shape[1])
+        ids, excess = sequences.largest_per_id(text, excess, limit=tokens.shape[1])
         penalty = self.multiplier[rows].unsqueeze(1) * self.base[rows].unsqueeze(1) ** excess
         logits[ids] = logits[ids] - penalty.clamp(max=LARGEST)

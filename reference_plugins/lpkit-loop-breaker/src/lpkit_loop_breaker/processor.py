@@ -44,10 +44,10 @@ class LoopBreaker(lpkit.LogitsProcessor):
         )
         place = torch.arange(rows.tokens.shape[1], device=logits.device)
         span = rows.total_len.unsqueeze(1) - place  # the end has this period, if what stands before `place` is the end
-        matched = sequences.match_lengths(rows.tokens, rows.total_len).minimum(place - rows.prompt_len.unsqueeze(1))
-        loops = (rows.tokens >= 0) & (matched >= (times - 1) * span) & (matched + span >= least)
+        matched = sequences.match_lengths(rows.tokens, rows.total_len, since=rows.prompt_len)
+        loops = (matched >= (times - 1) * span) & (matched + span >= least)  # behind the end: no
         last = torch.where(loops, place, -1).amax(1, keepdim=True)  # of several spans the shortest
         looping = last >= 0
         going_on = torch.where(looping, rows.tokens.gather(1, last.clamp(min=0)), 0)
         lowered = logits.gather(1, going_on) - torch.where(looping, penalty, 0.0)
-        return kernels.keep_ids_(logits.scatter_(1, going_on, lowered), torch.where(looping, end, -1))
+        return kernels.keep_ids_(logits.scatter_(1, going_on, lowered), end, where=looping)

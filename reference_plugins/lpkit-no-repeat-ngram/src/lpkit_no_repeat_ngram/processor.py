@@ -9,6 +9,8 @@ import lpkit
 import torch
 from lpkit import kernels, sequences
 
+EVERYTHING = 2**40  # tokens: more than any text has
+
 
 class NoRepeatNgram(lpkit.LogitsProcessor):
     """Mask tokens that would complete an n-gram of `no_repeat_ngram_size` tokens a second time."""
@@ -27,11 +29,10 @@ class NoRepeatNgram(lpkit.LogitsProcessor):
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         self.size[request.slot] = request.params.size
-        self.window[request.slot] = request.params.window
+        self.window[request.slot] = request.params.window or EVERYTHING
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        window = self.window[rows]
-        since = rows.prompt_len.maximum(torch.where(window > 0, rows.total_len - window, 0))
+        since = rows.prompt_len.maximum(rows.total_len - self.window[rows])
         repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.size[rows], since)
         return kernels.mask_ids_(logits, torch.where(repeats, rows.tokens, -1))
