@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from lpkit.runtime import make_config
+from lpkit.runtime import V2Engine, make_config
 from lpkit_conformance.vllm_api import stub
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
@@ -61,3 +61,18 @@ def test_every_field_of_the_configuration_is_vllms() -> None:
         ours = {item.name for item in fields(getattr(config, name))}
         # What get_vocab_size() returns, what vLLM works out later, and where a host puts a tokenizer of its own.
         assert ours - known <= {"vocab_size", "runner_type", "lpkit_tokenizer"}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_configuration_of_drafts_says_what_vllms_does(asynchronous: bool) -> None:
+    from vllm.config import SpeculativeConfig
+
+    engine = V2Engine(device="cpu", num_speculative_tokens=3, async_scheduling=asynchronous)
+    ours = engine.config.speculative_config
+    assert ours is not None
+    theirs = SpeculativeConfig(num_speculative_tokens=3, method=ours.method)
+    for field in fields(ours):
+        assert getattr(ours, field.name) == getattr(theirs, field.name), field.name
+    for name in ("use_eagle", "use_ngram", "use_ngram_gpu", "uses_draft_model"):
+        assert getattr(ours, name)() == getattr(theirs, name)(), name
+    assert {name for name in vars(type(ours)) if not name.startswith("_")} <= set(dir(theirs))

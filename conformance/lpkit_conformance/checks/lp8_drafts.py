@@ -7,10 +7,12 @@ from typing import ClassVar
 import torch
 
 from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.lp8_v2 import REFUSES
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.distributions import compare_counts
+from lpkit_conformance.oracle.drafting import speculating
 from lpkit_conformance.oracle.speculation import Speculation, Texts
-from lpkit_conformance.results import Failed, NeverActive
+from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.vllm_api.runners import V2
 
 RUNS = 128
@@ -42,6 +44,8 @@ class LP809(Check):
     needs_action = True
 
     def run(self, subject: PluginUnderTest) -> str | None:
+        if speculating(subject) is None:
+            raise Skipped(REFUSES)
         runs = Speculation(subject, max(RUNS // subject.turn[1], FEWEST))
         texts = runs.with_drafts()
         without = runs.without(texts.token_ids)

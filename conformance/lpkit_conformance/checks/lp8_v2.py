@@ -14,6 +14,8 @@ from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner, V2Driver, V2Host, keep_buffers
+from lpkit_conformance.hosts.worlds import SPECULATING
+from lpkit_conformance.oracle.drafting import speculating
 from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.oracle.verify import verify
 from lpkit_conformance.programs.generate import (
@@ -28,7 +30,7 @@ from lpkit_conformance.programs.generate import (
     program,
     soak,
 )
-from lpkit_conformance.results import Failed, NeverActive
+from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.vllm_api.runners import V2
 
@@ -36,6 +38,8 @@ KEPT_STEPS = 12
 
 RANKS = 2
 """Tensor-parallel ranks that share a batch."""
+
+REFUSES = "the constructor refuses drafts"
 
 OTHERS_STAY = 4
 """Requests after which the neighbour is another one: it is run alone for as long as it stays."""
@@ -158,7 +162,9 @@ class LP804(HostileCheck):
 
     Under speculative decoding a request has one row per draft; a row sees the drafts before it, in
     ``ctx.input_ids``. Rejected drafts, and placeholders of -1, are discarded. Adaptive verification leaves out drafts
-    that were scheduled: the host bounds still count them.
+    that were scheduled, some or all of a call's: the host bounds still count them. Under asynchronous scheduling they
+    count those that were rejected in the step before, too. The constructor is told of drafts, and may refuse them with
+    ``ValueError``.
 
     Why: code that assumes one row per request, or ``total_len`` tokens per row, uses the wrong row or history, and
     so does code that counts rows by ``seq_lens_upper_bound_np``.
@@ -171,6 +177,12 @@ class LP804(HostileCheck):
     hazard = "drafts"
     requires = (*HostileCheck.requires, "LP210", "LP308")
     manner = Manner(trim=True)
+
+    def run(self, subject: PluginUnderTest) -> str | None:
+        there = speculating(subject)
+        if there is None:
+            raise Skipped(REFUSES)
+        return super().run(there)
 
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
         yield program("two drafts, one right", mixed_arrivals(4), Step(), *[Speculate(2, 1) for _ in range(4)], Step())
@@ -249,8 +261,8 @@ class LP807(Check):
 class LP808(HostileCheck):
     """Random mixtures of batch changes work on V2.
 
-    Long random mixtures with drafts, split calls, rebound buffers, and bounds that are padded and loose; several cases
-    share them out.
+    Long random mixtures with drafts, unless the constructor refuses these, split calls, rebound buffers, and bounds
+    that are padded and loose; several cases share them out.
 
     Why: some defects appear only after a combination of changes.
 
@@ -261,5 +273,9 @@ class LP808(HostileCheck):
     requires = (*HostileCheck.requires, "LP219", "LP802", "LP803", "LP804", "LP806")
     manner = Manner(poison=True, split=2, padding=1, trim=True)
 
+    def run(self, subject: PluginUnderTest) -> str | None:
+        return super().run(speculating(subject) or subject)
+
     def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        yield from subject.share([soak(subject.seed * 100 + n, drafts=True) for n in range(2)])
+        drafts = subject.world is SPECULATING
+        yield from subject.share([soak(subject.seed * 100 + n, drafts=drafts) for n in range(2)])

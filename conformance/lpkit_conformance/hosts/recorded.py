@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
+from lpkit.runtime.engine.config import speculate
 
 from lpkit_conformance.hosts.base import Driver
 from lpkit_conformance.hosts.calls import Observation, SeenRow
@@ -69,6 +71,14 @@ class TraceHost(ABC):
         self.requests = {
             name: make_active(subject, arrived) for name, arrived in assign_requests(trace, pattern).items()
         }
+
+    def config(self) -> Any:
+        """What the plugin's constructor gets: of an engine as the recorded one."""
+        config = self.subject.config(self.trace.max_num_seqs)
+        config.scheduler_config.async_scheduling = bool(self.trace.settings.get("async_scheduling"))
+        if speculation := self.trace.settings.get("speculative_config"):
+            speculate(config, speculation["num_speculative_tokens"])
+        return config
 
     @abstractmethod
     def run(self) -> Iterator[Observation]:

@@ -132,7 +132,7 @@ class V1TraceHost(TraceHost):
     """Recorded ``BatchUpdate`` objects, rows, and placeholders for tokens that are not known during an update."""
 
     def run(self) -> Iterator[Observation]:
-        driver = V1Driver(self.subject.cls, self.subject.config(self.trace.max_num_seqs), self.subject.device)
+        driver = V1Driver(self.subject.cls, self.config(), self.subject.device)
         for step in self.trace.v1_steps:
             for request, length in step.lists.items():
                 active = self.requests[request]

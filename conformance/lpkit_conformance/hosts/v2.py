@@ -185,7 +185,10 @@ class V2Host(Host):
     def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None, manner: Manner | None = None) -> None:
         super().__init__(subject, max_num_seqs)
         self.manner = manner or Manner()
-        self.driver = self.drive(subject.config(self.max_num_seqs))
+        config = subject.config(self.max_num_seqs)
+        self.driver = self.drive(config)
+        self._late = config.scheduler_config.async_scheduling
+        self._rejected: dict[str, tuple[int, int]] = {}  # by request: in which step, and how many
         self._rng = random.Random(f"rows {subject.seed}")
 
     def drive(self, config: Any) -> V2Driver:
@@ -205,6 +208,11 @@ class V2Host(Host):
         found.flush()
         return found
 
+    def _begin(self) -> None:
+        for active in self.pool.entered:
+            self._rejected.pop(active.id, None)
+        super()._begin()
+
     def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
         actives = list(self.pool.running.values())
         if not actives:
@@ -213,12 +221,6 @@ class V2Host(Host):
             self._rng.shuffle(actives)
         calls = list(self._calls(actives))
         counts = {active.id: self._drafts(active, drafts) for active in actives}
-        for call in calls:
-            sampling = [active for active in call if not active.chunks]
-            # A call without any draft that is scheduled shows them in the bounds only, which without
-            # `speculative_config` a plugin may take for exact.
-            if drafts and sampling and not any(counts[active.id] for active in sampling):
-                counts[sampling[0].id] = 1
         tokens = {active.id: self.pool.emit(active, min(accepted, counts[active.id]) + 1) for active in actives}
         for call in calls:
             yield self._apply(call, counts, tokens, drafts)
@@ -226,6 +228,8 @@ class V2Host(Host):
             if active.chunks:
                 active.chunks -= 1
             else:
+                scheduled = drafts if self.manner.trim else counts[active.id]
+                self._rejected[active.id] = (self.step, scheduled + 1 - len(tokens[active.id]))
                 self._commit(active, tokens[active.id])
 
     def _calls(self, actives: list[ActiveRequest]) -> Iterator[list[ActiveRequest]]:
@@ -239,6 +243,11 @@ class V2Host(Host):
     def _drafts(self, active: ActiveRequest, most: int) -> int:
         """How many drafts of a request are verified: some have one less than others."""
         return max(most - (crc32(f"{active.logits_key} {self.step}".encode()) % 4 == 0), 0)
+
+    def _unknown(self, active: ActiveRequest) -> int:
+        """Drafts that were rejected in the last step: under asynchronous scheduling the host counts them still."""
+        step, count = self._rejected.get(active.id, (0, 0))
+        return count if self._late and step == self.step - 1 else 0
 
     def _wrong_draft(self, active: ActiveRequest, position: int, right: int) -> int:
         """A draft that is rejected: a placeholder, or a token that may well be one that the plugin waits for."""
@@ -275,7 +284,7 @@ class V2Host(Host):
                 seen.append(SeenRow(active.id, total + local, discarded=not right, local=local))
                 keys.append((active.logits_key if right else f"{active.logits_key} rejected", total + local))
             most = scheduled if self.manner.trim else drafts
-            bounds.append(total + most + (1 if most else 0))  # with drafts only an upper bound
+            bounds.append(total + most + self._unknown(active))
         before = self.subject.rows(keys)
         manner = self.manner
         after = self.driver.apply(before, rows, bounds=bounds, padding=manner.padding, mapping_dtype=manner.mapping)
@@ -289,8 +298,7 @@ class V2TraceHost(TraceHost):
     """
 
     def run(self) -> Iterator[Observation]:
-        config = self.subject.config(self.trace.max_num_seqs)
-        driver = V2Driver(self.subject.cls, config, self.subject.device, poison=True)
+        driver = V2Driver(self.subject.cls, self.config(), self.subject.device, poison=True)
         slots = driver.slots
         for step in self.trace.v2_steps:
             for name in step.freed:

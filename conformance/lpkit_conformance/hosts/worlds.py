@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
+
+from lpkit.runtime.engine.config import speculate
 
 
 def _as_it_is(config: Any) -> None:
@@ -44,8 +45,18 @@ class World:
 USUAL = World("nothing special")
 
 
-def _drafts(config: Any) -> None:
-    config.speculative_config = SimpleNamespace(method="ngram", num_speculative_tokens=3, model=None)
+DRAFTS = 5
+"""Of a request in a step at most, in any check."""
+
+
+def with_drafts(config: Any) -> None:
+    """The configuration of an engine that looks drafts up."""
+    speculate(config, DRAFTS)
+
+
+def _drafts_ahead(config: Any) -> None:
+    config.scheduler_config.async_scheduling = True
+    speculate(config, DRAFTS, adaptive=True)
 
 
 def _asynchronous(config: Any) -> None:
@@ -71,6 +82,8 @@ SECOND_RANK = World(
     _second_rank,
     fix="edit alike on every rank: each samples separately, and they must choose the same token",
 )
+
+SPECULATING = World("drafts of which some are not verified, under asynchronous scheduling", _drafts_ahead)
 
 BEYOND = World("prompt ids outside the vocabulary", beyond=True)
 
@@ -114,7 +127,7 @@ WORLDS = (
     ),
     World(
         "speculative decoding",
-        _drafts,
+        with_drafts,
         may_refuse=True,
         fix="expect a `speculative_config`; what does not work with drafts is refused with `ValueError` in `__init__`",
     ),

@@ -72,6 +72,33 @@ class DeviceConfig:
 
 
 @dataclass
+class SpeculativeConfig:
+    """Of an engine with drafts: by default they are looked up in what was written so far."""
+
+    num_speculative_tokens: int
+    method: str = "ngram"
+    model: str = "ngram"
+    prompt_lookup_max: int | None = 5
+    prompt_lookup_min: int | None = 5
+    parallel_drafting: bool = False
+    disable_padded_drafter_batch: bool = False
+    rejection_sample_method: str = "standard"
+    enable_adaptive_verification: bool = False
+
+    def use_eagle(self) -> bool:
+        return self.method in ("eagle", "eagle3", "mtp", "dflash", "dspark")
+
+    def use_ngram(self) -> bool:
+        return self.method in ("ngram", "ngram_gpu")
+
+    def use_ngram_gpu(self) -> bool:
+        return self.method == "ngram_gpu"
+
+    def uses_draft_model(self) -> bool:
+        return self.method == "draft_model"
+
+
+@dataclass
 class Config:
     """Attribute for attribute a small part of vLLM's ``VllmConfig``; picklable."""
 
@@ -80,7 +107,7 @@ class Config:
     device_config: DeviceConfig
     parallel_config: ParallelConfig = field(default_factory=ParallelConfig)
     cache_config: CacheConfig = field(default_factory=CacheConfig)
-    speculative_config: None = None
+    speculative_config: SpeculativeConfig | None = None
     reasoning_config: SimpleNamespace | None = None
     lora_config: None = None
     additional_config: dict[str, Any] = field(default_factory=dict)

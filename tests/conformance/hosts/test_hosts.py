@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.hosts.v2 import Manner, V2Host
+from lpkit_conformance.hosts.worlds import SPECULATING, USUAL, World
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap, soak
 from zoo.registry import Case
 
@@ -47,7 +49,7 @@ class V2Log(v2.LogitsProcessor):
     wanted = True
 
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
-        self.states = req_states
+        self.config, self.states = vllm_config, req_states
         self.slots: list[int] = []
         self.flushes = 0
         self.applies: list[v2.LogitsContext] = []
@@ -171,8 +173,10 @@ def test_v1_updates_have_the_form_of_the_engines(seed: int) -> None:
 # -- V2 ------------------------------------------------------------------------------------------------------
 
 
-def v2_run(ops: list[Op], cls: type[V2Log] = V2Log, manner: Manner | None = None) -> tuple[V2Host, list[Any]]:
-    host = V2Host(subject(cls, "v2"), 4, manner)
+def v2_run(
+    ops: list[Op], cls: type[V2Log] = V2Log, manner: Manner | None = None, world: World = USUAL
+) -> tuple[V2Host, list[Any]]:
+    host = V2Host(replace(subject(cls, "v2"), world=world), 4, manner)
     return host, list(host.run(ops))
 
 
@@ -240,12 +244,31 @@ def test_v2_splits_a_step_into_calls_that_cover_every_row_once() -> None:
     assert sorted(row.request for item in seen for row in item.rows) == ["a", "b", "c", "d"]
 
 
-def test_v2_a_call_whose_bounds_count_drafts_has_a_row_of_one() -> None:
+def test_v2_a_call_may_have_lost_all_its_drafts_where_the_plugin_is_told_of_drafts() -> None:
     ops: list[Op] = [*(Arrive(name) for name in "abcd"), Step(), *[Speculate(1, 0) for _ in range(20)]]
-    host, _ = v2_run(ops, manner=Manner(trim=True, split=4))
+    host, _ = v2_run(ops, manner=Manner(trim=True, split=4), world=SPECULATING)
     calls = [call for call in host.processor.applies if call.seq_lens_upper_bound_np.max() > int(call.pos.max()) + 1]
     assert len(calls) > 40
-    assert all(len(call.pos) > len(call.idx_mapping_np) for call in calls)
+    assert any(len(call.pos) == len(call.idx_mapping_np) for call in calls)
+    speculation = host.processor.config.speculative_config
+    assert speculation.num_speculative_tokens >= 1 and speculation.enable_adaptive_verification
+
+
+def slack(ops: list[Op], world: World = SPECULATING) -> list[int]:
+    """By call of one request: how far its bound is above what its last row sees."""
+    host, _ = v2_run([Arrive("a"), *ops], world=world)
+    return [int(call.seq_lens_upper_bound_np[0]) - int(call.pos[-1]) - 1 for call in host.processor.applies]
+
+
+def test_v2_bounds_count_the_last_steps_rejected_drafts_under_asynchronous_scheduling() -> None:
+    ops: list[Op] = [Step(), Speculate(3, 1), Step(2)]
+    assert slack(ops) in ([0, 0, 2, 0], [0, 0, 1, 0])  # three drafts, or one less
+    assert slack(ops, USUAL) == [0, 0, 0, 0]
+
+
+def test_v2_bounds_are_exact_behind_a_step_without_tokens_and_for_who_comes_back() -> None:
+    assert slack([Step(), Speculate(3, 0), Idle(), Step()]) == [0, 0, 0]
+    assert slack([Step(), Speculate(3, 0), Preempt("a"), Resume("a"), Step()]) == [0, 0, 0]
 
 
 def test_v2_pads_bounds_and_changes_the_mapping_type_on_demand() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import lpkit
+import pytest
 import torch
 from lpkit import v1, v2
 from lpkit_conformance import traces
@@ -18,8 +19,10 @@ class SeesContexts(v2.LogitsProcessor):
     """Keeps every context, and forbids nothing."""
 
     seen: list[v2.LogitsContext]
+    configs: ClassVar[list[Any]] = []
 
-    def __init__(self, config: Any, req_states: Any) -> None: ...
+    def __init__(self, config: Any, req_states: Any) -> None:
+        self.configs.append(config)
 
     def add_request(self, req_idx: int, params: Any) -> bool:
         return True
@@ -64,6 +67,19 @@ def drafts(cls: type[SeesContexts]) -> V2TraceHost:
     cls.seen = []
     subject = PluginUnderTest("x", cls, "v2", Case.parse({"extra_args": {}}))
     return V2TraceHost(subject, traces.load("v2_drafts"), "all")
+
+
+@pytest.mark.parametrize(("name", "method"), [("v2_drafts", "ngram"), ("v2_async", "ngram_gpu"), ("v2_churn", None)])
+def test_the_constructor_is_told_of_drafts_and_asynchronous_scheduling_as_they_were_recorded(
+    name: str, method: str | None
+) -> None:
+    subject = PluginUnderTest("x", SeesContexts, "v2", Case.parse({"extra_args": {}}))
+    SeesContexts.seen = []
+    next(V2TraceHost(subject, traces.load(name), "all").run())
+    config = SeesContexts.configs[-1]
+    assert config.scheduler_config.async_scheduling is (name == "v2_async")
+    found = config.speculative_config
+    assert (found and (found.method, found.num_speculative_tokens)) == (method and (method, 3))
 
 
 def test_as_many_drafts_are_right_as_were_recorded() -> None:

@@ -8,8 +8,8 @@ import torch
 from lpkit import v2
 
 from zoo.correct import V2Base, V2Presence
-from zoo.registry import defect
-from zoo.v2_defects import Boost
+from zoo.registry import defect, sound
+from zoo.v2_defects import Boost, ByLength
 
 
 @defect("LP809", "a table of four rows per request: with more drafts the last rows stay as they are", style="v2")
@@ -82,6 +82,34 @@ class BoundsTellRows(Boost):
         rows = (bounds - self.req_states.total_len.gpu[slots]).clamp(min=1)
         values = self.on_device[slots].repeat_interleave(rows)[: len(ctx.pos)]
         return torch.nn.functional.pad(values, (0, len(ctx.pos) - len(values)))
+
+
+@sound("takes the host bounds for lengths in an engine that has no drafts", "v2")
+class ExactWithoutDrafts(ByLength):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.exact = vllm_config.speculative_config is None
+
+    def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        if not self.exact:
+            return super().outputs(ctx)
+        bounds = torch.from_numpy(ctx.seq_lens_upper_bound_np[: len(ctx.pos)]).to(self.device)
+        return bounds - self.req_states.prompt_len.gpu[ctx.idx_mapping.long()]
+
+
+@defect("LP804", "takes them for lengths in a call without drafts: rejected ones of the step before count", style="v2")
+class ExactInCallsWithoutDrafts(ExactWithoutDrafts):
+    def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        self.exact = len(ctx.pos) == len(ctx.idx_mapping_np)
+        return super().outputs(ctx)
+
+
+@sound("refuses drafts in its constructor", "v2")
+class NoDrafts(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        if vllm_config.speculative_config is not None:
+            raise ValueError(f"drafts ({vllm_config.speculative_config.method}) are not supported")
+        super().__init__(vllm_config, req_states)
 
 
 @defect("LP803", "stages one request per slot until the next apply, which a rank without rows does not get", style="v2")

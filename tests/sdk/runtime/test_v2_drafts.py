@@ -141,6 +141,19 @@ def test_one_instance_cannot_serve_several_ranks() -> None:
         V2Engine([Rows(None, None)], device="cpu", ranks=2)
 
 
+def test_the_configuration_says_that_there_are_drafts_and_which_drafter_fits() -> None:
+    assert engine().config.speculative_config is None
+    for options, method in (
+        ({}, "ngram"),
+        ({"async_scheduling": True}, "ngram_gpu"),
+        ({"async_scheduling": True, "verified_drafts": 1}, "dspark"),
+    ):
+        found = engine(num_speculative_tokens=2, **options).config.speculative_config
+        assert found is not None
+        assert (found.method, found.num_speculative_tokens) == (method, 2)
+        assert found.enable_adaptive_verification is ("verified_drafts" in options)
+
+
 def test_adaptive_verification_leaves_drafts_out_and_the_bounds_as_scheduled() -> None:
     made = engine(num_speculative_tokens=2, verified_drafts=3)
     made.step()

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lpkit.interfaces.config import Config, DeviceConfig, ModelConfig, SchedulerConfig
+from lpkit.interfaces.config import (
+    MODEL_NAME,
+    Config,
+    DeviceConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+)
 from lpkit.runtime.batch.device import pick_device
 
 if TYPE_CHECKING:
@@ -59,3 +66,20 @@ def make_config(
         DeviceConfig(pick_device(device)),
         reasoning_config=None if thinking is None else thinking.as_config(),
     )
+
+
+def speculate(config: Config, most: int, *, adaptive: bool = False) -> None:
+    """Say in ``config`` that there are drafts.
+
+    Args:
+        config: what :func:`make_config` returned.
+        most: drafts per request and step at most.
+        adaptive: whether fewer may be verified than were scheduled.
+    """
+    # With a drafter that goes with the rest: vLLM refuses others.
+    if adaptive:
+        found = SpeculativeConfig(most, "dspark", MODEL_NAME, None, None, enable_adaptive_verification=True)
+    else:
+        method = "ngram_gpu" if config.scheduler_config.async_scheduling else "ngram"
+        found = SpeculativeConfig(most, method, method)
+    config.speculative_config = found

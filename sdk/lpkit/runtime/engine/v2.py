@@ -12,6 +12,7 @@ from lpkit.runtime.batch.logits import LogitsSource
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.batch.v2 import V2Slots
 from lpkit.runtime.engine.base import Engine, Order, build
+from lpkit.runtime.engine.config import speculate
 from lpkit.runtime.engine.results import StepResult, StepRow
 from lpkit.runtime.sampler.results import Sampled
 from lpkit.runtime.sampler.v2 import V2Sampler
@@ -51,6 +52,8 @@ class V2Engine(Engine):
         **options: Any,
     ) -> None:
         super().__init__(source, **options)
+        if num_speculative_tokens:
+            speculate(self.config, num_speculative_tokens, adaptive=verified_drafts is not None)
         if slots is None:
             slots = V2Slots(self.max_num_seqs, self.max_model_len, self.device, vocab_size=self.vocab_size)
         self.slots = slots
