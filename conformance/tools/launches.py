@@ -132,7 +132,7 @@ REASONS = {
     "lpkit-ocr-ngram": BANNED,
     "lpkit-penalties": STAGING,
     "lpkit-synthid": "The hash of a context is torch's operations; a launch for every four keys, and one for the edit.",
-    "lpkit-thinking-budget": "Markers are found operation by operation (`lpkit.sequences`).",
+    "lpkit-thinking-budget": "The history, three questions about its markers, what is due by them, and the mask.",
     "lpkit-top-n-sigma": "What the parts of a row come to is a launch, and the limit is three operations.",
     "lpkit-truncation": "The limit of a row, from its entropy and its highest logit, is ten operations.",
     "lpkit-xtc": "Three kernels go over the row; the coin, the limits and the spared tokens are operations.",

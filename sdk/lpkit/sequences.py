@@ -143,6 +143,8 @@ def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
     Returns:
         int64 ``[n]``; -1 if the pattern does not occur, is empty, or is longer than the history.
     """
+    if (few := fused.few_for(tokens)) is not None:
+        return few.end_of_last(tokens, pattern)  # type: ignore[no-any-return]
     k = pattern.shape[1]
     windows = torch.nn.functional.pad(tokens, (0, k - 1), value=-1).unfold(1, k, 1)  # [n, W, k]
     wanted = pattern.unsqueeze(1)
@@ -166,6 +168,8 @@ def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, si
     Returns:
         int64 ``[n]``; 0 if nothing is begun, or the pattern is complete or empty.
     """
+    if (few := fused.few_for(tokens)) is not None:
+        return few.begun(tokens, lengths, pattern, since)  # type: ignore[no-any-return]
     n, k = pattern.shape
     index = torch.arange(k, device=tokens.device)
     length, offset = index.view(k, 1), index.view(1, k)

@@ -76,6 +76,29 @@ same(lambda: sequences.counts(tokens, chosen))
 same(lambda: sequences.counts(strided(tokens), strided(chosen)))
 """
 
+PATTERNS = """
+width, kinds = map(int, sys.argv[1:])
+triton_sequences.SPAN, triton_sequences.MARKED = 16, 2
+rng = random.Random(width)
+def text(longest):
+    return [rng.randrange(kinds) for _ in range(rng.randint(0, longest))]
+texts = [[], [1] * width, *(text(width) for _ in range(28))]
+patterns = [[1, 1, 1], [1] * 5, *(text(6) for _ in range(28))]
+for ids, pattern in zip(texts[3::4], patterns[3::4]):  # begun
+    ids[-len(pattern) + 1 :] = pattern[:-1]
+for ids, pattern in zip(texts[4::4], patterns[4::4]):  # complete
+    ids[-len(pattern) :] = pattern
+tokens, lengths = padded([ids[:width] for ids in texts], width)
+pattern, _ = padded(patterns, 7)
+since = torch.tensor([rng.randint(0, len(ids)) for ids in texts])
+same(lambda: sequences.end_of_last(tokens, pattern))
+same(lambda: sequences.end_of_last(strided(tokens), strided(pattern)))
+same(lambda: sequences.begun(tokens, lengths, pattern, since))
+same(lambda: sequences.begun(strided(tokens), lengths, strided(pattern), since))
+found = sequences.begun(tokens, lengths, pattern, since * 0)
+assert width == 1 or found.unique().numel() > 2, found
+"""
+
 LARGEST = """
 n, width = map(int, sys.argv[1:])
 generator = torch.Generator().manual_seed(7)
@@ -92,6 +115,11 @@ for some in (ids, strided(ids)):
 @pytest.mark.parametrize(("width", "positions"), [(1, 0), (7, 4), (100, 8), (150, 32), (1100, 0)])
 def test_what_stood_before_is_found_however_long_and_periodic(width: int, positions: int) -> None:
     interpret(BOTH + MATCHES, width, positions)
+
+
+@pytest.mark.parametrize(("width", "kinds"), [(1, 2), (40, 2), (100, 3)])
+def test_patterns_are_found_whole_and_begun(width: int, kinds: int) -> None:
+    interpret(BOTH + PATTERNS, width, kinds)
 
 
 @pytest.mark.parametrize(("n", "width"), [(1, 20), (2, 300), (0, 8)])
