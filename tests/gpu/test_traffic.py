@@ -49,7 +49,9 @@ def calls(work: torch.Tensor) -> dict[str, Callable[[], Any]]:
         "mask_far_below_top_": lambda: kernels.mask_far_below_top_(work, distance, ones),
         "least_from": lambda: kernels.least_from(work, limit),
         "log_sum_exp": lambda: kernels.log_sum_exp(work, ones),
+        "log_sum_exp_and_entropy": lambda: kernels.log_sum_exp_and_entropy(work, ones),
         "top_and_deviation": lambda: kernels.top_and_deviation(work),
+        "dynamic_temperature_": lambda: kernels.dynamic_temperature_(work, *(ones,) * 6),
         "add_where_hashed_": lambda: kernels.add_where_hashed_(work, seeds, share, ones),
         "keep_ids_": lambda: kernels.keep_ids_(work, ids),
     }

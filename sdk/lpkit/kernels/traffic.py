@@ -65,13 +65,12 @@ PASSES = {
     "add_hashed": Pass(reads=1.0, writes=1.0),
     "shares": Pass(reads=1.0),
     "retemper": Pass(reads=1.0, writes=1.0),
-    "enter": Pass(reads=1.0),
-    "win": Pass(reads=1.0, writes=1.0),
     "keep": Pass(writes=1.0),
     **dict.fromkeys(("kept", "read", "write", "history", "counts", "penalize", "matches", "mix", "context"), Pass()),
     **dict.fromkeys(("sum", "entropy", "deviation"), Pass()),
 }
-"""By the name of a kernel, as a profiler shows it. Those of a few logits per row move nothing worth counting."""
+"""By the name of a kernel, as a profiler shows it. Those of a few logits per row move nothing worth counting. A
+tournament's are not here: they read their bits more often than the logits."""
 
 FUNCTIONS = {
     "mask_below_": ("mask",),
@@ -83,7 +82,6 @@ FUNCTIONS = {
     "top_and_deviation": ("moments", "deviation"),
     "dynamic_temperature_": ("shares", "retemper"),
     "add_where_hashed_": ("add_hashed",),
-    "tournament_": ("enter", "win"),
     "keep_ids_": ("kept", "keep"),
 }
 """The kernels that a function of :mod:`lpkit.kernels` launches."""

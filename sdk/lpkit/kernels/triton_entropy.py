@@ -17,7 +17,7 @@ LEAST = tl.constexpr(1e-10)
 LOWEST = tl.constexpr(-1e9)
 
 
-@triton.jit(do_not_specialize=["temperature_step"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["temperature_step", "parts"])  # type: ignore[untyped-decorator]
 def _shares(  # type: ignore[no-untyped-def]
     logits,
     temperatures,
@@ -60,7 +60,7 @@ def _shares(  # type: ignore[no-untyped-def]
 _STEPS = ["temperature", "low", "high", "exponent", "smoothing", "curve"]
 
 
-@triton.jit(do_not_specialize=[f"{name}_step" for name in _STEPS])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["parts", *(f"{name}_step" for name in _STEPS)])  # type: ignore[untyped-decorator]
 def _retemper(  # type: ignore[no-untyped-def]
     logits,
     found,

@@ -70,7 +70,7 @@ def _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK: t
     return gain
 
 
-_NUMBERS = ["temperature_step", "starts_stride", "across", "rounds", "groups", "every", "rows"]
+_NUMBERS = ["temperature_step", "starts_stride", "across", "rounds", "groups", "every", "rows", "parts"]
 
 
 @triton.jit(do_not_specialize=["tops", "masses", "gains", *_NUMBERS])  # type: ignore[untyped-decorator]

@@ -73,6 +73,16 @@ def test_a_temperature_that_follows_the_entropy_takes_a_gather_and_two_kernels(r
     assert step.launches == DENSE
 
 
+@pytest.mark.parametrize(("rounds", "groups"), [(1, 1), (4, 1), (5, 2), (30, 8)])
+def test_a_tournament_takes_a_launch_for_every_four_rounds_and_one_for_the_edit(rounds: int, groups: int) -> None:
+    logits, starts = torch.zeros(4, 700, device=launches.META), torch.zeros(4, rounds, device=launches.META)
+    launches._Kernel.launched.clear()
+    with CountLaunches(launches.META) as step:
+        kernels.tournament_(logits, logits[:, :1], logits[0], starts)
+    assert launches._Kernel.launched == {"enter": groups, "win": 1}
+    assert not step.operations
+
+
 def arguments(name: str) -> tuple[Any, ...]:
     """Logits, and values that lie apart, as columns of a batch do."""
     logits, packed = torch.zeros(4, 700, device=launches.META), torch.zeros(4, 6, device=launches.META)
@@ -84,8 +94,6 @@ def arguments(name: str) -> tuple[Any, ...]:
         return logits, numbers, numbers, column
     if name == "dynamic_temperature_":
         return logits, *(column,) * 6
-    if name == "tournament_":
-        return logits, column, logits[0], torch.zeros(4, 3, dtype=torch.int64, device=launches.META)
     return (logits,) if name == "top_and_deviation" else (logits, column)
 
 
