@@ -48,8 +48,10 @@ PROBES = (
     "AdapterLength",
     "WitnessBan",
     "WitnessLists",
+    "WitnessCallable",
 )
-"""Sparse and dense, each kind of history, both stages, a wide column, and the request-level adapter."""
+"""Sparse and dense, each kind of history, both stages, all kinds of columns, and the request-level adapter with and
+without a history."""
 
 
 def probes_for(mutant: mutants.Mutant) -> list[str]:

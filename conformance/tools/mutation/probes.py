@@ -6,6 +6,9 @@ and on both runners, shows in these only.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import lpkit
 import torch
 from zoo.registry import sound
@@ -26,9 +29,15 @@ class WitnessRows(lpkit.LogitsProcessor):
     given = lpkit.column(torch.bool)
     more = lpkit.column(torch.float32)
     pair = lpkit.column(torch.int32, default=-7, width=2)
+    taken = lpkit.column(torch.bool)
+    untouched = lpkit.column(torch.float64, default=0.5)
+    told = lpkit.column(torch.int32, default=-1)
 
     def admit(self, request: lpkit.Request) -> bool:
         self.amount[request.slot] = request.params.amount
+        self.taken[request.slot] = True
+        if request.prompt_token_ids is not None:
+            self.told[request.slot] = len(request.prompt_token_ids)
         self.given[request.slot] = request.params.more is not None
         if request.params.more is not None:  # else the slot's default has to stand
             self.more[request.slot] = request.params.more
@@ -43,7 +52,11 @@ class WitnessRows(lpkit.LogitsProcessor):
         good = ((ids >= 0) | ~prompt).all(1) & ((ids < 0) | visible).all(1)
         good &= (rows.is_output == (visible & ~prompt & (ids >= 0))).all(1)
         good &= rows.output_len == rows.total_len - rows.prompt_len
+        good &= (self.told[rows] < 0) | (self.told[rows] == rows.prompt_len)
         good &= given | ((more == 0) & (self.pair[rows] == -7).all(1))
+        self.amount[rows].zero_()  # what was read is the reader's own
+        good &= self.amount.all[rows.slots] == self.amount[rows]
+        good &= self.taken[rows] & self.taken.used & (not self.untouched.used)
         good &= (rows.temperature > 0).all(1) & (torch.ones_like(good).sum() == rows.n)
         first = ids[:, :1].clamp(min=0)
         edited = logits + (self.amount[rows] + more)[:, None]
@@ -76,10 +89,31 @@ class WitnessSparse(lpkit.LogitsProcessor):
         ids = torch.where(token % 3 == 0, none, ids)
         logits[ids] = logits[ids] + amount
         logits[ids[:, :0]] = before[:, :0]
+        pair = torch.cat((zero, none), 1)
+        logits[pair] = before[:, :1] + 1  # the second of them must not undo the first
+        lone = logits[zero] == before[:, :1] + 1
+        logits[zero] = torch.where(ids[:, 1:2] >= 0, before[:, :1] + amount, before[:, :1])
         changed = (torch.where(ids >= 0, ids, -1)[:, :, None] == every[:, None, :]).any(1)
         good = (logits[every] == torch.where(changed, before + amount, before)).all(1, keepdim=True)
-        good &= (logits[none] == logits[zero]).all(1, keepdim=True)
+        good &= lone & (logits[none] == logits[zero]).all(1, keepdim=True) & self.trains(rows)
         logits[token] = torch.where(good, logits[token] - amount, NAN)
+
+    def trains(self, rows: lpkit.Rows) -> bool:
+        """Whether what is written under autograd gets its gradient once, and the other logits get theirs."""
+        vocab = self.vocab_size
+        with torch.inference_mode(False), torch.enable_grad():
+            index, token = rows.index.clone(), self.token[rows].clone()[:, None] % vocab
+            other, none = (token + 1) % vocab, torch.full_like(token, -1)
+            held = torch.zeros(int(index.max()) + 1, vocab, requires_grad=True)
+            values = torch.tensor([[3.0, 4.0]]).repeat(len(token), 1).requires_grad_()
+            logits = held + 0
+            ids = torch.cat((other, none, token, token, none + vocab + 1), 1)
+            lpkit.SparseLogits(logits, SimpleNamespace(index=index))[ids] = values[:, [1, 0, 0, 0, 1]]
+            logits.sum().backward()
+            wanted = torch.zeros_like(held)
+            wanted[index[:, None], torch.cat((token, other), 1)] = torch.tensor([3.0, 4.0])
+            good = torch.equal(logits, wanted) and torch.equal(held.grad, (wanted == 0).float())
+            return good and torch.equal(values.grad, torch.ones_like(values))
 
 
 @sound("writes a number to one token, and reads nothing but its column", "portable")
@@ -112,9 +146,13 @@ class WitnessLists(lpkit.LogitsProcessor):
     ids = lpkit.ragged(torch.int64)
     keep = lpkit.token_set()
     weight = lpkit.column(torch.float32, default=2.0)
+    count = lpkit.ragged(torch.int64)
+    last = lpkit.column(torch.int64)
 
     def admit(self, request: lpkit.Request) -> bool:
         self.ids[request.slot] = request.params.ids
+        size = 4 << request.slot % 5  # some are longer than those before them, which have to make room
+        self.count[request.slot], self.last[request.slot] = range(size), size - 1
         if request.params.keep is not None:
             self.keep[request.slot] = request.params.keep
         return True
@@ -122,6 +160,22 @@ class WitnessLists(lpkit.LogitsProcessor):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         ids, kept = self.ids[rows], self.keep[rows]
         good = (self.keep.contains(rows, ids) == (kept.gather(1, ids.clamp(min=0)) & (ids >= 0))).all(1, keepdim=True)
+        count, last = self.count[rows], self.last[rows].unsqueeze(1)
+        place = torch.arange(count.shape[1], device=self.device)
+        good &= (count == torch.where(place <= last, place, -1)).all(1, keepdim=True)
         raised = torch.where(kept, logits + self.weight[rows][:, None], logits)
         lowered = raised.scatter_add(1, ids.clamp(min=0), -(ids >= 0).to(logits.dtype))
         return torch.where(good, lowered, NAN)
+
+
+@sound("a callable that needs no history, with V2's rows found on the host", "adapter")
+class WitnessCallable(lpkit.AdapterLogitsProcessor):
+    history = "none"
+    CASE = {"extra_args": {"wc_amount": 2.25}}
+
+    class Params(lpkit.Params, prefix="wc_"):
+        amount: float = lpkit.Field(ge=-50.0, le=50.0)
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        own = self.params(params)
+        return (lambda output_ids, logits: logits.index_fill(0, logits.argmax(), own.amount)) if own else None
