@@ -42,6 +42,7 @@ PROBES = (
     "PortableRepetition",
     "PortableMinP",
     "AdapterPrompt",
+    "AdapterLast",
     "PortableMinTokens",
     "PortableCopyBoost",
     "PortableBan",

@@ -51,7 +51,7 @@ class WitnessRows(lpkit.LogitsProcessor):
         prompt = place < rows.prompt_len[:, None]
         good = ((ids >= 0) | ~prompt).all(1) & ((ids < 0) | visible).all(1)
         good &= (rows.is_output == (visible & ~prompt & (ids >= 0))).all(1)
-        good &= rows.output_len == rows.total_len - rows.prompt_len
+        good &= (rows.output_len == rows.total_len - rows.prompt_len) & (rows.total_len <= ids.shape[1])
         good &= (self.told[rows] < 0) | (self.told[rows] == rows.prompt_len)
         good &= given | ((more == 0) & (self.pair[rows] == -7).all(1))
         self.amount[rows].zero_()  # what was read is the reader's own
