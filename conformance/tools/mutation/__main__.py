@@ -42,7 +42,6 @@ PROBES = (
     "PortableRepetition",
     "PortableMinP",
     "AdapterPrompt",
-    "AdapterLast",
     "PortableMinTokens",
     "PortableCopyBoost",
     "PortableBan",
@@ -50,6 +49,7 @@ PROBES = (
     "WitnessBan",
     "WitnessLists",
     "WitnessCallable",
+    "WitnessText",
 )
 """Sparse and dense, each kind of history, both stages, all kinds of columns, and the request-level adapter with and
 without a history."""

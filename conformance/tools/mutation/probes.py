@@ -179,3 +179,20 @@ class WitnessCallable(lpkit.AdapterLogitsProcessor):
     def new_req_logits_processor(self, params: Any) -> Any:
         own = self.params(params)
         return (lambda output_ids, logits: logits.index_fill(0, logits.argmax(), own.amount)) if own else None
+
+
+@sound("a callable that reads its last token, and refuses placeholders", "adapter")
+class WitnessText(WitnessCallable):
+    history = "tokens"
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        own = self.params(params)
+
+        def lower(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            if min(output_ids, default=0) < 0:
+                raise ValueError("the history is not known")
+            if output_ids:
+                logits[output_ids[-1]] -= own.amount
+            return logits
+
+        return lower if own else None
