@@ -148,10 +148,13 @@ class WitnessLists(lpkit.LogitsProcessor):
     weight = lpkit.column(torch.float32, default=2.0)
     count = lpkit.ragged(torch.int64)
     last = lpkit.column(torch.int64)
+    first = True
 
     def admit(self, request: lpkit.Request) -> bool:
         self.ids[request.slot] = request.params.ids
         size = 4 << request.slot % 5  # some are longer than those before them, which have to make room
+        if self.first:
+            size, self.first = 600, False  # and one leaves much room behind
         self.count[request.slot], self.last[request.slot] = range(size), size - 1
         if request.params.keep is not None:
             self.keep[request.slot] = request.params.keep
