@@ -59,7 +59,8 @@ RULES = """\
   {seconds} s of processor time, or no case acts any more. The command's exit code is then not 0.
 - *advice only*: exit code 0, but the report has advice that the original does not get.
 - *equivalent*: nothing that a processor, an engine or a client could see is different; each with its reason below.
-- *needs a GPU*: the change is to copies between host and device, of which there are none on the CPU.
+- *needs a GPU*: the change is to copies between host and device, or to calls of Triton's kernels, of which there are
+  none on the CPU.
 - *other rule*: the mutant is a correct processor that does something else, such as banning token 3 instead of 2.
   A suite that knows no plugin's intention must pass it. Only mutants of processors may be classed so.
 - *missed*: the rest. *score*: caught of those that change behaviour, that is without the last three.
@@ -69,8 +70,8 @@ The quick checks come first, on all processors concerned; then those of what is 
 goes through the slow ones.
 
 SDK mutants are judged on {probes} processors: sparse and dense ones, each kind of history, both stages, all kinds of
-columns and the request-level adapter. Four of them (`probes.py`) compare what the SDK tells them in several ways and
-put out NaN when it does not fit. Mutants of a processor are judged on it and on those derived from it.
+columns and the request-level adapter. Those of `probes.py` compare what the SDK tells them in several ways and put out
+NaN when it does not fit. Mutants of a processor are judged on it and on those derived from it.
 """
 
 
