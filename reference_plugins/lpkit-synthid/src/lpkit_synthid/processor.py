@@ -59,10 +59,7 @@ class SynthId(lpkit.LogitsProcessor):
 
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         super().__init__(vllm_config, device_or_states, is_pin_memory)
-        length = SIZE + self.vocab_size
-        bits = table().float().repeat(-(-length // SIZE))[:length]
-        # For shift i the tokens' bits begin at i; the last ones are zeros, with which nothing changes.
-        self.bits = torch.cat((bits, torch.zeros(self.vocab_size))).to(self.device)
+        self.bits = bits_by_shift(self.vocab_size, self.device)
         self.back = torch.arange(1, LONGEST_CONTEXT + 1, device=self.device)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
@@ -141,3 +138,11 @@ def context_hash(length: int) -> tuple[list[int], int]:
 def key_shift(key: int) -> int:
     """How far this key, hashed after context and token, moves where its stretch of the table begins."""
     return (key * INVERSE + (MULTIPLIER + 1) * INVERSE**2) % SIZE
+
+
+@functools.cache
+def bits_by_shift(vocab_size: int, device: torch.device) -> torch.Tensor:
+    """For shift i the tokens' bits begin at i; the last `vocab_size` ones are zeros, with which nothing changes."""
+    length = SIZE + vocab_size
+    bits = table().float().repeat(-(-length // SIZE))[:length]
+    return torch.cat((bits, torch.zeros(vocab_size))).to(device)
