@@ -90,14 +90,14 @@ class LP505(LadderCheck):
 
     @staticmethod
     def _alone(subject: PluginUnderTest, known: int, token: int) -> torch.Tensor:
-        """The row of a request that came with ``known`` outputs and got ``token`` in each of a few steps."""
-        outputs = subject.emitted("a", 0, known)
-        request = Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=outputs)
+        """The row of a request that has ``known`` outputs of its own, and ``token`` for each of a few steps then."""
+        request = Request("a", subject.params(0), subject.prompt("a", 4, 0))
         driver = drive(subject)
         driver.begin(entering=[request])
-        for _ in range(INVENTED):
-            _row(subject, driver, request)
-            request.output_token_ids.append(token)
+        for n in range(known + INVENTED):
+            row = _row(subject, driver, request)
+            own = subject.sampled(subject.emitted("a", 0, n + 1, n), row)  # one that it has not forbidden
+            request.output_token_ids += own if n < known else [token]
             driver.begin()
         return _row(subject, driver, request)
 
