@@ -46,5 +46,12 @@ def test_it_lowers_what_a_plain_search_finds(applied: Applied, times: int, least
     assert 5 < sum(token is not None for token in found) < 55
 
 
+@ON_EVERY_HOST
+def test_a_loop_of_unknown_drafts_goes_on_with_nothing(applied: Applied) -> None:
+    logits = logits_of(1)
+    asked = Asked({"loop_times": 2, "loop_tokens": 2, "loop_penalty": 8.0}, [1], [-1, -1, -1])
+    assert torch.equal(applied(LoopBreaker, logits.clone(), [asked]), logits)
+
+
 def test_no_host_sync_and_no_operation_per_row() -> None:
     assert_cheap(LoopBreaker, Asked({"loop_times": 3, "loop_tokens": 6}, [1], [1, 2, 3] * 8))

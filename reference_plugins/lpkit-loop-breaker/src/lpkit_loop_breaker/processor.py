@@ -45,7 +45,8 @@ class LoopBreaker(lpkit.LogitsProcessor):
         place = torch.arange(rows.tokens.shape[1], device=logits.device)
         span = rows.total_len.unsqueeze(1) - place  # the end has this period, if what stands before `place` is the end
         matched = sequences.match_lengths(rows.tokens, rows.total_len, since=rows.prompt_len)
-        loops = (matched >= (times - 1) * span) & (matched + span >= least)  # behind the end: no
+        # A draft may be unknown, which is -1: nobody knows what would go on.
+        loops = (rows.tokens >= 0) & (matched >= (times - 1) * span) & (matched + span >= least)
         last = torch.where(loops, place, -1).amax(1, keepdim=True)  # of several spans the shortest
         looping = last >= 0
         going_on = torch.where(looping, rows.tokens.gather(1, last.clamp(min=0)), 0)
