@@ -11,6 +11,7 @@ MODULES = (
     "lpkit.dynamo",
     "lpkit.export",
     "lpkit.kernels",
+    "lpkit.kernels.traffic",
     "lpkit.loading",
     "lpkit.rng",
     "lpkit.runtime",

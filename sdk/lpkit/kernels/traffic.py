@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+__all__ = ["FUNCTIONS", "LOGIT", "PASSES", "SPAN", "Pass", "Traffic", "traffic"]
+
 LOGIT = 4
 """Bytes."""
 
@@ -37,7 +39,12 @@ class Pass:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that come from a GPU's memory, and bytes that go there."""
+    """What moves between a GPU and its memory.
+
+    Attributes:
+        read: bytes that come from the memory.
+        written: bytes that go there.
+    """
 
     read: float
     written: float
