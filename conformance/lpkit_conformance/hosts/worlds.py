@@ -49,8 +49,7 @@ DRAFTS = 5
 """Of a request in a step at most, in any check."""
 
 
-def with_drafts(config: Any) -> None:
-    """The configuration of an engine that looks drafts up."""
+def _drafts(config: Any) -> None:
     speculate(config, DRAFTS)
 
 
@@ -81,6 +80,13 @@ SECOND_RANK = World(
     "two ranks, on the second one",
     _second_rank,
     fix="edit alike on every rank: each samples separately, and they must choose the same token",
+)
+
+DRAFTING = World(
+    "speculative decoding",
+    _drafts,
+    may_refuse=True,
+    fix="expect a `speculative_config`; what does not work with drafts is refused with `ValueError` in `__init__`",
 )
 
 SPECULATING = World("drafts of which some are not verified, under asynchronous scheduling", _drafts_ahead)
@@ -125,11 +131,6 @@ WORLDS = (
         _without_tokenizer,
         fix="expect `lpkit.NoTokenizer`, or None for a tokenizer, and leave rows unchanged whose request needs one",
     ),
-    World(
-        "speculative decoding",
-        with_drafts,
-        may_refuse=True,
-        fix="expect a `speculative_config`; what does not work with drafts is refused with `ValueError` in `__init__`",
-    ),
+    DRAFTING,
     SECOND_RANK,
 )

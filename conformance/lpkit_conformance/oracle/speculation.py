@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import numpy as np
@@ -12,9 +12,9 @@ from lpkit.runtime import Request, verify_drafts
 from lpkit.runtime.batch.context import context_of
 from lpkit.sampling_params import GREEDY_EPSILON
 
-from lpkit_conformance.hosts import worlds
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import V2Driver
+from lpkit_conformance.hosts.worlds import DRAFTING
 
 TOKENS = 8
 """Output tokens of each run."""
@@ -91,7 +91,8 @@ class Speculation:
 
     def with_drafts(self, accept_rate: float | None = None) -> Texts:
         """Speculative decoding until each run has its tokens; ``accept_rate``: by the lossy method."""
-        batch = _Batch(self._subject, self._runs, self._params, self._prompt, self._begun, with_drafts=True)
+        there = replace(self._subject, world=DRAFTING)
+        batch = _Batch(there, self._runs, self._params, self._prompt, self._begun)
         tokens = np.zeros((self._runs, TOKENS + max(DRAFTS) + 1), dtype=np.int64)
         local_of = np.zeros_like(tokens)
         target = torch.zeros(self._runs, tokens.shape[1], self.model.shape[1], device=self._device)
@@ -156,19 +157,10 @@ class _Batch:
     """An instance of the plugin, and all runs in its slots."""
 
     def __init__(
-        self,
-        subject: PluginUnderTest,
-        runs: int,
-        params: object,
-        prompt: list[int],
-        begun: list[int],
-        with_drafts: bool = False,
+        self, subject: PluginUnderTest, runs: int, params: object, prompt: list[int], begun: list[int]
     ) -> None:
         self._device = subject.device
-        config = subject.config(runs)
-        if with_drafts:
-            worlds.with_drafts(config)
-        self._driver = V2Driver(subject.cls, config, subject.device)
+        self._driver = V2Driver(subject.cls, subject.config(runs), subject.device)
         requests = [
             Request(f"run {n}", params, prompt, 10**6, output_token_ids=list(begun))  # type: ignore[arg-type]
             for n in range(runs)
