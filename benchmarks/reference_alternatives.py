@@ -179,6 +179,17 @@ class _Watermark:
         return self._made(ids, logits)
 
 
+def _synthid(cls: Any, arguments: Arguments, device: torch.device) -> Any:
+    return cls(
+        ngram_len=arguments.get("synthid_ngram_len", 5),
+        keys=list(arguments["synthid_keys"]),
+        sampling_table_size=2**16,
+        sampling_table_seed=0,
+        context_history_size=arguments.get("synthid_context_history_size", 1024),
+        device=device,
+    )
+
+
 TABLE: dict[str, tuple[Build, ...]] = {
     "lpkit_min_p.processor:MinP": (
         builtin("MinPLogitsProcessor", lambda args: {"min_p": args["min_p_threshold"]}),
@@ -213,9 +224,14 @@ TABLE: dict[str, tuple[Build, ...]] = {
     ),
     "lpkit_no_repeat_ngram.processor:NoRepeatNgram": (
         warper("NoRepeatNGramLogitsProcessor", lambda cls, args, device: cls(args["no_repeat_ngram_size"])),
+        adapter(rowwise.no_repeat_ngram),
     ),
+    "lpkit_dry.processor:Dry": (adapter(rowwise.dry),),
+    "lpkit_loop_breaker.processor:LoopBreaker": (adapter(rowwise.loop_breaker),),
     "lpkit_ocr_ngram.processor:OcrNgram": (deepseek_ocr_ngram,),
     "lpkit_greenlist_watermark.processor:GreenlistWatermark": (warper("WatermarkLogitsProcessor", _Watermark),),
+    "lpkit_synthid.processor:SynthId": (warper("SynthIDTextWatermarkLogitsProcessor", _synthid, memory=50.0),),
+    "lpkit_temperature.processor:Temperature": (adapter(rowwise.dynamic_temperature),),
     "lpkit_truncation.processor:Truncation": (truncating_warper,),
     "lpkit_xtc.processor:Xtc": (adapter(rowwise.xtc),),
 }

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-Row = Callable[[list[int], torch.Tensor], torch.Tensor]
+Row = Callable[..., torch.Tensor]
+"""``(output, logits)`` or ``(prompt, output, logits)``."""
+
 Arguments = Mapping[str, Any]
 
 
@@ -69,3 +71,67 @@ def xtc(args: Arguments) -> Row:
         return logits.masked_fill_(shares > least, -math.inf)
 
     return exclude
+
+
+def dynamic_temperature(args: Arguments) -> Row:
+    """Divide by a temperature between two, by the entropy, as koboldcpp does."""
+    low, high, exponent = args["temperature_low"], args["temperature_high"], args["temperature_exponent"]
+
+    def divide(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        logprobs = logits.log_softmax(-1)
+        entropy = torch.special.entr(logprobs.exp()).sum()
+        share = entropy / math.log(max(int(logprobs.isfinite().sum()), 2))
+        return logits / (low + (high - low) * share**exponent)
+
+    return divide
+
+
+def no_repeat_ngram(args: Arguments) -> Row:
+    """Mask what followed an earlier occurrence of the reply's last tokens."""
+    context = args["no_repeat_ngram_size"] - 1
+
+    def forbid(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        end = output[len(output) - context :]
+        banned = [output[at + context] for at in range(len(output) - context) if output[at : at + context] == end]
+        logits[banned] = -math.inf
+        return logits
+
+    return forbid
+
+
+def dry(args: Arguments) -> Row:
+    """Penalize what would continue a repetition, walking back from every earlier occurrence of the last token."""
+    multiplier, base, allowed = args["dry_multiplier"], args.get("dry_base", 1.75), args.get("dry_allowed_length", 2)
+    breakers = frozenset(args.get("dry_breakers", ()))
+
+    def penalize(prompt: list[int], output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        text = [*prompt, *output]
+        longest: dict[int, int] = {}
+        for after in range(1, len(text)):
+            length = 0
+            while length < after and text[after - 1 - length] == text[-1 - length] not in breakers:
+                length += 1
+            if length >= allowed and text[after] not in breakers:
+                longest[text[after]] = max(length, longest.get(text[after], 0))
+        for token, length in longest.items():
+            logits[token] -= multiplier * base ** (length - allowed)
+        return logits
+
+    return penalize
+
+
+def loop_breaker(args: Arguments) -> Row:
+    """In a reply that ends with one span over and over, lower what would go on with it."""
+    times, least, penalty = args["loop_times"], args["loop_tokens"], args["loop_penalty"]
+
+    def lower(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        for span in range(1, len(output) // times + 1):
+            same = span
+            while same < len(output) and output[-1 - same] == output[-1 - same + span]:
+                same += 1
+            if same >= max(times * span, least):
+                logits[output[-span]] -= penalty
+                break
+        return logits
+
+    return lower

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.hosts.steady import SteadyBatch
+from lpkit_conformance.hosts.v1 import V1Candidate
 from reference_alternatives import TABLE, alternatives
 
 CPU = torch.device("cpu")
@@ -25,15 +29,44 @@ def test_a_processor_that_nobody_knows_has_no_alternatives() -> None:
     assert list(alternatives("mine:Mine", {}, CPU)) == []
 
 
-def test_transformers_masks_what_min_p_masks() -> None:
-    found = list(alternatives("lpkit_min_p.processor:MinP", {"min_p_threshold": 0.2}, CPU))
-    (warper,) = [item for item in found if not isinstance(item, str) and item.name.startswith("transformers")]
-    (rows,) = [item for item in found if not isinstance(item, str) and item.name.startswith("request")]
-    steady = SteadyBatch(4, 500, 8, 1.0, CPU)
+SAME: dict[str, dict[str, Any]] = {
+    "lpkit_min_p.processor:MinP": {"min_p_threshold": 0.2},
+    "lpkit_dry.processor:Dry": {"dry_multiplier": 0.8, "dry_allowed_length": 1, "dry_breakers": [3]},
+    "lpkit_loop_breaker.processor:LoopBreaker": {"loop_times": 2, "loop_tokens": 2, "loop_penalty": 5.0},
+    "lpkit_no_repeat_ngram.processor:NoRepeatNgram": {"no_repeat_ngram_size": 2},
+    "lpkit_temperature.processor:Temperature": {
+        "temperature_low": 0.5,
+        "temperature_high": 2.0,
+        "temperature_exponent": 1.5,
+    },
+}
+"""Processors and arguments whose alternatives say the same."""
+
+PROMPTS_TOO = ("transformers NoRepeatNGram",)
+"""These count the prompt's n-grams, too."""
+
+
+@pytest.mark.parametrize("identity", sorted(SAME))
+def test_the_alternatives_do_what_the_plugin_does(identity: str) -> None:
+    module, _, name = identity.partition(":")
+    parameters = Parameters({"extra_args": SAME[identity]})
+    plugin = V1Candidate(name, getattr(importlib.import_module(module), name), parameters, CPU)
+    others = [
+        item
+        for item in alternatives(identity, SAME[identity], CPU)
+        if not isinstance(item, str) and not item.name.startswith(PROMPTS_TOO)
+    ]
+    steady = SteadyBatch(4, 8, 32, 1.0, CPU)  # so few tokens that spans repeat
     change = steady.change()
-    logits = torch.randn(4, 500) * 3
-    for candidate in (warper, rows):
+    torch.manual_seed(0)
+    logits = torch.randn(4, 8) * 3
+    results = []
+    for candidate in (plugin, *others):
         candidate.prepare(steady, change)
         candidate.follow()
-    with torch.inference_mode():
-        assert torch.equal(warper.apply(logits.clone()), rows.apply(logits.clone()))
+        with torch.inference_mode():
+            results.append(candidate.apply(logits.clone()).log_softmax(-1))
+    assert len(results) > 1
+    assert not torch.equal(results[0], logits.log_softmax(-1)), "nothing to compare"
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0])
