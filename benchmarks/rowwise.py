@@ -81,7 +81,7 @@ def dynamic_temperature(args: Arguments) -> Row:
         logprobs = logits.log_softmax(-1)
         entropy = torch.special.entr(logprobs.exp()).sum()
         share = entropy / math.log(max(int(logprobs.isfinite().sum()), 2))
-        return logits / (low + (high - low) * share**exponent)
+        return logits.div_(low + (high - low) * share**exponent)
 
     return divide
 
