@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lpkit_conformance.watch.requests import Request
@@ -18,6 +18,8 @@ class Step:
         before, after: the lengths of their outputs at the update and at the next one; None: not there yet.
         removed, added, moved: of the update; ``added`` as (row, request).
         updated: whether there was an update.
+        unknown: how many of a request's last outputs were -1 at the update, where any was: asynchronous scheduling
+            begins a step before it knows the tokens of the one before.
     """
 
     rows: tuple[Request, ...]
@@ -28,6 +30,7 @@ class Step:
     moved: tuple[tuple[int, int, bool], ...] = ()
     applied: bool = False
     after: list[int] | None = None
+    unknown: dict[Request, int] = field(default_factory=dict)
 
 
 class V1Batch:
@@ -46,7 +49,7 @@ class V1Batch:
             if any(now < then for now, then in zip(lengths, last.before, strict=True)):
                 self.steps.clear()  # the engine cut a list: what came before does not lead to what comes next
         if update is None:
-            self.steps.append(Step(self.rows, lengths))
+            self.steps.append(Step(self.rows, lengths, unknown=_unknown(self.rows)))
             return
         added = tuple(
             (row, Request(params, len(prompt) if prompt is not None else 1, outputs))
@@ -71,6 +74,7 @@ class V1Batch:
                 tuple(update.removed),
                 added,
                 moved,
+                unknown=_unknown(self.rows),
             )
         )
 
@@ -78,3 +82,15 @@ class V1Batch:
         """Logits are processed in this step."""
         if self.steps:
             self.steps[-1].applied = True
+
+
+def _unknown(rows: tuple[Request, ...]) -> dict[Request, int]:
+    found = {}
+    for request in rows:
+        outputs = request.outputs or ()
+        count = 0
+        while count < len(outputs) and outputs[-1 - count] == -1:
+            count += 1
+        if count:
+            found[request] = count
+    return found

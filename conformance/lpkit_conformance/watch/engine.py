@@ -48,13 +48,8 @@ def watch(
     if not processors:
         return tally
     reporter = Reporter(settings, tally, folder)
-    server = Server(
-        version,
-        RUNNER_CLASSES[runner],
-        int(config.scheduler_config.max_num_seqs),
-        int(config.model_config.max_model_len),
-        int(config.model_config.get_vocab_size()),
-    )
+    vocab_size = int(config.model_config.get_vocab_size())
+    server = Server(version, RUNNER_CLASSES[runner], vocab_size, _settings(config, vocab_size))
     hub = Hub(settings, runner, server, tally, reporter)
     leads = True  # the first that is watched tells of the steps
     for number, processor in enumerate(processors):
@@ -74,3 +69,22 @@ def watch(
     reporter.start()
     logger.info("lpkit watch is on for %s; files: %s", ", ".join(tally.processors), folder or "none")
     return tally
+
+
+SPECULATION = ("method", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max")
+"""What a trace tells of a drafter: how it works, and not which model it is."""
+
+
+def _settings(config: Any, vocab_size: int) -> dict[str, Any]:
+    """What decides how an engine calls processors."""
+    found: dict[str, Any] = {
+        "max_num_seqs": int(config.scheduler_config.max_num_seqs),
+        "max_model_len": int(config.model_config.max_model_len),
+        "vocab_size": vocab_size,
+    }
+    if getattr(config.scheduler_config, "async_scheduling", False):
+        found["async_scheduling"] = True
+    if (speculation := getattr(config, "speculative_config", None)) is not None:
+        told = {name: getattr(speculation, name, None) for name in SPECULATION}
+        found["speculative_config"] = {name: value for name, value in told.items() if value is not None}
+    return found

@@ -33,13 +33,12 @@ WORKLOAD = "watch"
 
 @dataclass(frozen=True)
 class Server:
-    """Where violations are found: what a trace's header says of it."""
+    """Where violations are found: what a trace's header says of it. ``settings``: those of its engine."""
 
     version: str
     runner_class: str
-    max_num_seqs: int
-    max_model_len: int
     vocab_size: int
+    settings: Mapping[str, Any]
 
 
 class _Names:
@@ -109,12 +108,7 @@ def to_trace(
         runner=V1 if v1 else V2,
         workload=WORKLOAD,
         engine=EngineInfo("vllm", server.version, "engine", server.runner_class),
-        settings={
-            "max_num_seqs": server.max_num_seqs,
-            "max_model_len": server.max_model_len,
-            "vocab_size": server.vocab_size,
-            "watch": watch,
-        },
+        settings={**server.settings, "watch": watch},
         token_ids="remapped",
         requests={
             name: TraceRequest(name, prompts[name], names.tokens(name, 0, prompts[name])) for name, _ in names.requests
@@ -146,6 +140,11 @@ def _v1(steps: Sequence[batch_v1.Step], names: _Names) -> tuple[tuple[V1Step, ..
         have[name] += count
         return names.tokens(name, start, start + count)
 
+    def unknown(step: batch_v1.Step) -> dict[str, int]:
+        # Those that it came with are told as prompt.
+        counts = {names.of(r): count for r, count in step.unknown.items()}
+        return {name: min(count, have[name]) for name, count in counts.items() if have[name]}
+
     first = steps[0]
     added = tuple(enter(row, request, 0) for row, request in enumerate(first.rows))
     told.append(V1Step(0, Update(len(added), (), added, ()), tuple(map(names.of, first.rows)), any(first.before)))
@@ -166,7 +165,7 @@ def _v1(steps: Sequence[batch_v1.Step], names: _Names) -> tuple[tuple[V1Step, ..
                 tuple(enter(row, request, lengths.get(request, 0)) for row, request in step.added),
                 tuple(Move(source, target, "<->" if swap else "->") for source, target, swap in step.moved),
             )
-        line = V1Step(len(told), update, tuple(map(names.of, step.rows)), step.applied)
+        line = V1Step(len(told), update, tuple(map(names.of, step.rows)), step.applied, placeholders=unknown(step))
         if step.applied:
             # The tokens of the last step are not there yet: every row gets one.
             after = [count + 1 for count in step.before] if step.after is None else step.after

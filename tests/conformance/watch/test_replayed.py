@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit.runtime import Request, Scheduler, V1Engine, V2Engine
+from lpkit.runtime import Request, Scheduler, V1AsyncEngine, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
-from lpkit_conformance import failures, run
+from lpkit_conformance import failures, run, traces
 from lpkit_conformance.errors import TraceError, UsageError
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.vllm_api.runners import Runner
@@ -22,8 +22,12 @@ SHIPPED = Path(run.__file__).parent / "traces" / "v1_churn.jsonl"
 RUNNERS = pytest.mark.parametrize("runner", ["v1", "v2"])
 
 
-def saved(cls: Any, runner: Runner, folder: Path, values: bool = False) -> Path:
+ENGINES = {"v1": V1Engine, "v2": V2Engine}
+
+
+def saved(cls: Any, runner: Runner, folder: Path, values: bool = False, engine: Any = None, **of_engine: Any) -> Path:
     """The first trace of this class that a watched engine saves."""
+    folder.mkdir(exist_ok=True)
     settings = Settings(budget=1.0, traces=1, values=values)
     tallies = []
 
@@ -32,7 +36,7 @@ def saved(cls: Any, runner: Runner, folder: Path, values: bool = False) -> Path:
         tallies.append(watch(runner, [processor], config, rest[0], settings, folder, "0.0.0"))
         return processor
 
-    scheduler = Scheduler({"v1": V1Engine, "v2": V2Engine}[runner]([factory], vocab_size=128, device="cpu"))
+    scheduler = Scheduler((engine or ENGINES[runner])([factory], vocab_size=128, device="cpu", **of_engine))
     for number in range(4):
         params = SamplingParams(temperature=0.0, extra_args={"push": 7.5} if number % 2 else None)
         scheduler.submit(Request(f"q{number}", params, [1, 2], 5), number)
@@ -72,6 +76,28 @@ def test_a_saved_trace_reproduces_what_the_server_saw(name: str, runner: Runner,
     assert {"step", "request"} <= set(result.finding.where)
     again = failures.load(Path(failures.save_check(f"{PROBES}:{name}", result, tmp_path / "f").finding.saved))  # type: ignore[union-attr]
     assert again.plan.trace == (str(trace), "recorded")
+
+
+def test_a_trace_of_an_asynchronous_server_says_so_and_which_tokens_were_unknown(probes: Any, tmp_path: Path) -> None:
+    plain = traces.load(saved(probes.Neighbour, "v1", tmp_path / "plain"))
+    assert "async_scheduling" not in plain.settings
+    assert not any(step.placeholders for step in plain.v1_steps)
+    file = saved(probes.Neighbour, "v1", tmp_path / "late", engine=V1AsyncEngine)
+    trace = traces.load(file)
+    assert trace.settings["async_scheduling"] is True
+    assert {count for step in trace.v1_steps for count in step.placeholders.values()} == {1}
+    assert check("Neighbour", file).status == "failed"
+
+
+def test_a_trace_names_the_drafter_and_not_its_model(probes: Any, tmp_path: Path) -> None:
+    file = saved(probes.Neighbour, "v2", tmp_path, num_speculative_tokens=3)
+    assert traces.load(file).settings["speculative_config"] == {
+        "method": "ngram",
+        "num_speculative_tokens": 3,
+        "prompt_lookup_max": 5,
+        "prompt_lookup_min": 5,
+    }
+    assert check("Neighbour", file).status == "failed"
 
 
 @RUNNERS
