@@ -1,45 +1,69 @@
-"""What plugins cost that are installed beside the one in use, in each step, on both runners.
+"""What several plugins in one engine cost in each step, on both runners, on a CPU.
 
-    python benchmarks/several_plugins.py [--batch 64] [--json FILE]
+    python benchmarks/several_plugins.py [--batch 64] [--context 512]
 
-Every plugin of ``reference_plugins/`` that is installed here gets the same batch, all of whose requests use
-lpkit-min-p; its calls of one step are timed, all plugins in turns, the least of many rounds. The engine's own work is
-left out.
+*Installed*: every plugin of ``reference_plugins/`` gets the same batch, all of whose requests use lpkit-min-p; its
+calls of one step are timed, all plugins in turns, the least of many rounds. The engine's own work is left out.
+
+*In use*: all requests use the plugin. ``apply`` is timed as it is, and with a rule that only reads what the plugin
+declares of the history: which rows are whose, their slots, lengths and tokens. That is all that plugins could find out
+once for all of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import torch
 from lpkit.runtime import Request, make_config
 from lpkit.sampling_params import SamplingParams
-from lpkit_conformance.hosts.v1 import V1Driver
-from lpkit_conformance.hosts.v2 import V2Driver
+from lpkit_conformance.bench.candidates import Parameters
+from lpkit_conformance.hosts.steady import SteadyBatch
+from lpkit_conformance.hosts.v1 import V1Candidate, V1Driver
+from lpkit_conformance.hosts.v2 import V2Candidate, V2Driver
+from lpkit_conformance.settings import project as projects
+from lpkit_conformance.settings.cases import Case
 
+ROOT = Path(__file__).resolve().parents[1]
+CPU = torch.device("cpu")
 VOCAB = 32_000
 IN_USE = "lpkit-min-p"
 SIZES = (1, 4, 13)
+ROUNDS = 200
+STEPS = 50
+
+Calls = dict[str, Callable[[], object]]
 
 
-def steps(batch: int) -> dict[str, dict[str, Callable[[], object]]]:
+def plugins() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Name, class and first case of each."""
+    for folder in sorted((ROOT / "reference_plugins").iterdir()):
+        project = projects.find(folder)
+        if project is not None:
+            sys.path[:0] = project.import_path
+            (target,) = project.entry_points.values()
+            module, _, cls = target.partition(":")
+            yield folder.name, getattr(importlib.import_module(module), cls), Case.parse(project.cases[0]).fields
+
+
+# -- installed ---------------------------------------------------------------------------------------------------
+
+
+def steps(batch: int) -> dict[str, Calls]:
     """By runner and plugin, what an engine calls in a step."""
-    found: dict[str, dict[str, Callable[[], object]]] = {"V1": {}, "V2": {}}
-    device = torch.device("cpu")
+    found: dict[str, Calls] = {"V1": {}, "V2": {}}
     params = SamplingParams(temperature=1.0, extra_args={"min_p_threshold": 0.1})
-    config = make_config(max_num_seqs=batch, vocab_size=VOCAB, max_model_len=256, device=device)
-    for entry in entry_points(group="vllm.logits_processors"):
-        name = entry.dist.name if entry.dist else entry.name
+    config = make_config(max_num_seqs=batch, vocab_size=VOCAB, max_model_len=256, device=CPU)
+    for name, cls, _ in plugins():
         for runner, kind in (("V1", V1Driver), ("V2", V2Driver)):
-            driver = kind(entry.load(), config, device)
+            driver = kind(cls, config, CPU)
             requests = [Request(f"r{n}", params, [1, 2, 3], output_token_ids=[4]) for n in range(batch)]
             driver.begin(entering=requests)
             found[runner][name] = partial(step, driver.processor, torch.randn(batch, VOCAB), *driver.context(requests))
@@ -52,36 +76,93 @@ def step(plugin: Any, logits: torch.Tensor, *context: Any) -> None:
     plugin.apply(logits, *context)
 
 
-def least(calls: dict[str, Callable[[], object]], rounds: int = 200) -> dict[str, float]:
+def least(calls: Calls) -> dict[str, float]:
     """Microseconds of each, all in turns."""
     best = dict.fromkeys(calls, float("inf"))
     with torch.inference_mode():
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             for name, call in calls.items():
-                began = time.perf_counter()
-                call()
-                best[name] = min(best[name], (time.perf_counter() - began) * 1e6)
+                best[name] = min(best[name], timed(call))
     return best
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    found = {runner: least(calls) for runner, calls in steps(options.batch).items()}
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    for runner, times in found.items():
-        if IN_USE not in times:
-            sys.exit(f"install the plugins of reference_plugins/ here, {IN_USE} among them")
+def timed(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1e6
+
+
+def show_installed(batch: int) -> None:
+    for runner, times in ((runner, least(calls)) for runner, calls in steps(batch).items()):
         idle = sorted(cost for name, cost in times.items() if name != IN_USE)
         each = f"{len(idle)} plugins of {idle[0]:.1f} to {idle[-1]:.1f} us"
         print(f"{runner}: {IN_USE} {times[IN_USE]:.0f} us; beside it {each}")
         for size in SIZES:
             beside = sum(idle[-(size - 1) :]) if size > 1 else 0.0
             print(f"  {size:2} installed: {beside:6.2f} us beside it, {beside / times[IN_USE]:.1%}")
+
+
+# -- in use ------------------------------------------------------------------------------------------------------
+
+
+def reader_like(cls: Any) -> Any:
+    """The plugin without its rule."""
+
+    def read(rows: Any) -> None:
+        if cls.history != "none":
+            assert rows.total_len is not None
+        if cls.history == "tokens":
+            assert rows.tokens is not None
+
+    def process(self: Any, logits: torch.Tensor, rows: Any) -> torch.Tensor:
+        read(rows)
+        return logits
+
+    def edit(self: Any, logits: Any, rows: Any) -> None:
+        read(rows)
+
+    sparse = "edit" in vars(cls)
+    return type(cls.__name__, (cls,), {"edit": edit} if sparse else {"process": process})
+
+
+def of_a_step(cls: Any, case: dict[str, Any], batch: int, context: int) -> dict[str, tuple[float, float]]:
+    """By runner, microseconds of ``apply``: as it is, and without the rule."""
+    steady = SteadyBatch(batch, VOCAB, context, 1.0, CPU)
+    parameters = Parameters(case)
+    candidates = {
+        (runner, which): kind(which, made, parameters, CPU)
+        for runner, kind in (("V1", V1Candidate), ("V2", V2Candidate))
+        for which, made in (("whole", cls), ("shared", reader_like(cls)))
+    }
+    best = dict.fromkeys(candidates, float("inf"))
+    logits = torch.randn(batch, VOCAB)
+    with torch.inference_mode():
+        for _ in range(STEPS):
+            change = steady.change()
+            for key, candidate in candidates.items():
+                candidate.prepare(steady, change)
+                candidate.follow()
+                best[key] = min(best[key], timed(partial(candidate.apply, logits.clone())))
+            steady.advance()
+    return {runner: (best[runner, "whole"], best[runner, "shared"]) for runner in ("V1", "V2")}
+
+
+def show_in_use(batch: int, context: int) -> None:
+    print("\n| plugin | V1 | of it shareable | V2 | of it shareable |\n|---|---:|---:|---:|---:|")
+    for name, cls, case in plugins():
+        found = of_a_step(cls, case, batch, context)
+        cells = [f"{whole:,.0f} us | {shared:,.0f} us, {shared / whole:.0%}" for whole, shared in found.values()]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--context", type=int, default=512, help="tokens of a request when it enters")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    show_installed(options.batch)
+    show_in_use(options.batch, options.context)
 
 
 if __name__ == "__main__":
