@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from lpkit import kernels
 from lpkit.kernels import fused
 from lpkit.rng import mix
 
@@ -185,7 +186,7 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
     """How often each token occurs among some tokens of its row.
 
     Args:
-        tokens: int64 ``[n, W]``, histories.
+        tokens: int64 ``[n, W]``, histories; ids below 2**31.
         among: bool ``[n, W]``, the tokens to count, e.g. ``rows.is_output``.
 
     Returns:
@@ -194,9 +195,15 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
     """
     if tokens.shape[1] <= MOST_COMPARED and (few := fused.few_for(tokens)) is not None:
         return few.counts(tokens, among.expand_as(tokens))  # type: ignore[no-any-return]
-    pool = torch.where(among, tokens, -2).sort(1).values
-    last = torch.searchsorted(pool, tokens.contiguous(), right=True)
-    return last - torch.searchsorted(pool, tokens.contiguous())
+    width = tokens.shape[1]
+    bits = width.bit_length()
+    keys = kernels.sorted_values(tokens << bits | torch.arange(width, device=tokens.device))
+    place = keys & ((1 << bits) - 1)
+    keys >>= bits
+    run = torch.zeros_like(keys)  # of equal tokens
+    torch.cumsum(keys[:, 1:] != keys[:, :-1], 1, out=run[:, 1:])
+    run = torch.empty_like(run).scatter_(1, place, run)
+    return torch.zeros_like(run).scatter_add_(1, run, among.expand_as(run).to(torch.int64)).gather(1, run)
 
 
 def largest_per_id(ids: torch.Tensor, values: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -213,7 +220,7 @@ def largest_per_id(ids: torch.Tensor, values: torch.Tensor, limit: int) -> tuple
     """
     if ids.shape[1] <= MOST_COMPARED and (few := fused.few_for(ids)) is not None:
         return few.largest_per_id(ids, values)  # type: ignore[no-any-return]
-    keys = torch.where((ids < 0) | (values < 0), -limit, ids * limit + values).sort(1).values
+    keys = kernels.sorted_values(torch.where((ids < 0) | (values < 0), -limit, ids * limit + values))
     found = keys.div(limit, rounding_mode="floor")
     largest = torch.ones_like(found, dtype=torch.bool)
     largest[:, :-1] = found[:, 1:] != found[:, :-1]

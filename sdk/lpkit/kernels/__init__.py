@@ -27,6 +27,7 @@ from lpkit.kernels.masks import (
 )
 from lpkit.kernels.memory import BLOCK_BYTES, WHOLE_BYTES, blocks
 from lpkit.kernels.penalties import penalized
+from lpkit.kernels.sorting import sort, sorted_values
 from lpkit.kernels.tournament import tournament_
 
 __all__ = [
@@ -47,6 +48,8 @@ __all__ = [
     "penalized",
     "prepare",
     "prepare_few",
+    "sort",
+    "sorted_values",
     "top_and_deviation",
     "tournament_",
 ]

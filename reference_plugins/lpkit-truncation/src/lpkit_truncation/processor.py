@@ -70,7 +70,7 @@ class Truncation(lpkit.LogitsProcessor):
 def mask_untypical_(block: torch.Tensor, log_shares: torch.Tensor, entropy: torch.Tensor, mass: torch.Tensor) -> None:
     """Mask all but the tokens next to the entropy that have the mass together; 0 masks nothing."""
     away = (log_shares + entropy).abs()
-    ranked, order = away.sort(dim=1)
+    ranked, order = kernels.sort(away)
     before = (log_shares.gather(1, order).exp().cumsum(1) < mass).sum(1, keepdim=True)
     farthest = ranked.gather(1, before.clamp(max=block.shape[1] - 1))
     block.masked_fill_(away > torch.where(mass > 0, farthest, math.inf), -math.inf)
@@ -80,7 +80,7 @@ def end_of_curve(
     logits: torch.Tensor, temperature: torch.Tensor, total: torch.Tensor, threshold: torch.Tensor
 ) -> torch.Tensor:
     """The lowest logit that tail-free sampling keeps, `[n, 1]`."""
-    ranked = logits.sort(dim=1, descending=True).values
+    ranked = kernels.sorted_values(logits).flip(1)
     curvature = (ranked / temperature - total).exp().diff().diff().abs()
     reached = curvature.cumsum(1) / curvature.sum(1, keepdim=True)
     return ranked.gather(1, (reached <= threshold).sum(1, keepdim=True))

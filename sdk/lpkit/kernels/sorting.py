@@ -1,0 +1,53 @@
+"""Sorting along rows: on a CPU by numpy, whose sort of plain values is vectorized, where torch's also moves indices.
+
+Of 8 rows of 151,936 logits on one core, torch sorts in 159 ms, :func:`sort` in 17 and :func:`sorted_values` in 3.4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from lpkit.kernels.fused import differentiated
+
+_INDEX_BITS = 32
+
+
+def sorted_values(values: torch.Tensor) -> torch.Tensor:
+    """``values.sort(-1).values``.
+
+    Args:
+        values: ``[..., k]``; those of float32, int32 and int64 are fast on a CPU.
+
+    Returns:
+        The same shape and dtype, ascending, NaN last.
+    """
+    if not _by_numpy(values):
+        return values.sort(-1).values
+    return torch.from_numpy(np.sort(values.detach().numpy(), axis=-1))
+
+
+def sort(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """``values.sort(stable=True, dim=-1)``: equal values stay in order, as they need not in torch's own default.
+
+    Args:
+        values: ``[..., k]``; those of float32 are fast on a CPU.
+
+    Returns:
+        The same shape and dtype, ascending, NaN last; and int64, where each of them stood.
+    """
+    if values.dtype != torch.float32 or not _by_numpy(values):
+        found = values.sort(stable=True, dim=-1)
+        return found.values, found.indices
+    # One number for each: its bits, so turned that they order as it does, and behind them where it stands.
+    bits = (values.detach() + 0.0).contiguous().view(torch.int32)  # -0.0 is 0.0
+    bits = bits.masked_fill(values != values, torch.iinfo(torch.int32).max)
+    turned = bits ^ (bits >> 31 & 0x7FFFFFFF)
+    keys = turned.to(torch.int64) << _INDEX_BITS | torch.arange(values.shape[-1])
+    indices = sorted_values(keys).bitwise_and_((1 << _INDEX_BITS) - 1)
+    return values.gather(-1, indices), indices
+
+
+def _by_numpy(values: torch.Tensor) -> bool:
+    known = values.dtype in (torch.float32, torch.int32, torch.int64)
+    return known and values.device.type == "cpu" and type(values) is torch.Tensor and not differentiated(values)
