@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import triton
-from lpkit.kernels import triton as kernels
 from lpkit.kernels import triton_entropy as entropy
 from lpkit.kernels import triton_few as few
 from lpkit.kernels import triton_hashes as hashes
+from lpkit.kernels import triton_masks as masks
 from lpkit.kernels import triton_parts as parts
+from lpkit.kernels import triton_rows as rows
 from lpkit.kernels import triton_sequences as sequences
+from lpkit.kernels import triton_spans as spans
+from lpkit.kernels import triton_statistics as statistics
 from lpkit.kernels import triton_tournament as tournament
 from lpkit.kernels.traffic import SPAN
 from triton.backends.compiler import GPUTarget
@@ -41,7 +44,7 @@ TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 FLOATS, INTEGERS, LONGS, FLAGS, NUMBER = "*fp32", "*i32", "*i64", "*i1", "i32"
 ROWS = {"stride": NUMBER, "vocab": NUMBER, "parts": NUMBER, "size": NUMBER}
 PARTS = {"PARTS": parts.MOST_PARTS}
-WHOLE, HALF = {"BLOCK": kernels.BLOCK}, {"BLOCK": kernels.BLOCK // 2}
+WHOLE, HALF = {"BLOCK": rows.BLOCK}, {"BLOCK": rows.BLOCK // 2}
 
 
 @dataclass(frozen=True)
@@ -62,18 +65,18 @@ class Kernel:
     reads: bool = True
     whole: bool = True
     fused: bool = True
-    warps: int = kernels.WARPS
+    warps: int = rows.WARPS
 
 
 def _mask(name: str, above: bool) -> Kernel:
     types = {"logits": FLOATS, "limits": FLOATS, "limits_step": NUMBER, **ROWS}
-    return Kernel(name, kernels._mask, types, {"ABOVE": above, **WHOLE}, writes=True)
+    return Kernel(name, masks._mask, types, {"ABOVE": above, **WHOLE}, writes=True)
 
 
 _TOPS = {"logits": FLOATS, "tops": FLOATS, "spans": NUMBER, **ROWS}
 _STEPS = {"distances_step": NUMBER, "temperatures_step": NUMBER}
 _BELOW_TOP = {**_TOPS, "distances": FLOATS, "temperatures": FLOATS, **_STEPS}
-_SPANS = {"SCALED": True, "SPAN": SPAN, "KEPT": kernels.KEPT}
+_SPANS = {"SCALED": True, "SPAN": SPAN, "KEPT": spans.KEPT}
 _LEAST = {"logits": FLOATS, "limits": FLOATS, "limits_step": NUMBER, "least": FLOATS, **ROWS}
 _SUMS = {
     "logits": FLOATS,
@@ -104,15 +107,15 @@ _KEPT = {**_IDS, "where": FLAGS, "where_stride": NUMBER, "stride": NUMBER, "voca
 WHOLE_ROWS = (
     _mask("mask_below_", above=False),
     _mask("mask_above_", above=True),
-    Kernel("mask_far_below_top_, first", kernels._tops, _TOPS, {"SPAN": SPAN, **WHOLE}),
-    Kernel("mask_far_below_top_, second", kernels._mask_below_top, _BELOW_TOP, _SPANS, writes=True, fused=False),
-    Kernel("least_from", kernels._least, _LEAST, WHOLE),
-    Kernel("log_sum_exp", kernels._exponentials, _SUMS, WHOLE),
+    Kernel("mask_far_below_top_, first", spans._tops, _TOPS, {"SPAN": SPAN, **WHOLE}),
+    Kernel("mask_far_below_top_, second", spans._mask_below_top, _BELOW_TOP, _SPANS, writes=True, fused=False),
+    Kernel("least_from", statistics._least, _LEAST, WHOLE),
+    Kernel("log_sum_exp", statistics._exponentials, _SUMS, WHOLE),
     Kernel("log_sum_exp_and_entropy", entropy._shares, {**_TEMPERATURES, "found": FLOATS, **ROWS}, HALF),
     Kernel("dynamic_temperature_", entropy._retemper, _RETEMPERED, {**PARTS, **WHOLE}, writes=True),
-    Kernel("top_and_deviation", kernels._moments, {"logits": FLOATS, "found": FLOATS, **ROWS}, HALF),
-    Kernel("add_where_hashed_", kernels._add_hashed, _HASHES, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True),
-    Kernel("keep_ids_, second", kernels._keep, _KEEP, {"IDS": kernels.KEPT, **WHOLE}, writes=True, reads=False),
+    Kernel("top_and_deviation", statistics._moments, {"logits": FLOATS, "found": FLOATS, **ROWS}, HALF),
+    Kernel("add_where_hashed_", masks._add_hashed, _HASHES, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True),
+    Kernel("keep_ids_, second", masks._keep, _KEEP, {"IDS": masks.KEPT, **WHOLE}, writes=True, reads=False),
 )
 
 
@@ -158,7 +161,7 @@ _CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, 
 _SUM = dict.fromkeys(("highest", "sums", "temperatures", "results"), FLOATS)
 _DEVIATION = {"found": FLOATS, "tops": FLOATS, "deviations": "*fp64"}
 FEW = (
-    Kernel("keep_ids_, first", kernels._kept, _KEPT, {"IDS": kernels.KEPT, "ALL": False}, whole=False, warps=1),
+    Kernel("keep_ids_, first", masks._kept, _KEPT, {"IDS": masks.KEPT, "ALL": False}, whole=False, warps=1),
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
     _few("write", few._write, _WRITTEN, NUMBER=False),
     _few("write, one number", few._write, _WRITTEN, NUMBER=True),

@@ -9,7 +9,9 @@ COMPARE = """
 import math, sys
 import torch
 from lpkit import kernels
-from lpkit.kernels import triton as fused
+from lpkit.kernels.fused import WHOLE_ROWS, together
+
+fused = together(WHOLE_ROWS)
 
 rows, vocab, extra, name = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 logits = torch.randn(rows, vocab + extra, generator=torch.Generator().manual_seed(7)) * 3
@@ -31,7 +33,7 @@ FAR_BELOW_TOP = """
 import math, sys
 import torch
 from lpkit import kernels
-from lpkit.kernels import triton as fused
+from lpkit.kernels import triton_spans as fused
 
 rows, vocab, extra = map(int, sys.argv[1:])
 fused.KEPT = 4  # so that a row has more spans than are looked at at a time
@@ -60,7 +62,9 @@ STATISTICS = """
 import math, sys
 import torch
 from lpkit import kernels
-from lpkit.kernels import triton as fused
+from lpkit.kernels.fused import WHOLE_ROWS, together
+
+fused = together(WHOLE_ROWS)
 
 rows, vocab, extra = map(int, sys.argv[1:])
 generator = torch.Generator().manual_seed(7)
@@ -95,7 +99,7 @@ KEEP = """
 import math, sys
 import torch
 from lpkit import kernels
-from lpkit.kernels import triton as fused
+from lpkit.kernels import triton_masks as fused
 
 rows, vocab, extra, k = map(int, sys.argv[1:])
 generator = torch.Generator().manual_seed(7)
@@ -263,7 +267,7 @@ for position in (torch.int64, torch.int32):
 """
 
 SPLIT = """
-from lpkit.kernels import triton as fused
+from lpkit.kernels import triton_rows as fused
 
 for rows in (1, 2, 7, 131, 132, 256, 1024):
     for vocab in (1, 5, 4096, 4097, 32000, 128256, 151936):

@@ -13,8 +13,10 @@ import torch
 
 logger = logging.getLogger("lpkit")
 
-WHOLE_ROWS = ("lpkit.kernels.triton", "lpkit.kernels.triton_entropy", "lpkit.kernels.triton_tournament")
-FEW = ("lpkit.kernels.triton_few", "lpkit.kernels.triton_sequences", "lpkit.kernels.triton_hashes")
+WHOLE_ROWS = tuple(
+    f"lpkit.kernels.triton_{name}" for name in ("rows", "masks", "spans", "statistics", "entropy", "tournament")
+)
+FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "hashes"))
 """The modules of each set of kernels."""
 
 

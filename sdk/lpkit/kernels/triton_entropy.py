@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels import triton_parts
-from lpkit.kernels.triton import BLOCK, WARPS, _grid, _per_row, _row, _tile, _write
 from lpkit.kernels.triton_parts import FAR, MOST_PARTS, of_entropy
+from lpkit.kernels.triton_rows import BLOCK, WARPS, _grid, _per_row, _row, _tile, _write
 
 LEAST = tl.constexpr(1e-10)
 LOWEST = tl.constexpr(-1e9)

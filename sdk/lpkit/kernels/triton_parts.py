@@ -1,6 +1,6 @@
 """What the parts of a row come to together, as Triton kernels for CUDA: one small launch with a program for each row.
 
-The kernels that go over whole rows leave a few numbers of each part of a row; see :mod:`lpkit.kernels.triton`.
+The kernels that go over whole rows leave a few numbers of each part of a row; see :mod:`lpkit.kernels.triton_rows`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-from lpkit.kernels.triton import _any, _grid, _per_row, _row, _tile, _write
 from lpkit.kernels.triton_parts import MOST_PARTS
+from lpkit.kernels.triton_rows import _any, _grid, _per_row, _row, _tile, _write
 
 BLOCK = 256
 WARPS = 4

@@ -1,0 +1,177 @@
+"""Masks and biases of whole rows as Triton kernels for CUDA, in one look at a row; see :mod:`lpkit.kernels.masks`."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from lpkit.kernels.hashes import FACTORS_32
+from lpkit.kernels.triton_rows import BLOCK, WARPS, _any, _grid, _per_row, _row, _tile, _write
+
+KEPT = 64
+"""Of a row's ids, how many are looked at at a time."""
+
+
+@triton.jit(do_not_specialize=["limits_step"])  # type: ignore[untyped-decorator]
+def _mask(  # type: ignore[no-untyped-def]
+    logits,
+    limits,
+    stride,
+    limits_step,
+    vocab,
+    size,
+    ABOVE: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Mask what is beyond each row's limit."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    limit = tl.load(limits + row * limits_step)
+    if limit < float("inf") if ABOVE else limit > float("-inf"):
+        start, begin, end = _row(logits, row, stride, vocab)
+        for offset in range(part * size, min(part * size + size, end), BLOCK):
+            values = _tile(start, offset, begin, end, 0.0, BLOCK)
+            beyond = values > limit if ABOVE else values < limit
+            if _any(beyond):
+                _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
+
+
+@triton.jit(do_not_specialize=["seeds_step", "limits_step", "biases_step"])  # type: ignore[untyped-decorator]
+def _add_hashed(  # type: ignore[no-untyped-def]
+    logits,
+    seeds,
+    limits,
+    biases,
+    stride,
+    seeds_step,
+    limits_step,
+    biases_step,
+    vocab,
+    size,
+    FIRST: tl.constexpr,  # noqa: N803
+    SECOND: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Add each row's bias where the hash of its seed and a token is below its limit."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    seed, bias = tl.load(seeds + row * seeds_step), tl.load(biases + row * biases_step)
+    limit = tl.load(limits + row * limits_step)
+    start, begin, end = _row(logits, row, stride, vocab)
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        state = (offset - begin + tl.arange(0, BLOCK) ^ seed).to(tl.uint32, bitcast=True)
+        state = (state ^ (state >> 16)) * FIRST
+        state = (state ^ (state >> 13)) * SECOND
+        state ^= state >> 16
+        chosen = state.to(tl.int32, bitcast=True) < limit
+        if _any(chosen):  # a row that does not use it chooses none, and is not even read
+            values = _tile(start, offset, begin, end, 0.0, BLOCK)
+            _write(start, offset, begin, end, tl.where(chosen, values + bias, values), chosen, BLOCK)
+
+
+@triton.jit(do_not_specialize=["ids", "where", "ids_stride", "where_stride", "k"])  # type: ignore[untyped-decorator]
+def _kept(  # type: ignore[no-untyped-def]
+    logits,
+    ids,
+    where,
+    held,
+    meant,
+    stride,
+    ids_stride,
+    where_stride,
+    vocab,
+    k,
+    ALL: tl.constexpr,  # noqa: N803
+    IDS: tl.constexpr,  # noqa: N803
+):
+    """The logits that a row keeps, and whether it is to keep these alone."""
+    row = tl.program_id(0).to(tl.int64)
+    alive = tl.zeros((IDS,), tl.int32)
+    broken = tl.zeros((IDS,), tl.int32)
+    for offset in range(0, k, IDS):
+        place = offset + tl.arange(0, IDS)
+        token = tl.load(ids + row * ids_stride + place, mask=place < k, other=-1)
+        real = (token >= 0) & (token < vocab)
+        value = tl.load(logits + row * stride + token, mask=real, other=float("-inf"))
+        tl.store(held + row * k + place, value, mask=place < k)
+        alive |= (value > float("-inf")).to(tl.int32)
+        broken |= (value != value).to(tl.int32)  # NaN is the highest of a row, and not above -inf
+    wanted = (tl.load(ids + row * ids_stride) >= 0) & (tl.max(alive, 0) > 0) & (tl.max(broken, 0) == 0)
+    if not ALL:
+        wanted &= tl.load(where + row * where_stride) != 0
+    tl.store(meant + row, wanted.to(tl.int32))
+
+
+@triton.jit(do_not_specialize=["ids", "ids_stride", "k"])  # type: ignore[untyped-decorator]
+def _keep(  # type: ignore[no-untyped-def]
+    logits,
+    ids,
+    held,
+    meant,
+    stride,
+    ids_stride,
+    vocab,
+    k,
+    size,
+    IDS: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Mask a part of a row, and put back what is kept of it."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    if tl.load(meant + row) != 0:
+        start, begin, end = _row(logits, row, stride, vocab)
+        first, last = part * size, min(part * size + size, end)
+        masked = tl.full((BLOCK,), float("-inf"), tl.float32)
+        for offset in range(first, last, BLOCK):
+            _write(start, offset, begin, end, masked, masked < 0.0, BLOCK)
+        tl.debug_barrier()  # what is put back is written by other threads
+        for offset in range(0, k, IDS):
+            item = offset + tl.arange(0, IDS)
+            token = tl.load(ids + row.to(tl.int64) * ids_stride + item, mask=item < k, other=-1)
+            place = token + begin
+            here = (token >= 0) & (token < vocab) & (place >= first) & (place < last)
+            value = tl.load(held + row.to(tl.int64) * k + item, mask=here, other=0.0)
+            tl.store(start + place, value, mask=here)
+
+
+def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.kernels.mask_below_`."""
+    return _masked(logits, lowest, above=False)
+
+
+def mask_above_(logits: torch.Tensor, highest: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.kernels.mask_above_`."""
+    return _masked(logits, highest, above=True)
+
+
+def add_where_hashed_(
+    logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    """See :func:`lpkit.kernels.add_where_hashed_`."""
+    grid, (stride, vocab, _, size) = _grid(logits)
+    first, second = (factor % 2**32 for factor in FACTORS_32)
+    given = (_per_row(seeds, logits, torch.int32), _per_row(limit, logits, torch.int32), _per_row(bias, logits))
+    columns, steps = zip(*given, strict=True)
+    _add_hashed[grid](
+        logits, *columns, stride, *steps, vocab, size, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS
+    )
+    return logits
+
+
+def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
+    """See :func:`lpkit.kernels.keep_ids_`."""
+    grid, (stride, vocab, _, size) = _grid(logits)
+    k, ids = ids.shape[1], ids if ids.stride(1) == 1 else ids.contiguous()
+    held = torch.empty(ids.shape, dtype=torch.float32, device=logits.device)
+    meant = torch.empty(ids.shape[0], dtype=torch.int32, device=logits.device)
+    flags = meant if where is None else where.expand(ids.shape[0], 1)
+    steps = (stride, ids.stride(0), flags.stride(0), vocab, k)
+    _kept[grid[:1]](logits, ids, flags, held, meant, *steps, ALL=where is None, IDS=KEPT, num_warps=1)
+    _keep[grid](logits, ids, held, meant, stride, ids.stride(0), vocab, k, size, IDS=KEPT, BLOCK=BLOCK, num_warps=WARPS)
+    return logits
+
+
+def _masked(logits: torch.Tensor, limits: torch.Tensor, above: bool) -> torch.Tensor:
+    grid, (stride, vocab, _, size) = _grid(logits)
+    limits, step = _per_row(limits, logits)
+    _mask[grid](logits, limits, stride, step, vocab, size, ABOVE=above, BLOCK=BLOCK, num_warps=WARPS)
+    return logits

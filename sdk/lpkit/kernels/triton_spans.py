@@ -1,0 +1,102 @@
+"""Masks that look at a row twice, as Triton kernels for CUDA: the second time only at spans that need it.
+
+See :func:`lpkit.kernels.mask_far_below_top_`.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from lpkit.kernels.traffic import SPAN
+from lpkit.kernels.triton_rows import BLOCK, WARPS, WORD, _any, _grid, _per_row, _ratio_up, _row, _tile, _write
+
+KEPT = 64
+"""Of a row's highest logits, how many are looked at at a time."""
+
+
+@triton.jit(do_not_specialize=["spans"])  # type: ignore[untyped-decorator]
+def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """The highest logit of each span of each row; a part in which there is a NaN has one among its own."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    start, begin, end = _row(logits, row, stride, vocab)
+    found = tops + row.to(tl.int64) * spans
+    broken = tl.zeros((BLOCK,), tl.int32)
+    for offset in range(part * size, min(part * size + size, end), BLOCK):
+        values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
+        broken |= (values != values).to(tl.int32)
+        place = offset // SPAN + tl.arange(0, BLOCK // SPAN)
+        highest = tl.max(tl.reshape(values, (BLOCK // SPAN, SPAN)), 1)
+        tl.store(found + place, highest, mask=place < spans)
+    if _any(broken):
+        tl.debug_barrier()  # what it takes the place of is written by other threads
+        tl.store(found + part * size // SPAN, float("nan"))
+
+
+@triton.jit(do_not_specialize=["distances_step", "temperatures_step", "spans"])  # type: ignore[untyped-decorator]
+def _mask_below_top(  # type: ignore[no-untyped-def]
+    logits,
+    tops,
+    distances,
+    temperatures,
+    stride,
+    distances_step,
+    temperatures_step,
+    vocab,
+    spans,
+    size,
+    SCALED: tl.constexpr,  # noqa: N803
+    SPAN: tl.constexpr,  # noqa: N803
+    KEPT: tl.constexpr,  # noqa: N803
+):
+    """Mask what is more than a distance below its row's highest logit.
+
+    Nearly all of a row is: a span whose highest logit is that low is written without being read. So a row is read once
+    and written once, though it is looked at twice, and no program has to wait for others of its row, as it would to
+    find the row in the L2 cache. Spans that are read again begin with what the first launch read last.
+    """
+    row = tl.num_programs(0) - 1 - tl.program_id(0)
+    part = tl.num_programs(1) - 1 - tl.program_id(1)
+    found = tops + row.to(tl.int64) * spans
+    start, begin, end = _row(logits, row, stride, vocab)
+    best = tl.full((KEPT,), float("-inf"), tl.float32)
+    broken = tl.zeros((KEPT,), tl.int32)
+    for first in range(0, tl.cdiv(end, SPAN), KEPT):
+        place = first + tl.arange(0, KEPT)
+        some = tl.load(found + place, mask=place * SPAN < end, other=float("-inf"))
+        best = tl.maximum(best, some)
+        broken |= (some != some).to(tl.int32)
+    distance = tl.load(distances + row * distances_step)
+    if SCALED:
+        distance *= tl.load(temperatures + row * temperatures_step)
+    limit = tl.where(_any(broken), float("nan"), tl.max(best, 0) - distance)  # as torch's amax: NaN is the highest
+    if limit > float("-inf"):
+        for offset in range(part * size, min(part * size + size, end), SPAN):
+            top = tl.load(found + offset // SPAN)
+            if top >= limit:
+                values = _tile(start, offset, begin, end, 0.0, SPAN)
+                beyond = values < limit
+                if _any(beyond):
+                    _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, SPAN)
+            elif top > float("-inf"):  # else it is masked already
+                masked = tl.full((SPAN,), float("-inf"), tl.float32)
+                _write(start, offset, begin, end, masked, masked < 0.0, SPAN)
+
+
+def mask_far_below_top_(
+    logits: torch.Tensor, distance: torch.Tensor, temperature: torch.Tensor | None = None
+) -> torch.Tensor:
+    """See :func:`lpkit.kernels.mask_far_below_top_`."""
+    grid, (stride, vocab, _, size) = _grid(logits)
+    spans = _ratio_up(vocab + WORD.value - 1, SPAN)
+    tops = torch.empty(grid[0], spans, dtype=torch.float32, device=logits.device)
+    distance, far = _per_row(distance, logits)
+    factor, step = (distance, 0) if temperature is None else _per_row(temperature, logits)
+    _tops[grid](logits, tops, stride, vocab, spans, size, SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
+    # Multiplying and subtracting in one instruction would round once where the operations of torch round twice.
+    _mask_below_top[grid](
+        logits, tops, distance, factor, stride, far, step, vocab, spans, size,
+        SCALED=temperature is not None, SPAN=SPAN, KEPT=KEPT, num_warps=WARPS, enable_fp_fusion=False,
+    )  # fmt: skip
+    return logits
