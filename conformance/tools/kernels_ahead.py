@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import triton
 from lpkit.kernels import triton_entropy as entropy
 from lpkit.kernels import triton_few as few
 from lpkit.kernels import triton_hashes as hashes
+from lpkit.kernels import triton_limits as limits
 from lpkit.kernels import triton_masks as masks
 from lpkit.kernels import triton_parts as parts
 from lpkit.kernels import triton_rows as rows
@@ -42,7 +43,6 @@ THREADS = 2048
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 FLOATS, INTEGERS, LONGS, FLAGS, NUMBER = "*fp32", "*i32", "*i64", "*i1", "i32"
-ROWS = {"stride": NUMBER, "vocab": NUMBER, "parts": NUMBER, "size": NUMBER}
 PARTS = {"PARTS": parts.MOST_PARTS}
 WHOLE, HALF = {"BLOCK": rows.BLOCK}, {"BLOCK": rows.BLOCK // 2}
 
@@ -68,54 +68,47 @@ class Kernel:
     warps: int = rows.WARPS
 
 
-def _mask(name: str, above: bool) -> Kernel:
-    types = {"logits": FLOATS, "limits": FLOATS, "limits_step": NUMBER, **ROWS}
-    return Kernel(name, masks._mask, types, {"ABOVE": above, **WHOLE}, writes=True)
+_POINTERS = {
+    **dict.fromkeys(("logits", "temperatures", "limits", "tops", "found", "highest", "sums", "least"), FLOATS),
+    **dict.fromkeys(("distances", "thresholds", "leasts", "by_tops", "by_entropies", "biases", "held"), FLOATS),
+    **dict.fromkeys(("lows", "highs", "exponents", "smoothings", "curves"), FLOATS),
+    **dict.fromkeys(("seeds", "meant"), INTEGERS),
+    "deviations": "*fp64",
+    "ids": LONGS,
+    "where": FLAGS,
+}
 
 
-_TOPS = {"logits": FLOATS, "tops": FLOATS, "spans": NUMBER, **ROWS}
-_STEPS = {"distances_step": NUMBER, "temperatures_step": NUMBER}
-_BELOW_TOP = {**_TOPS, "distances": FLOATS, "temperatures": FLOATS, **_STEPS}
-_SPANS = {"SCALED": True, "SPAN": SPAN, "KEPT": spans.KEPT}
-_LEAST = {"logits": FLOATS, "limits": FLOATS, "limits_step": NUMBER, "least": FLOATS, **ROWS}
-_SUMS = {
-    "logits": FLOATS,
-    "temperatures": FLOATS,
-    "temperatures_step": NUMBER,
-    "highest": FLOATS,
-    "sums": FLOATS,
-    **ROWS,
-}
-_TEMPERATURES = {"logits": FLOATS, "temperatures": FLOATS, "temperature_step": NUMBER}
-_SHAPES = ("low", "high", "exponent", "smoothing", "curve")
-_RETEMPERED = {
-    **_TEMPERATURES,
-    **ROWS,
-    "found": FLOATS,
-    **{f"{name}s": FLOATS for name in _SHAPES},
-    **{f"{name}_step": NUMBER for name in _SHAPES},
-}
-_HASHES = {
-    **dict.fromkeys(("logits", "biases"), FLOATS),
-    **dict.fromkeys(("seeds", "limits"), INTEGERS),
-    **dict.fromkeys(("seeds_step", "limits_step", "biases_step"), NUMBER),
-    **ROWS,
-}
-_IDS = {"logits": FLOATS, "ids": LONGS, "held": FLOATS, "meant": INTEGERS, "ids_stride": NUMBER, "k": NUMBER}
-_KEEP = {**_IDS, "stride": NUMBER, "vocab": NUMBER, "size": NUMBER}
-_KEPT = {**_IDS, "where": FLAGS, "where_stride": NUMBER, "stride": NUMBER, "vocab": NUMBER}
+def _whole(
+    name: str, function: Any, constants: dict[str, Any], writes: bool = False, reads: bool = True, **types: Any
+) -> Kernel:
+    given = {**_POINTERS, **types}
+    arguments = {item: given.get(item, NUMBER) for item in function.arg_names if not item.isupper()}
+    return Kernel(name, function, arguments, constants, writes, reads)
+
+
+_SPAN = {"SPAN": SPAN}
+_PLAIN, _TOPS, _LIMIT = {"TOPS": False, **_SPAN}, {"TOPS": True, **_SPAN}, {**_SPAN, **PARTS}
+_FAR = {"SCALED": True, "KEPT": spans.KEPT, **_SPAN}
 WHOLE_ROWS = (
-    _mask("mask_below_", above=False),
-    _mask("mask_above_", above=True),
-    Kernel("mask_far_below_top_, first", spans._tops, _TOPS, {"SPAN": SPAN, **WHOLE}),
-    Kernel("mask_far_below_top_, second", spans._mask_below_top, _BELOW_TOP, _SPANS, writes=True, fused=False),
-    Kernel("least_from", statistics._least, _LEAST, WHOLE),
-    Kernel("log_sum_exp", statistics._exponentials, _SUMS, WHOLE),
-    Kernel("log_sum_exp_and_entropy", entropy._shares, {**_TEMPERATURES, "found": FLOATS, **ROWS}, HALF),
-    Kernel("dynamic_temperature_", entropy._retemper, _RETEMPERED, {**PARTS, **WHOLE}, writes=True),
-    Kernel("top_and_deviation", statistics._moments, {"logits": FLOATS, "found": FLOATS, **ROWS}, HALF),
-    Kernel("add_where_hashed_", masks._add_hashed, _HASHES, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True),
-    Kernel("keep_ids_, second", masks._keep, _KEEP, {"IDS": masks.KEPT, **WHOLE}, writes=True, reads=False),
+    _whole("mask_below_", masks._mask, {"ABOVE": False, **WHOLE}, writes=True),
+    _whole("mask_above_", masks._mask, {"ABOVE": True, **WHOLE}, writes=True),
+    _whole("mask_far_below_top_, first", spans._tops, {**_SPAN, **WHOLE}),
+    replace(_whole("mask_far_below_top_, second", spans._mask_below_top, _FAR, writes=True), fused=False),
+    _whole("mask_deviations_below_top_, first", statistics._moments, {**_TOPS, **HALF}),
+    _whole("mask_deviations_below_top_, second", limits._mask_deviating, _LIMIT, writes=True),
+    _whole("mask_unlikely_, first", entropy._shares, {**_TOPS, **HALF}),
+    _whole("mask_unlikely_, second", entropy._mask_unlikely, _LIMIT, writes=True),
+    _whole("exclude_top_choices_, first", statistics._exponentials, {**_TOPS, **WHOLE}),
+    _whole("exclude_top_choices_, second", limits._least_likely, {"ALL": False, **_LIMIT}),
+    _whole("exclude_top_choices_, third", limits._drop, {"IDS": limits.KEPT, **_LIMIT}, writes=True),
+    _whole("least_from", statistics._least, WHOLE),
+    _whole("log_sum_exp", statistics._exponentials, {**_PLAIN, **WHOLE}),
+    _whole("log_sum_exp_and_entropy", entropy._shares, {**_PLAIN, **HALF}),
+    _whole("dynamic_temperature_", entropy._retemper, {**PARTS, **WHOLE}, writes=True),
+    _whole("top_and_deviation", statistics._moments, {**_PLAIN, **HALF}),
+    _whole("add_where_hashed_", masks._add_hashed, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True, limits=INTEGERS),
+    _whole("keep_ids_, second", masks._keep, {"IDS": masks.KEPT, **WHOLE}, writes=True, reads=False),
 )
 
 
@@ -161,7 +154,7 @@ _CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, 
 _SUM = dict.fromkeys(("highest", "sums", "temperatures", "results"), FLOATS)
 _DEVIATION = {"found": FLOATS, "tops": FLOATS, "deviations": "*fp64"}
 FEW = (
-    Kernel("keep_ids_, first", masks._kept, _KEPT, {"IDS": masks.KEPT, "ALL": False}, whole=False, warps=1),
+    replace(_whole("keep_ids_, first", masks._kept, {"IDS": masks.KEPT, "ALL": False}), whole=False, warps=1),
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
     _few("write", few._write, _WRITTEN, NUMBER=False),
     _few("write, one number", few._write, _WRITTEN, NUMBER=True),

@@ -133,9 +133,7 @@ REASONS = {
     "lpkit-penalties": STAGING,
     "lpkit-synthid": "The hash of a context is torch's operations; a launch for every four keys, and one for the edit.",
     "lpkit-thinking-budget": "The history, three questions about its markers, what is due by them, and the mask.",
-    "lpkit-top-n-sigma": "What the parts of a row come to is a launch, and the limit is three operations.",
-    "lpkit-truncation": "The limit of a row, from its entropy and its highest logit, is ten operations.",
-    "lpkit-xtc": "Three kernels go over the row; the coin, the limits and the spared tokens are operations.",
+    "lpkit-xtc": "The lengths, a random number and the coin; the limit and the least likely token are a kernel each.",
 }
 
 HEAD = """\

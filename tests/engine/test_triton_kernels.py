@@ -28,35 +28,6 @@ assert torch.equal(given.contiguous().view(torch.int32), expected.view(torch.int
 assert torch.equal(logits[:, vocab:], behind)
 """
 
-# Rows of which most spans are masked without being read, some are masked already, and one is not aligned.
-FAR_BELOW_TOP = """
-import math, sys
-import torch
-from lpkit import kernels
-from lpkit.kernels import triton_spans as fused
-
-rows, vocab, extra = map(int, sys.argv[1:])
-fused.KEPT = 4  # so that a row has more spans than are looked at at a time
-generator = torch.Generator().manual_seed(7)
-wide = torch.randn(rows, vocab + extra, generator=generator) * 3
-wide[:, vocab // 3] += 30.0
-wide[0, : vocab // 2] = -math.inf
-wide[1] = -math.inf
-wide[2, vocab - 1] = math.inf
-wide[3, vocab // 2] = math.nan
-given = wide[:, :vocab]
-packed = torch.rand(rows, 3, generator=generator) * 20 + 0.01
-packed[4, 0] = math.inf  # masks nothing
-for distance in (packed[:, :1], packed[:, :1].contiguous(), packed[:1, :1], packed[:, :1].double()):
-    for temperature in (None, packed[:, 1:2] / 7, packed[1:2, 1:2] / 7):
-        expected = kernels.mask_far_below_top_(given.clone(), distance, temperature)
-        logits = wide.clone()
-        found = logits[:, :vocab]
-        assert fused.mask_far_below_top_(found, distance, temperature) is found
-        assert torch.equal(found.contiguous().view(torch.int32), expected.contiguous().view(torch.int32))
-        assert torch.equal(logits[:, vocab:], wide[:, vocab:])
-"""
-
 # What is computed of a row, and where the order of summation may show.
 STATISTICS = """
 import math, sys
@@ -283,11 +254,6 @@ assert fused.split(1024, 151936)[0] == 1
 @pytest.mark.parametrize(("rows", "vocab", "extra"), [(1, 3, 0), (3, 300, 8), (5, 9000, 0), (2, 40_000, 64)])
 def test_every_kept_bit_and_every_mask_is_that_of_the_torch_path(name: str, rows: int, vocab: int, extra: int) -> None:
     interpret(COMPARE, rows, vocab, extra, name)
-
-
-@pytest.mark.parametrize(("vocab", "extra"), [(9, 0), (300, 7), (9001, 2)])
-def test_spans_below_the_limit_are_masked_as_by_the_torch_path(vocab: int, extra: int) -> None:
-    interpret(FAR_BELOW_TOP, 6, vocab, extra)
 
 
 @pytest.mark.parametrize(("rows", "vocab", "extra"), [(1, 5, 0), (3, 300, 8), (2, 9000, 0), (1, 40_000, 64)])

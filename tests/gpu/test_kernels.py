@@ -56,6 +56,42 @@ def test_masks_from_the_top_are_the_same_whether_or_not_spans_are_read_again(
         assert same_bits(*on_both(compute))
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")  # numpy's, where kernels are interpreted: it is not selected
+@pytest.mark.parametrize("name", ["mask_deviations_below_top_", "mask_unlikely_"])
+def test_masks_by_a_rows_own_numbers_differ_by_what_lies_next_to_the_limit_at_most(
+    name: str, logits: torch.Tensor
+) -> None:
+    deviations = (column(logits, 0.5, 4.0).double(),)
+    limits = column(logits, 0.5, 2.0), column(logits, -12.0, -2.0), column(logits, 0.0, 1.0), column(logits, -5.0, 0.0)
+
+    def compute(device: torch.device) -> list[torch.Tensor]:
+        given = deviations if name == "mask_deviations_below_top_" else limits
+        return [getattr(kernels, name)(logits.clone().to(device), *(item.to(device) for item in given))]
+
+    (found,), (expected,) = on_both(compute)
+    differs = found != expected
+    lowest = expected.masked_fill(expected == -math.inf, math.inf).amin(1, keepdim=True)
+    assert ((logits - lowest).abs()[differs] < 1e-4).all()
+    assert torch.equal(found.masked_fill(found == -math.inf, 0.0), torch.where(found == -math.inf, 0.0, logits))
+    assert (expected == -math.inf).any()
+
+
+def test_the_same_top_choices_are_excluded(logits: torch.Tensor) -> None:
+    rows = logits.shape[0]
+    temperature, log_threshold = column(logits, 0.3, 0.6), column(logits, math.log(0.02), math.log(0.2))
+    keep = torch.full((rows, 70), -1)
+    keep[::3, 65] = logits.argmax(1)[::3]
+    keep[1::3, 1] = 3
+    where = torch.arange(rows).unsqueeze(1) % 5 != 3
+
+    def compute(device: torch.device) -> list[torch.Tensor]:
+        given = [item.to(device) for item in (temperature, log_threshold, keep)]
+        every = kernels.exclude_top_choices_(logits.clone().to(device), *given)
+        return [every, kernels.exclude_top_choices_(logits.clone().to(device), *given, where.to(device))]
+
+    assert same_bits(*on_both(compute))
+
+
 @pytest.mark.parametrize("k", [1, 100])
 def test_tokens_are_kept_alone(k: int, logits: torch.Tensor) -> None:
     rows, vocab = logits.shape

@@ -11,16 +11,18 @@ they read from memory and write there is documented in :mod:`lpkit.kernels.traff
 ``scratch`` is for rules of several steps inside :func:`blocks`: memory that a block lends. Leave it out elsewhere.
 """
 
-from lpkit.kernels.entropy import dynamic_temperature_, log_sum_exp_and_entropy
+from lpkit.kernels.entropy import dynamic_temperature_, log_sum_exp_and_entropy, mask_unlikely_
 from lpkit.kernels.fused import prepare, prepare_few
 from lpkit.kernels.masks import (
     add_where_hashed_,
+    exclude_top_choices_,
     keep_ids_,
     keep_members_,
     least_from,
     log_sum_exp,
     mask_above_,
     mask_below_,
+    mask_deviations_below_top_,
     mask_far_below_top_,
     mask_ids_,
     top_and_deviation,
@@ -36,6 +38,7 @@ __all__ = [
     "add_where_hashed_",
     "blocks",
     "dynamic_temperature_",
+    "exclude_top_choices_",
     "keep_ids_",
     "keep_members_",
     "least_from",
@@ -43,8 +46,10 @@ __all__ = [
     "log_sum_exp_and_entropy",
     "mask_above_",
     "mask_below_",
+    "mask_deviations_below_top_",
     "mask_far_below_top_",
     "mask_ids_",
+    "mask_unlikely_",
     "penalized",
     "prepare",
     "prepare_few",

@@ -1,4 +1,4 @@
-"""How undecided a model is: the entropy of whole vocabularies, and a temperature that follows it."""
+"""How undecided a model is: the entropy of whole vocabularies, and a temperature and a mask that follow it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import torch
 
 from lpkit.kernels.fused import differentiated, fused_for
+from lpkit.kernels.masks import mask_below_
 from lpkit.kernels.memory import blocks
 
 _LOG2_E = math.log2(math.e)
@@ -108,3 +109,43 @@ def dynamic_temperature_(
             below = torch.where(factor > 0, bent, below)
         block.copy_(torch.where(there, below * to_come, -math.inf))
     return logits
+
+
+def mask_unlikely_(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    log_least: torch.Tensor,
+    by_top: torch.Tensor,
+    by_entropy: torch.Tensor,
+    scratch: torch.Tensor | None = None,
+    other: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Mask what is less likely than a limit that may follow the likeliest token, and than one that follows the entropy.
+
+    A token stays if its log-probability is at least ``log_least + by_top * log(p_max)``, or at least ``by_entropy - H``
+    with the entropy H. Epsilon and eta sampling (Hewitt, Manning and Liang, arXiv 2210.15191) and top-a are such rules.
+
+    Args:
+        logits: float32 ``[n, vocab]``, edited in place.
+        temperature: float32 ``[n, 1]``, above 0; probabilities are those of ``logits / temperature``.
+        log_least: float32 ``[n, 1]``; -inf masks nothing.
+        by_top: float32 ``[n, 1]``.
+        by_entropy: float32 ``[n, 1]``; +inf for rows without a limit by the entropy.
+        scratch: float32 memory like ``logits``, inside a block.
+        other: a second one.
+
+    Returns:
+        ``logits``. The likeliest token of a row always remains; a row in which there is a NaN stays unchanged.
+    """
+    per_row = (temperature, log_least, by_top, by_entropy)
+    if (fused := fused_for(logits)) is not None:
+        return fused.mask_unlikely_(logits, *per_row)  # type: ignore[no-any-return]
+    if scratch is None or other is None:
+        for block, *rest in blocks(logits, *per_row, scratch=(torch.float32, torch.float32)):
+            mask_unlikely_(block, *rest)
+        return logits
+    seen = logits.detach()  # where a mask begins has no gradient
+    total, entropy = log_sum_exp_and_entropy(seen, temperature, scratch, other)
+    top = seen.amax(dim=1, keepdim=True)
+    least = torch.minimum(log_least + by_top * (top / temperature - total), by_entropy - entropy)
+    return mask_below_(logits, (temperature * (total + least)).minimum(top), scratch)

@@ -14,7 +14,8 @@ import torch
 logger = logging.getLogger("lpkit")
 
 WHOLE_ROWS = tuple(
-    f"lpkit.kernels.triton_{name}" for name in ("rows", "masks", "spans", "statistics", "entropy", "tournament")
+    f"lpkit.kernels.triton_{name}"
+    for name in ("rows", "masks", "spans", "statistics", "limits", "entropy", "tournament")
 )
 FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "hashes"))
 """The modules of each set of kernels."""
@@ -81,8 +82,12 @@ def _try_whole_rows(found: ModuleType, device: torch.device) -> None:
     found.dynamic_temperature_(logits, *(ones,) * 6)
     found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
     found.tournament_(logits, ones, logits[0].clone(), ones.long() - 1)
+    found.mask_deviations_below_top_(logits, ones)
+    found.mask_unlikely_(logits, *(ones,) * 4)
+    ids = torch.zeros(3, 2, dtype=torch.int64, device=device)
     for where in (None, ones > 0):
-        found.keep_ids_(logits, torch.zeros(3, 2, dtype=torch.int64, device=device), where)
+        found.keep_ids_(logits, ids, where)
+        found.exclude_top_choices_(logits, ones, ones, ids, where)
 
 
 def _try_few(_: ModuleType, device: torch.device) -> None:

@@ -184,6 +184,58 @@ def top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor | None = None)
     return highest, (squares / count - mean.square()).clamp(min=0.0).sqrt()
 
 
+def mask_deviations_below_top_(logits: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
+    """Mask what is more than some standard deviations below its row's highest logit, as top-n-sigma does.
+
+    Args:
+        logits: float32 ``[n, vocab]``, edited in place; -inf is a masked token, which has no part in the deviation.
+        deviations: float64 ``[n, 1]``, not negative: how many.
+
+    Returns:
+        ``logits``. The highest logit of a row always remains; a row in which there is a NaN stays unchanged.
+    """
+    if (fused := fused_for(logits)) is not None:
+        return fused.mask_deviations_below_top_(logits, deviations)  # type: ignore[no-any-return]
+    for block, number, memory in blocks(logits, deviations, scratch=(torch.float32,), fused=True):
+        highest, deviation = top_and_deviation(block, memory)
+        mask_below_(block, highest - (number * deviation).to(block.dtype), memory)
+    return logits
+
+
+def exclude_top_choices_(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    log_threshold: torch.Tensor,
+    keep: torch.Tensor,
+    where: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Of the tokens with a probability of at least a threshold, mask all but the least likely one, as XTC does.
+
+    Args:
+        logits: float32 ``[n, vocab]``, edited in place.
+        temperature: float32 ``[n, 1]``, above 0; probabilities are those of ``logits / temperature``.
+        log_threshold: float32 ``[n, 1]``, the logarithm of the threshold.
+        keep: int64 ``[n, k]``, all below ``vocab``, -1 for no token. A row in which one of these would be masked stays
+            unchanged.
+        where: bool ``[n, 1]``, the rows to edit; None: all.
+
+    Returns:
+        ``logits``. Tokens that tie with the least likely one stay too; a row in which there is a NaN stays unchanged.
+    """
+    if keep.dtype == torch.int64 and (fused := fused_for(logits)) is not None:
+        return fused.exclude_top_choices_(logits, temperature, log_threshold, keep, where)  # type: ignore[no-any-return]
+    edited = torch.ones_like(temperature, dtype=torch.bool) if where is None else where
+    memory = (torch.float32, torch.float32)
+    for block, divisor, threshold, some, mine, one, other in blocks(
+        logits, temperature, log_threshold, keep, edited, scratch=memory, fused=True
+    ):
+        likely = divisor * (log_sum_exp(block, divisor, one) + threshold)
+        least = least_from(block, likely, one, other)  # inf: no token is likely
+        spared = ((block.gather(1, some.clamp(min=0)) > least) & (some >= 0)).any(dim=1, keepdim=True)
+        mask_above_(block, torch.where(mine & ~spared, least, math.inf), one)
+    return logits
+
+
 def add_where_hashed_(
     logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor
 ) -> torch.Tensor:

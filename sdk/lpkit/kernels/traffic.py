@@ -4,7 +4,7 @@ A pass goes over a batch's logits once. The first pass of a function reads them 
 of the same logit decides whether the L2 cache still holds it at the second: the batch, for passes in the same order.
 So a batch that fits the cache is read from memory once however many passes there are, and a larger one at each pass,
 unless a pass need not read: a mask relative to the row's highest logit writes most spans without it, and goes
-backwards for the rest, to begin with what is still in the cache.
+backwards for the rest, to begin with what is still in the cache. What excludes likely tokens leaves most spans alone.
 
 ``lpkit bench`` multiplies these shares with the measured times of one read and one write of the same logits.
 """
@@ -29,12 +29,14 @@ class Pass:
 
     Attributes:
         reads, writes: what it reads and writes of them, at most.
-        near: it reads only spans that hold a logit near enough to the row's highest to stay, the last ones first.
+        near: it reads only spans that hold a logit near enough to the row's highest to matter, the last ones first.
+        near_writes: what it writes of these spans on top, at most.
     """
 
     reads: float = 0.0
     writes: float = 0.0
     near: bool = False
+    near_writes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ class Traffic:
 PASSES = {
     "tops": Pass(reads=1.0),
     "mask_below_top": Pass(reads=1.0, writes=1.0, near=True),
+    **dict.fromkeys(("mask_deviating", "mask_unlikely"), Pass(reads=1.0, writes=1.0, near=True)),
+    "least_likely": Pass(reads=1.0, near=True),
+    "drop": Pass(reads=1.0, near=True, near_writes=1.0),
     "mask": Pass(reads=1.0, writes=1.0),
     "least": Pass(reads=1.0),
     "exponentials": Pass(reads=1.0),
@@ -88,6 +93,9 @@ FUNCTIONS = {
     "log_sum_exp_and_entropy": ("shares", "entropy"),
     "top_and_deviation": ("moments", "deviation"),
     "dynamic_temperature_": ("shares", "retemper"),
+    "mask_deviations_below_top_": ("moments", "mask_deviating"),
+    "mask_unlikely_": ("shares", "mask_unlikely"),
+    "exclude_top_choices_": ("exponentials", "least_likely", "drop"),
     "add_where_hashed_": ("add_hashed",),
     "keep_ids_": ("kept", "keep"),
 }
@@ -102,8 +110,8 @@ def traffic(passes: Iterable[Pass], rows: int, vocab: int, cache: int, near: flo
         rows: of the batch.
         vocab: logits of a row.
         cache: bytes of the L2 cache.
-        near: share of the spans that hold a logit near enough to the row's highest to stay: at most as many spans as
-            tokens stay.
+        near: share of the spans that hold a logit near enough to the row's highest to matter: at most as many spans as
+            there are such tokens.
 
     Returns:
         The bytes.
@@ -115,5 +123,5 @@ def traffic(passes: Iterable[Pass], rows: int, vocab: int, cache: int, near: flo
         if number:  # the first finds nothing in the cache: what came before this processor has used it
             held = min(1.0, cache / size) if one.near else float(size <= cache)
         read += size * one.reads * (near if one.near else 1.0) * (1.0 - held)
-        written += size * one.writes
+        written += size * (one.writes + one.near_writes * near)
     return Traffic(read, written)

@@ -1,6 +1,7 @@
-"""Entropies of whole rows, and temperatures that follow them, as Triton kernels for CUDA.
+"""Entropies of whole rows, and temperatures and masks that follow them, as Triton kernels for CUDA.
 
-See :func:`lpkit.kernels.log_sum_exp_and_entropy` and :func:`lpkit.kernels.dynamic_temperature_`.
+See :func:`lpkit.kernels.log_sum_exp_and_entropy`, :func:`lpkit.kernels.dynamic_temperature_` and
+:func:`lpkit.kernels.mask_unlikely_`.
 """
 
 from __future__ import annotations
@@ -10,26 +11,33 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels import triton_parts
+from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_parts import FAR, MOST_PARTS, of_entropy
 from lpkit.kernels.triton_rows import BLOCK, WARPS, _grid, _per_row, _row, _tile, _write
+from lpkit.kernels.triton_spans import backwards, keep_tops, mask_spans, room_for_tops
 
 LEAST = tl.constexpr(1e-10)
 LOWEST = tl.constexpr(-1e9)
 
 
-@triton.jit(do_not_specialize=["temperature_step", "parts"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["temperature_step", "spans", "parts"])  # type: ignore[untyped-decorator]
 def _shares(  # type: ignore[no-untyped-def]
     logits,
     temperatures,
     found,
+    tops,
     stride,
     temperature_step,
     vocab,
+    spans,
     parts,
     size,
+    TOPS: tl.constexpr,  # noqa: N803
+    SPAN: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """For each part of each row what :func:`lpkit.kernels.triton_parts.of_entropy` combines."""
+    """For each part of each row what :func:`lpkit.kernels.triton_parts.of_entropy` combines. ``TOPS``: and the highest
+    logit of each span."""
     row, part = tl.program_id(0), tl.program_id(1)
     scale = 1.0 / tl.load(temperatures + row * temperature_step)
     start, begin, end = _row(logits, row, stride, vocab)
@@ -39,10 +47,12 @@ def _shares(  # type: ignore[no-untyped-def]
     count = tl.zeros((BLOCK,), tl.float32)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
         values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
+        if TOPS:
+            keep_tops(values, tops + row.to(tl.int64) * spans, offset, spans, SPAN, BLOCK)
         higher = tl.maximum(best, values)
         origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is NaN
         moved = tl.maximum((best - origin) * scale, FAR)
-        below = tl.maximum((values - origin) * scale, FAR)
+        below = tl.maximum((values - origin) * scale, FAR, propagate_nan=tl.PropagateNan.ALL)
         share = tl.exp(below)
         weighed = (weighed + total * moved) * tl.exp(moved) + share * below
         total = total * tl.exp(moved) + share
@@ -105,6 +115,39 @@ def _retemper(  # type: ignore[no-untyped-def]
         _write(start, offset, begin, end, result, there, BLOCK)
 
 
+@triton.jit(do_not_specialize=["temperature_step", "least_step", "by_top_step", "by_entropy_step", "spans", "parts"])  # type: ignore[untyped-decorator]
+def _mask_unlikely(  # type: ignore[no-untyped-def]
+    logits,
+    tops,
+    found,
+    temperatures,
+    leasts,
+    by_tops,
+    by_entropies,
+    temperature_step,
+    least_step,
+    by_top_step,
+    by_entropy_step,
+    stride,
+    vocab,
+    spans,
+    parts,
+    size,
+    PARTS: tl.constexpr,  # noqa: N803
+    SPAN: tl.constexpr,  # noqa: N803
+):
+    """Mask what is less likely than both limits of its row."""
+    row, part = backwards()
+    start, begin, end = _row(logits, row, stride, vocab)
+    temperature = tl.load(temperatures + row * temperature_step)
+    top, total, entropy, _ = of_entropy(found + row * parts * 4, parts, 1.0 / temperature, PARTS)
+    least = tl.load(leasts + row * least_step) + tl.load(by_tops + row * by_top_step) * (top / temperature - total)
+    other = tl.load(by_entropies + row * by_entropy_step) - entropy
+    limit = temperature * (total + tl.where(other < least, other, least))
+    limit = tl.where(limit > top, top, limit)  # NaN, where there is a NaN in the row, stays
+    mask_spans(start, begin, end, tops + row.to(tl.int64) * spans, part * size, limit, size, SPAN)
+
+
 def log_sum_exp_and_entropy(logits: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """See :func:`lpkit.kernels.log_sum_exp_and_entropy`."""
     temperature, _ = _per_row(temperature, logits)
@@ -120,10 +163,22 @@ def dynamic_temperature_(logits: torch.Tensor, *per_row: torch.Tensor) -> torch.
     return logits
 
 
-def _parts(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    grid, (stride, *sizes) = _grid(logits)
-    found = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
+def mask_unlikely_(logits: torch.Tensor, *per_row: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.kernels.mask_unlikely_`."""
+    grid, (stride, vocab, parts, size) = _grid(logits)
+    columns, steps = zip(*(_per_row(values, logits) for values in per_row), strict=True)
+    tops = room_for_tops(logits)
+    found = _parts(logits, columns[0], tops)
+    sizes = (*steps, stride, vocab, tops.shape[1], parts, size)
+    _mask_unlikely[grid](logits, tops, found, *columns, *sizes, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    return logits
+
+
+def _parts(logits: torch.Tensor, temperature: torch.Tensor, tops: torch.Tensor | None = None) -> torch.Tensor:
+    grid, (stride, vocab, parts, size) = _grid(logits)
+    result = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
+    found, spans = (result, 0) if tops is None else (tops, tops.shape[1])
+    given = (logits, temperature, result, found, stride, temperature.stride(0), vocab, spans, parts, size)
     # Half a tile: it keeps four numbers for each logit of one.
-    given = (logits, temperature, found, stride, temperature.stride(0), *sizes)
-    _shares[grid](*given, BLOCK=BLOCK // 2, num_warps=WARPS)
-    return found
+    _shares[grid](*given, TOPS=tops is not None, SPAN=SPAN, BLOCK=BLOCK // 2, num_warps=WARPS)
+    return result

@@ -42,6 +42,35 @@ def of_entropy(found, parts, scale, PARTS: tl.constexpr):  # type: ignore[no-unt
     return top, top * scale + log_total, log_total - weighed / total, count
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def of_sums(highest, sums, parts, scale, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """The logarithm of the sum of exponentials of a row; of each part there are its highest logit, and the sum as a
+    multiple of that logit's."""
+    part = tl.arange(0, PARTS)
+    mine = part < parts
+    top, below = _from_top(tl.load(highest + part, mask=mine, other=float("-inf")), scale)
+    total = tl.sum(tl.load(sums + part, mask=mine, other=0.0) * tl.exp(below), 0)
+    return top * scale + tl.where(total == 0, float("nan"), tl.log(total))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def of_moments(found, parts, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """(highest logit, standard deviation in float64) of a row.
+
+    Of each part there are its highest logit, and of its logits that are not masked the number, the mean, and the sum of
+    squares around it.
+    """
+    part = tl.arange(0, PARTS)
+    mine = part < parts
+    top = tl.max(tl.load(found + part * 4, mask=mine, other=float("-inf")), 0)
+    count = tl.load(found + part * 4 + 1, mask=mine, other=0.0).to(tl.float64)
+    mean = tl.load(found + part * 4 + 2, mask=mine, other=0.0).to(tl.float64)
+    squares = tl.load(found + part * 4 + 3, mask=mine, other=0.0).to(tl.float64)
+    number = tl.sum(count, 0)
+    away = mean - tl.sum(count * mean, 0) / number
+    return top, tl.sqrt(tl.sum(squares + count * away * away, 0) / number)
+
+
 @triton.jit(do_not_specialize=["found", "temperatures", "results", "temperature_step", "parts"])  # type: ignore[untyped-decorator]
 def _entropy(found, temperatures, results, temperature_step, parts, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     row = tl.program_id(0).to(tl.int64)
@@ -54,27 +83,16 @@ def _entropy(found, temperatures, results, temperature_step, parts, PARTS: tl.co
 @triton.jit(do_not_specialize=["highest", "sums", "temperatures", "results", "temperature_step", "parts"])  # type: ignore[untyped-decorator]
 def _sum(highest, sums, temperatures, results, temperature_step, parts, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     row = tl.program_id(0).to(tl.int64)
-    part = tl.arange(0, PARTS)
     scale = 1.0 / tl.load(temperatures + row * temperature_step)
-    best = tl.load(highest + row * parts + part, mask=part < parts, other=float("-inf"))
-    top, below = _from_top(best, scale)
-    total = tl.sum(tl.load(sums + row * parts + part, mask=part < parts, other=0.0) * tl.exp(below), 0)
-    tl.store(results + row, top * scale + tl.where(total == 0, float("nan"), tl.log(total)))
+    tl.store(results + row, of_sums(highest + row * parts, sums + row * parts, parts, scale, PARTS))
 
 
 @triton.jit(do_not_specialize=["found", "tops", "deviations", "parts"])  # type: ignore[untyped-decorator]
 def _deviation(found, tops, deviations, parts, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     row = tl.program_id(0).to(tl.int64)
-    part = tl.arange(0, PARTS)
-    mine = part < parts
-    found += row * parts * 4
-    tl.store(tops + row, tl.max(tl.load(found + part * 4, mask=mine, other=float("-inf")), 0))
-    count = tl.load(found + part * 4 + 1, mask=mine, other=0.0).to(tl.float64)
-    mean = tl.load(found + part * 4 + 2, mask=mine, other=0.0).to(tl.float64)
-    squares = tl.load(found + part * 4 + 3, mask=mine, other=0.0).to(tl.float64)
-    number = tl.sum(count, 0)
-    away = mean - tl.sum(count * mean, 0) / number
-    tl.store(deviations + row, tl.sqrt(tl.sum(squares + count * away * away, 0) / number))
+    top, deviation = of_moments(found + row * parts * 4, parts, PARTS)
+    tl.store(tops + row, top)
+    tl.store(deviations + row, deviation)
 
 
 def entropy(found: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,7 +115,7 @@ def log_sum(highest: torch.Tensor, sums: torch.Tensor, temperature: torch.Tensor
 
 def deviation(found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(highest logit, standard deviation in float64), ``[n, 1]`` each, of the parts' highest logits, numbers, means
-    and squares around these."""
+    and squares around these; see :func:`of_moments`."""
     n, parts, _ = found.shape
     tops = torch.empty(n, 1, dtype=torch.float32, device=found.device)
     deviations = torch.empty(n, 1, dtype=torch.float64, device=found.device)

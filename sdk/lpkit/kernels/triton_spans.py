@@ -1,6 +1,9 @@
 """Masks that look at a row twice, as Triton kernels for CUDA: the second time only at spans that need it.
 
-See :func:`lpkit.kernels.mask_far_below_top_`.
+The first look leaves the highest logit of each span of :data:`lpkit.kernels.traffic.SPAN` logits. A span in which all
+is below a limit is masked without being read, or holds nothing that is looked for. So a row is read once and written
+once, though it is looked at twice, and no program has to wait for others of its row, as it would to find the row in the
+L2 cache. What is read again begins with what the first launch read last.
 """
 
 from __future__ import annotations
@@ -16,6 +19,35 @@ KEPT = 64
 """Of a row's highest logits, how many are looked at at a time."""
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def keep_tops(values, tops, offset, spans, SPAN: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """Store the highest logit of each span of a tile."""
+    place = offset // SPAN + tl.arange(0, BLOCK // SPAN)
+    tl.store(tops + place, tl.max(tl.reshape(values, (BLOCK // SPAN, SPAN)), 1), mask=place < spans)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def mask_spans(start, begin, end, tops, first, limit, size, SPAN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """Mask what is below a limit in a part of a row, of which nearly all is; a limit that is NaN masks nothing."""
+    if limit > float("-inf"):
+        for offset in range(first, min(first + size, end), SPAN):
+            top = tl.load(tops + offset // SPAN)
+            if top >= limit:
+                values = _tile(start, offset, begin, end, 0.0, SPAN)
+                beyond = values < limit
+                if _any(beyond):
+                    _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, SPAN)
+            elif top > float("-inf"):  # else it is masked already
+                masked = tl.full((SPAN,), float("-inf"), tl.float32)
+                _write(start, offset, begin, end, masked, masked < 0.0, SPAN)
+
+
+@triton.jit
+def backwards():  # type: ignore[no-untyped-def]
+    """(row, part) of a program, the last ones first."""
+    return tl.num_programs(0) - 1 - tl.program_id(0), tl.num_programs(1) - 1 - tl.program_id(1)
+
+
 @triton.jit(do_not_specialize=["spans"])  # type: ignore[untyped-decorator]
 def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """The highest logit of each span of each row; a part in which there is a NaN has one among its own."""
@@ -26,9 +58,7 @@ def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: t
     for offset in range(part * size, min(part * size + size, end), BLOCK):
         values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
         broken |= (values != values).to(tl.int32)
-        place = offset // SPAN + tl.arange(0, BLOCK // SPAN)
-        highest = tl.max(tl.reshape(values, (BLOCK // SPAN, SPAN)), 1)
-        tl.store(found + place, highest, mask=place < spans)
+        keep_tops(values, found, offset, spans, SPAN, BLOCK)
     if _any(broken):
         tl.debug_barrier()  # what it takes the place of is written by other threads
         tl.store(found + part * size // SPAN, float("nan"))
@@ -50,14 +80,8 @@ def _mask_below_top(  # type: ignore[no-untyped-def]
     SPAN: tl.constexpr,  # noqa: N803
     KEPT: tl.constexpr,  # noqa: N803
 ):
-    """Mask what is more than a distance below its row's highest logit.
-
-    Nearly all of a row is: a span whose highest logit is that low is written without being read. So a row is read once
-    and written once, though it is looked at twice, and no program has to wait for others of its row, as it would to
-    find the row in the L2 cache. Spans that are read again begin with what the first launch read last.
-    """
-    row = tl.num_programs(0) - 1 - tl.program_id(0)
-    part = tl.num_programs(1) - 1 - tl.program_id(1)
+    """Mask what is more than a distance below its row's highest logit."""
+    row, part = backwards()
     found = tops + row.to(tl.int64) * spans
     start, begin, end = _row(logits, row, stride, vocab)
     best = tl.full((KEPT,), float("-inf"), tl.float32)
@@ -71,17 +95,7 @@ def _mask_below_top(  # type: ignore[no-untyped-def]
     if SCALED:
         distance *= tl.load(temperatures + row * temperatures_step)
     limit = tl.where(_any(broken), float("nan"), tl.max(best, 0) - distance)  # as torch's amax: NaN is the highest
-    if limit > float("-inf"):
-        for offset in range(part * size, min(part * size + size, end), SPAN):
-            top = tl.load(found + offset // SPAN)
-            if top >= limit:
-                values = _tile(start, offset, begin, end, 0.0, SPAN)
-                beyond = values < limit
-                if _any(beyond):
-                    _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, SPAN)
-            elif top > float("-inf"):  # else it is masked already
-                masked = tl.full((SPAN,), float("-inf"), tl.float32)
-                _write(start, offset, begin, end, masked, masked < 0.0, SPAN)
+    mask_spans(start, begin, end, found, part * size, limit, size, SPAN)
 
 
 def mask_far_below_top_(
@@ -89,14 +103,19 @@ def mask_far_below_top_(
 ) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_far_below_top_`."""
     grid, (stride, vocab, _, size) = _grid(logits)
-    spans = _ratio_up(vocab + WORD.value - 1, SPAN)
-    tops = torch.empty(grid[0], spans, dtype=torch.float32, device=logits.device)
+    tops = room_for_tops(logits)
     distance, far = _per_row(distance, logits)
     factor, step = (distance, 0) if temperature is None else _per_row(temperature, logits)
-    _tops[grid](logits, tops, stride, vocab, spans, size, SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
+    _tops[grid](logits, tops, stride, vocab, tops.shape[1], size, SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
     # Multiplying and subtracting in one instruction would round once where the operations of torch round twice.
     _mask_below_top[grid](
-        logits, tops, distance, factor, stride, far, step, vocab, spans, size,
+        logits, tops, distance, factor, stride, far, step, vocab, tops.shape[1], size,
         SCALED=temperature is not None, SPAN=SPAN, KEPT=KEPT, num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
     return logits
+
+
+def room_for_tops(logits: torch.Tensor) -> torch.Tensor:
+    """Memory for the highest logit of each span: float32 ``[n, spans]``."""
+    spans = _ratio_up(logits.shape[1] + WORD.value - 1, SPAN)  # a row may begin within a word
+    return torch.empty(logits.shape[0], spans, dtype=torch.float32, device=logits.device)

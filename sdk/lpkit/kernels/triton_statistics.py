@@ -7,7 +7,9 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels import triton_parts
+from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_rows import BLOCK, WARPS, _grid, _per_row, _row, _tile
+from lpkit.kernels.triton_spans import keep_tops
 
 
 @triton.jit(do_not_specialize=["limits_step", "parts"])  # type: ignore[untyped-decorator]
@@ -23,20 +25,25 @@ def _least(logits, limits, least, stride, limits_step, vocab, parts, size, BLOCK
     tl.store(least + row * parts + part, tl.min(best, 0))
 
 
-@triton.jit(do_not_specialize=["temperatures_step", "parts"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["temperatures_step", "spans", "parts"])  # type: ignore[untyped-decorator]
 def _exponentials(  # type: ignore[no-untyped-def]
     logits,
     temperatures,
     highest,
     sums,
+    tops,
     stride,
     temperatures_step,
     vocab,
+    spans,
     parts,
     size,
+    TOPS: tl.constexpr,  # noqa: N803
+    SPAN: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """For each part of each row its highest logit, and the sum of exp((logit - highest) / temperature)."""
+    """For each part of each row its highest logit, and the sum of exp((logit - highest) / temperature). ``TOPS``: and
+    the highest logit of each span."""
     row, part = tl.program_id(0), tl.program_id(1)
     scale = 1.0 / tl.load(temperatures + row * temperatures_step)
     start, begin, end = _row(logits, row, stride, vocab)
@@ -44,6 +51,8 @@ def _exponentials(  # type: ignore[no-untyped-def]
     total = tl.zeros((BLOCK,), tl.float32)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
         values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
+        if TOPS:
+            keep_tops(values, tops + row.to(tl.int64) * spans, offset, spans, SPAN, BLOCK)
         higher = tl.maximum(best, values)
         origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is NaN
         total = total * tl.exp((best - origin) * scale) + tl.exp((values - origin) * scale)
@@ -54,9 +63,22 @@ def _exponentials(  # type: ignore[no-untyped-def]
     tl.store(sums + row * parts + part, tl.sum(total * tl.exp((best - origin) * scale), 0))
 
 
-@triton.jit(do_not_specialize=["parts"])  # type: ignore[untyped-decorator]
-def _moments(logits, found, stride, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+@triton.jit(do_not_specialize=["spans", "parts"])  # type: ignore[untyped-decorator]
+def _moments(  # type: ignore[no-untyped-def]
+    logits,
+    found,
+    tops,
+    stride,
+    vocab,
+    spans,
+    parts,
+    size,
+    TOPS: tl.constexpr,  # noqa: N803
+    SPAN: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
     """For each part of each row: the highest logit; of those not masked the number, mean, and squares around it.
+    ``TOPS``: and the highest logit of each span.
 
     One pass, by the updates of Welford (1962) and Chan, Golub and LeVeque (1979).
     """
@@ -68,8 +90,10 @@ def _moments(logits, found, stride, vocab, parts, size, BLOCK: tl.constexpr):  #
     squares = tl.zeros((BLOCK,), tl.float32)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
         values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
+        if TOPS:
+            keep_tops(values, tops + row.to(tl.int64) * spans, offset, spans, SPAN, BLOCK)
         best = tl.maximum(best, values)
-        there = values > float("-inf")
+        there = values != float("-inf")  # NaN too, which makes the row's numbers NaN
         count += tl.where(there, 1.0, 0.0)
         away = tl.where(there, values - mean, 0.0)
         mean += away / tl.maximum(count, 1.0)
@@ -94,17 +118,35 @@ def least_from(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
 
 def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.log_sum_exp`."""
-    grid, (stride, *sizes) = _grid(logits)
-    highest, sums = torch.empty(2, *grid, dtype=torch.float32, device=logits.device)
-    temperature, step = _per_row(temperature, logits)
-    _exponentials[grid](logits, temperature, highest, sums, stride, step, *sizes, BLOCK=BLOCK, num_warps=WARPS)
-    return triton_parts.log_sum(highest, sums, temperature)
+    temperature, _ = _per_row(temperature, logits)
+    return triton_parts.log_sum(*exponentials(logits, temperature), temperature)
 
 
 def top_and_deviation(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """See :func:`lpkit.kernels.top_and_deviation`."""
-    grid, sizes = _grid(logits)
-    found = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
+    return triton_parts.deviation(moments(logits))
+
+
+def exponentials(
+    logits: torch.Tensor, temperature: torch.Tensor, tops: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Highest logits and sums, ``[n, parts]`` each, as :func:`lpkit.kernels.triton_parts.of_sums` combines them; with
+    ``tops`` it stores the highest logit of each span there."""
+    grid, (stride, vocab, parts, size) = _grid(logits)
+    highest, sums = torch.empty(2, *grid, dtype=torch.float32, device=logits.device)
+    found, spans = (sums, 0) if tops is None else (tops, tops.shape[1])
+    given = (logits, temperature, highest, sums, found, stride, temperature.stride(0), vocab, spans, parts, size)
+    _exponentials[grid](*given, TOPS=tops is not None, SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
+    return highest, sums
+
+
+def moments(logits: torch.Tensor, tops: torch.Tensor | None = None) -> torch.Tensor:
+    """``[n, parts, 4]``, as :func:`lpkit.kernels.triton_parts.of_moments` combines them; with ``tops`` it stores the
+    highest logit of each span there."""
+    grid, (stride, vocab, parts, size) = _grid(logits)
+    result = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
+    found, spans = (result, 0) if tops is None else (tops, tops.shape[1])
+    given = (logits, result, found, stride, vocab, spans, parts, size)
     # Half a tile: it keeps four numbers for each logit of one.
-    _moments[grid](logits, found, *sizes, BLOCK=BLOCK // 2, num_warps=WARPS)
-    return triton_parts.deviation(found)
+    _moments[grid](*given, TOPS=tops is not None, SPAN=SPAN, BLOCK=BLOCK // 2, num_warps=WARPS)
+    return result

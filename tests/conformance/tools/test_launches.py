@@ -66,6 +66,26 @@ def test_a_mask_relative_to_the_highest_logit_takes_a_gather_and_two_kernels(run
 
 
 @pytest.mark.parametrize("runner", launches.RUNNERS)
+@pytest.mark.parametrize(
+    ("name", "kernels"),
+    [("lpkit-top-n-sigma", ["moments", "mask_deviating"]), ("lpkit-truncation", ["shares", "mask_unlikely"])],
+)
+def test_a_mask_by_a_rows_own_numbers_takes_a_gather_and_two_kernels(
+    name: str, kernels: list[str], runner: str
+) -> None:
+    step = launches.steady(*FOUND[name], runner)
+    assert step.operations == {"index_select": 1}
+    assert step.kernels == dict.fromkeys(kernels, 1)
+    assert step.launches == DENSE
+
+
+def test_excluding_top_choices_takes_a_gather_a_coin_the_lengths_and_three_kernels() -> None:
+    step = launches.steady(*FOUND["lpkit-xtc"], "v2")
+    assert step.operations == {"index_select": 1, "lt": 1}
+    assert step.kernels == dict.fromkeys(("history", "mix", "exponentials", "least_likely", "drop"), 1)
+
+
+@pytest.mark.parametrize("runner", launches.RUNNERS)
 def test_a_temperature_that_follows_the_entropy_takes_a_gather_and_two_kernels(runner: str) -> None:
     step = launches.steady(*FOUND["lpkit-temperature"], runner)
     assert step.operations == {"index_select": 1}
@@ -92,8 +112,12 @@ def arguments(name: str) -> tuple[Any, ...]:
     if name == "add_where_hashed_":
         numbers = packed.int()[:, 2:3]
         return logits, numbers, numbers, column
-    if name == "dynamic_temperature_":
-        return logits, *(column,) * 6
+    if name == "exclude_top_choices_":
+        return logits, column, column, torch.zeros(4, 3, dtype=torch.int64, device=launches.META), column > 0
+    if name == "mask_deviations_below_top_":
+        return logits, packed.double()[:, 1:2]
+    if name in ("dynamic_temperature_", "mask_unlikely_"):
+        return logits, *(column,) * (6 if name == "dynamic_temperature_" else 4)
     return (logits,) if name == "top_and_deviation" else (logits, column)
 
 

@@ -37,3 +37,19 @@ def test_a_masked_row_and_a_row_with_one_token_stay() -> None:
     expected = logits.clone()
     expected[1, 2] = 0.0
     assert torch.equal(retempered(logits, smoothing=0.3), expected)
+
+
+def test_a_token_stays_by_the_likeliest_one_or_by_the_entropy_and_the_likeliest_always_does() -> None:
+    logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(1)) * rows(0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
+    logits[:, 7] = -math.inf
+    temperature = rows(0.5, 0.7, 1.0, 1.2, 1.5, 2.0)
+    log_least, by_top = rows(-1.0, -4.0, -5.0, 1.0, -math.inf, -5.0), rows(0.0, 0.0, 1.0, 0.0, 0.0, 2.0)
+    by_entropy = rows(-1.0, math.inf, -0.5, math.inf, 1.0, -3.0)
+    shares = (logits.double() / temperature).softmax(1)
+    top, entropy = shares.amax(1, keepdim=True), torch.special.entr(shares).sum(1, keepdim=True)
+    limit = torch.minimum(log_least + by_top * top.log(), by_entropy - entropy).exp()
+    expected = logits.masked_fill((shares < limit) & (shares < top), -math.inf)
+    masked = (expected == -math.inf).sum(1).tolist()
+    assert masked[3] == 49 and masked[4] == 1 and min(masked[:3] + masked[5:]) > 1, masked
+    result = kernels.mask_unlikely_(logits, temperature, log_least, by_top, by_entropy)
+    assert result is logits and torch.equal(result, expected)

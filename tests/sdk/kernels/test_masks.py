@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -65,13 +66,52 @@ def test_a_distance_between_probabilities_is_as_many_times_larger_between_logits
     assert same_bits(kernels.mask_far_below_top_(logits, distance, temperature), expected)
 
 
+def test_deviations_are_those_of_what_is_not_masked_and_are_measured_from_the_highest(size: int) -> None:
+    logits = torch.randn(6, size, generator=torch.Generator().manual_seed(1)) * 3 + 50
+    logits[:, :4] = -INF
+    logits[5] = -INF
+    deviations = torch.tensor([[0.0], [1.5], [2.0], [3.5], [INF], [1.0]]).double()
+    exact = logits[:, 4:].double().std(1, keepdim=True, correction=0)
+    expected = logits.masked_fill(logits < logits.amax(1, keepdim=True) - deviations * exact, -INF)
+    assert (expected == -INF).sum(1).unique().numel() == 6
+    result = kernels.mask_deviations_below_top_(logits, deviations)
+    assert result is logits and same_bits(result, expected)
+
+
+def test_of_the_likely_tokens_the_least_likely_stays_and_what_ties_with_it(size: int) -> None:
+    logits = torch.zeros(7, size)
+    logits[:, :6] = torch.tensor([0.2, 0.3, 0.1, 0.15, 0.15, 0.08]).log() + 40.0
+    logits[5] = -INF
+    logits[6, 9] = math.nan
+    thresholds = torch.tensor([[0.35], [0.25], [0.12], [0.12], [0.12], [0.12], [0.12]])
+    keep = torch.full((7, 2), -1)
+    keep[3, 1], keep[4, 0] = 0, 3  # would be masked; is one of the least likely
+    temperature = torch.full((7, 1), 0.5)
+    logits *= temperature
+    expected = logits.clone()
+    expected[2, :2] = expected[4, :2] = -INF
+    exactly: Any = {"rtol": 0, "atol": 0, "equal_nan": True}
+    result = kernels.exclude_top_choices_(logits.clone(), temperature, thresholds.log(), keep)
+    torch.testing.assert_close(result, expected, **exactly)
+    expected[4] = logits[4]
+    some = torch.arange(7).unsqueeze(1) < 3
+    result = kernels.exclude_top_choices_(logits, temperature, thresholds.log(), keep, some)
+    assert result is logits
+    torch.testing.assert_close(result, expected, **exactly)
+
+
 def test_a_row_with_a_nan_has_no_highest_logit_to_measure_from(size: int) -> None:
-    logits = logits_with_extremes(2, size)
+    logits = torch.randn(2, size, generator=torch.Generator().manual_seed(1)) * 3
     logits[1, -1] = math.nan
     before = logits.clone()
-    kernels.mask_far_below_top_(logits, torch.zeros(2, 1))
-    assert same_bits(logits[1], before[1])
-    assert not same_bits(logits[0], before[0])
+    nothing, one = torch.zeros(2, 1), torch.ones(2, 1)
+    for found in (
+        kernels.mask_far_below_top_(logits.clone(), nothing),
+        kernels.mask_deviations_below_top_(logits.clone(), nothing.double()),
+        kernels.mask_unlikely_(logits.clone(), one, nothing, nothing, nothing),
+    ):
+        assert same_bits(found[1], before[1])
+        assert not same_bits(found[0], before[0])
 
 
 def test_strided_logits_are_edited_in_place(size: int) -> None:
@@ -190,6 +230,12 @@ def test_a_batch_without_rows_or_without_a_vocabulary_is_no_accident() -> None:
     logits, per_row = torch.zeros(0, 7), torch.zeros(0, 1)
     for found in (kernels.least_from(logits, per_row), kernels.log_sum_exp(logits, per_row)):
         assert found.shape == (0, 1)
+    for found in (
+        kernels.mask_deviations_below_top_(logits, per_row.double()),
+        kernels.mask_unlikely_(logits, per_row, per_row, per_row, per_row),
+        kernels.exclude_top_choices_(logits, per_row, per_row, torch.zeros(0, 2, dtype=torch.int64)),
+    ):
+        assert found is logits
     assert [found.shape for found in kernels.top_and_deviation(logits)] == [(0, 1), (0, 1)]
     assert [block.shape for (block,) in kernels.blocks(logits)] == [(0, 7)]
 
@@ -202,6 +248,8 @@ def test_a_row_that_is_masked_altogether_has_the_statistics_that_the_reference_n
     assert kernels.top_and_deviation(torch.tensor([[5.0, -math.inf]]))[1].item() == 0.0
     for mask in (kernels.mask_below_, kernels.mask_above_, kernels.mask_far_below_top_):
         assert torch.equal(mask(torch.arange(3.0).view(1, 3), one * math.nan), torch.arange(3.0).view(1, 3))
+    assert torch.equal(kernels.mask_deviations_below_top_(masked.clone(), one.double()), masked)
+    assert torch.equal(kernels.mask_unlikely_(masked.clone(), one, one, one, one), masked)
 
 
 def test_without_cuda_there_are_no_fused_kernels() -> None:

@@ -28,6 +28,12 @@ def test_a_mask_from_the_top_reads_again_what_holds_a_token_that_stays_and_is_no
     assert shares(passes, 64, near=1.0) == (1.75, 1.0)
 
 
+def test_what_excludes_likely_tokens_reads_and_writes_again_only_spans_that_hold_one() -> None:
+    passes = [PASSES[name] for name in FUNCTIONS["exclude_top_choices_"]]
+    assert shares(passes, 64) == (1.0, 0.0)
+    assert shares(passes, 64, near=0.5) == (1.0 + 2 * 0.5 * 0.75, 0.5)
+
+
 def test_kernels_of_a_few_logits_move_nothing_worth_counting() -> None:
     assert shares([PASSES["read"], PASSES["write"]], 64) == (0.0, 0.0)
     assert shares([PASSES[name] for name in FUNCTIONS["keep_ids_"]], 64) == (0.0, 1.0)

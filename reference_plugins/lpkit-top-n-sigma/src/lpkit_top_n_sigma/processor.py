@@ -30,8 +30,4 @@ class TopNSigma(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        for block, n, memory in kernels.blocks(logits, self.n[rows].unsqueeze(1), scratch=(torch.float32,), fused=True):
-            # Masked tokens are not part of the distribution.
-            highest, deviation = kernels.top_and_deviation(block, memory)  # [rows of the block, 1]
-            kernels.mask_below_(block, highest - (n * deviation).to(block.dtype), memory)
-        return logits
+        return kernels.mask_deviations_below_top_(logits, self.n[rows].unsqueeze(1))  # masked tokens do not count

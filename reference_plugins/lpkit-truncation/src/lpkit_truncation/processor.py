@@ -47,24 +47,30 @@ class Truncation(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         columns = (self.log_least, self.by_top, self.by_entropy, self.typical, self.tail_free)
+        log_least, by_top, by_entropy, typical, tail_free = (column[rows].unsqueeze(1) for column in columns)
         # How much of the division by the temperature is still to come differs between vLLM's runners.
-        per_row = (rows.temperature, *(column[rows].unsqueeze(1) for column in columns))
+        temperature = rows.temperature
+        if self.typical.used or self.tail_free.used:
+            self.mask_by_rank_(logits, temperature, typical, tail_free)
+        if self.log_least.used:
+            kernels.mask_unlikely_(logits, temperature, log_least, by_top, by_entropy)
+        return logits
+
+    def mask_by_rank_(
+        self, logits: torch.Tensor, temperature: torch.Tensor, typical: torch.Tensor, tail_free: torch.Tensor
+    ) -> None:
+        """The rules that sort a row; 0 leaves it unchanged."""
         memory = (torch.float32, torch.float32)
-        for block, temperature, log_least, by_top, by_entropy, mass, curved, one, other in kernels.blocks(
-            logits, *per_row, scratch=memory
+        for block, divisor, mass, curved, one, other in kernels.blocks(
+            logits, temperature, typical, tail_free, scratch=memory
         ):
             seen = block.detach()
-            total, entropy = kernels.log_sum_exp_and_entropy(seen, temperature, one, other)
-            top = seen.amax(1, keepdim=True)
-            least = torch.minimum(log_least + by_top * (top / temperature - total), by_entropy - entropy)
-            lowest = temperature * (total + least)
+            total, entropy = kernels.log_sum_exp_and_entropy(seen, divisor, one, other)
             if self.tail_free.used:
-                lowest = torch.where(curved > 0, end_of_curve(seen, temperature, total, curved), lowest)
+                lowest = torch.where(curved > 0, end_of_curve(seen, divisor, total, curved), -math.inf)
+                kernels.mask_below_(block, lowest, one)
             if self.typical.used:
-                log_shares = torch.div(seen, temperature, out=one).sub_(total)
-                mask_untypical_(block, log_shares, entropy, mass)
-            kernels.mask_below_(block, lowest.minimum(top), one)
-        return logits
+                mask_untypical_(block, torch.div(seen, divisor, out=one).sub_(total), entropy, mass)
 
 
 def mask_untypical_(block: torch.Tensor, log_shares: torch.Tensor, entropy: torch.Tensor, mass: torch.Tensor) -> None:

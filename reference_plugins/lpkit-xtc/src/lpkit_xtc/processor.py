@@ -45,20 +45,8 @@ class Xtc(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         heads = rng.uniform(self.seed[rows], rows.total_len) < self.probability[rows]
-        per_row = (
-            # How much of the division by the temperature is still to come differs between vLLM's runners.
-            rows.temperature,
-            self.log_threshold[rows].unsqueeze(1),
-            self.keep[rows],
-            heads.unsqueeze(1),
+        # How much of the division by the temperature is still to come differs between vLLM's runners.
+        log_threshold = self.log_threshold[rows].unsqueeze(1)
+        return kernels.exclude_top_choices_(
+            logits, rows.temperature, log_threshold, self.keep[rows], where=heads.unsqueeze(1)
         )
-        memory = (torch.float32, torch.float32)
-        for block, temperature, log_threshold, keep, drop, one, other in kernels.blocks(
-            logits, *per_row, scratch=memory, fused=True
-        ):
-            # Everything but the block itself is [rows of the block, 1].
-            likely = temperature * (kernels.log_sum_exp(block, temperature, one) + log_threshold)
-            least = kernels.least_from(block, likely, one, other)  # inf: no token is likely
-            spared = ((block.gather(1, keep.clamp(min=0)) > least) & (keep >= 0)).any(dim=1, keepdim=True)
-            kernels.mask_above_(block, torch.where(drop & ~spared, least, math.inf), one)
-        return logits

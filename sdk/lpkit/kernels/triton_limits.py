@@ -1,0 +1,157 @@
+"""Masks by a limit that the numbers of a row set, as Triton kernels for CUDA: a row is read once, and spans again.
+
+See :mod:`lpkit.kernels.triton_spans`. The programs of a row each combine what its parts have left, instead of a launch.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from lpkit.kernels.traffic import SPAN
+from lpkit.kernels.triton_parts import MOST_PARTS, of_moments, of_sums
+from lpkit.kernels.triton_rows import WARPS, _grid, _per_row, _row, _tile, _write
+from lpkit.kernels.triton_spans import backwards, mask_spans, room_for_tops
+from lpkit.kernels.triton_statistics import exponentials, moments
+
+KEPT = 64
+"""Of the ids that a row keeps, how many are looked at at a time."""
+
+
+@triton.jit(do_not_specialize=["deviations_step", "spans", "parts"])  # type: ignore[untyped-decorator]
+def _mask_deviating(  # type: ignore[no-untyped-def]
+    logits,
+    tops,
+    found,
+    deviations,
+    stride,
+    deviations_step,
+    vocab,
+    spans,
+    parts,
+    size,
+    PARTS: tl.constexpr,  # noqa: N803
+    SPAN: tl.constexpr,  # noqa: N803
+):
+    """Mask what is more than some standard deviations below its row's highest logit."""
+    row, part = backwards()
+    start, begin, end = _row(logits, row, stride, vocab)
+    top, deviation = of_moments(found + row * parts * 4, parts, PARTS)
+    limit = top - (tl.load(deviations + row * deviations_step) * deviation).to(tl.float32)
+    mask_spans(start, begin, end, tops + row.to(tl.int64) * spans, part * size, limit, size, SPAN)
+
+
+@triton.jit(do_not_specialize=["where", "temperatures_step", "thresholds_step", "where_step", "spans", "parts"])  # type: ignore[untyped-decorator]
+def _least_likely(  # type: ignore[no-untyped-def]
+    logits,
+    tops,
+    highest,
+    sums,
+    temperatures,
+    thresholds,
+    where,
+    least,
+    stride,
+    temperatures_step,
+    thresholds_step,
+    where_step,
+    vocab,
+    spans,
+    parts,
+    size,
+    ALL: tl.constexpr,  # noqa: N803
+    PARTS: tl.constexpr,  # noqa: N803
+    SPAN: tl.constexpr,  # noqa: N803
+):
+    """The least logit of each part of each row whose token is at least as likely as the row's threshold."""
+    row, part = backwards()
+    start, begin, end = _row(logits, row, stride, vocab)
+    temperature = tl.load(temperatures + row * temperatures_step)
+    total = of_sums(highest + row * parts, sums + row * parts, parts, 1.0 / temperature, PARTS)
+    limit = temperature * (total + tl.load(thresholds + row * thresholds_step))
+    best = tl.full((SPAN,), float("inf"), tl.float32)
+    wanted = limit < float("inf")  # not NaN
+    if not ALL:
+        wanted &= tl.load(where + row * where_step) != 0
+    if wanted:
+        for offset in range(part * size, min(part * size + size, end), SPAN):
+            if tl.load(tops + row.to(tl.int64) * spans + offset // SPAN) >= limit:
+                values = _tile(start, offset, begin, end, float("inf"), SPAN)
+                best = tl.minimum(best, tl.where(values < limit, float("inf"), values))
+    tl.store(least + row * parts + part, tl.min(best, 0))
+
+
+@triton.jit(do_not_specialize=["ids", "ids_stride", "spans", "k", "parts"])  # type: ignore[untyped-decorator]
+def _drop(  # type: ignore[no-untyped-def]
+    logits,
+    tops,
+    least,
+    ids,
+    stride,
+    ids_stride,
+    vocab,
+    spans,
+    k,
+    parts,
+    size,
+    PARTS: tl.constexpr,  # noqa: N803
+    IDS: tl.constexpr,  # noqa: N803
+    SPAN: tl.constexpr,  # noqa: N803
+):
+    """Mask what is above the least of a row's parts, unless one of the row's ids is.
+
+    No program waits for those that read the ids: an id that is above the limit keeps them all from writing, and one
+    that is not is not written.
+    """
+    row, part = tl.program_id(0), tl.program_id(1)
+    number = tl.arange(0, PARTS)
+    limit = tl.min(tl.load(least + row * parts + number, mask=number < parts, other=float("inf")), 0)
+    if limit < float("inf"):
+        start, begin, end = _row(logits, row, stride, vocab)
+        kept = tl.zeros((IDS,), tl.int32)
+        for offset in range(0, k, IDS):
+            item = offset + tl.arange(0, IDS)
+            token = tl.load(ids + row.to(tl.int64) * ids_stride + item, mask=item < k, other=-1)
+            value = tl.load(start + begin + token, mask=(token >= 0) & (token < vocab), other=float("-inf"))
+            kept |= (value > limit).to(tl.int32)
+        if tl.max(kept, 0) == 0:
+            for offset in range(part * size, min(part * size + size, end), SPAN):
+                if tl.load(tops + row.to(tl.int64) * spans + offset // SPAN) > limit:
+                    values = _tile(start, offset, begin, end, float("-inf"), SPAN)
+                    beyond = values > limit
+                    _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, SPAN)
+
+
+def mask_deviations_below_top_(logits: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
+    """See :func:`lpkit.kernels.mask_deviations_below_top_`."""
+    grid, (stride, vocab, parts, size) = _grid(logits)
+    tops = room_for_tops(logits)
+    found = moments(logits, tops)
+    deviations, step = _per_row(deviations, logits, torch.float64)
+    sizes = (stride, step, vocab, tops.shape[1], parts, size)
+    _mask_deviating[grid](logits, tops, found, deviations, *sizes, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    return logits
+
+
+def exclude_top_choices_(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    log_threshold: torch.Tensor,
+    keep: torch.Tensor,
+    where: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """See :func:`lpkit.kernels.exclude_top_choices_`."""
+    grid, (stride, vocab, parts, size) = _grid(logits)
+    tops = room_for_tops(logits)
+    temperature, step = _per_row(temperature, logits)
+    threshold, threshold_step = _per_row(log_threshold, logits)
+    flags = threshold if where is None else where.expand(logits.shape[0], 1)
+    least = torch.empty(grid, dtype=torch.float32, device=logits.device)
+    given = (logits, tops, *exponentials(logits, temperature, tops), temperature, threshold, flags, least)
+    steps = (stride, step, threshold_step, flags.stride(0), vocab, tops.shape[1], parts, size)
+    _least_likely[grid](*given, *steps, ALL=where is None, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    keep = keep if keep.stride(1) == 1 else keep.contiguous()
+    sizes = (stride, keep.stride(0), vocab, tops.shape[1], keep.shape[1], parts, size)
+    _drop[grid](logits, tops, least, keep, *sizes, PARTS=MOST_PARTS, IDS=KEPT, SPAN=SPAN, num_warps=WARPS)
+    return logits
