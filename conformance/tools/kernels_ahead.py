@@ -8,7 +8,6 @@ Triton's compiler and the assembler that it brings need no GPU. What is counted 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import triton
+from commands import output
 from lpkit.kernels import triton_entropy as entropy
 from lpkit.kernels import triton_few as few
 from lpkit.kernels import triton_hashes as hashes
@@ -249,7 +249,7 @@ def _read(cubin: bytes, warps: int) -> Compiled:
 
 
 def _tool(name: str, *arguments: str) -> str:
-    return subprocess.run([TOOLS / name, *arguments], capture_output=True, text=True, check=True).stdout
+    return output([str(TOOLS / name), *arguments])
 
 
 def _words(code: str, instruction: str) -> Counter[int]:

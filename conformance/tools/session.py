@@ -9,12 +9,12 @@ import argparse
 import io
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from commands import output
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
@@ -68,11 +68,7 @@ def session(folder: Path) -> Iterator[str]:
 def run(folder: Path, *arguments: str, code: int = 0) -> str:
     """What the command prints; it must end with this exit code."""
     environment = {**os.environ, "FORCE_COLOR": "1", "PYTHONPATH": "src", "COLUMNS": str(WIDTH)}
-    command = [sys.executable, "-m", "lpkit_cli.app", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != code:
-        raise RuntimeError(f"lpkit {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    return output([sys.executable, "-m", "lpkit_cli.app", *arguments], folder, environment, code)
 
 
 def edit(plugin: Path, *pairs: str) -> None:

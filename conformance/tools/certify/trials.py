@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
+
+from commands import variables
 
 from certify.environment import ROOT, Environment
 
@@ -22,7 +23,7 @@ Outcome = dict[str, Any]
 def try_plugin(environment: Environment, folder: Path) -> Outcome:
     """`lpkit check --engine vllm` of one plugin, with the cases of its own project."""
     command = [str(environment.python.with_name("lpkit")), "check", "--engine", "vllm", "--json", "-"]
-    done = subprocess.run(command, cwd=folder, env=_variables(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=variables(), capture_output=True, text=True, check=False)
     try:
         (target,) = json.loads(done.stdout)["targets"]
     except (ValueError, KeyError):
@@ -46,7 +47,7 @@ def try_tests(environment: Environment) -> Outcome:
         options = ["-q", "-n", "2", "--dist", "loadfile", f"--junitxml={report}", "-p", "no:cacheprovider"]
         command = [str(environment.python), "-m", "pytest", "tests/engine", *options]
         try:
-            subprocess.run(command, cwd=ROOT, env=_variables(), capture_output=True, check=False, timeout=TESTS_SECONDS)
+            subprocess.run(command, cwd=ROOT, env=variables(), capture_output=True, check=False, timeout=TESTS_SECONDS)
         except subprocess.TimeoutExpired:
             return {"passed": 0, "failed": {}, "problems": [f"did not end within {TESTS_SECONDS // 60} minutes"]}
         return (
@@ -64,8 +65,3 @@ def tests_of(junit: str) -> Outcome:
             file = case.get("classname", "").rpartition("engine.")[2].partition(".")[0]
             failed[file] = failed.get(file, 0) + 1
     return {"passed": passed, "failed": failed, "problems": []}
-
-
-def _variables() -> dict[str, str]:
-    """Those of this process, but for what points at its own environment."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV", "LPKIT_"))}

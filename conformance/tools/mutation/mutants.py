@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -12,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from commands import output
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,7 @@ def generate(path: Path) -> Iterable[str]:
     """The tool's mutants of a file, as module texts."""
     tool = Path(sys.executable).with_name("mutate")
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(tool), str(path), "python", "--noCheck", "--mutantDir", folder]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        output([str(tool), str(path), "python", "--noCheck", "--mutantDir", folder])
         yield from (item.read_text("utf-8") for item in sorted(Path(folder).glob("*.py")))
 
 

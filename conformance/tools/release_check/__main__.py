@@ -9,6 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from commands import CommandFailed
+
 from release_check import artifacts, installs
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,7 +39,7 @@ def main() -> int:
         try:
             for line in installs.try_everywhere(built.wheel, folder, version, options.torch):
                 print(line, flush=True)
-        except installs.StepFailed as error:
+        except CommandFailed as error:
             found.append(str(error))
         options.output.mkdir(parents=True, exist_ok=True)
         for file in (built.wheel, built.sdist):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
+
+from commands import output
 
 PACKAGES = ("lpkit", "lpkit_conformance", "lpkit_cli")
 MOST_BYTES = 2 * 1024 * 1024
@@ -36,23 +37,21 @@ def export(repository: Path, folder: Path) -> Path:
     """What is committed, without history, in ``folder``; its files are as new as the call."""
     folder.mkdir(parents=True)
     archive = folder.with_suffix(".tar")
-    subprocess.run(["git", "-C", str(repository), "archive", "-o", str(archive), "HEAD"], check=True)
+    output(["git", "-C", str(repository), "archive", "-o", str(archive), "HEAD"])
     with tarfile.open(archive) as content:
         content.extractall(folder, filter="data")
     archive.unlink()
     return folder
 
 
-def build(source: Path, output: Path, umask: int) -> Built:
+def build(source: Path, folder: Path, umask: int) -> Built:
     """``python -m build`` of ``source`` under another umask: permissions must not end up in the archives."""
     before = os.umask(umask)
     try:
-        subprocess.run(
-            [sys.executable, "-m", "build", "-o", str(output), str(source)], check=True, stdout=subprocess.DEVNULL
-        )
+        output([sys.executable, "-m", "build", "-o", str(folder), str(source)])
     finally:
         os.umask(before)
-    (wheel,), (sdist,) = output.glob("*.whl"), output.glob("*.tar.gz")
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return Built(wheel, sdist)
 
 

@@ -11,12 +11,10 @@ import venv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from commands import CommandFailed, output, variables
+
 MINORS = range(10, 15)
 """Python 3.10 to 3.14, as in the classifiers of pyproject.toml."""
-
-
-class StepFailed(Exception):
-    """A command in a clean environment did not do what a user of the release would expect."""
 
 
 def pythons() -> dict[str, str | None]:
@@ -50,19 +48,14 @@ class CleanEnvironment:
         return self._run([str(self.bin / "lpkit"), *arguments])
 
     def _run(self, command: Sequence[str]) -> str:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
-        cwd = self.folder if self.folder.is_dir() else self.folder.parent
-        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise StepFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        return done.stdout
+        return output(command, self.folder if self.folder.is_dir() else self.folder.parent, variables())
 
 
 def try_everywhere(wheel: Path, folder: Path, version: str, torch: str) -> Iterator[str]:
     """Install and use the wheel on every Python; yields a line each. torch is installed for this Python only.
 
     Raises:
-        StepFailed: with the command and what it printed.
+        CommandFailed: with the command and what it printed.
     """
     for name, python in pythons().items():
         if python is None:
@@ -70,7 +63,7 @@ def try_everywhere(wheel: Path, folder: Path, version: str, torch: str) -> Itera
             continue
         bare = CleanEnvironment(python, folder / f"bare-{name}", wheel, "")
         if f"lpkit {version}\n" not in bare.lpkit("--version"):
-            raise StepFailed(f"lpkit --version does not say {version} on Python {name}")
+            raise CommandFailed(f"lpkit --version does not say {version} on Python {name}")
         json.loads(bare.lpkit("list", "--json"))
         bare.lpkit("doctor")
         new = CleanEnvironment(python, folder / f"new-{name}", wheel, "new")
@@ -82,15 +75,15 @@ def try_everywhere(wheel: Path, folder: Path, version: str, torch: str) -> Itera
     yield f"Python {sys.version_info[0]}.{sys.version_info[1]}: check passes a new plugin, with {torch}"
 
 
-def inventory(wheel: Path, folder: Path, output: Path) -> None:
+def inventory(wheel: Path, folder: Path, file: Path) -> None:
     """A CycloneDX file of a bare install, made by cyclonedx-py."""
     venv.create(folder, with_pip=True)
-    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)], check=True)
+    python = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
+    output([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)])
     # The release is not what lies at an address of this machine.
     for noted in folder.rglob("vllm_lpkit-*.dist-info/direct_url.json"):
         noted.unlink()
     # pip is a tool of the environment, not a part of what is released.
-    subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", "pip", "setuptools"], check=True)
-    command = ["environment", "--output-reproducible", "--of", "JSON", "-o", str(output), str(python)]
-    subprocess.run([sys.executable, "-m", "cyclonedx_py", *command], check=True)
+    output([python, "-m", "pip", "uninstall", "-q", "-y", "pip", "setuptools"])
+    command = ["environment", "--output-reproducible", "--of", "JSON", "-o", str(file), python]
+    output([sys.executable, "-m", "cyclonedx_py", *command])

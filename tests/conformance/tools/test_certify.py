@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 from certify import __main__ as command
 from certify import page, trials
-from certify.environment import TORCH, USUAL, Environment, StepFailed, plugins_here
+from certify.environment import TORCH, USUAL, Environment, plugins_here
+from commands import CommandFailed
 
 PLUGINS = {
     "lpkit-a": {"verdict": "pass", "runners": {"v1": [5, 5], "v2": [6, 6]}, "problems": []},
@@ -99,7 +100,7 @@ def test_a_stopped_run_goes_on_where_it_was_and_a_release_that_does_not_install_
 
     def prepare(environment: Environment, _: object) -> None:
         if environment.release == "0.18.0":
-            raise StepFailed("no such release")
+            raise CommandFailed("no such release")
 
     def try_plugin(environment: Environment, folder: Path) -> dict[str, object]:
         tried.append(folder.name)
