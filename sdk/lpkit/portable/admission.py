@@ -50,12 +50,12 @@ class Admission:
         declared: its columns by name.
         sampling_only: whether greedy requests are never admitted.
         take: asked about each request whose parameters are valid.
+        divided: whether the engine has divided by the temperature before the processor sees logits.
         vllm_config, slots, device, vocab_size: of the engine.
 
     Attributes:
         columns: by name.
         temperature: what the engine will still divide each request's logits by.
-        divided: whether the engine has divided before the processor sees logits.
         resolver: of parameters that are words; None if none are.
         required_keys: a request with none of these in its ``extra_args`` does not use the processor; None: any may.
         raises: whether :meth:`admit` raises what goes wrong. An engine's must not.
@@ -69,6 +69,7 @@ class Admission:
         sampling_only: bool,
         take: Take,
         *,
+        divided: bool,
         vllm_config: Any,
         slots: int,
         device: torch.device,
@@ -76,8 +77,8 @@ class Admission:
     ) -> None:
         self.owner = owner
         self.raises = False
-        self.sampling_only = sampling_only
-        self.divided = False
+        self._sampling_only = sampling_only
+        self._divided = divided
         self._take = take
         self._vocab_size = vocab_size
         with_temperature = {**declared, _TEMPERATURE: column(torch.float32, default=1.0)}
@@ -116,7 +117,7 @@ class Admission:
         """
         try:
             greedy = sampling_params.temperature < GREEDY_EPSILON
-            if greedy and self.sampling_only:
+            if greedy and self._sampling_only:
                 return False
             params = None
             if self._parse is not None:
@@ -135,7 +136,7 @@ class Admission:
                     check_ids(key, getattr(params, name), self._vocab_size)
             for item in self._own_columns:
                 item.reset(slot)
-            self.temperature[slot] = 1.0 if greedy or self.divided else sampling_params.temperature
+            self.temperature[slot] = 1.0 if greedy or self._divided else sampling_params.temperature
             return bool(self._take(slot, params, sampling_params, prompt_ids))
         except Exception as error:
             if self.raises:

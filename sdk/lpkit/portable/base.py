@@ -77,12 +77,14 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         else:
             self.max_num_reqs = vllm_config.scheduler_config.max_num_seqs
             self.vocab_size = vllm_config.model_config.get_vocab_size()
+        sampling_only = self.is_argmax_invariant()
         self._admission = Admission(
             type(self).__qualname__,
             self.Params,
             self._declared_columns,
-            self.is_argmax_invariant(),
+            sampling_only,
             self._take_slot,
+            divided=sampling_only and not on_v2,  # V1 divides before its sampling stage, V2 after it
             vllm_config=vllm_config,
             slots=self.max_num_reqs,
             device=self.device,

@@ -43,8 +43,6 @@ class V1Binding:
         self._index = self._slots = torch.zeros(0, dtype=torch.int64)
         self._stale = False
         self._warned = False
-        # At V1's sampling stage the engine has already divided by the temperature.
-        admission.divided = admission.sampling_only
 
     def _release(self, slot: int) -> None:
         if self._history is not None:
