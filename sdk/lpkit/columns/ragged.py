@@ -7,6 +7,7 @@ from collections.abc import Iterable, Set
 import torch
 
 from lpkit.columns.column import Arena, Column, Declaration, Scalar
+from lpkit.columns.widths import padded
 
 
 class RaggedColumn(Column):
@@ -48,7 +49,7 @@ class RaggedColumn(Column):
 
     def _resize(self, slot: int, count: int) -> None:
         """A slot's list has another length; the width follows the longest one."""
-        before, after = _width(self._lengths[slot]), _width(count)
+        before, after = padded(self._lengths[slot]), padded(count)
         self._lengths[slot] = count
         if before == after:
             return
@@ -85,11 +86,6 @@ class RaggedColumn(Column):
 
     def _part(self, memory: torch.Tensor, start: int, width: int | None = None) -> torch.Tensor:
         return memory.narrow(1, start, width or self._width)
-
-
-def _width(count: int) -> int:
-    """The power of two that so many values are padded to."""
-    return 1 << (max(count, 1) - 1).bit_length()
 
 
 class ragged(Declaration[RaggedColumn]):  # noqa: N801 - used as a declaration, like dataclasses.field

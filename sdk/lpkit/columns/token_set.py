@@ -11,6 +11,7 @@ import torch
 from lpkit import kernels
 from lpkit.columns.buffer import Table
 from lpkit.columns.column import Arena, Column, Declaration, HasSlots, Scalar
+from lpkit.columns.widths import padded
 from lpkit.kernels import fused
 
 SHORT = 256
@@ -72,7 +73,7 @@ class TokenSetColumn(Column):
 
     def _list(self, slot: int, ids: Sequence[int] | np.ndarray[Any, Any], length: int) -> None:
         self._lengths[slot] = length
-        self._ids.grow(0, 1 << (max(len(ids), 1) - 1).bit_length())
+        self._ids.grow(0, padded(len(ids)))
         self._ids.write(slot, ids)
 
     def _hold(self, slot: int, mask: bytes) -> None:
@@ -131,8 +132,7 @@ class TokenSetColumn(Column):
         """
         longest = int(self._lengths.max())
         if longest <= SHORT:
-            width = 1 << (max(longest, 1) - 1).bit_length()
-            return kernels.keep_ids_(logits, self._ids.device[:, :width].index_select(0, rows.slots))
+            return kernels.keep_ids_(logits, self._ids.device[:, : padded(longest)].index_select(0, rows.slots))
         indices = self._indices_of(rows)
         memory = (torch.float32, torch.float32)
         spare: torch.Tensor | None = None

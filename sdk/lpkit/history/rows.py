@@ -16,6 +16,9 @@ HistoryUse = Literal["none", "length", "tokens"]
 
 HISTORY_USES = get_args(HistoryUse)
 
+SHORTEST = 64
+"""Tokens that each row of :attr:`Rows.tokens` has room for, however short the texts are."""
+
 
 class Seen(NamedTuple):
     """All that rows show of their histories, read in one launch; see :class:`Rows`."""

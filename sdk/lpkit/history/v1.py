@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lpkit.history.rows import Seen
+from lpkit.columns.widths import padded
+from lpkit.history.rows import SHORTEST, Seen
 from lpkit.kernels import fused
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 PLACEHOLDER = -1
 """What the engine's output list holds for a token that the device has sampled and the host not yet seen."""
-
-_SMALLEST_WIDTH = 64
 
 
 @dataclass(slots=True)
@@ -115,7 +114,7 @@ class V1History:
         return new, staged
 
     def _reserve(self, width: int) -> None:
-        self._width = max(_SMALLEST_WIDTH, 1 << (max(width, 1) - 1).bit_length())
+        self._width = padded(width, SHORTEST)
         if self._width > self._buffer.shape[1]:
             grown = torch.zeros(self._slots + 1, self._width, dtype=torch.int64, device=self._device)
             grown[:, : self._buffer.shape[1]] = self._buffer

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lpkit.history.rows import Seen
+from lpkit.columns.widths import padded
+from lpkit.history.rows import SHORTEST, Seen
 from lpkit.kernels import fused
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class V2History:
     def __init__(self, states: LogitsProcRequestState, ctx: LogitsContext, width: int, keep_tokens: bool) -> None:
         self._states = states
         self._ctx = ctx
-        self._width = min(1 << (max(width, 64) - 1).bit_length(), states.all_token_ids.gpu.shape[1])
+        self._width = min(padded(width, SHORTEST), states.all_token_ids.gpu.shape[1])
         self._keep = keep_tokens
         self._drafts = ctx.pos.shape[0] != ctx.idx_mapping_np.shape[0]
 
