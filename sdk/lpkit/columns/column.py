@@ -136,11 +136,13 @@ class Gathered:
     """All columns of a processor at some rows, in one copy that their values are views of.
 
     Attributes:
+        arena: whose columns they are; another processor may read its own columns at the same rows.
         words: int64 ``[n, words]``, and the same memory by other types.
         given: columns that were read from it. Each is read once: an author may edit what he was given.
     """
 
-    def __init__(self, words: torch.Tensor) -> None:
+    def __init__(self, arena: Arena, words: torch.Tensor) -> None:
+        self.arena = arena
         self.words = {torch.int64: words}
         self.given: set[Column] = set()
 
@@ -269,8 +271,8 @@ class Arena:
     def gather(self, rows: HasSlots, item: Column) -> torch.Tensor:
         """The values of all columns at the rows, viewed as a column's type; of this column nobody has seen them."""
         held = rows._gathered
-        if held is None or item in held.given:
-            held = rows._gathered = Gathered(self._on_device.index_select(0, rows.slots))
+        if held is None or held.arena is not self or item in held.given:
+            held = rows._gathered = Gathered(self, self._on_device.index_select(0, rows.slots))
         held.given.add(item)
         found = held.words.get(item._dtype)
         if found is None:

@@ -84,6 +84,12 @@ def test_what_an_author_does_to_a_column_reaches_no_other_and_no_later_read_of_t
     assert bias.all.tolist() == [2.0] * 5
 
 
+def test_columns_of_two_processors_are_read_at_the_same_rows() -> None:
+    one, other = (arena(bias=column(torch.float32, default=value)).columns["bias"] for value in (1.0, 2.0))
+    step = rows(1, 3)
+    assert [item[step].tolist() for item in (one, other, one)] == [[1.0] * 2, [2.0] * 2, [1.0] * 2]
+
+
 def test_a_wide_column_takes_a_sequence_or_one_value_for_all() -> None:
     made = arena(row=column(torch.int64, width=3, default=-1))
     made.columns["row"][1] = (7, 8, 9)
