@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -50,12 +50,10 @@ def choices(subject: PluginUnderTest, rank: int) -> dict[str, list[Choice]]:
     found: dict[str, list[Choice]] = {}
     for host in hosts_of(subject.interfaces):
         there = replace(subject, host=host)
+        whole = default_host(there, there.max_num_seqs)
+        found[host] = _choices(whole)
         if HOSTS[host].interface == V2:
-            whole = _WholeBatch(there)
-            found[host] = _choices(whole)
-            found[host + OWN] = _choices(_OwnSlots(there, rank, whole.committed))
-        else:
-            found[host] = _choices(default_host(there, there.max_num_seqs))
+            found[host + OWN] = _choices(_OwnSlots(there, rank, whole.pool.requests))
     return found
 
 
@@ -98,30 +96,26 @@ def _noise(observation: Observation) -> torch.Tensor:
     return -torch.stack(rows).log()
 
 
-class _WholeBatch(V2Host):
-    """Notes the tokens that requests get."""
-
-    def __init__(self, subject: PluginUnderTest) -> None:
-        super().__init__(subject)
-        self.committed: dict[tuple[int, str], list[int]] = {}
-
-    def _commit(self, active: ActiveRequest, tokens: Sequence[int]) -> None:
-        self.committed[self.step, active.id] = list(tokens)
-        super()._commit(active, tokens)
-
-
 class _OwnSlots(V2Host):
-    """Shows the plugin the rows of the rank's own slots; the owners tell the others the tokens."""
+    """Shows the plugin the rows of the rank's own slots; the owners tell the others the tokens.
 
-    def __init__(self, subject: PluginUnderTest, rank: int, committed: dict[tuple[int, str], list[int]]) -> None:
+    ``Manner.ranks`` has all ranks in one process, where their instances share what a module or a class holds.
+
+    Args:
+        subject: the plugin and its requests.
+        rank: of this process.
+        told: the same requests by name, as the whole batch has left them.
+    """
+
+    def __init__(self, subject: PluginUnderTest, rank: int, told: Mapping[str, ActiveRequest]) -> None:
         super().__init__(subject)
-        self._rank, self._told = rank, committed
+        self._rank, self._told = rank, told
 
     def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
         actives = list(self.pool.running.values())
-        tokens = {active.id: list(self._told[self.step, active.id]) for active in actives}
+        tokens = {active.id: self._told[active.id].committed[len(active.committed)] for active in actives}
         own = [active for active in actives if self.driver.slots.slot(active.id) % RANKS == self._rank]
         if own:
-            yield self._apply(own, dict.fromkeys(tokens, 0), tokens)
+            yield self._apply(own, dict.fromkeys(tokens, 0), {request: [token] for request, token in tokens.items()})
         for active in actives:
-            self._commit(active, self._told[self.step, active.id])
+            self._commit(active, [tokens[active.id]])
