@@ -20,7 +20,8 @@ from lpkit_conformance.run import Options
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import ConformanceError, check, checks, compute_check
-from zoo.correct import Bias, PortableTokenBias
+from zoo.portable_correct import PortableTokenBias
+from zoo.v1_correct import Bias
 from zoo.v1_defects import StaleOnDecline
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,6 +9,7 @@ for the survivors alone (``--again survived``). Linux only: it forks.
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import json
 import os
@@ -23,7 +24,7 @@ from mutation import judge, mutants, page
 from mutation.survivors import EQUIVALENT, GPU_ONLY, OTHER_RULE
 
 ROOT = Path(__file__).resolve().parents[3]
-PROCESSORS = "tests/conformance/zoo/correct.py"
+PROCESSORS = tuple(f"tests/conformance/zoo/{name}.py" for name in judge.CORRECT)
 SDK = tuple(
     f"sdk/lpkit/{name}.py"
     for name in (
@@ -57,12 +58,11 @@ without a history."""
 
 def probes_for(mutant: mutants.Mutant) -> list[str]:
     """The processors that a mutant can show in."""
-    if mutant.file != PROCESSORS:
+    if mutant.file not in PROCESSORS:
         return list(PROBES)
-    import zoo.correct
     from zoo.registry import CORRECT
 
-    top = getattr(zoo.correct, mutant.top)
+    top = getattr(importlib.import_module(f"zoo.{Path(mutant.file).stem}"), mutant.top)
     found = []
     for item in CORRECT:
         if (isinstance(top, type) and issubclass(item.target, top)) or mutant.top in inspect.getsource(item.target):
@@ -73,7 +73,7 @@ def probes_for(mutant: mutants.Mutant) -> list[str]:
 def per_line(file: str, wanted: int | None) -> int | None:
     """How many mutants of each line to judge; None: all."""
     if wanted is None:
-        return 1 if file == PROCESSORS else 3
+        return 1 if file in PROCESSORS else 3
     return wanted or None
 
 
@@ -93,8 +93,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="write the report")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    files = [file for file in (*SDK, PROCESSORS) if not options.only or any(part in file for part in options.only)]
-    made = [mutants.make(ROOT, file, per_line(file, options.per_line), file != PROCESSORS) for file in files]
+    files = [file for file in (*SDK, *PROCESSORS) if not options.only or any(part in file for part in options.only)]
+    made = [mutants.make(ROOT, file, per_line(file, options.per_line), file not in PROCESSORS) for file in files]
     store = options.work / "results.json"
     results: dict[str, dict[str, object]] = json.loads(store.read_text()) if store.exists() else {}
     settled = {**EQUIVALENT, **GPU_ONLY, **OTHER_RULE, "original": ""}

@@ -23,6 +23,8 @@ CPU_SECONDS = 30
 
 MEMORY = 10 << 30
 PACKAGES = ("lpkit", "lpkit_conformance", "zoo")
+CORRECT = ("v1_correct", "v1_history_correct", "v2_correct", "portable_correct", "adapter_correct")
+"""Modules of the zoo whose processors are mutated."""
 
 LATER = ("LP220", "LP219", "LP208", "LP603", "LP808", "LP308")
 """The slow checks, tried when the others found nothing."""
@@ -66,7 +68,7 @@ class Overlay:
         shutil.copytree(root / "conformance" / "lpkit_conformance", folder / "lpkit_conformance", ignore=ignore)
         (folder / "zoo").mkdir()
         (folder / "zoo" / "__init__.py").write_text("")
-        for name in ("arguments", "correct", "registry"):
+        for name in ("arguments", "registry", *CORRECT):
             shutil.copy(root / "tests" / "conformance" / "zoo" / f"{name}.py", folder / "zoo")
         shutil.copy(Path(__file__).with_name("probes.py"), folder)
 
@@ -134,7 +136,8 @@ def judge(probes: Sequence[str] | None, depth: int) -> Outcome:
     from lpkit_conformance.suite.in_process import Session
 
     registry = importlib.import_module("zoo.registry")
-    importlib.import_module("zoo.correct")
+    for name in CORRECT:
+        importlib.import_module(f"zoo.{name}")
     importlib.import_module("probes")
     # The verdict is all that counts here; making the evidence small takes seconds.
     shrink.BUDGET = 0

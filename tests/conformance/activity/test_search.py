@@ -15,9 +15,10 @@ from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.suite.inactive import suggested, why_inactive
-from zoo.correct import Bias, NoRepeatBigram
 from zoo.late_defects import AfterMarker, FirstTokenOnly, FromTheHundredth, IfBest, IfPrompted, Late, PortableLate
 from zoo.seldom import Between, Chance, ChanceMistyped
+from zoo.v1_correct import Bias
+from zoo.v1_history_correct import NoRepeatBigram
 
 
 def subject_of(cls: Any, case: dict[str, Any] | None = None, host: str = "v1") -> PluginUnderTest:

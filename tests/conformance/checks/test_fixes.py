@@ -16,9 +16,10 @@ import torch
 from lpkit_conformance.oracle.exceptions import GENERAL_FIX
 from lpkit_conformance.testing import compute_check
 from zoo.arguments import number
-from zoo.correct import Bias, ByHand, PortableMinP
+from zoo.portable_correct import PortableMinP
 from zoo.portable_defects import MIN_P, ForgetsTemperature
 from zoo.process_defects import PreallocatesATable
+from zoo.v1_correct import Bias, ByHand
 
 CASE = Bias.CASE
 

@@ -12,10 +12,10 @@ from lpkit_conformance.errors import UsageError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.run import Options, plan_for, run
 from lpkit_conformance.settings.cases import Case
-from zoo.correct import Bias
+from zoo.v1_correct import Bias
 
 PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "vllm-releases.md"
-BAN = "zoo.correct:PortableBan"
+BAN = "zoo.portable_correct:PortableBan"
 
 
 def test_the_known_releases_are_those_whose_sources_were_compared() -> None:
@@ -59,12 +59,12 @@ def test_unknown_and_unsupported_releases_are_refused_with_one_that_is_known(ver
 )
 def test_what_a_release_cannot_be_asked_for_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        run([BAN, "zoo.correct:Bias"], Options(release="0.27.1", **asked))
+        run([BAN, "zoo.v1_correct:Bias"], Options(release="0.27.1", **asked))
 
 
 def test_the_report_says_by_which_rules_it_judged_and_what_a_v2_class_lacks() -> None:
     options = Options(release="0.27.1", cases=('{"extra_args": {"ban_ids": [5]}}',), select=("LP101",))
-    judged, v2 = run([BAN, "zoo.correct:V2Loop"], options).targets
+    judged, v2 = run([BAN, "zoo.v2_correct:V2Loop"], options).targets
     assert judged.hosts == ("v1",)
     assert judged.notes[0] == "judged by the rules of vLLM 0.27.1: V2 loads no custom processors before 0.31.0"
     assert judged.verdict == "pass"

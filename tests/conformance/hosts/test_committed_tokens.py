@@ -17,7 +17,7 @@ from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
-from zoo.correct import V1Base
+from zoo.v1_correct import V1Base
 
 
 class Alternates(lpkit.LogitsProcessor):

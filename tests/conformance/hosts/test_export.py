@@ -24,8 +24,10 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
 from lpkit_conformance.vllm_api.tokenizer import END
-from zoo.correct import History, PortableMinP, V2MinP
+from zoo.portable_correct import PortableMinP
 from zoo.v1_beams import Cycle, RaisesBehindTheEnd
+from zoo.v1_history_correct import History
+from zoo.v2_correct import V2MinP
 from zoo.words import BansWords
 
 CASE = Case.parse(History.CASE)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.testing import compute_check
-from zoo.correct import V1Base
 from zoo.portable_defects import Dense
+from zoo.v1_correct import V1Base
 
 MARKERS = {"start": [5], "end": [6, 7], "natural_end": [8]}
 

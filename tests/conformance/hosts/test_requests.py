@@ -10,7 +10,7 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Speculate, Step
 from lpkit_conformance.settings.cases import Case
-from zoo.correct import TwoFaced
+from zoo.v2_correct import TwoFaced
 
 
 def subject(host: str) -> PluginUnderTest:

@@ -68,7 +68,7 @@ hosts.HOSTS["third"] = hosts._ROWS[-1]
 sys.modules["lpkit_conformance.hosts.third"] = lpkit_conformance.hosts.v2
 
 from lpkit_conformance.testing import compute_check
-from zoo.correct import PortableMinP
+from zoo.portable_correct import PortableMinP
 from zoo.v2_defects import DeclineKeeps
 
 class TakesNothing(DeclineKeeps):

@@ -13,10 +13,11 @@ from lpkit_conformance.oracle.compare import RELATIVE_TOLERANCE, compare, first_
 from lpkit_conformance.oracle.solo import fresh_batch
 from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
-from zoo.correct import PortableRepetition, TwoFaced, V2Presence
+from zoo.portable_correct import PortableRepetition
 from zoo.registry import Case
 from zoo.v1_defects import StaleOnDecline
 from zoo.v1_history_defects import Latch
+from zoo.v2_correct import TwoFaced, V2Presence
 
 BEFORE = torch.linspace(-4.0, 6.0, 512).repeat(2, 1)
 

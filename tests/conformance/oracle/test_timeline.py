@@ -16,7 +16,7 @@ from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Speculate, Step
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.testing import compute_check
-from zoo.correct import ByHand
+from zoo.v1_correct import ByHand
 from zoo.v1_defects import StaleOnDecline
 
 

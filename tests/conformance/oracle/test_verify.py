@@ -16,8 +16,8 @@ from lpkit_conformance.oracle.verify import verify
 from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Step, program, soak
 from lpkit_conformance.results import Failed, Skipped
-from zoo.correct import Bias, OutOfPlace
 from zoo.registry import Case
+from zoo.v1_correct import Bias, OutOfPlace
 from zoo.v1_defects import StaleOnDecline
 from zoo.v1_progress_defects import ThreeAtOnce
 

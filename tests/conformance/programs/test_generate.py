@@ -11,7 +11,7 @@ from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.hosts.v2 import V2Host
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Resume, Step, Swap, program, soak
-from zoo.correct import PortableTokenBias
+from zoo.portable_correct import PortableTokenBias
 from zoo.registry import Case
 
 CASE = Case.parse(PortableTokenBias.CASE)

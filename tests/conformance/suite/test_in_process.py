@@ -16,12 +16,14 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
 from zoo.adapter_defects import AddsUp, Unseeded, WritesProgress
-from zoo.correct import Bias, ByHand, PortableTokenBias, V2Loop, V2Presence
 from zoo.packaging_defects import Duck
+from zoo.portable_correct import PortableTokenBias
 from zoo.portable_defects import IndexForSlots
 from zoo.v1_contract_defects import Centers, ClassState, LooksEveryRowUp, PopsRemoved, Promotes
+from zoo.v1_correct import Bias, ByHand
 from zoo.v1_defects import StaleOnDecline
 from zoo.v1_history_defects import NeedsPrompt
+from zoo.v2_correct import V2Loop, V2Presence
 
 CASE = Case.parse(Bias.CASE)
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import lpkit
 import torch
 
+from zoo.adapter_correct import AdapterBase
 from zoo.arguments import INF
-from zoo.correct import AdapterBase
 from zoo.registry import defect
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from lpkit import v2
 
-from zoo.correct import V2Base, V2Presence
 from zoo.registry import defect, sound
+from zoo.v2_correct import V2Base, V2Presence
 from zoo.v2_defects import Boost, ByLength
 
 

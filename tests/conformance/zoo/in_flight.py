@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from zoo.correct import V2MinP
 from zoo.registry import defect, sound
+from zoo.v2_correct import V2MinP
 
 CASE = {"extra_args": {"floor": 0.15}}
 

@@ -10,8 +10,9 @@ from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF
-from zoo.correct import V1Base, V2MinTokens
 from zoo.registry import defect, sound
+from zoo.v1_correct import V1Base
+from zoo.v2_correct import V2MinTokens
 
 
 class Late(V1Base):

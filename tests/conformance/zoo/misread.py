@@ -10,8 +10,8 @@ import torch
 from lpkit import rng, v2
 
 from zoo.arguments import INF, token
-from zoo.correct import V2Base
 from zoo.registry import defect, sound
+from zoo.v2_correct import V2Base
 
 
 @sound("unlocks a token once another one stands in the text, which ends at each row's own position", "v2")

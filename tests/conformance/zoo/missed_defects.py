@@ -7,8 +7,10 @@ from typing import Any
 import lpkit
 import torch
 
-from zoo.correct import Bias, History, PortableBias
+from zoo.portable_correct import PortableBias
 from zoo.registry import defect
+from zoo.v1_correct import Bias
+from zoo.v1_history_correct import History
 
 
 @defect(

@@ -10,8 +10,9 @@ import torch
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
 from zoo.arguments import INF, VOCAB
-from zoo.correct import ByHand, PortableBias, V1Base
+from zoo.portable_correct import PortableBias
 from zoo.registry import defect, sound
+from zoo.v1_correct import ByHand, V1Base
 
 
 class Listed(V1Base):

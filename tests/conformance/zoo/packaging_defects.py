@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from lpkit import v1
 
-from zoo.correct import Bias, PortableBias
+from zoo.portable_correct import PortableBias
 from zoo.registry import defect, replaced
+from zoo.v1_correct import Bias
 
 
 class Duck:

@@ -16,7 +16,8 @@ from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.suite.pairs import PairSession
 
 from zoo.arguments import INF, token
-from zoo.correct import Bias, PortableMinP
+from zoo.portable_correct import PortableMinP
+from zoo.v1_correct import Bias
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from lpkit_conformance.checks import lp5_placeholders
 
 from zoo.arguments import INF
-from zoo.correct import History
 from zoo.registry import defect, replaced, sound
+from zoo.v1_history_correct import History
 
 
 class GreenList(History):

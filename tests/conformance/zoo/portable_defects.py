@@ -21,7 +21,7 @@ from lpkit_conformance.checks import lp0_discovery
 from lpkit_conformance.processes import tree
 
 from zoo.arguments import INF
-from zoo.correct import PortableBias, PortableCopyBoost, PortableLength, PortableMinP, PortableRepetition
+from zoo.portable_correct import PortableBias, PortableCopyBoost, PortableLength, PortableMinP, PortableRepetition
 from zoo.registry import defect, replaced
 
 MIN_P = {"extra_args": {"min_p": 0.2}}

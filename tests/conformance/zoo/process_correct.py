@@ -16,8 +16,9 @@ import torch
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import number
-from zoo.correct import Bias, V1Base, V2MinP
 from zoo.registry import sound
+from zoo.v1_correct import Bias, V1Base
+from zoo.v2_correct import V2MinP
 
 
 class Frozen:

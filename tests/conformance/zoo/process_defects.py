@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from lpkit.v1 import BatchUpdate
 
-from zoo.correct import Bias, V2MinP
 from zoo.registry import defect
+from zoo.v1_correct import Bias
+from zoo.v2_correct import V2MinP
 
 
 @functools.cache

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from zoo.correct import Bias, V2MinP
 from zoo.registry import defect, sound
+from zoo.v1_correct import Bias
+from zoo.v2_correct import V2MinP
 
 PROCESS = os.getpid()
 IMPORTED = int(time.time() // 3600)

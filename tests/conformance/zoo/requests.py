@@ -9,8 +9,10 @@ from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import token
-from zoo.correct import Bias, ByHand, History, V1Base, V2Base
 from zoo.registry import defect, sound
+from zoo.v1_correct import Bias, ByHand, V1Base
+from zoo.v1_history_correct import History
+from zoo.v2_correct import V2Base
 
 # -- finished requests are gone, and their addresses are used again --------------------------------------------
 

@@ -7,8 +7,8 @@ from typing import Any
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import number, token
-from zoo.correct import SWAP, ByHand
 from zoo.registry import defect, sound
+from zoo.v1_correct import SWAP, ByHand
 
 FIRST = {"extra_args": {"bias": 2.5, "token": 7}}
 SECOND = {"extra_args": {"malus": 2.5, "of": 9}}

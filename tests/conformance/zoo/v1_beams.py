@@ -8,8 +8,8 @@ import torch
 from lpkit_conformance.vllm_api.tokenizer import END
 
 from zoo.arguments import INF
-from zoo.correct import History
 from zoo.registry import defect, sound
+from zoo.v1_history_correct import History
 
 NEXT = {4: 5, 5: 6, 6: 4}
 

@@ -9,8 +9,9 @@ import torch
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
 from zoo.arguments import INF, number
-from zoo.correct import Bias, ByHand, DenseMinP, LastToken, V1Base
 from zoo.registry import defect
+from zoo.v1_correct import Bias, ByHand, DenseMinP, V1Base
+from zoo.v1_history_correct import LastToken
 
 # -- construction and parameters -----------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import torch
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF
-from zoo.correct import SWAP, Bias, ByHand, DenseMinP
 from zoo.registry import defect
+from zoo.v1_correct import SWAP, Bias, ByHand, DenseMinP
 
 
 @defect("LP201", "looks its arguments up by order of arrival instead of by row")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from lpkit.v1 import BatchUpdate
 
-from zoo.correct import History, NoRepeatBigram
 from zoo.registry import defect
+from zoo.v1_history_correct import History, NoRepeatBigram
 
 
 @defect("LP501", "reads the newest token in update_state, where it may still be -1")

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from lpkit.v1 import BatchUpdate
 
-from zoo.correct import SWAP, ByHand, History
 from zoo.registry import defect
+from zoo.v1_correct import SWAP, ByHand
+from zoo.v1_history_correct import History
 
 
 @defect("LP210", "state keyed by id(params): twins share the output list of the younger one")

@@ -12,8 +12,8 @@ import torch
 from lpkit import v1
 
 from zoo.arguments import INF, token
-from zoo.correct import Bias, DenseMinP, V1Base
 from zoo.registry import defect
+from zoo.v1_correct import Bias, DenseMinP, V1Base
 
 # -- determinism and growth ----------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import torch
 from lpkit import v2
 
 from zoo.arguments import INF, tokens
-from zoo.correct import V2Base, V2Bias, V2History
 from zoo.registry import defect
+from zoo.v2_correct import V2Base, V2Bias, V2History
 
 
 class Boost(V2Base):

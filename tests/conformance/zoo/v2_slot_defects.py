@@ -8,8 +8,8 @@ import torch
 from lpkit import v2
 
 from zoo.arguments import number, token
-from zoo.correct import V2Base, V2Bias, V2History, V2Presence
 from zoo.registry import defect
+from zoo.v2_correct import V2Base, V2Bias, V2History, V2Presence
 from zoo.v2_defects import Boost, ByLength
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from lpkit import v2
 
-from zoo.correct import Bias, History, V2Bias
 from zoo.registry import defect, sound
+from zoo.v1_correct import Bias
+from zoo.v1_history_correct import History
+from zoo.v2_correct import V2Bias
 
 
 @defect("LP221", "a vocabulary is so many words of 32 tokens", style="v1")
