@@ -38,6 +38,16 @@ def logits_of(rows: int, vocab_size: int = VOCAB, seed: int = 0) -> torch.Tensor
     return torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(seed)) * 3
 
 
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Of float32, as integers: -0.0 is not 0.0, and NaN is itself."""
+    return tensor.view(torch.int32)
+
+
+def new(row: int, sampling: SamplingParams, output: list[int] | None = None, prompt: Any = (5, 6, 7)) -> Any:
+    """An entry of ``BatchUpdate.added``."""
+    return (row, sampling, None if prompt is None else list(prompt), [] if output is None else output)
+
+
 class V1Host:
     """Calls a processor as the V1 runner does, in inference mode."""
 

@@ -7,22 +7,8 @@ import logging
 import lpkit
 import pytest
 import torch
-from sdk_hosts import (
-    A_FEW_FRAMES,
-    HOST_SYNCS,
-    VOCAB,
-    V1Host,
-    V2Host,
-    logits_of,
-    memory_of,
-    params,
-    recorded_ops,
-)
+from sdk_hosts import A_FEW_FRAMES, HOST_SYNCS, VOCAB, V1Host, V2Host, bits, logits_of, memory_of, params, recorded_ops
 from sdk_plugins import Add, AddInPlace, Lengths, MinP, Spy, Temper, TemperAtSampling, Weigh, weighed
-
-
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(torch.int32)
 
 
 class TestNobodyAsked:
