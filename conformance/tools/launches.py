@@ -9,7 +9,6 @@ Triton's interpreter. Views and new memory launch nothing; a copy between host a
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -22,18 +21,15 @@ from unittest import mock
 import torch
 from lpkit.kernels import fused
 from lpkit.kernels.traffic import FUNCTIONS, LOGIT, PASSES, SPAN, Traffic, traffic
+from lpkit.loading import resolve_target
 from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY, budget, launches
 from lpkit_conformance.hosts import parts_of
 from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.instruments.operations import CountLaunches
+from lpkit_conformance.settings import project
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.vllm_api.stub import buffers_on
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "reference_plugins"
@@ -109,15 +105,11 @@ def steady(
 def plugins() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """(name, class, first case) of each reference plugin."""
     for folder in sorted(PLUGINS.glob("lpkit-*")):
-        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        found = project.find(folder)
+        assert found is not None
         sys.path.insert(0, str(folder / "src"))
-        for path in project["project"]["entry-points"]["vllm.logits_processors"].values():
-            module, _, name = path.partition(":")
-            yield (
-                folder.name,
-                getattr(importlib.import_module(module), name),
-                Case.parse(project["tool"]["lpkit"]["cases"][0]).fields,
-            )
+        for target in found.entry_points.values():
+            yield folder.name, resolve_target(target).cls, Case.parse(found.cases[0]).fields
 
 
 STAGING = "V1 stages new tokens: one copy and one launch."

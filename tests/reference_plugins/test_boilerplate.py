@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lpkit.sampling_params import SamplingParams
 from lpkit_cli.scaffold.baking import render
+from shipped import PLUGINS, load, settings
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
-
-PLUGINS = sorted((Path(__file__).resolve().parents[2] / "reference_plugins").iterdir())
 IGNORED = {"__pycache__", ".lpkit", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".venv", "build", "dist"}
 
 pytestmark = pytest.mark.parametrize("plugin", PLUGINS, ids=lambda path: path.name)
@@ -80,19 +73,11 @@ def test_the_readme_differs_in_its_prose_and_parameters_only(plugin: Path, baked
     assert shared(files(plugin)["README.md"]) == shared(baked["README.md"])
 
 
-def load(plugin: Path) -> Any:
-    project = tomllib.loads((plugin / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (target,) = project["entry-points"]["vllm.logits_processors"].values()
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def test_the_examples_of_readme_and_settings_are_accepted(plugin: Path) -> None:
     cls = load(plugin)
     readme = (plugin / "README.md").read_text(encoding="utf-8")
     examples = [ast.literal_eval(found) for found in re.findall(r'(?:"vllm_xargs": |extra_args=)(\{[^}]*\})', readme)]
-    settings = tomllib.loads((plugin / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["lpkit"]
-    cases = [case["extra_args"] for case in settings["cases"]]
+    cases = [case["extra_args"] for case in settings(plugin).cases]
     assert len(examples) == 3
     assert len(cases) == 2
     for extra_args in examples + cases:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import lpkit
@@ -16,29 +14,15 @@ from lpkit.sampling_params import SamplingParams
 from lpkit_logit_bias.processor import LogitBias
 from lpkit_min_p.processor import MinP
 from lpkit_penalties.processor import Penalties
+from shipped import PLUGINS, load, settings
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-ROOT = Path(__file__).resolve().parents[2]
 VOCAB = 512
 RESPONSE = 24
 STAGES = {"temperature": 0.7, "top_p": 0.95, "repetition_penalty": 1.2, "presence_penalty": 0.3, "min_p": 0.001}
 
 
-def plugins() -> list[Any]:
-    """Class and cases of every reference plugin."""
-    found = []
-    for file in sorted(ROOT.glob("reference_plugins/*/pyproject.toml")):
-        project = tomllib.loads(file.read_text(encoding="utf-8"))
-        (target,) = project["project"]["entry-points"]["vllm.logits_processors"].values()
-        module, _, name = target.partition(":")
-        found.append(
-            pytest.param(getattr(importlib.import_module(module), name), project["tool"]["lpkit"]["cases"], id=name)
-        )
-    return found
+OF_EACH_PLUGIN = [pytest.param(load(plugin), settings(plugin).cases, id=plugin.name) for plugin in PLUGINS]
+"""Class and cases."""
 
 
 def rollout(engine: Engine, request: Request, forced: list[int]) -> tuple[list[int], torch.Tensor, torch.Tensor]:
@@ -52,7 +36,7 @@ def rollout(engine: Engine, request: Request, forced: list[int]) -> tuple[list[i
     return request.output_token_ids, torch.stack(raw), torch.stack(processed)
 
 
-def sampled(cls: type[Any], cases: list[dict[str, Any]], runner: str) -> tuple[list[SamplingParams], Any, Any]:
+def sampled(cls: type[Any], cases: Sequence[dict[str, Any]], runner: str) -> tuple[list[SamplingParams], Any, Any]:
     """Requests with all cases, greedy and sampled ones, and one without any; their prompts and what they gave."""
     wanted = [
         *({"extra_args": case["extra_args"], "temperature": 0.8} for case in cases),
@@ -71,9 +55,9 @@ def sampled(cls: type[Any], cases: list[dict[str, Any]], runner: str) -> tuple[l
 
 
 @pytest.mark.parametrize("runner", ["v2", "v1"])
-@pytest.mark.parametrize(("cls", "cases"), plugins())
+@pytest.mark.parametrize(("cls", "cases"), OF_EACH_PLUGIN)
 def test_a_response_in_one_call_is_bit_equal_to_token_by_token(
-    cls: type[Any], cases: list[dict[str, Any]], runner: Any
+    cls: type[Any], cases: Sequence[dict[str, Any]], runner: Any
 ) -> None:
     params, prompts, found = sampled(cls, cases, runner)
     responses = [response for response, _, _ in found]
@@ -112,9 +96,9 @@ def test_gradients_are_those_of_finite_differences(cls: type[Any], parameters: A
     assert torch.autograd.gradcheck(call, (logits,), fast_mode=True)
 
 
-@pytest.mark.parametrize(("cls", "cases"), plugins())
+@pytest.mark.parametrize(("cls", "cases"), OF_EACH_PLUGIN)
 def test_every_plugin_gives_finite_gradients_of_what_it_gives_without(
-    cls: type[Any], cases: list[dict[str, Any]]
+    cls: type[Any], cases: Sequence[dict[str, Any]]
 ) -> None:
     """Plain operations stand in for the fast ones where autograd follows: values and kept tokens stay the same."""
     torch.manual_seed(4)

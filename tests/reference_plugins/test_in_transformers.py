@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
 import lpkit
 import lpkit.export
 import pytest
-import tomllib
 import torch
 import transformers
 from lpkit import v1
@@ -21,9 +19,8 @@ from lpkit_no_repeat_ngram import NoRepeatNgram
 from lpkit_penalties import Penalties
 from lpkit_target_token import TargetToken
 from sdk_hosts import V2Host, params
+from shipped import PLUGINS, load, settings
 
-ROOT = Path(__file__).resolve().parents[2]
-PLUGINS = sorted(path.name for path in (ROOT / "reference_plugins").glob("lpkit-*"))
 VOCAB = 512
 FEW = list(range(40, 52))
 NEED_REPETITIONS = {"lpkit-loop-breaker", "lpkit-ocr-ngram"}
@@ -95,17 +92,10 @@ class Before(transformers.LogitsProcessor):
         return scores
 
 
-def cases_of(plugin: str) -> tuple[type[Any], list[dict[str, Any]]]:
-    project = tomllib.loads((ROOT / "reference_plugins" / plugin / "pyproject.toml").read_text())
-    (target,) = project["project"]["entry-points"]["vllm.logits_processors"].values()
-    module, name = target.split(":")
-    return getattr(importlib.import_module(module), name), project["tool"]["lpkit"]["cases"]
-
-
 @pytest.mark.parametrize("mode", ["sampled", "sampled beams"])
-@pytest.mark.parametrize("plugin", PLUGINS)
-def test_it_edits_the_scores_as_on_v2(model: Any, plugin: str, mode: str, caplog: pytest.LogCaptureFixture) -> None:
-    cls, cases = cases_of(plugin)
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda path: path.name)
+def test_it_edits_the_scores_as_on_v2(model: Any, plugin: Path, mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    cls, cases = load(plugin), settings(plugin).cases
     arguments = [cases[0]["extra_args"], None, cases[1]["extra_args"]]
     texts = [[30, *case.get("prompt_token_ids", []), *case.get("output_token_ids", [31])[:-1]] for case in cases]
     texts.insert(1, [32])
@@ -122,7 +112,7 @@ def test_it_edits_the_scores_as_on_v2(model: Any, plugin: str, mode: str, caplog
         top_k=0,
         eos_token_id=50,
         **MODES[mode],
-        **(only(FEW[:3]) if plugin in NEED_REPETITIONS else {}),
+        **(only(FEW[:3]) if plugin.name in NEED_REPETITIONS else {}),
     )
     acted = 0
     for (ids, logits), (_, edited) in zip(before.steps, after.steps, strict=True):
