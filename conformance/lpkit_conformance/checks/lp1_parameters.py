@@ -1,4 +1,4 @@
-"""LP1: construction and per-request parameters."""
+"""LP1: per-request parameters."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from lpkit.loading import CONSTRUCTORS
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
-from lpkit_conformance.checks.ladder import mixed_arrivals
+from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.odd_arguments import odd_requests, serve_odd
-from lpkit_conformance.hosts import Host
 from lpkit_conformance.hosts.calls import Observation, PluginError, location_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.compare import first_difference, unequal
 from lpkit_conformance.oracle.findings import method_location, raised
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Idle, Op, Step
-from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.derived import derived_cases
-from lpkit_conformance.settings.hosts import EXPORT, hosts_of
+from lpkit_conformance.settings.hosts import hosts_of
 
 
 def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[Observation]:
@@ -32,58 +28,6 @@ def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: 
     host.pool.do(Arrive("a", variant))
     host.pool.running["a"].request.params = params
     return list(host.run((steps,)))
-
-
-ONLY_THERE = "on vLLM the constructor works: it needs something that other engines do not give it"
-
-DO_WITHOUT = (
-    "take what only vLLM has (an end token, the limits of its scheduler) when a request needs it, and "
-    "leave the row unchanged where it is missing"
-)
-
-
-def constructs_on(subject: PluginUnderTest) -> bool:
-    """Whether the constructor accepts what the subject's host passes."""
-    try:
-        default_host(subject, subject.max_num_seqs)
-    except PluginError:
-        return False
-    return True
-
-
-class LP101(Check):
-    """The constructor accepts what the engine passes.
-
-    V1 calls ``cls(vllm_config, device, is_pin_memory)``, V2 ``cls(vllm_config, req_states)``; every engine
-    with the plugin installed does so, even one without a tokenizer.
-
-    Why: an exception in the constructor keeps every engine in that environment from starting.
-
-    Fix: accept these arguments, load nothing heavy, and do not require a tokenizer before a request needs it.
-    """
-
-    code, name, requires, own_exceptions = "LP101", "constructs", ("LP001",), EVERY_METHOD
-
-    def run(self, subject: PluginUnderTest) -> str | None:
-        for max_num_seqs in (subject.max_num_seqs, 1):
-            try:
-                default_host(subject, max_num_seqs)
-            except PluginError as error:
-                finding = raised(subject.cls, error)
-                if subject.host == EXPORT and constructs_on(replace(subject, host=subject.interface)):
-                    raise Failed(replace(finding, cause=ONLY_THERE, fix=DO_WITHOUT)) from error
-                raise Failed(replace(finding, fix=finding.fix or self._fix(subject, error))) from error
-        return None
-
-    @staticmethod
-    def _fix(subject: PluginUnderTest, error: PluginError) -> str:
-        if error.exception == "TypeError" and "argument" in error.summary:
-            return f"accept what the engine passes on {subject.host.upper()}: `{CONSTRUCTORS[subject.interface]}`"
-        if isinstance(error.__cause__, OSError):
-            return "open no files and no connections in the constructor: load what a request needs when one needs it"
-        if "NoneType" in error.summary or "SimpleNamespace" in error.summary:
-            return "a field of the configuration may be missing or may be None, as without a tokenizer: ask before use"
-        return "correct the line: the constructor must work in every engine, whether or not a request uses the plugin"
 
 
 class LP102(Check):
@@ -340,68 +284,3 @@ def _as_msgpack(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [_as_msgpack(item) for item in value]
     return value
-
-
-class LP108(Check):
-    """Two instances in one process do not share state.
-
-    Data-parallel engines, tests and notebooks create several instances of one class.
-
-    Why: a dictionary defined as a class attribute is shared by all instances.
-
-    Fix: create state in ``__init__``.
-    """
-
-    code, name, requires, needs_action = "LP108", "instances-are-separate", ("LP101", "LP301", "LP602"), True
-    method, own_exceptions = STATE, EVERY_METHOD
-
-    def run(self, subject: PluginUnderTest) -> str | None:
-        parties: tuple[tuple[Op, ...], ...] = (
-            tuple(mixed_arrivals(4)),
-            (Arrive("x", 3), Arrive("y", None), Arrive("z", 1)),
-        )
-        steps = (Step(),) * 3
-
-        def alone(party: tuple[Op, ...]) -> list[Observation]:
-            return list(default_host(subject, 8).run((*party, *steps)))
-
-        expected = [alone(party) for party in parties]
-        again = [alone(party) for party in parties]
-        if any(
-            bool(unequal(a.after, b.after).any())
-            for one, two in zip(expected, again, strict=True)
-            for a, b in zip(one, two, strict=True)
-        ):
-            raise Skipped("the plugin is not reproducible, which LP601 judges")
-        hosts: list[Host] = []
-        for number, step in enumerate(steps):
-            if number < len(parties):  # the second is made while the first is in use
-                hosts.append(default_host(subject, 8))
-            for instance, host in enumerate(hosts):
-                arrivals = parties[instance] if host.step == 0 else ()
-                for seen in host.run((*arrivals, step)):
-                    self._compare(instance, expected[instance][host.step - 1], seen)
-        if all(torch.equal(seen.before, seen.after) for runs in expected for seen in runs):
-            raise NeverActive
-        return None
-
-    @staticmethod
-    def _compare(instance: int, alone: Observation, seen: Observation) -> None:
-        found = first_difference(alone.before, alone.after, seen.after)
-        if found is None:
-            return
-        row, token, expected, got, _ = found
-        item = seen.rows[row]
-        raise Failed(
-            f"request {item.request} gets different logits while another instance is in use",
-            {
-                "request": item.request,
-                "instance": str(instance + 1),
-                "row": str(row),
-                "step": str(seen.step),
-                "token id": str(token),
-            },
-            f"{expected:g}, as without the other instance",
-            f"{got:g}",
-            cause="state that belongs to the class or the module instead of the instance",
-        )

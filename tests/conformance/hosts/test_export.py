@@ -11,7 +11,7 @@ import pytest
 import torch
 import zoo
 from lpkit_conformance.bench.child import Plan as BenchPlan
-from lpkit_conformance.checks.lp1_parameters import ONLY_THERE
+from lpkit_conformance.checks.lp1_instances import ONLY_THERE
 from lpkit_conformance.failures import from_json, to_text
 from lpkit_conformance.hosts.beams import BeamsHost
 from lpkit_conformance.hosts.export import ExportProgramHost
