@@ -1,10 +1,14 @@
-"""Rows for engines that show a sequence's tokens and nothing that says whose they are."""
+"""For engines that show a sequence's tokens and nothing that says whose they are."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import torch
+
+from lpkit.export.host import ExportHost, check_vocabulary, sampling_params
 from lpkit.history.on_host import V1Row
 from lpkit.sampling_params import SamplingParams
 
@@ -59,3 +63,37 @@ class Recognizer:
         if len(self._known) > _MOST:
             self._known.popitem(last=False)
         return row
+
+
+class SequenceBySequence:
+    """One of lpkit's processors where each call shows one sequence, of which there may be several in turns.
+
+    Args:
+        cls: a processor's class.
+        given: arguments of each sequence.
+        temperature: that divides the logits afterwards.
+        tokenizer: the model's, for processors that ask for words.
+    """
+
+    def __init__(
+        self, cls: type[Any], given: Mapping[str, Any], *, temperature: float = 1.0, tokenizer: Any = None
+    ) -> None:
+        self._cls, self._tokenizer = cls, tokenizer
+        self._params = sampling_params(cls, given, temperature)
+        self._sequences = Recognizer(self._params)
+        self._host: ExportHost | None = None
+
+    def _edited(self, tokens: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
+        """The logits of a sequence's next token.
+
+        Args:
+            tokens: the prompt and what was generated.
+            logits: ``[1, vocab]``, of any floating dtype. Not changed.
+
+        Raises:
+            ValueError: at the first call: a token id among the arguments is not in the vocabulary.
+        """
+        if self._host is None:
+            check_vocabulary(self._cls, self._params, logits.shape[1])
+            self._host = ExportHost(self._cls, logits.shape[1], logits.device, tokenizer=self._tokenizer)
+        return self._host.process(logits, [self._sequences.row(tokens)])
