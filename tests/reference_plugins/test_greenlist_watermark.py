@@ -12,23 +12,10 @@ from lpkit.runtime import Request, Scheduler, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_greenlist_watermark import GreenlistWatermark
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
+from published_hashes import MASK, murmur32, splitmix64
 from sdk_hosts import logits_of
 
 VOCAB = 600
-MASK = 2**64 - 1
-
-
-def splitmix64(state: int) -> int:
-    z = (state + 0x9E3779B97F4A7C15) & MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-    return z ^ (z >> 31)
-
-
-def murmur32(h: int) -> int:
-    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
-    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
-    return h ^ (h >> 16)
 
 
 def green_list(text: list[int], key: int, share: float, context: int) -> list[bool]:
