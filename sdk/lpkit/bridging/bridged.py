@@ -10,6 +10,7 @@ import torch
 
 from lpkit import v1, v2
 from lpkit.bridging.row_updates import RowUpdates
+from lpkit.columns.transfer import sent
 from lpkit.history.on_host import HostHistories, V1Row
 from lpkit.history.rows import HISTORY_USES, HistoryUse
 from lpkit.portable.base import RESERVED
@@ -207,16 +208,12 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         values = [row.params.temperature for row in rows]
         if all(value == 1.0 for value in values):
             return None
-        return _sent(torch.tensor(values, dtype=torch.float32), device).unsqueeze(1)
+        return sent(torch.tensor(values, dtype=torch.float32), device).unsqueeze(1)
 
     def _where(self, index: list[int], device: torch.device) -> torch.Tensor:
         if self._gathered is None or self._gathered[0] != index:
-            self._gathered = (index, _sent(torch.tensor(index), device))
+            self._gathered = (index, sent(torch.tensor(index), device))
         return self._gathered[1]
-
-
-def _sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
 
 
 def _check(cls: type[Bridged]) -> None:

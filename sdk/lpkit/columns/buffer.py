@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from lpkit.columns.column import NUMPY_TYPES, Scalar
+from lpkit.columns.transfer import sent
 
 
 class Table:
@@ -55,8 +56,4 @@ class Table:
         if not changed or self._device_type.type == "cpu":
             return
         rows, block = torch.tensor(changed), torch.from_numpy(self.host[changed])
-        if self._device_type.type == "cuda":
-            # Fresh pinned memory each time: a step still in flight never sees the next one's values.
-            rows, block = rows.pin_memory(), block.pin_memory()
-        rows, block = (part.to(self._device_type, non_blocking=True) for part in (rows, block))
-        self.device.index_copy_(0, rows, block)
+        self.device.index_copy_(0, sent(rows, self._device_type), sent(block, self._device_type))

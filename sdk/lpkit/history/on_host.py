@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from lpkit.columns.transfer import sent
+
 if TYPE_CHECKING:
     from lpkit.history.rows import HistoryUse
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
@@ -132,12 +134,9 @@ class HostHistories:
     def _copy(self, missing: Ints, more: list[torch.Tensor]) -> list[int]:
         """The missing tokens and the elements of ``more``, in one copy from the device."""
         if self._history == "tokens" and missing.shape[1]:
-            index = torch.from_numpy(missing)
-            device = self._states.all_token_ids.gpu.device
-            if device.type == "cuda":
-                index = index.pin_memory()
-            slots, positions = index.to(device, non_blocking=True)
-            more = [self._states.all_token_ids.gpu[slots, positions], *more]
+            held = self._states.all_token_ids.gpu
+            slots, positions = sent(torch.from_numpy(missing), held.device)
+            more = [held[slots, positions], *more]
         if not more:
             return []
         packed: list[int] = torch.cat([part.to(torch.int64) for part in more]).tolist()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from lpkit.columns.transfer import sent
 from lpkit.columns.widths import padded
 from lpkit.history.rows import SHORTEST, Seen
 from lpkit.kernels import fused
@@ -85,7 +86,7 @@ class V1History:
                 values += new
             parts.append(np.array([slots, positions, values], dtype=np.int64).reshape(-1))
             self._reserve(max(total, default=0))
-        packed = self._to_device(np.concatenate(parts))
+        packed = sent(torch.from_numpy(np.concatenate(parts)), self._device)
         n = len(entries)
         self._lengths = packed[:n], packed[n : 2 * n]
         if slots:
@@ -120,16 +121,9 @@ class V1History:
             grown[:, : self._buffer.shape[1]] = self._buffer
             self._buffer = grown
 
-    def _to_device(self, values: Ints) -> torch.Tensor:
-        host = torch.from_numpy(values)
-        if self._device.type == "cuda":
-            host = host.pin_memory()
-        return host.to(self._device, non_blocking=True)
-
-    def select(self, keep: Sequence[int]) -> None:
-        """Keep the lengths of the given entries of the last :meth:`sync` only."""
+    def select(self, chosen: torch.Tensor) -> None:
+        """Keep the lengths of these entries of the last :meth:`sync` only: int64, on the device."""
         assert self._lengths is not None
-        chosen = self._to_device(np.asarray(keep, dtype=np.int64))
         self._lengths = self._lengths[0][chosen], self._lengths[1][chosen]
 
     def lengths(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:

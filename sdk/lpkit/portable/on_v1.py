@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lpkit.columns.transfer import sent
 from lpkit.history.rows import HistoryUse, Rows
 from lpkit.history.v1 import Entry, V1History
 from lpkit.portable.row_slots import Ledger
@@ -71,8 +72,8 @@ class V1Binding:
                 self._warn()
                 if not keep:
                     return None
-                self._history.select(keep)
-                chosen = torch.tensor(keep, device=self._device)
+                chosen = sent(torch.tensor(keep), self._device)
+                self._history.select(chosen)
                 index, slots = index[chosen], slots[chosen]
         whole = slots.shape[0] == logits.shape[0]  # row order, so equal counts mean equal rows
         return Rows(index, slots, self._history, self._declared, self._admission.temperature, whole)
@@ -92,9 +93,7 @@ class V1Binding:
         packed = torch.tensor(
             [[row for row, _ in self._own], [entry.slot for _, entry in self._own]], dtype=torch.int64
         )
-        if self._device.type == "cuda":
-            packed = packed.pin_memory()
-        self._index, self._slots = packed.to(self._device, non_blocking=True)
+        self._index, self._slots = sent(packed, self._device)
 
     def _warn(self) -> None:
         if self._warned:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from lpkit.columns.transfer import sent
 from lpkit.history.rows import HistoryUse, Rows
 from lpkit.history.v2 import V2History
 
@@ -59,7 +60,7 @@ class V2Binding:
         self._entries = None
         if logits.shape[0] == len(reqs):
             self._entries = np.stack((np.flatnonzero(own), reqs[own])).astype(np.int64, copy=False)
-            index, slots = self._sent(self._entries, logits.device)
+            index, slots = self._placed(self._entries, logits.device)
         else:
             index = self._with_drafts(own, ctx, logits.device)
             slots = ctx.expanded_idx_mapping[index].to(torch.int64)
@@ -78,11 +79,11 @@ class V2Binding:
             return list(zip(*self._entries.tolist(), strict=True))
         return list(dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True)).items())
 
-    def _sent(self, entries: np.ndarray[Any, Any], device: torch.device) -> tuple[torch.Tensor, ...]:
+    def _placed(self, entries: np.ndarray[Any, Any], device: torch.device) -> tuple[torch.Tensor, ...]:
         """Rows and slots on the device: sent again where they are not those of the last step."""
         told = entries.tobytes()
         if told != self._told:
-            self._told, self._on_device = told, self._to_device(entries, device).unbind()
+            self._told, self._on_device = told, sent(torch.from_numpy(entries), device).unbind()
         return self._on_device
 
     def _with_drafts(self, own: np.ndarray[Any, Any], ctx: LogitsContext, device: torch.device) -> torch.Tensor:
@@ -96,14 +97,7 @@ class V2Binding:
             return torch.arange(total, device=device)
         mine = np.zeros(self._admitted.shape[0], dtype=np.bool_)
         mine[ctx.idx_mapping_np[own]] = True
-        is_own = self._to_device(mine, device)[ctx.expanded_idx_mapping]
+        is_own = sent(torch.from_numpy(mine), device)[ctx.expanded_idx_mapping]
         bound = total - int((~own).sum())
         order = torch.argsort(is_own, descending=True, stable=True)[:bound]
         return torch.where(is_own[order], order, order[:1])
-
-    @staticmethod
-    def _to_device(values: np.ndarray[Any, Any], device: torch.device) -> torch.Tensor:
-        host = torch.from_numpy(values)
-        if device.type == "cuda":
-            host = host.pin_memory()
-        return host.to(device, non_blocking=True)

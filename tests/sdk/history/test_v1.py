@@ -6,6 +6,7 @@ import logging
 
 import pytest
 import torch
+from lpkit.history import v1
 from sdk_hosts import SWAP, VOCAB, V1Host, bits, logits_of, new, params
 from sdk_plugins import Lengths, Spy, Weigh, weighed
 
@@ -37,16 +38,15 @@ class TestHistory:
         host = V1Host(Weigh)
         output = list(range(20))
         host.update(2, added=[new(0, params(weigh=True), output), new(1, params(weigh=True), [1])])
-        history = host.processor._v1._history
-        sent: list[int] = []
-        to_device = history._to_device
-        monkeypatch.setattr(history, "_to_device", lambda values: sent.append(len(values)) or to_device(values))
+        counts: list[int] = []
+        sent = v1.sent
+        monkeypatch.setattr(v1, "sent", lambda values, device: counts.append(len(values)) or sent(values, device))
         host.apply(logits_of(2))
         host.apply(logits_of(2))  # nothing new
         output.append(3)
         host.apply(logits_of(2))
         lengths = 2 * 2
-        assert sent == [lengths + 3 * (23 + 4), lengths, lengths + 3]
+        assert counts == [lengths + 3 * (23 + 4), lengths, lengths + 3]
 
     def test_long_histories_widen_in_powers_of_two_and_keep_what_was_staged(self) -> None:
         host = V1Host(Spy)
