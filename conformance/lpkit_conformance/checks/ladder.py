@@ -62,9 +62,9 @@ GREEDY = (2, 3, 10)
 """Those of them that are greedy: one without the plugin, two with."""
 
 
-def mixed_arrivals(count: int, prefix: str = "r", start: int = 0, prompt_len: int = 5) -> Iterator[Arrive]:
+def mixed_arrivals(count: int, prefix: str = "r", start: int = 0) -> Iterator[Arrive]:
     """``count`` arrivals with different arguments; every third does not use the plugin, and some are greedy."""
     for i in range(start, start + count):
         variant = None if i % 3 == 2 else i % 4
         character = i % CHARACTERS
-        yield Arrive(f"{prefix}{i}", variant, prompt_len + i % 3, greedy=character in GREEDY, character=f"c{character}")
+        yield Arrive(f"{prefix}{i}", variant, 5 + i % 3, greedy=character in GREEDY, character=f"c{character}")

@@ -17,6 +17,7 @@ from lpkit_conformance.hosts.v2 import Manner, V2Driver, V2Host, keep_buffers
 from lpkit_conformance.hosts.worlds import SPECULATING
 from lpkit_conformance.oracle.drafting import speculating
 from lpkit_conformance.oracle.findings import method_location
+from lpkit_conformance.oracle.ranks import RANKS
 from lpkit_conformance.oracle.verify import verify
 from lpkit_conformance.programs.generate import (
     Arrive,
@@ -35,9 +36,6 @@ from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.vllm_api.runners import V2
 
 KEPT_STEPS = 12
-
-RANKS = 2
-"""Tensor-parallel ranks that share a batch."""
 
 REFUSES = "the constructor refuses drafts"
 

@@ -18,6 +18,7 @@ from lpkit_conformance.settings.hosts import HOSTS, hosts_of
 from lpkit_conformance.vllm_api.runners import V2
 
 RANKS = 2
+"""Of a tensor-parallel engine."""
 
 Choice = tuple[int, str, int, str]
 """Step, request, the token that the rank chooses for it, and the fingerprint of the logits that it chose from."""

@@ -43,7 +43,6 @@ def _asks(
     tokens: Callable[[int, random.Random], int],
     at: Callable[[int, random.Random], int] = lambda i, rng: 0,
     abort: Callable[[int, random.Random], int | None] = lambda i, rng: None,
-    vocab_size: int = 512,
 ) -> tuple[Ask, ...]:
     """Requests r0, r1, ...: every third greedy, the others sampled from the engine's random numbers.
 
@@ -52,7 +51,7 @@ def _asks(
     rng = random.Random(20)
     asks = []
     for index in range(count):
-        prompt_ids = tuple(rng.randrange(vocab_size) for _ in range(prompt(index, rng)))
+        prompt_ids = tuple(rng.randrange(EngineSettings.vocab_size) for _ in range(prompt(index, rng)))
         params: dict[str, Any] = {"max_tokens": tokens(index, rng), "temperature": 1.0 if index % 3 else 0.0}
         asks.append(Ask(f"r{index}", prompt_ids, params, at=at(index, rng), abort_at=abort(index, rng)))
     return tuple(asks)
@@ -78,7 +77,7 @@ def _drafting() -> tuple[Ask, ...]:
     for index, (length, count, at) in enumerate(zip(prompts, tokens, arrivals, strict=True)):
         written = [_LOOP[(place + 2 * index) % len(_LOOP)] for place in range(length)]
         for place in range(rng.randrange(2, 5), length - 1, 4 + index % 3):
-            written[place] = rng.choice([token for token in range(512) if token not in _LOOP])
+            written[place] = rng.choice([token for token in range(EngineSettings.vocab_size) if token not in _LOOP])
         params = {"max_tokens": count, "temperature": 1.0 if index % 3 == 2 else 0.0}
         asks.append(Ask(f"r{index}", tuple(written), params, at=at))
     return tuple(asks)
