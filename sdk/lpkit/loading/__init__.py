@@ -1,6 +1,7 @@
 """Loads logits processors the way vLLM does, with errors that name the mistake."""
 
 from lpkit.interfaces.lookup import GROUP
+from lpkit.loading.classes import Runner, interfaces_of
 from lpkit.loading.imports import (
     ConstructionError,
     ImportFailedError,
@@ -12,17 +13,14 @@ from lpkit.loading.imports import (
 )
 from lpkit.loading.load import (
     CONSTRUCTORS,
-    Runner,
-    Target,
     build,
     installed,
-    interfaces_of,
     load_all,
     load_entry_point,
     load_entry_points,
     load_explicit,
-    resolve_target,
 )
+from lpkit.loading.targets import Target, resolve_target
 
 __all__ = [
     "CONSTRUCTORS",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,74 +21,7 @@ from lpkit.loading import (
     WrongInterfaceError,
 )
 
-PLUGIN = """
-    import functools
-    from lpkit import v1, v2
-
-    class OnlyV1(v1.LogitsProcessor):
-        def __init__(self, vllm_config, device, is_pin_memory): self.arguments = (vllm_config, device, is_pin_memory)
-        def apply(self, logits): return logits
-        def is_argmax_invariant(self): return True
-        def update_state(self, batch_update): pass
-
-    class OnlyV2(v2.LogitsProcessor):
-        def __init__(self, vllm_config, req_states): self.arguments = (vllm_config, req_states)
-        def apply(self, logits, ctx): return logits
-
-    class Both(v1.LogitsProcessor, v2.LogitsProcessor):
-        def __init__(self, vllm_config, *state): self.arguments = (vllm_config, *state)
-        def apply(self, logits, ctx=None): return logits
-        def is_argmax_invariant(self): return False
-        def update_state(self, batch_update): pass
-
-    class Outer:
-        class Inner(Both): pass
-
-    class LogitsProcessor: pass
-    class Namesake(LogitsProcessor): pass
-
-    def make(*arguments): return Both(*arguments)
-    instance = OnlyV1(None, None, False)
-    part = functools.partial(Both)
-"""
-
-
-@pytest.fixture(autouse=True)
-def _clean_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    modules = set(sys.modules)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    for name in set(sys.modules) - modules:
-        file = getattr(sys.modules[name], "__file__", None) or ""
-        if file.startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An importable folder with the module ``lp_plugin``."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    (folder / "lp_plugin.py").write_text(textwrap.dedent(PLUGIN))
-    monkeypatch.syspath_prepend(str(folder))
-    return folder
-
-
 Install = Callable[..., None]
-
-
-@pytest.fixture
-def install(site: Path) -> Install:
-    """Pretends that a distribution with entry points is installed."""
-
-    def install(name: str, version: str = "1.0", *, folder: Path = site, **entry_points: str) -> None:
-        info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        lines = "".join(f"{key} = {value}\n" for key, value in entry_points.items())
-        (info / "entry_points.txt").write_text(f"[{loading.GROUP}]\n{lines}")
-
-    return install
 
 
 def names(classes: list[type[Any]]) -> list[str]:
@@ -313,85 +245,6 @@ class TestHiddenCuda:
         with pytest.raises(LoadError):
             loading.load_explicit(["lp_gone:P"], "v1")
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
-
-
-class TestResolveTarget:
-    def test_an_entry_point_by_name(self, install: Install) -> None:
-        install("a-dist", "0.2", mine="lp_plugin:OnlyV1")
-        target = loading.resolve_target("mine")
-        assert (target.name, target.origin, target.value) == ("mine", "entry point", "lp_plugin:OnlyV1")
-        assert target.distribution == "a-dist 0.2"
-        assert loading.interfaces_of(target.cls) == {"v1"}
-
-    def test_a_class_in_a_module_and_a_class_itself(self, site: Path) -> None:
-        target = loading.resolve_target("lp_plugin:Outer.Inner")
-        assert (target.origin, target.value) == ("module", "lp_plugin:Outer.Inner")
-        assert loading.resolve_target(target.cls).value == "lp_plugin:Outer.Inner"
-
-    def test_a_name_that_is_not_installed_brings_the_nearest(self, install: Install) -> None:
-        install("a-dist", minp="lp_plugin:Both")
-        with pytest.raises(InvalidTargetError, match=r"'min_p'.*Did you mean 'minp'"):
-            loading.resolve_target("min_p")
-        with pytest.raises(InvalidTargetError, match="A class in a module is named lp_plugin:Both"):
-            loading.resolve_target("lp_plugin.Both")
-        with pytest.raises(InvalidTargetError, match="Installed: minp"):
-            loading.resolve_target("unlike")
-
-    def test_a_name_of_two_different_plugins_is_ambiguous(self, install: Install) -> None:
-        install("a-dist", minp="lp_plugin:Both")
-        install("b-dist", minp="lp_plugin:OnlyV1")
-        with pytest.raises(InvalidTargetError, match=r"several entry points.*a-dist 1\.0.*b-dist 1\.0"):
-            loading.resolve_target("minp")
-
-    def write(self, path: Path, body: str = "from lp_plugin import Both\nclass Mine(Both): pass\n") -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(body)
-        return path
-
-    def test_a_file_with_its_folder_importable(self, site: Path, tmp_path: Path) -> None:
-        self.write(tmp_path / "src" / "lp_helper.py", "from lp_plugin import Both\n")
-        file = self.write(tmp_path / "src" / "lp_mine.py", "from lp_helper import Both\nclass Mine(Both): pass\n")
-        target = loading.resolve_target(f"{file}:Mine")
-        assert (target.origin, target.value) == ("file", "lp_mine:Mine")
-        assert loading.resolve_target(str(file)).cls is target.cls
-
-    def test_a_file_in_a_package_keeps_its_relative_imports(self, site: Path, tmp_path: Path) -> None:
-        self.write(tmp_path / "src" / "lp_pack" / "__init__.py", "")
-        self.write(tmp_path / "src" / "lp_pack" / "base.py")
-        file = self.write(tmp_path / "src" / "lp_pack" / "top.py", "from .base import Mine as B\nclass M(B): pass\n")
-        assert loading.resolve_target(f"{file}:M").value == "lp_pack.top:M"
-
-    def test_a_file_named_like_a_standard_module_does_not_replace_it(self, site: Path, tmp_path: Path) -> None:
-        import random
-
-        file = self.write(tmp_path / "src" / "random.py")
-        assert loading.resolve_target(f"{file}:Mine").value == "lpkit_target_random:Mine"
-        assert sys.modules["random"] is random
-
-    def test_two_files_of_one_name_are_two_modules(self, site: Path, tmp_path: Path) -> None:
-        first = loading.resolve_target(f"{self.write(tmp_path / 'a' / 'lp_same.py')}:Mine")
-        second = loading.resolve_target(f"{self.write(tmp_path / 'b' / 'lp_same.py')}:Mine")
-        assert first.cls is not second.cls
-
-    def test_a_file_without_a_class_name_must_define_exactly_one(self, site: Path, tmp_path: Path) -> None:
-        two = self.write(tmp_path / "lp_two.py", "from lp_plugin import Both\nclass A(Both): ...\nclass B(Both): ...\n")
-        with pytest.raises(InvalidTargetError, match=r"It defines A, B; write .*lp_two\.py:Class"):
-            loading.resolve_target(str(two))
-        none = self.write(tmp_path / "lp_none.py", "from lp_plugin import Both\n")
-        with pytest.raises(InvalidTargetError, match="It defines no processor"):
-            loading.resolve_target(str(none))
-
-    def test_a_missing_or_broken_file_is_named(self, tmp_path: Path) -> None:
-        self.write(tmp_path / "lp_broken.py", "class (\n")
-        with pytest.raises(InvalidTargetError, match=r"no file.*Did you mean 'lp_broken\.py'"):
-            loading.resolve_target(f"{tmp_path / 'lp_brokn.py'}:P")
-        with pytest.raises(ImportFailedError, match="SyntaxError"):
-            loading.resolve_target(f"{tmp_path / 'lp_broken.py'}:P")
-        assert "lp_broken" not in sys.modules
-
-    def test_a_class_without_an_interface_is_refused(self, site: Path) -> None:
-        with pytest.raises(WrongInterfaceError, match="neither"):
-            loading.resolve_target("lp_plugin:Outer")
 
 
 def test_interfaces_of_anything_but_a_processor_class_is_empty(site: Path) -> None:

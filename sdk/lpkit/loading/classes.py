@@ -1,0 +1,86 @@
+"""Which of vLLM's interfaces a class has, and what is said of one that lacks what it needs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, Final, Literal, TypeAlias
+
+from lpkit.interfaces import lookup
+from lpkit.loading.imports import WrongInterfaceError, describe
+
+Runner: TypeAlias = Literal["v1", "v2"]
+
+_BASES: Final[dict[Runner, tuple[str, ...]]] = {
+    "v1": ("lpkit.v1", lookup.V1_MODULE),
+    "v2": ("lpkit.v2", lookup.V2_MODULE),
+}
+PORTABLE: Final = "Derive it from lpkit.LogitsProcessor, which runs on both runners"
+
+
+def interfaces_of(cls: object) -> frozenset[Runner]:
+    """Which of vLLM's interfaces a class really subclasses; imports nothing.
+
+    A class that subclasses an interface has loaded its module, so modules that are not loaded need no look.
+
+    Args:
+        cls: a class; anything else has no interface.
+    """
+    if not isinstance(cls, type):
+        return frozenset()
+    found: set[Runner] = set()
+    for runner, modules in _BASES.items():
+        for name in modules:
+            base = getattr(sys.modules.get(name), "LogitsProcessor", None)
+            if isinstance(base, type) and issubclass(cls, base):
+                found.add(runner)
+    return frozenset(found)
+
+
+def checked(obj: Any, runner: Runner | None, label: str) -> type[Any]:
+    """``obj``, if it is a class with the runner's interface (None: with either).
+
+    Raises:
+        WrongInterfaceError: it is not.
+    """
+    if not isinstance(obj, type):
+        what, remedy = describe(obj), "vLLM constructs the processor itself, so name a class"
+        if interfaces_of(type(obj)):
+            remedy = f"Name its class: {name_of(type(obj))}"
+        raise WrongInterfaceError(f"{label} is {what}, not a class", remedy)
+    has = interfaces_of(obj)
+    if runner in has or (runner is None and has):
+        return obj
+    if not has:
+        namesake = next((base for base in obj.__mro__[1:] if base.__name__ == "LogitsProcessor"), None)
+        other = f" (its base {name_of(namesake)} is something else)" if namesake else ""
+        raise WrongInterfaceError(
+            f"{label} derives from neither of vLLM's logits processor interfaces{other}", PORTABLE
+        )
+    other_way = (
+        "or run vLLM with VLLM_USE_V2_MODEL_RUNNER=0"
+        if runner == "v2"
+        else "or run it on vLLM's V2 runner (VLLM_USE_V2_MODEL_RUNNER=1)"
+    )
+    default = ", which vLLM uses by default since 0.31," if runner == "v2" else ""
+    bridge = ", bridge it (lpkit.Bridged)" if runner == "v2" else ""
+    raise WrongInterfaceError(
+        f"{label} implements only {versions(has)}; the {str(runner).upper()} runner{default} refuses it",
+        f"{PORTABLE}{bridge}, {other_way}",
+    )
+
+
+def versions(interfaces: frozenset[Runner]) -> str:
+    """In words."""
+    return " and ".join(f"vLLM's {item.upper()} interface" for item in sorted(interfaces)) or "neither interface"
+
+
+def name_of(cls: type[Any]) -> str:
+    """``module:Class``."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def prepare() -> None:
+    """Import the interfaces, and with them vLLM, while CUDA is still visible, as in a running engine."""
+    importlib.import_module("lpkit.v1")
+    importlib.import_module("lpkit.v2")
