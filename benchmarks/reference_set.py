@@ -1,6 +1,7 @@
 """Benches every plugin of ``reference_plugins/`` and prints the tables of ``docs/evidence/performance.md``.
 
     python benchmarks/reference_set.py [--batch 8,256] [--vocab 151936] [--device cuda] [--json FILE]
+    python benchmarks/reference_set.py --only lpkit-dry --json FILE      # measure it again, and keep the others
     python benchmarks/reference_set.py --show FILE      # the tables again, from an earlier run
 
 Run it where vLLM and transformers are installed, or their columns stay empty.
@@ -20,6 +21,7 @@ from lpkit_conformance.report.bench import data, duration, ratio
 from lpkit_conformance.report.plot import seconds
 
 ROOT = Path(__file__).resolve().parents[1]
+PLUGINS = sorted((ROOT / "reference_plugins").iterdir())
 ALTERNATIVES = str(Path(__file__).with_name("reference_alternatives.py"))
 FEW = 4
 DETAILED = {(8, 151_936), (256, 151_936)}
@@ -28,17 +30,23 @@ DETAILED = {(8, 151_936), (256, 151_936)}
 KINDS = {"vLLM V1": "vLLM V1", "transformers": "transformers", "request by request": "request by request"}
 
 
-def measure(options: Options, kept: Path | None) -> dict[str, Any]:
-    """The reports of all plugins as one, written to ``kept`` after each of them."""
+def measure(options: Options, kept: Path | None, only: list[str]) -> dict[str, Any]:
+    """The reports of all plugins as one, written to ``kept`` after each of them; ``only`` these are measured."""
     whole: dict[str, Any] = {"targets": []}
-    for folder in sorted((ROOT / "reference_plugins").iterdir()):
+    if only and kept and kept.exists():
+        whole = json.loads(kept.read_text(encoding="utf-8"))
+        whole["targets"] = [target for target in whole["targets"] if target["target"] not in only]
+    for folder in PLUGINS:
+        if only and folder.name not in only:
+            continue
         print(folder.name, file=sys.stderr, flush=True)
         found = run((), options, folder)
         for target in found.targets:
             if target.error:
                 print(f"  {target.error}", file=sys.stderr)
         report = found.to_json()
-        whole = {**report, "targets": [*whole["targets"], *report["targets"]]}
+        targets = [*whole["targets"], *report["targets"]]
+        whole = {**report, "targets": sorted(targets, key=lambda target: str(target["target"]))}
         if kept:
             kept.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
     return whole
@@ -114,6 +122,9 @@ def main() -> None:
     parser.add_argument("--vocab", default="151936")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or auto")
     parser.add_argument("--json", type=Path)
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="PLUGIN", choices=sorted(path.name for path in PLUGINS)
+    )
     parser.add_argument("--show", type=Path)
     options = parser.parse_args()
     if options.show:
@@ -123,7 +134,7 @@ def main() -> None:
         found = Options(
             batches=numbers["batch"], vocabs=numbers["vocab"], device=options.device, alternatives=ALTERNATIVES
         )
-        report = measure(found, options.json)
+        report = measure(found, options.json, options.only)
     show(report)
 
 
