@@ -8,6 +8,7 @@ be 0.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from lpkit import kernels
@@ -48,14 +49,16 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tens
     """
     if (few := fused.few_for(tokens)) is not None:
         return few.match_lengths(tokens, lengths, since)  # type: ignore[no-any-return]
-    stretches = _Stretches(tokens, lengths)
-    start = stretches.position.expand_as(tokens)
+    ends = _Ends(tokens, lengths)
+    start = ends.place
     step = 1 << max((tokens.shape[1] - 1).bit_length() - 1, 0)
     while step:
-        start = start.add(stretches.match_from(start - step), alpha=-step)
+        start = start.add(ends.follow(start - step), alpha=-step)
         step //= 2
-    found = (stretches.position - start) * stretches.known
-    return found if since is None else found.minimum(stretches.position - since.unsqueeze(1)).clamp_(min=0)
+    found = torch.zeros_like(tokens).index_put_((ends.row, ends.position), (ends.place - start) * ends.known)
+    if since is None:
+        return found
+    return found.minimum(torch.arange(tokens.shape[1], device=tokens.device) - since.unsqueeze(1)).clamp_(min=0)
 
 
 def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
@@ -74,8 +77,10 @@ def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.T
     """
     if (few := fused.few_for(tokens)) is not None:
         return few.end_stood_before(tokens, lengths, count)  # type: ignore[no-any-return]
-    stretches = _Stretches(tokens, lengths)
-    return stretches.match_from(stretches.position - count) & stretches.known
+    ends = _Ends(tokens, lengths)
+    stood = (torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)) & (count == 0)
+    follows = ends.follow(ends.place - count.view(-1).index_select(0, ends.row)) & ends.known
+    return stood.index_put_((ends.row, ends.position), follows)
 
 
 def completes_ngram(
@@ -101,38 +106,60 @@ def completes_ngram(
     return end_stood_before(tokens, lengths, beginning) & (position - since.unsqueeze(1) >= beginning)
 
 
-class _Stretches:
-    """Compares stretches of histories with their ends, by their hashes.
+class _Ends:
+    """Compares stretches of histories that end at some positions with those at their ends, by their hashes.
 
     Attributes:
-        position: ``[W]``, 0 and on.
-        known: ``[n, W]``, which positions the histories have.
+        row, position: int64 ``[m]``, the positions at which a stretch can be the same: on a host those behind the
+            tokens that stand at the ends, else all.
+        known: bool ``[m]``, which of them the histories have.
+        place: int64 ``[m]``, where the hashes are that end before them.
     """
 
     def __init__(self, tokens: torch.Tensor, lengths: torch.Tensor) -> None:
         n, width = tokens.shape
-        self.position = torch.arange(width, device=tokens.device)
+        self.row, self.position = _behind_last(tokens, lengths) if fused.on_host(tokens) else _everywhere(tokens)
         powers = torch.full((width,), _BASE, dtype=torch.int64, device=tokens.device).cumprod(0)  # from the first on
         # hashes[i + 1] covers the first i tokens; a stretch is a difference, times a power that moves it to the end.
         # The first column has a number of its own: nothing that begins before the history equals anything.
-        self._hashes = torch.full((n, width + 2), _NOWHERE, dtype=torch.int64, device=tokens.device)
-        self._hashes[:, 1] = 0
-        torch.cumsum(mix(tokens) * powers, 1, out=self._hashes[:, 2:])
-        end = lengths.unsqueeze(1)
-        self._distance = (end - self.position).clamp_(min=0)
-        self._to_end = powers[(self._distance - 1).clamp_(min=0)]
+        hashes = torch.full((n, width + 2), _NOWHERE, dtype=torch.int64, device=tokens.device)
+        hashes[:, 1] = 0
+        torch.cumsum(mix(tokens) * powers, 1, out=hashes[:, 2:])
+        self._hashes = hashes.view(-1)
+        self._first = self.row * (width + 2)
+        self.place = self._first + self.position + 1
+        beyond = lengths.index_select(0, self.row) - self.position
+        self.known = beyond > 0
+        self._distance = beyond.clamp_(min=0)
+        self._to_end = powers.index_select(0, (self._distance - 1).clamp_(min=0))
         # Two stretches are equal if what they begin behind differs as much, so moved, as what they end with.
-        self._difference = self._hashes.gather(1, end + 1) - self._hashes[:, 1:-1] * self._to_end
-        self.known = self.position < end
+        self._difference = self._behind(self.place)
 
-    def match_from(self, start: torch.Tensor) -> torch.Tensor:
-        """Where the tokens from ``start`` (``[n, W]``) to a position of the history are its last ones too.
+    def follow(self, start: torch.Tensor) -> torch.Tensor:
+        """Where the tokens from ``start``, a place for each position, to the position are the history's last ones too.
 
         None are where nothing is between the two; where the start lies before the history, there is no match.
         """
-        begin = (start + 1).clamp_(min=0)
-        behind = self._hashes.gather(1, begin).mul_(self._to_end)
-        return self._hashes.gather(1, begin.add_(self._distance)).sub_(behind) == self._difference
+        return self._behind(torch.maximum(start, self._first)) == self._difference
+
+    def _behind(self, place: torch.Tensor) -> torch.Tensor:
+        moved = self._hashes.index_select(0, place).mul_(self._to_end)
+        return self._hashes.index_select(0, place + self._distance).sub_(moved)
+
+
+def _everywhere(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows and positions of all tokens, ``[n * W]`` each."""
+    rows, positions = (torch.arange(size, device=tokens.device) for size in tokens.shape)
+    return rows.unsqueeze(1).expand_as(tokens).reshape(-1), positions.expand_as(tokens).reshape(-1)
+
+
+def _behind_last(tokens: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows and positions before which the history's last token stands, ``[m]`` each."""
+    last = tokens.gather(1, (lengths - 1).clamp_(min=0).unsqueeze(1))
+    stands = (tokens == last)[:, :-1].contiguous().view(torch.uint8)
+    flat = torch.from_numpy(np.flatnonzero(np.from_dlpack(stands)))
+    row = flat // max(stands.shape[1], 1)
+    return row, flat - row * stands.shape[1] + 1
 
 
 def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:

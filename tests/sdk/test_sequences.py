@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import torch
 from lpkit import sequences
+from lpkit.kernels import fused, sorting
 from sdk_hosts import HOST_SYNCS, recorded_ops
 
 
@@ -31,6 +33,25 @@ def test_match_lengths_are_those_of_a_plain_search() -> None:
                 while i < len(ids) and expected < i and ids[i - 1 - expected] == ids[-1 - expected]:
                     expected += 1
                 assert length == expected
+
+
+def test_where_numpy_cannot_look_the_same_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, lengths = padded(few_kinds(random.Random(9), 40, 3), 40)
+    count = torch.randint(0, 5, (len(lengths), 1), generator=torch.Generator().manual_seed(0))
+    chosen = tokens % 2 == 1
+
+    def asked() -> list[torch.Tensor]:
+        return [
+            sequences.match_lengths(tokens, lengths),
+            sequences.end_stood_before(tokens, lengths, count),
+            sequences.counts(tokens, chosen),
+        ]
+
+    here = asked()
+    monkeypatch.setattr(fused, "on_host", lambda values: False)
+    monkeypatch.setattr(sorting, "on_host", lambda values: False)
+    for one, other in zip(here, asked(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_match_reaches_back_to_where_tokens_count() -> None:
@@ -132,7 +153,7 @@ def test_each_id_keeps_its_largest_value_once() -> None:
 
 def test_no_search_waits_for_the_device_or_works_row_by_row() -> None:
     used = []
-    for n in (1, 16):
+    for n in (2, 16):
         tokens, lengths = padded([[1, 2, 1, 2]] * n, 64)
         pattern = torch.tensor([[1, 2]] * n)
         with recorded_ops() as names:

@@ -110,6 +110,11 @@ def differentiated(logits: torch.Tensor) -> bool:
     return logits.requires_grad and torch.is_grad_enabled()
 
 
+def on_host(values: torch.Tensor) -> bool:
+    """Whether numpy can read the tensor: it lies in the host's memory, and nothing only pretends to be it."""
+    return values.device.type == "cpu" and type(values) is torch.Tensor
+
+
 def plain(logits: torch.Tensor) -> bool:
     """Whether to mask with torch's own kernels: on a device that is fast at them, and where autograd watches.
 

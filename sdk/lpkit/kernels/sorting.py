@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from lpkit.kernels.fused import differentiated
+from lpkit.kernels.fused import differentiated, on_host
 
 _INDEX_BITS = 32
 
@@ -50,5 +50,4 @@ def sort(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _by_numpy(values: torch.Tensor) -> bool:
-    known = values.dtype in (torch.float32, torch.int32, torch.int64)
-    return known and values.device.type == "cpu" and type(values) is torch.Tensor and not differentiated(values)
+    return values.dtype in (torch.float32, torch.int32, torch.int64) and on_host(values) and not differentiated(values)
