@@ -3,6 +3,7 @@
     python benchmarks/reference_set.py [--batch 8,256] [--vocab 151936] [--device cuda] [--json FILE]
     python benchmarks/reference_set.py --only lpkit-dry --json FILE      # measure it again, and keep the others
     python benchmarks/reference_set.py --show FILE      # the tables again, from an earlier run
+    python benchmarks/reference_set.py --show FILE --digest docs/evidence/performance.json      # and the plot's numbers
 
 Run it where vLLM and transformers are installed, or their columns stay empty.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,35 @@ def grid(report: dict[str, Any]) -> None:
         print(f"| {name} | {vocab:,} | " + " | ".join(cells) + " |")
 
 
+def digest(report: dict[str, Any]) -> str:
+    """The medians of ``apply`` on V1, and where they come from, as JSON with one list per line."""
+    where = report["environment"]
+    batches = sorted({point["batch"] for point in report["targets"][0]["points"]})
+    vocabs = sorted({point["vocab"] for point in report["targets"][0]["points"]})
+    times: dict[str, dict[str, list[float]]] = {}
+    for target in report["targets"]:
+        of_sizes = times.setdefault(target["target"], {})
+        for point in sorted(target["points"], key=lambda point: (point["vocab"], point["batch"])):
+            (side,) = (side for side in point["sides"] if side["kind"] == "target" and side["host"] == "v1")
+            of_sizes.setdefault(str(point["vocab"]), []).append(float(f"{side['apply']['median']:.3g}"))
+    versions = {name: where.get(name, where.get(f"{name}-cpu", "-")) for name in ("torch", "vllm", "transformers")}
+    command = f"--batch {','.join(map(str, batches))} --vocab {','.join(map(str, vocabs))}"
+    kept = {
+        "date": where["created"][:10],
+        "processor": where["processor"],
+        "device": where["device"].upper(),
+        "threads": where["threads"],
+        "cores": where["cores"],
+        "versions": versions,
+        "context": report["settings"]["context"],
+        "command": f"python benchmarks/reference_set.py {command}",
+        "measures": "median seconds of one apply on V1",
+        "batches": batches,
+        "seconds": times,
+    }
+    return re.sub(r"\[[^\]]+\]", lambda found: json.dumps(json.loads(found[0])), json.dumps(kept, indent=1)) + "\n"
+
+
 def _line(name: str, sides: list[dict[str, Any]]) -> list[str]:
     targets = {side["host"]: side for side in sides if side["kind"] == "target"}
     first = targets["v1"]
@@ -126,6 +157,7 @@ def main() -> None:
         "--only", nargs="+", default=[], metavar="PLUGIN", choices=sorted(path.name for path in PLUGINS)
     )
     parser.add_argument("--show", type=Path)
+    parser.add_argument("--digest", type=Path)
     options = parser.parse_args()
     if options.show:
         report = json.loads(options.show.read_text(encoding="utf-8"))
@@ -136,6 +168,8 @@ def main() -> None:
         )
         report = measure(found, options.json, options.only)
     show(report)
+    if options.digest:
+        options.digest.write_text(digest(report), encoding="utf-8")
 
 
 if __name__ == "__main__":
