@@ -23,6 +23,7 @@ from lpkit.kernels import triton_hashes as hashes
 from lpkit.kernels import triton_limits as limits
 from lpkit.kernels import triton_masks as masks
 from lpkit.kernels import triton_parts as parts
+from lpkit.kernels import triton_patterns as patterns
 from lpkit.kernels import triton_rows as rows
 from lpkit.kernels import triton_sequences as sequences
 from lpkit.kernels import triton_spans as spans
@@ -146,6 +147,7 @@ _WRITTEN = {**_ELEMENTS, "values": FLOATS, "number": "fp32"}
 _LENGTHS = {"prompt_len": LONGS, "total_len": LONGS}
 _SEEN = {"slots": LONGS, "rows": LONGS, "tokens": LONGS, "outputs": FLAGS, **_LENGTHS}
 _BEGUN = {"tokens": LONGS, "lengths": LONGS, "pattern": LONGS, "since": LONGS, "found": LONGS}
+_LOOPS = dict.fromkeys(("tokens", "lengths", "times", "least", "matched", "found"), LONGS)
 _LARGEST = {"ids": LONGS, "values": LONGS, "found": LONGS}
 _MEMBERS = {"masks": "*u8", "sets": LONGS, "slots": LONGS, "ids": LONGS}
 _PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presences": FLOATS, "frequencies": FLOATS}
@@ -168,8 +170,9 @@ FEW = (
     _matches("match_lengths, since", "lengths", LONGS, since=True),
     _matches("end_stood_before", "end", FLAGS, since=False),
     _matches("completes_ngram", "ngram", FLAGS, since=True),
-    _few("end_of_last", sequences._end, {"tokens": LONGS, "pattern": LONGS, "found": LONGS}, BLOCK=sequences.SPAN),
-    _few("begun", sequences._begun, _BEGUN, BLOCK=sequences.MARKED, warps=1),
+    _few("end_of_last", patterns._end, {"tokens": LONGS, "pattern": LONGS, "found": LONGS}, BLOCK=patterns.SPAN),
+    _few("begun", patterns._begun, _BEGUN, BLOCK=patterns.MARKED, warps=1),
+    _few("next_in_loop", patterns._next_in_loop, _LOOPS, BLOCK=patterns.SPAN),
     _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
     _few("log_sum_exp, parts", parts._sum, _SUM, warps=1, PARTS=parts.MOST_PARTS),
     _few("log_sum_exp_and_entropy, parts", parts._entropy, {**_SUM, "found": FLOATS}, warps=1, PARTS=parts.MOST_PARTS),

@@ -119,7 +119,7 @@ REASONS = {
     "lpkit-dry": "What breaks a repetition, and penalties by length, are torch's operations.",
     "lpkit-forced-sequence": "Which token is due is worked out from the lengths, and looked up. V1 sends lengths.",
     "lpkit-greenlist-watermark": "The history, the seeds and the edit.",
-    "lpkit-loop-breaker": "Which matches are loops, and by how much to lower a logit, are torch's operations.",
+    "lpkit-loop-breaker": "The history, its matches and the loop among them, the edit of one logit, and the mask.",
     "lpkit-no-repeat-ngram": BANNED,
     "lpkit-ocr-ngram": BANNED,
     "lpkit-penalties": STAGING,

@@ -15,7 +15,16 @@ from lpkit import kernels
 from lpkit.kernels import fused
 from lpkit.rng import mix
 
-__all__ = ["begun", "completes_ngram", "counts", "end_of_last", "end_stood_before", "largest_per_id", "match_lengths"]
+__all__ = [
+    "begun",
+    "completes_ngram",
+    "counts",
+    "end_of_last",
+    "end_stood_before",
+    "largest_per_id",
+    "match_lengths",
+    "next_in_loop",
+]
 
 MOST_COMPARED = 4096
 """Tokens of a history that are counted, and ids that are found once, by comparing each with each, where a kernel does
@@ -104,6 +113,39 @@ def completes_ngram(
     beginning = size.unsqueeze(1) - 1
     position = torch.arange(tokens.shape[1], device=tokens.device)
     return end_stood_before(tokens, lengths, beginning) & (position - since.unsqueeze(1) >= beginning)
+
+
+def next_in_loop(
+    tokens: torch.Tensor,
+    lengths: torch.Tensor,
+    times: torch.Tensor,
+    least: torch.Tensor,
+    since: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The token that would go on with the loop that each history ends in.
+
+    That is one span, written several times in a row; of several such spans it is the shortest. By hashes, or two
+    kernels, as :func:`match_lengths`.
+
+    Args:
+        tokens: int64 ``[n, W]``, histories.
+        lengths: int64 ``[n]``, how long each is.
+        times: int64 ``[n]``, at least 2: how often the span is written.
+        least: int64 ``[n]``, at least 1: how many tokens the loop has.
+        since: int64 ``[n]``, may be negative; only tokens at positions ``>= since`` count, e.g. ``rows.prompt_len``.
+            None: all.
+
+    Returns:
+        int64 ``[n]``; -1 where there is no loop, or a draft that is unknown would go on with it.
+    """
+    if (few := fused.few_for(tokens)) is not None:
+        return few.next_in_loop(tokens, lengths, times, least, since)  # type: ignore[no-any-return]
+    place = torch.arange(tokens.shape[1], device=tokens.device)
+    span = lengths.unsqueeze(1) - place  # the end has this period, if what stands before `place` is the end
+    matched = match_lengths(tokens, lengths, since)
+    loops = (matched >= (times - 1).unsqueeze(1) * span) & (matched + span >= least.unsqueeze(1)) & (tokens >= 0)
+    last = torch.where(loops, place, -1).amax(1, keepdim=True)
+    return torch.where(last >= 0, tokens.gather(1, last.clamp(min=0)), -1).squeeze(1)
 
 
 class _Ends:

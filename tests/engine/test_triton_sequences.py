@@ -11,11 +11,12 @@ BOTH = """
 import random, sys
 import torch
 from lpkit import sequences
-from lpkit.kernels import fused, triton_sequences
+from lpkit.kernels import fused, triton_patterns, triton_sequences
 
+few = fused.together(fused.FEW)
 def both(function):
     results = []
-    for found in (None, triton_sequences):
+    for found in (None, few):
         fused.few_for = lambda tensor: found
         results.append(function())
     return results
@@ -78,7 +79,7 @@ same(lambda: sequences.counts(strided(tokens), strided(chosen)))
 
 PATTERNS = """
 width, kinds = map(int, sys.argv[1:])
-triton_sequences.SPAN, triton_sequences.MARKED = 16, 2
+triton_patterns.SPAN, triton_patterns.MARKED = 16, 2
 rng = random.Random(width)
 def text(longest):
     return [rng.randrange(kinds) for _ in range(rng.randint(0, longest))]
@@ -97,6 +98,24 @@ same(lambda: sequences.begun(tokens, lengths, pattern, since))
 same(lambda: sequences.begun(strided(tokens), lengths, strided(pattern), since))
 found = sequences.begun(tokens, lengths, pattern, since * 0)
 assert width == 1 or found.unique().numel() > 2, found
+"""
+
+LOOPS = """
+width, kinds = map(int, sys.argv[1:])
+triton_patterns.SPAN = 16
+rng = random.Random(width)
+def text():
+    before, of = ([rng.randrange(kinds) for _ in range(rng.randint(0, longest))] for longest in (width // 2, 7))
+    return (before + (of or [0]) * rng.randint(1, width))[: rng.randint(0, width)]
+tokens, lengths = padded([[], [1] * width, *(text() for _ in range(38))], width)
+tokens[5:9, -9:] = -1  # unknown drafts, if the history is that long
+times, least = (torch.tensor([rng.randint(*ends) for _ in lengths]) for ends in ((2, 4), (1, 9)))
+since = torch.tensor([rng.randint(-3, int(length)) for length in lengths])
+same(lambda: sequences.next_in_loop(tokens, lengths, times, least))
+same(lambda: sequences.next_in_loop(strided(tokens), lengths, *torch.stack((times, least), 1).unbind(1), since))
+same(lambda: sequences.next_in_loop(tokens[:0], lengths[:0], times[:0], least[:0]))
+found = sequences.next_in_loop(tokens, lengths, times, least)
+assert width == 1 or (found >= 0).any() and (found < 0).any()
 """
 
 LARGEST = """
@@ -120,6 +139,11 @@ def test_what_stood_before_is_found_however_long_and_periodic(width: int, positi
 @pytest.mark.parametrize(("width", "kinds"), [(1, 2), (40, 2), (100, 3)])
 def test_patterns_are_found_whole_and_begun(width: int, kinds: int) -> None:
     interpret(BOTH + PATTERNS, width, kinds)
+
+
+@pytest.mark.parametrize(("width", "kinds"), [(1, 2), (40, 2), (100, 3)])
+def test_loops_go_on_alike(width: int, kinds: int) -> None:
+    interpret(BOTH + LOOPS, width, kinds)
 
 
 @pytest.mark.parametrize(("n", "width"), [(1, 20), (2, 300), (0, 8)])

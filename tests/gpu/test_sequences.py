@@ -34,6 +34,9 @@ QUESTIONS: dict[str, Question] = {
     ),
     "end_of_last": lambda tokens, lengths: sequences.end_of_last(tokens, tokens[:, -3:]),
     "begun": lambda tokens, lengths: sequences.begun(tokens, lengths, tokens[:, :5], lengths // 3),
+    "next_in_loop": lambda tokens, lengths: sequences.next_in_loop(
+        tokens, lengths, lengths % 3 + 2, lengths % 50 + 1, lengths // 3 - 9
+    ),
     "counts": lambda tokens, lengths: sequences.counts(tokens, tokens > 0),
 }
 

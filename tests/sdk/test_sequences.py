@@ -161,11 +161,32 @@ def test_no_search_waits_for_the_device_or_works_row_by_row() -> None:
             sequences.end_stood_before(tokens, lengths, lengths.unsqueeze(1) - 1)
             sequences.end_of_last(tokens, pattern)
             sequences.begun(tokens, lengths, pattern, lengths)
+            sequences.next_in_loop(tokens, lengths, lengths, lengths)
             sequences.counts(tokens, tokens >= 0)
             sequences.largest_per_id(tokens, tokens.clamp(min=0), 9)
         used.append(names)
     assert used[0] == used[1]
     assert not HOST_SYNCS & set(used[0])
+
+
+def test_what_goes_on_with_a_loop_is_what_a_plain_search_finds() -> None:
+    rng = random.Random(3)
+    histories = [[], [1], [1, 1], [-1] * 9, [1, -1, 1, -1, 1]]
+    histories += [few_kinds(rng, 8, 3)[-1] + few_kinds(rng, 5, 3)[-1] * rng.randint(0, 9) for _ in range(60)]
+    tokens, lengths = padded(histories, 60)
+    times, least, since = ([rng.randint(*ends) for _ in histories] for ends in ((2, 4), (1, 9), (-3, 9)))
+    given = (torch.tensor(item) for item in (times, least, since))
+    found = sequences.next_in_loop(tokens, lengths, *given).tolist()
+    for ids, often, fewest, first, token in zip(histories, times, least, since, found, strict=True):
+        counted = ids[max(first, 0) :]
+        for span in range(1, len(counted) // often + 1):
+            end = counted[-max(span * often, fewest) :] if fewest <= len(counted) else []
+            if end and end[span:] == end[:-span] and end[-span] >= 0:
+                assert token == end[-span]
+                break
+        else:
+            assert token == -1
+    assert 10 < sum(token >= 0 for token in found) < 55
 
 
 def test_short_and_empty_histories_and_empty_patterns_match_nothing() -> None:
@@ -189,4 +210,5 @@ def test_no_rows_are_no_accident() -> None:
     assert sequences.match_lengths(tokens, lengths).shape == (0, 4)
     assert sequences.end_of_last(tokens, pattern).shape == (0,)
     assert sequences.begun(tokens, lengths, pattern, lengths).shape == (0,)
+    assert sequences.next_in_loop(tokens, lengths, lengths, lengths).shape == (0,)
     assert sequences.counts(tokens, tokens >= 0).shape == (0, 4)

@@ -17,7 +17,7 @@ WHOLE_ROWS = tuple(
     f"lpkit.kernels.triton_{name}"
     for name in ("rows", "masks", "spans", "statistics", "limits", "entropy", "tournament")
 )
-FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "hashes"))
+FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "patterns", "hashes"))
 """The modules of each set of kernels."""
 
 

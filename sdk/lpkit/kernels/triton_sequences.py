@@ -23,9 +23,6 @@ POSITIONS = 256
 SPAN = 1024
 """Of a history, how much a program that has it to itself looks at at a time."""
 
-MARKED = 32
-"""Tokens of a pattern that are compared at a time."""
-
 SIZES = {"POSITIONS": POSITIONS, "AT_ONCE": 8, "REACH": 2 * POSITIONS, "SPAN": SPAN}
 """``AT_ONCE``: tokens before each position that are compared at a time, of at most ``REACH``; ``SPAN``: tokens before
 one position that are compared at a time."""
@@ -189,86 +186,6 @@ def _largest(  # type: ignore[no-untyped-def]
     tl.store(found + row * k + place, mine.to(tl.int64), mask=place < k)
 
 
-@triton.jit(
-    do_not_specialize=["tokens", "pattern", "found", "stride", "across", "pattern_stride", "pattern_across"]
-    + ["width", "k"]
-)  # type: ignore[untyped-decorator]
-def _end(  # type: ignore[no-untyped-def]
-    tokens,
-    pattern,
-    found,
-    stride,
-    across,
-    pattern_stride,
-    pattern_across,
-    width,
-    k,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
-    """The position behind the last occurrence of a row's pattern, looked for from the end on."""
-    row = tl.program_id(0).to(tl.int64)
-    tokens += row * stride
-    pattern += row * pattern_stride
-    size = 0
-    for offset in range(k):
-        size += (tl.load(pattern + offset * pattern_across) >= 0).to(tl.int32)
-    last = -1
-    start = (width - 1) // BLOCK * BLOCK
-    while (start >= 0) & (last < 0) & (size > 0):
-        place = start + tl.arange(0, BLOCK)
-        there = place + size <= width
-        offset = 0
-        while (offset < size) & (tl.max(there.to(tl.int32), 0) > 0):
-            token = tl.load(tokens + (place + offset) * across, mask=there, other=-1)
-            there &= token == tl.load(pattern + offset * pattern_across)
-            offset += 1
-        last = tl.max(tl.where(there, place + size, -1), 0)
-        start -= BLOCK
-    tl.store(found + row, last)
-
-
-@triton.jit(
-    do_not_specialize=["tokens", "lengths", "pattern", "since", "found", "stride", "across", "length_step"]
-    + ["pattern_stride", "pattern_across", "since_step", "k"]
-)  # type: ignore[untyped-decorator]
-def _begun(  # type: ignore[no-untyped-def]
-    tokens,
-    lengths,
-    pattern,
-    since,
-    found,
-    stride,
-    across,
-    length_step,
-    pattern_stride,
-    pattern_across,
-    since_step,
-    k,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
-    """How many tokens of a row's pattern, less than all, its history ends with: the longest beginning first."""
-    row = tl.program_id(0).to(tl.int64)
-    tokens += row * stride
-    pattern += row * pattern_stride
-    length = tl.load(lengths + row * length_step)
-    size = 0
-    for offset in range(k):
-        size += (tl.load(pattern + offset * pattern_across) >= 0).to(tl.int32)
-    most = tl.minimum(length, length - tl.load(since + row * since_step))
-    taken = tl.minimum(size - 1, tl.maximum(most, 0)).to(tl.int32)
-    fits = 0
-    while (taken > 0) & (fits == 0):
-        fits = 1
-        for start in range(0, taken, BLOCK):
-            item = start + tl.arange(0, BLOCK)
-            inside = item < taken
-            wanted = tl.load(pattern + item * pattern_across, mask=inside, other=0)
-            token = tl.load(tokens + (length - taken + item) * across, mask=inside, other=0)
-            fits = tl.minimum(fits, tl.min((token == wanted).to(tl.int32), 0))
-        taken -= 1 - fits
-    tl.store(found + row, tl.maximum(taken, 0).to(tl.int64))
-
-
 def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tensor | None = None) -> torch.Tensor:
     """See :func:`lpkit.sequences.match_lengths`; exact, where that takes hashes.
 
@@ -332,27 +249,6 @@ def largest_per_id(ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tenso
     return found, values
 
 
-def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
-    """See :func:`lpkit.sequences.end_of_last`. A program looks through a row from its end on, 1024 positions at a time,
-    and compares further tokens only where the first ones are those of the pattern."""
-    found = torch.empty(tokens.shape[0], dtype=torch.int64, device=tokens.device)
-    if found.numel():
-        sizes = (*tokens.stride(), *pattern.stride(), tokens.shape[1], pattern.shape[1])
-        _end[(tokens.shape[0],)](tokens, pattern, found, *sizes, BLOCK=SPAN, num_warps=WARPS)
-    return found
-
-
-def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, since: torch.Tensor) -> torch.Tensor:
-    """See :func:`lpkit.sequences.begun`."""
-    found = torch.empty(tokens.shape[0], dtype=torch.int64, device=tokens.device)
-    if found.numel():
-        steps = (*tokens.stride(), lengths.stride(0), *pattern.stride(), since.stride(0))
-        _begun[(tokens.shape[0],)](
-            tokens, lengths, pattern, since, found, *steps, pattern.shape[1], BLOCK=MARKED, num_warps=1
-        )
-    return found
-
-
 def attempt(device: torch.device) -> None:
     """Run each kernel once, which compiles it."""
     tokens, lengths = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.arange(2, device=device)
@@ -362,5 +258,3 @@ def attempt(device: torch.device) -> None:
     largest_per_id(tokens, tokens)
     end_stood_before(tokens, lengths, lengths.unsqueeze(1))
     completes_ngram(tokens, lengths, lengths, lengths)
-    end_of_last(tokens, tokens)
-    begun(tokens, lengths, tokens, lengths)

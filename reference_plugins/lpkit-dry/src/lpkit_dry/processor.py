@@ -48,7 +48,7 @@ class Dry(lpkit.LogitsProcessor):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         tokens = rows.tokens  # [n, W]
         # A repetition reaches back neither over a breaker, which stands for itself alone here, nor out of the range.
-        itself = -2 - torch.arange(tokens.shape[1], device=tokens.device)
+        itself = torch.arange(-2, -2 - tokens.shape[1], -1, device=tokens.device)
         text = torch.where(self.breakers.contains(rows, tokens), itself, tokens)
         length = sequences.match_lengths(text, rows.total_len, since=rows.total_len - self.range[rows])
         excess = length - self.allowed_length[rows].unsqueeze(1)

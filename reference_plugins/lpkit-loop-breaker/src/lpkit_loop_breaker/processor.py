@@ -27,28 +27,21 @@ class LoopBreaker(lpkit.LogitsProcessor):
 
     times = lpkit.column(torch.int64)
     tokens = lpkit.column(torch.int64)
-    penalty = lpkit.column(torch.float32)
+    added = lpkit.column(torch.float32)
     end = lpkit.column(torch.int64, default=-1)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         slot, wanted = request.slot, request.params
         self.times[slot] = wanted.times
         self.tokens[slot] = wanted.tokens
-        self.penalty[slot] = 0.0 if wanted.end is not None else wanted.penalty
+        self.added[slot] = -0.0 if wanted.end is not None else -wanted.penalty
         self.end[slot] = -1 if wanted.end is None else wanted.end
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        times, least, penalty, end = (
-            column[rows].unsqueeze(1) for column in (self.times, self.tokens, self.penalty, self.end)
-        )
-        place = torch.arange(rows.tokens.shape[1], device=logits.device)
-        span = rows.total_len.unsqueeze(1) - place  # the end has this period, if what stands before `place` is the end
-        matched = sequences.match_lengths(rows.tokens, rows.total_len, since=rows.prompt_len)
-        # A draft may be unknown, which is -1: nobody knows what would go on.
-        loops = (rows.tokens >= 0) & (matched >= (times - 1) * span) & (matched + span >= least)
-        last = torch.where(loops, place, -1).amax(1, keepdim=True)  # of several spans the shortest
-        looping = last >= 0
-        going_on = torch.where(looping, rows.tokens.gather(1, last.clamp(min=0)), 0)
-        lowered = logits.gather(1, going_on) - torch.where(looping, penalty, 0.0)
-        return kernels.keep_ids_(logits.scatter_(1, going_on, lowered), end, where=looping)
+        times, least, added, end = (column[rows] for column in (self.times, self.tokens, self.added, self.end))
+        going_on = sequences.next_in_loop(rows.tokens, rows.total_len, times, least, since=rows.prompt_len).unsqueeze(1)
+        looping = going_on >= 0
+        # Elsewhere -0.0 is added, which changes no bit.
+        logits.scatter_add_(1, going_on.clamp(min=0), torch.where(looping, added.unsqueeze(1), -0.0))
+        return kernels.keep_ids_(logits, end.unsqueeze(1), where=looping)

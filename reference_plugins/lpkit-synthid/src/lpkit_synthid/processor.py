@@ -52,41 +52,43 @@ class SynthId(lpkit.LogitsProcessor):
 
     key_shifts = lpkit.ragged(torch.int64, limit=MOST_KEYS)
     weights = lpkit.column(torch.int64, width=LONGEST_CONTEXT)
-    offset = lpkit.column(torch.int64)
-    context = lpkit.column(torch.int64)
-    remembered = lpkit.column(torch.int64)
+    ngram_len = lpkit.column(torch.int64)
+    # A context that begins before either is forgotten; the text has as many zeros before it as a context can be long.
+    first = lpkit.column(torch.int64)  # behind the prompt
+    oldest = lpkit.column(torch.int64)  # behind the last token
     skipped = lpkit.column(torch.int64)
 
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         super().__init__(vllm_config, device_or_states, is_pin_memory)
         self.bits = bits_by_shift(self.vocab_size, self.device)
+        self.zeros = torch.zeros(1, LONGEST_CONTEXT, dtype=torch.int64, device=self.device)
         self.back = torch.arange(1, LONGEST_CONTEXT + 1, device=self.device)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         slot, wanted = request.slot, request.params
         context = wanted.ngram_len - 1
-        weights, self.offset[slot] = context_hash(context)
+        weights, offset = context_hash(context)
         self.weights[slot] = weights + [0] * (LONGEST_CONTEXT - context)
-        self.key_shifts[slot] = [key_shift(key) for key in wanted.depth_keys]
-        self.context[slot] = context
-        self.remembered[slot] = wanted.context_history_size
-        self.skipped[slot] = context if wanted.skip_first_ngram_calls else 0
+        self.key_shifts[slot] = [(offset + key_shift(key)) % SIZE for key in wanted.depth_keys]
+        self.ngram_len[slot] = wanted.ngram_len
+        skipped = context if wanted.skip_first_ngram_calls else 0
+        self.skipped[slot] = skipped
+        self.first[slot] = LONGEST_CONTEXT - context + skipped
+        self.oldest[slot] = LONGEST_CONTEXT - context - wanted.context_history_size
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        # The reply behind as many zeros as a context can be long.
-        reply = torch.nn.functional.pad(rows.tokens * rows.is_output, (LONGEST_CONTEXT, 0))
-        end = (rows.total_len + LONGEST_CONTEXT).unsqueeze(1)
-        hashed = (reply.gather(1, end - self.back) * self.weights[rows]).sum(1) + self.offset[rows]
+        reply = torch.cat((self.zeros.expand(rows.n, -1), rows.tokens * rows.is_output), 1)
+        length = rows.total_len + LONGEST_CONTEXT
+        hashed = (reply.gather(1, length.unsqueeze(1) - self.back) * self.weights[rows]).sum(1, keepdim=True)
 
-        written = (rows.output_len - self.skipped[rows]).unsqueeze(1)
-        since = end - written.minimum(self.remembered[rows].unsqueeze(1))
-        stood = sequences.end_stood_before(reply, end.squeeze(1), self.context[rows].unsqueeze(1))
-        stood &= torch.arange(reply.shape[1], device=logits.device) >= since
-        alone = stood.any(1, keepdim=True) | (written < 0)
+        since = (rows.prompt_len + self.first[rows]).maximum(rows.total_len + self.oldest[rows])
+        alone = sequences.completes_ngram(reply, length, self.ngram_len[rows], since).any(1, keepdim=True)
+        if self.skipped.used:
+            alone |= (rows.output_len < self.skipped[rows]).unsqueeze(1)
 
         shifts = self.key_shifts[rows]
-        starts = (hashed.unsqueeze(1) + shifts) % SIZE
+        starts = (hashed + shifts) % SIZE
         starts.masked_fill_(alone | (shifts < 0), SIZE + self.vocab_size)
         return kernels.tournament_(logits, rows.temperature, self.bits, starts)
 
