@@ -94,20 +94,26 @@ def dynamic_temperature_(
         return fused.dynamic_temperature_(logits, *per_row)  # type: ignore[no-any-return]
     memory = (torch.float32, torch.float32)
     for block, to_come, least, most, power, factor, bow, one, other in blocks(logits, *per_row, scratch=memory):
-        there = block > -math.inf
         by = least
         if by_entropy:
             entropy = log_sum_exp_and_entropy(block, to_come, one, other)[1]
-            even = there.sum(1, keepdim=True).log().clamp(min=1e-10)  # one token: the entropy is 0
-            share = (entropy / even).nan_to_num(0.0).clamp(1e-10, 1.0)
+            even = torch.gt(block.detach(), -math.inf, out=one).sum(1, keepdim=True).log().clamp(min=1e-10)
+            share = (entropy / even).nan_to_num(0.0).clamp(1e-10, 1.0)  # of one token the entropy is 0
             # In float64: a float32 power depends on where in the batch its row stands.
             by = least + (most - least) * (share.double() ** power).float()
         top = block.detach().amax(1, keepdim=True).clamp(min=_NEVER)  # it cancels in the softmax
-        below = (block - top).clamp(min=_NEVER) / (to_come * by)
-        if smoothed:
+        if differentiated(logits):
+            below = (block - top).clamp(min=_NEVER) / (to_come * by)
             bent = below * below * (below * (bow - 1) - (3 - bow)) * (factor / 2)
-            below = torch.where(factor > 0, bent, below)
-        block.copy_(torch.where(there, below * to_come, -math.inf))
+            bent = torch.where(factor > 0, bent, below) * to_come
+            block.copy_(torch.where(block > -math.inf, bent, -math.inf))
+            continue
+        below = torch.sub(block, top, out=one).clamp_(min=_NEVER).div_(to_come * by)
+        if smoothed:
+            bent = torch.mul(below, bow - 1, out=other).sub_(3 - bow).mul_(below).mul_(below).mul_(factor / 2)
+            below.mul_(factor == 0).add_(bent)
+        there = torch.gt(block, -math.inf, out=other)
+        torch.div(below.mul_(to_come), there, out=block)  # what is masked is below 0 here: by 0 it is -inf
     return logits
 
 
