@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from lpkit.kernels.fused import fused_for
+from lpkit.kernels.fused import differentiated, fused_for
 from lpkit.kernels.memory import blocks
+
+_TINY = torch.finfo(torch.float32).tiny
+_MEMORY = (torch.float32,) * 4
 
 
 def tournament_(
@@ -30,12 +33,21 @@ def tournament_(
     if (fused := fused_for(logits)) is not None:
         return fused.tournament_(logits, temperature, bits, starts)  # type: ignore[no-any-return]
     windows = bits.unfold(0, logits.shape[1], 1)
-    for block, divisor, start in blocks(logits, temperature, starts):
-        shares = (block / divisor).softmax(1)
+    if differentiated(logits):
+        shares = (logits / temperature).softmax(1)
         gain = torch.ones_like(shares)
-        for of_round in (windows[each] for each in start.unbind(1)):
-            factor = of_round - (of_round * shares).sum(1, keepdim=True) + 1.0
-            shares = shares * factor
-            gain = gain * factor
-        block.add_(divisor * gain.clamp(min=torch.finfo(gain.dtype).tiny).log())
+        for start in starts.unbind(1):
+            factor = windows[start]
+            factor = factor - (factor * shares).sum(1, keepdim=True) + 1.0
+            shares, gain = shares * factor, gain * factor
+        return logits.add_(temperature * gain.clamp(min=_TINY).log())
+    for block, divisor, some, shares, gain, factor, won in blocks(logits, temperature, starts, scratch=_MEMORY):
+        torch.softmax(torch.div(block, divisor, out=shares), 1, out=shares)
+        gain.fill_(1.0)
+        for start in some.unbind(1):
+            torch.index_select(windows, 0, start, out=factor)
+            factor.sub_(torch.mul(factor, shares, out=won).sum(1, keepdim=True)).add_(1.0)
+            shares.mul_(factor)
+            gain.mul_(factor)
+        block.add_(gain.clamp_(min=_TINY).log_().mul_(divisor))
     return logits
