@@ -9,21 +9,18 @@ from __future__ import annotations
 import ast
 import sys
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from lpkit.interfaces.lookup import GROUP
 from lpkit.loading.imports import LoadError, split_fqcn
 
 from lpkit_conformance.discovery.interfaces import BOTH, V1, Deducer
 from lpkit_conformance.discovery.kinds import Kind, kind_of_callable, kind_of_class, no_processor
-from lpkit_conformance.discovery.load import import_problem
+from lpkit_conformance.discovery.load import TIME_LIMIT, import_problem
 from lpkit_conformance.discovery.metadata import packages_distributions, unique
 from lpkit_conformance.discovery.module_finder import SourceError, Sources
 from lpkit_conformance.errors import NotBridgeableError
 from lpkit_conformance.processes.supervise import Child, Lost
-
-TIME_LIMIT: Final = 120.0
-"""Seconds that importing the target may take."""
 
 
 @dataclass(frozen=True)
