@@ -39,5 +39,5 @@ class OcrNgram(lpkit.LogitsProcessor):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         since = rows.prompt_len.maximum(rows.total_len - self.window[rows])
         repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.size[rows], since)
-        repeats &= ~self.whitelist.contains(rows, rows.tokens)
-        return kernels.mask_ids_(logits, torch.where(repeats, rows.tokens, -1))
+        banned = repeats > self.whitelist.contains(rows, rows.tokens)  # one and not the other
+        return kernels.mask_ids_(logits, torch.where(banned, rows.tokens, -1))
