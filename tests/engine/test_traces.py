@@ -60,3 +60,9 @@ def test_a_plugin_that_refuses_drafts_is_played_without_them_and_not_blamed() ->
     found = play("v2_drafts", "trace_probes:RefusesDrafts")
     assert [item.status for item in found.checks] == ["passed"] * 4 + ["skipped"], found
     assert found.notes[0].startswith("the engine runs without drafts: the plugin refuses them (ValueError: no drafts")
+
+
+@pytest.mark.parametrize("trace", ["v2_drafts", "v2_async"])
+def test_the_reference_runtime_tells_of_drafts_as_the_engine_does(trace: str) -> None:
+    found = play(trace, "trace_probes:ToldOfDrafts")
+    assert [item.status for item in found.checks] == ["passed"] * 4 + ["skipped"], found

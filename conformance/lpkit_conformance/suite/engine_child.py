@@ -39,6 +39,7 @@ class _State:
     session: Any = None
     engine: TinyEngine | None = None
     reasoning: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
 
 
 _state = _State()
@@ -119,6 +120,7 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
         engine.close()
     beyond_cpu.allow(settings.extra)
     drafts = "speculative_config" in settings.extra
+    _state.told = _options(settings.extra)
     if not drafts:  # vLLM's own does not go with them
         settings = replace(settings, extra={**settings.extra, **following.replay(_state.runner)})
     if _state.reasoning:
@@ -132,6 +134,14 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if _state.runner == V1 or drafts:
         _state.engine.follow_texts()
     return _state.engine.info
+
+
+def _options(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an engine in the reference runtime that tells a plugin of asynchronous scheduling and drafts as this one."""
+    found = {name: extra[name] for name in ("async_scheduling",) if name in extra}
+    if speculation := extra.get("speculative_config"):
+        found["num_speculative_tokens"] = speculation["num_speculative_tokens"]
+    return found
 
 
 def in_one_engine(cases: Sequence[Case]) -> tuple[Case, ...]:
@@ -286,6 +296,7 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
         max_model_len=settings.max_model_len,
         thinking=ThinkingMarkers(**_state.reasoning) if _state.reasoning else None,
         tokenizer=partial(load, tokenizer_folder(raw.shape[1], _state.session.words)),
+        **_state.told,
     )
     params = make_params(ask.params, _subjects()[0].looked_at)
     request = Request(ask.request_id, params, list(ask.prompt_token_ids), len(tokens))

@@ -45,3 +45,16 @@ class RefusesDrafts(Favours):
         if vllm_config.speculative_config is not None:
             raise ValueError("no drafts, please")
         super().__init__(vllm_config, req_states)
+
+
+class ToldOfDrafts(Favours):
+    """Favours less where there are drafts, or asynchronous scheduling; correct."""
+
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        super().__init__(vllm_config, req_states)
+        told = vllm_config.speculative_config is not None, vllm_config.scheduler_config.async_scheduling
+        self.less = sum(told)
+
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        before = logits.clone()
+        return before + (super().apply(logits, ctx) - before) / (1 + self.less)
