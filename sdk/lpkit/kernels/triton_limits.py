@@ -16,7 +16,13 @@ from lpkit.kernels.triton_spans import backwards, mask_spans, room_for_tops
 from lpkit.kernels.triton_statistics import exponentials, moments
 
 KEPT = 64
-"""Of the ids that a row keeps, how many are looked at at a time."""
+"""Of the ids that a row keeps, and of its spans, how many are looked at at a time: each would wait for the memory."""
+
+
+@triton.jit
+def _last_before(flags, number, end):  # type: ignore[no-untyped-def]
+    """The last position before an end at which there is a flag; -1 if there is none."""
+    return tl.max(tl.where(flags & (number < end), number, -1), 0)
 
 
 @triton.jit(do_not_specialize=["deviations_step", "spans", "parts"])  # type: ignore[untyped-decorator]
@@ -61,6 +67,7 @@ def _least_likely(  # type: ignore[no-untyped-def]
     parts,
     size,
     ALL: tl.constexpr,  # noqa: N803
+    KEPT: tl.constexpr,  # noqa: N803
     PARTS: tl.constexpr,  # noqa: N803
     SPAN: tl.constexpr,  # noqa: N803
 ):
@@ -75,10 +82,16 @@ def _least_likely(  # type: ignore[no-untyped-def]
     if not ALL:
         wanted &= tl.load(where + row * where_step) != 0
     if wanted:
-        for offset in range(part * size, min(part * size + size, end), SPAN):
-            if tl.load(tops + row.to(tl.int64) * spans + offset // SPAN) >= limit:
-                values = _tile(start, offset, begin, end, float("inf"), SPAN)
+        last = min(part * size + size, end)
+        number = tl.arange(0, KEPT)
+        for first in range(part * size, last, KEPT * SPAN):
+            place = row.to(tl.int64) * spans + first // SPAN + number
+            near = tl.load(tops + place, mask=first + number * SPAN < last, other=float("nan")) >= limit
+            span = _last_before(near, number, KEPT)
+            while span >= 0:
+                values = _tile(start, first + span * SPAN, begin, end, float("inf"), SPAN)
                 best = tl.minimum(best, tl.where(values < limit, float("inf"), values))
+                span = _last_before(near, number, span)
     tl.store(least + row * parts + part, tl.min(best, 0))
 
 
@@ -95,8 +108,8 @@ def _drop(  # type: ignore[no-untyped-def]
     k,
     parts,
     size,
+    KEPT: tl.constexpr,  # noqa: N803
     PARTS: tl.constexpr,  # noqa: N803
-    IDS: tl.constexpr,  # noqa: N803
     SPAN: tl.constexpr,  # noqa: N803
 ):
     """Mask what is above the least of a row's parts, unless one of the row's ids is.
@@ -109,18 +122,25 @@ def _drop(  # type: ignore[no-untyped-def]
     limit = tl.min(tl.load(least + row * parts + number, mask=number < parts, other=float("inf")), 0)
     if limit < float("inf"):
         start, begin, end = _row(logits, row, stride, vocab)
-        kept = tl.zeros((IDS,), tl.int32)
-        for offset in range(0, k, IDS):
-            item = offset + tl.arange(0, IDS)
+        kept = tl.zeros((KEPT,), tl.int32)
+        for offset in range(0, k, KEPT):
+            item = offset + tl.arange(0, KEPT)
             token = tl.load(ids + row.to(tl.int64) * ids_stride + item, mask=item < k, other=-1)
             value = tl.load(start + begin + token, mask=(token >= 0) & (token < vocab), other=float("-inf"))
             kept |= (value > limit).to(tl.int32)
         if tl.max(kept, 0) == 0:
-            for offset in range(part * size, min(part * size + size, end), SPAN):
-                if tl.load(tops + row.to(tl.int64) * spans + offset // SPAN) > limit:
+            last = min(part * size + size, end)
+            which = tl.arange(0, KEPT)
+            for first in range(part * size, last, KEPT * SPAN):
+                place = row.to(tl.int64) * spans + first // SPAN + which
+                above = tl.load(tops + place, mask=first + which * SPAN < last, other=float("-inf")) > limit
+                span = _last_before(above, which, KEPT)
+                while span >= 0:
+                    offset = first + span * SPAN
                     values = _tile(start, offset, begin, end, float("-inf"), SPAN)
                     beyond = values > limit
                     _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, SPAN)
+                    span = _last_before(above, which, span)
 
 
 def mask_deviations_below_top_(logits: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
@@ -150,8 +170,8 @@ def exclude_top_choices_(
     least = torch.empty(grid, dtype=torch.float32, device=logits.device)
     given = (logits, tops, *exponentials(logits, temperature, tops), temperature, threshold, flags, least)
     steps = (stride, step, threshold_step, flags.stride(0), vocab, tops.shape[1], parts, size)
-    _least_likely[grid](*given, *steps, ALL=where is None, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    _least_likely[grid](*given, *steps, ALL=where is None, KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
     keep = keep if keep.stride(1) == 1 else keep.contiguous()
     sizes = (stride, keep.stride(0), vocab, tops.shape[1], keep.shape[1], parts, size)
-    _drop[grid](logits, tops, least, keep, *sizes, PARTS=MOST_PARTS, IDS=KEPT, SPAN=SPAN, num_warps=WARPS)
+    _drop[grid](logits, tops, least, keep, *sizes, KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
     return logits
