@@ -9,10 +9,8 @@ others use says much the same.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import lpkit.export
@@ -21,11 +19,9 @@ import transformers
 from lpkit.export.host import ExportHost, configuration, sampling_params
 from lpkit.history.on_host import V1Row
 from lpkit.v1 import BatchUpdate
+from plugins_here import load
 
-sys.path[:0] = [str(path) for path in Path(__file__).resolve().parents[1].glob("reference_plugins/*/src")]
-from lpkit_min_p import MinP  # noqa: E402
-from lpkit_penalties import Penalties  # noqa: E402
-
+MinP, Penalties = load("lpkit_min_p:MinP"), load("lpkit_penalties:Penalties")
 CPU = torch.device("cpu")
 PROMPT, STEPS = 256, 24
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from lpkit_conformance.bench.run import Options, run
-
-PLUGINS = Path(__file__).resolve().parents[1] / "reference_plugins"
+from plugins_here import FOLDERS
 
 
 def main() -> int:
@@ -16,7 +14,7 @@ def main() -> int:
     head = ["plugin", "case", "accepted", "lowest tenth", "changed", *(f"tokens with {n}" for n in (1, 3, 5))]
     print("|", " | ".join(head), "|")
     print("|---|---|---|---|---|---|---|---|")
-    for folder in sorted(PLUGINS.glob("lpkit-*")):
+    for folder in FOLDERS:
         for target in run((), Options(drafts=True), folder).targets:
             failed += bool(target.error)
             for item in target.drafts:

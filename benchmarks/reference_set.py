@@ -21,9 +21,8 @@ from lpkit_conformance.bench.results import Times
 from lpkit_conformance.bench.run import Options, run
 from lpkit_conformance.report.bench import data, duration, ratio
 from lpkit_conformance.report.plot import seconds
+from plugins_here import FOLDERS
 
-ROOT = Path(__file__).resolve().parents[1]
-PLUGINS = sorted((ROOT / "reference_plugins").iterdir())
 ALTERNATIVES = str(Path(__file__).with_name("reference_alternatives.py"))
 FEW = 4
 DETAILED = {(8, 151_936), (256, 151_936)}
@@ -38,7 +37,7 @@ def measure(options: Options, kept: Path | None, only: list[str]) -> dict[str, A
     if only and kept and kept.exists():
         whole = json.loads(kept.read_text(encoding="utf-8"))
         whole["targets"] = [target for target in whole["targets"] if target["target"] not in only]
-    for folder in PLUGINS:
+    for folder in FOLDERS:
         if only and folder.name not in only:
             continue
         print(folder.name, file=sys.stderr, flush=True)
@@ -153,9 +152,7 @@ def main() -> None:
     parser.add_argument("--vocab", default="151936")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or auto")
     parser.add_argument("--json", type=Path)
-    parser.add_argument(
-        "--only", nargs="+", default=[], metavar="PLUGIN", choices=sorted(path.name for path in PLUGINS)
-    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="PLUGIN", choices=[folder.name for folder in FOLDERS])
     parser.add_argument("--show", type=Path)
     parser.add_argument("--digest", type=Path)
     options = parser.parse_args()

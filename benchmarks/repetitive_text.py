@@ -9,11 +9,8 @@ over, which is what such rules are for. ``apply`` on V1, on a CPU, the least of 
 from __future__ import annotations
 
 import argparse
-import importlib
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import rowwise
@@ -21,8 +18,8 @@ import torch
 from lpkit.runtime import Request, make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.hosts.v1 import V1Driver
+from plugins_here import load
 
-ROOT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
 VOCAB = 32_000
 SPAN = 16
@@ -63,9 +60,8 @@ def least(call: Callable[[torch.Tensor], Any], logits: torch.Tensor) -> float:
 
 
 def of_plugin(target: str, arguments: dict[str, Any], outputs: list[list[int]], logits: torch.Tensor) -> float:
-    module, _, name = target.partition(":")
     config = make_config(max_num_seqs=len(outputs), vocab_size=VOCAB, max_model_len=2 * len(outputs[0]) + 1, device=CPU)
-    driver = V1Driver(getattr(importlib.import_module(module), name), config, CPU)
+    driver = V1Driver(load(target), config, CPU)
     params = SamplingParams(temperature=1.0, extra_args=arguments)
     driver.begin(entering=[Request(f"r{n}", params, [1], output_token_ids=list(ids)) for n, ids in enumerate(outputs)])
     return least(driver.edit, logits)
@@ -88,7 +84,6 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=1024)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    sys.path[:0] = [str(path) for path in sorted(ROOT.glob("reference_plugins/*/src"))]
     logits = torch.randn(options.batch, VOCAB)
     print(f"{options.batch} requests, {options.context} tokens of output\n")
     print("| plugin | random | request by request | looping | request by request |\n|---|---:|---:|---:|---:|")

@@ -13,12 +13,9 @@ once for all of them.
 from __future__ import annotations
 
 import argparse
-import importlib
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,10 +25,8 @@ from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.hosts.v1 import V1Candidate, V1Driver
 from lpkit_conformance.hosts.v2 import V2Candidate, V2Driver
-from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import Case
+from plugins_here import FOLDERS, announced
 
-ROOT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
 VOCAB = 32_000
 IN_USE = "lpkit-min-p"
@@ -42,17 +37,6 @@ STEPS = 50
 Calls = dict[str, Callable[[], object]]
 
 
-def plugins() -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Name, class and first case of each."""
-    for folder in sorted((ROOT / "reference_plugins").iterdir()):
-        project = projects.find(folder)
-        if project is not None:
-            sys.path[:0] = project.import_path
-            (target,) = project.entry_points.values()
-            module, _, cls = target.partition(":")
-            yield folder.name, getattr(importlib.import_module(module), cls), Case.parse(project.cases[0]).fields
-
-
 # -- installed ---------------------------------------------------------------------------------------------------
 
 
@@ -61,12 +45,15 @@ def steps(batch: int) -> dict[str, Calls]:
     found: dict[str, Calls] = {"V1": {}, "V2": {}}
     params = SamplingParams(temperature=1.0, extra_args={"min_p_threshold": 0.1})
     config = make_config(max_num_seqs=batch, vocab_size=VOCAB, max_model_len=256, device=CPU)
-    for name, cls, _ in plugins():
+    for folder in FOLDERS:
+        cls, _ = announced(folder)
         for runner, kind in (("V1", V1Driver), ("V2", V2Driver)):
             driver = kind(cls, config, CPU)
             requests = [Request(f"r{n}", params, [1, 2, 3], output_token_ids=[4]) for n in range(batch)]
             driver.begin(entering=requests)
-            found[runner][name] = partial(step, driver.processor, torch.randn(batch, VOCAB), *driver.context(requests))
+            found[runner][folder.name] = partial(
+                step, driver.processor, torch.randn(batch, VOCAB), *driver.context(requests)
+            )
     return found
 
 
@@ -149,10 +136,10 @@ def of_a_step(cls: Any, case: dict[str, Any], batch: int, context: int) -> dict[
 
 def show_in_use(batch: int, context: int) -> None:
     print("\n| plugin | V1 | of it shareable | V2 | of it shareable |\n|---|---:|---:|---:|---:|")
-    for name, cls, case in plugins():
-        found = of_a_step(cls, case, batch, context)
+    for folder in FOLDERS:
+        found = of_a_step(*announced(folder), batch, context)
         cells = [f"{whole:,.0f} us | {shared:,.0f} us, {shared / whole:.0%}" for whole, shared in found.values()]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        print(f"| {folder.name} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:

@@ -12,13 +12,12 @@ import argparse
 import multiprocessing
 import os
 import resource
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from plugins_here import load
+
 PLUGINS = {
-    "lpkit-min-p": ("lpkit_min_p.processor", "MinP", {"threshold": 0.05}),
-    "lpkit-penalties": ("lpkit_penalties.processor", "Penalties", {"repetition": 1.3, "frequency": 0.2}),
+    "lpkit-min-p": ("lpkit_min_p.processor:MinP", {"threshold": 0.05}),
+    "lpkit-penalties": ("lpkit_penalties.processor:Penalties", {"repetition": 1.3, "frequency": 0.2}),
 }
 WAYS = {"whole": 2**26, "token by token": 1}
 
@@ -26,15 +25,12 @@ WAYS = {"whole": 2**26, "token by token": 1}
 def measure(plugin: str, way: str, tokens: int, vocab: int, backward: bool) -> tuple[float, float]:
     """Seconds of the process, and MiB."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    sys.path[:0] = [str(path) for path in ROOT.glob("reference_plugins/*/src")]
-    import importlib
-
     import torch
     from lpkit import train
 
     torch.set_num_threads(1)
-    module, name, parameters = PLUGINS[plugin]
-    cls = getattr(importlib.import_module(module), name)
+    target, parameters = PLUGINS[plugin]
+    cls = load(target)
     generator = torch.Generator().manual_seed(0)
 
     def call(count: int) -> tuple[float, float]:
