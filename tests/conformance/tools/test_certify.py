@@ -54,6 +54,16 @@ def test_failures_and_errors_of_tests_are_counted_by_file() -> None:
     assert trials.tests_of(REPORT) == {"passed": 1, "failed": {"test_loading": 1, "test_online": 1}, "problems": []}
 
 
+@pytest.mark.parametrize(("release", "left_out"), [("0.30.0", True), ("0.31.0", False)])
+def test_where_v2_runs_no_processors_its_tests_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, release: str, left_out: bool
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(trials.subprocess, "run", lambda command, **_: ran.append(command))
+    assert trials.try_tests(Environment(release, tmp_path))["problems"] == ["no report"]
+    assert (ran[0][-2:] == ["-k", "not v2"]) == left_out
+
+
 @pytest.mark.parametrize(
     ("printed", "verdict", "runners", "problems"),
     [
