@@ -15,7 +15,8 @@ HEAD = """\
 
 What ran on a real engine of each release of vLLM, on a CPU: every reference plugin through `lpkit check --engine vllm`,
 and the engine tests of lpkit's repository, which hold the facts of the newest release: on an older one those fail that
-hold what is new. Before 0.31 there are no custom processors on V2, and its tests are left out.
+hold what is new, or whose plugins import V2's interface. Before 0.31 there are no custom processors on V2, and its
+tests are left out.
 
 ```
 make certify
