@@ -108,6 +108,7 @@ def digest(report: dict[str, Any]) -> str:
             (side,) = (side for side in point["sides"] if side["kind"] == "target" and side["host"] == "v1")
             of_sizes.setdefault(str(point["vocab"]), []).append(float(f"{side['apply']['median']:.3g}"))
     versions = {name: where.get(name, where.get(f"{name}-cpu", "-")) for name in ("torch", "vllm", "transformers")}
+    quick = " --quick" * (report["settings"]["rounds"] < Options().settings["rounds"])
     command = f"--batch {','.join(map(str, batches))} --vocab {','.join(map(str, vocabs))}"
     kept = {
         "date": where["created"][:10],
@@ -117,7 +118,7 @@ def digest(report: dict[str, Any]) -> str:
         "cores": where["cores"],
         "versions": versions,
         "context": report["settings"]["context"],
-        "command": f"python benchmarks/reference_set.py {command}",
+        "command": f"python benchmarks/reference_set.py {command}{quick}",
         "measures": "median seconds of one apply on V1",
         "batches": batches,
         "seconds": times,
@@ -150,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", default="8,256")
     parser.add_argument("--vocab", default="151936")
+    parser.add_argument("--quick", action="store_true", help="fewer turns: a third of the time")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or auto")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", nargs="+", default=[], metavar="PLUGIN", choices=[folder.name for folder in FOLDERS])
@@ -161,7 +163,11 @@ def main() -> None:
     else:
         numbers = {key: tuple(int(n) for n in getattr(options, key).split(",")) for key in ("batch", "vocab")}
         found = Options(
-            batches=numbers["batch"], vocabs=numbers["vocab"], device=options.device, alternatives=ALTERNATIVES
+            batches=numbers["batch"],
+            vocabs=numbers["vocab"],
+            device=options.device,
+            quick=options.quick,
+            alternatives=ALTERNATIVES,
         )
         report = measure(found, options.json, options.only)
     show(report)
