@@ -90,7 +90,7 @@ def _whole(
 
 _SPAN = {"SPAN": SPAN}
 _PLAIN, _TOPS, _LIMIT = {"TOPS": False, **_SPAN}, {"TOPS": True, **_SPAN}, {**_SPAN, **PARTS}
-_FAR = {"SCALED": True, "KEPT": spans.KEPT, **_SPAN}
+_FAR = {"SCALED": True, "KEPT": rows.KEPT, **_SPAN}
 WHOLE_ROWS = (
     _whole("mask_below_", masks._mask, {"ABOVE": False, **WHOLE}, writes=True),
     _whole("mask_above_", masks._mask, {"ABOVE": True, **WHOLE}, writes=True),
@@ -101,15 +101,15 @@ WHOLE_ROWS = (
     _whole("mask_unlikely_, first", entropy._shares, {**_TOPS, **HALF}),
     _whole("mask_unlikely_, second", entropy._mask_unlikely, _LIMIT, writes=True),
     _whole("exclude_top_choices_, first", statistics._exponentials, {**_TOPS, **WHOLE}),
-    _whole("exclude_top_choices_, second", limits._least_likely, {"ALL": False, "KEPT": limits.KEPT, **_LIMIT}),
-    _whole("exclude_top_choices_, third", limits._drop, {"KEPT": limits.KEPT, **_LIMIT}, writes=True),
+    _whole("exclude_top_choices_, second", limits._least_likely, {"ALL": False, "KEPT": rows.KEPT, **_LIMIT}),
+    _whole("exclude_top_choices_, third", limits._drop, {"KEPT": rows.KEPT, **_LIMIT}, writes=True),
     _whole("least_from", statistics._least, WHOLE),
     _whole("log_sum_exp", statistics._exponentials, {**_PLAIN, **WHOLE}),
     _whole("log_sum_exp_and_entropy", entropy._shares, {**_PLAIN, **HALF}),
     _whole("dynamic_temperature_", entropy._retemper, {**PARTS, **WHOLE}, writes=True),
     _whole("top_and_deviation", statistics._moments, {**_PLAIN, **HALF}),
     _whole("add_where_hashed_", masks._add_hashed, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True, limits=INTEGERS),
-    _whole("keep_ids_, second", masks._keep, {"IDS": masks.KEPT, **WHOLE}, writes=True, reads=False),
+    _whole("keep_ids_, second", masks._keep, {"IDS": rows.KEPT, **WHOLE}, writes=True, reads=False),
 )
 
 
@@ -156,7 +156,7 @@ _CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, 
 _SUM = dict.fromkeys(("highest", "sums", "temperatures", "results"), FLOATS)
 _DEVIATION = {"found": FLOATS, "tops": FLOATS, "deviations": "*fp64"}
 FEW = (
-    replace(_whole("keep_ids_, first", masks._kept, {"IDS": masks.KEPT, "ALL": False}), whole=False, warps=1),
+    replace(_whole("keep_ids_, first", masks._kept, {"IDS": rows.KEPT, "ALL": False}), whole=False, warps=1),
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
     _few("write", few._write, _WRITTEN, NUMBER=False),
     _few("write, one number", few._write, _WRITTEN, NUMBER=True),

@@ -104,9 +104,10 @@ def dynamic_temperature_(
         top = block.detach().amax(1, keepdim=True).clamp(min=_NEVER)  # it cancels in the softmax
         if differentiated(logits):
             below = (block - top).clamp(min=_NEVER) / (to_come * by)
-            bent = below * below * (below * (bow - 1) - (3 - bow)) * (factor / 2)
-            bent = torch.where(factor > 0, bent, below) * to_come
-            block.copy_(torch.where(block > -math.inf, bent, -math.inf))
+            if smoothed:
+                bent = below * below * (below * (bow - 1) - (3 - bow)) * (factor / 2)
+                below = torch.where(factor > 0, bent, below)
+            block.copy_(torch.where(block > -math.inf, below * to_come, -math.inf))
             continue
         below = torch.sub(block, top, out=one).clamp_(min=_NEVER).div_(to_come * by)
         if smoothed:
@@ -123,8 +124,6 @@ def mask_unlikely_(
     log_least: torch.Tensor,
     by_top: torch.Tensor,
     by_entropy: torch.Tensor,
-    scratch: torch.Tensor | None = None,
-    other: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Mask what is less likely than a limit that may follow the likeliest token, and than one that follows the entropy.
 
@@ -137,8 +136,6 @@ def mask_unlikely_(
         log_least: float32 ``[n, 1]``; -inf masks nothing.
         by_top: float32 ``[n, 1]``.
         by_entropy: float32 ``[n, 1]``; +inf for rows without a limit by the entropy.
-        scratch: float32 memory like ``logits``, inside a block.
-        other: a second one.
 
     Returns:
         ``logits``. The likeliest token of a row always remains; a row in which there is a NaN stays unchanged.
@@ -146,12 +143,11 @@ def mask_unlikely_(
     per_row = (temperature, log_least, by_top, by_entropy)
     if (fused := fused_for(logits)) is not None:
         return fused.mask_unlikely_(logits, *per_row)  # type: ignore[no-any-return]
-    if scratch is None or other is None:
-        for block, *rest in blocks(logits, *per_row, scratch=(torch.float32, torch.float32)):
-            mask_unlikely_(block, *rest)
-        return logits
-    seen = logits.detach()  # where a mask begins has no gradient
-    total, entropy = log_sum_exp_and_entropy(seen, temperature, scratch, other)
-    top = seen.amax(dim=1, keepdim=True)
-    least = torch.minimum(log_least + by_top * (top / temperature - total), by_entropy - entropy)
-    return mask_below_(logits, (temperature * (total + least)).minimum(top), scratch)
+    memory = (torch.float32, torch.float32)
+    for block, divisor, least, of_top, of_entropy, one, other in blocks(logits, *per_row, scratch=memory):
+        seen = block.detach()  # where a mask begins has no gradient
+        total, entropy = log_sum_exp_and_entropy(seen, divisor, one, other)
+        top = seen.amax(dim=1, keepdim=True)
+        lowest = torch.minimum(least + of_top * (top / divisor - total), of_entropy - entropy)
+        mask_below_(block, (divisor * (total + lowest)).minimum(top), one)
+    return logits

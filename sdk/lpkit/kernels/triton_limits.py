@@ -11,12 +11,9 @@ import triton.language as tl
 
 from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_parts import MOST_PARTS, of_moments, of_sums
-from lpkit.kernels.triton_rows import WARPS, _grid, _per_row, _row, _tile, _write
+from lpkit.kernels.triton_rows import KEPT, WARPS, _grid, _per_row, _row, _tile, _write
 from lpkit.kernels.triton_spans import backwards, mask_spans, room_for_tops
 from lpkit.kernels.triton_statistics import exponentials, moments
-
-KEPT = 64
-"""Of the ids that a row keeps, and of its spans, how many are looked at at a time: each would wait for the memory."""
 
 
 @triton.jit

@@ -7,10 +7,7 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.hashes import FACTORS_32
-from lpkit.kernels.triton_rows import BLOCK, WARPS, _any, _grid, _per_row, _row, _tile, _write
-
-KEPT = 64
-"""Of a row's ids, how many are looked at at a time."""
+from lpkit.kernels.triton_rows import BLOCK, KEPT, WARPS, _any, _grid, _per_row, _row, _tile, _write
 
 
 @triton.jit(do_not_specialize=["limits_step"])  # type: ignore[untyped-decorator]

@@ -23,6 +23,10 @@ PROGRAMS = 4 * 132
 WARPS = 8
 """Of a program: 16 logits per thread, so that four programs share a multiprocessor's registers; of a span, one word."""
 
+KEPT = 64
+"""Of what stands beside a row (ids, its spans' highest logits), how many are looked at at a time: each look waits for
+the memory."""
+
 WORD = tl.constexpr(4)
 """Logits of one 128-bit word."""
 

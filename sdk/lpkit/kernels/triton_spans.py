@@ -13,10 +13,7 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.traffic import SPAN
-from lpkit.kernels.triton_rows import BLOCK, WARPS, WORD, _any, _grid, _per_row, _ratio_up, _row, _tile, _write
-
-KEPT = 64
-"""Of a row's highest logits, how many are looked at at a time."""
+from lpkit.kernels.triton_rows import BLOCK, KEPT, WARPS, WORD, _any, _grid, _per_row, _ratio_up, _row, _tile, _write
 
 
 @triton.jit  # type: ignore[untyped-decorator]
