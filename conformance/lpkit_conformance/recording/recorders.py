@@ -23,6 +23,7 @@ from lpkit_conformance.traces import (
     V1Step,
     V2Step,
 )
+from lpkit_conformance.traces.placeholders import placeholders
 
 
 class V1Recorder(lpkit.v1.LogitsProcessor):
@@ -108,8 +109,7 @@ class V1Tap:
             if len(output) < self._length.get(name, 0):
                 self._cut[name] = self._length[name] = len(output)
         self._rows = tuple(self._batch.req_ids)
-        unknown = {name: len(live[name]) - _known(live[name]) for name in self._rows}
-        self._placeholders = {name: count for name, count in unknown.items() if count}
+        self._placeholders = {name: count for name in self._rows if (count := placeholders(live[name]))}
         if update is None:
             return
         owners = {id(output): name for name, output in live.items()}
@@ -164,14 +164,6 @@ class V1Tap:
             )
         )
         self._begin()
-
-
-def _known(outputs: Sequence[int]) -> int:
-    """How many outputs stand before the placeholders at the end."""
-    known = len(outputs)
-    while known and outputs[known - 1] == PLACEHOLDER:
-        known -= 1
-    return known
 
 
 class V2Tap:

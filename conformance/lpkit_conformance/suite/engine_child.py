@@ -138,7 +138,7 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
 
 def _options(extra: Mapping[str, Any]) -> dict[str, Any]:
     """Of an engine in the reference runtime that tells a plugin of asynchronous scheduling and drafts as this one."""
-    found = {name: extra[name] for name in ("async_scheduling",) if name in extra}
+    found: dict[str, Any] = {"async_scheduling": bool(extra.get("async_scheduling"))}
     if speculation := extra.get("speculative_config"):
         found["num_speculative_tokens"] = speculation["num_speculative_tokens"]
     return found

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from lpkit_conformance.traces.placeholders import placeholders
 from lpkit_conformance.watch.requests import Request
 
 
@@ -85,12 +86,4 @@ class V1Batch:
 
 
 def _unknown(rows: tuple[Request, ...]) -> dict[Request, int]:
-    found = {}
-    for request in rows:
-        outputs = request.outputs or ()
-        count = 0
-        while count < len(outputs) and outputs[-1 - count] == -1:
-            count += 1
-        if count:
-            found[request] = count
-    return found
+    return {request: count for request in rows if (count := placeholders(request.outputs or ()))}

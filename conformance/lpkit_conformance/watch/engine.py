@@ -48,8 +48,7 @@ def watch(
     if not processors:
         return tally
     reporter = Reporter(settings, tally, folder)
-    vocab_size = int(config.model_config.get_vocab_size())
-    server = Server(version, RUNNER_CLASSES[runner], vocab_size, _settings(config, vocab_size))
+    server = Server(version, RUNNER_CLASSES[runner], _settings(config))
     hub = Hub(settings, runner, server, tally, reporter)
     leads = True  # the first that is watched tells of the steps
     for number, processor in enumerate(processors):
@@ -75,12 +74,12 @@ SPECULATION = ("method", "num_speculative_tokens", "prompt_lookup_min", "prompt_
 """What a trace tells of a drafter: how it works, and not which model it is."""
 
 
-def _settings(config: Any, vocab_size: int) -> dict[str, Any]:
+def _settings(config: Any) -> dict[str, Any]:
     """What decides how an engine calls processors."""
     found: dict[str, Any] = {
         "max_num_seqs": int(config.scheduler_config.max_num_seqs),
         "max_model_len": int(config.model_config.max_model_len),
-        "vocab_size": vocab_size,
+        "vocab_size": int(config.model_config.get_vocab_size()),
     }
     if getattr(config.scheduler_config, "async_scheduling", False):
         found["async_scheduling"] = True

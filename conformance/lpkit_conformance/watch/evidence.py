@@ -37,7 +37,6 @@ class Server:
 
     version: str
     runner_class: str
-    vocab_size: int
     settings: Mapping[str, Any]
 
 
@@ -88,7 +87,7 @@ def to_trace(
     Raises:
         TraceError: the steps cannot be told in this format, as with rows of drafts.
     """
-    names = _Names(server.vocab_size)
+    names = _Names(server.settings["vocab_size"])
     v1: tuple[V1Step, ...] = ()
     v2: tuple[V2Step, ...] = ()
     if isinstance(kept, list):
@@ -142,8 +141,8 @@ def _v1(steps: Sequence[batch_v1.Step], names: _Names) -> tuple[tuple[V1Step, ..
 
     def unknown(step: batch_v1.Step) -> dict[str, int]:
         # Those that it came with are told as prompt.
-        counts = {names.of(r): count for r, count in step.unknown.items()}
-        return {name: min(count, have[name]) for name, count in counts.items() if have[name]}
+        own = {names.of(r): min(count, have[names.of(r)]) for r, count in step.unknown.items()}
+        return {name: count for name, count in own.items() if count}
 
     first = steps[0]
     added = tuple(enter(row, request, 0) for row, request in enumerate(first.rows))
