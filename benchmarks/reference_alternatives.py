@@ -121,26 +121,32 @@ def truncating_warper(arguments: Arguments, device: torch.device) -> Candidate:
     return warper(f"{name}LogitsWarper", lambda cls, args, device: cls(args["truncation_threshold"]))(arguments, device)
 
 
+def row_by_row(rule: Callable[[Arguments], rowwise.Row], arguments: Arguments) -> tuple[str, Any]:
+    """A request-level callable in vLLM's adapter, or in lpkit's where there is no vLLM: a name, and the class."""
+    base: Any = AdapterLogitsProcessor
+    name = "request by request (lpkit's adapter)"
+    try:
+        base = _vllm("vllm.v1.sample.logits_processor").AdapterLogitsProcessor
+        name = "request by request (vLLM's adapter)"
+    except Absent:
+        pass
+
+    class RowByRow(base):  # type: ignore[misc]
+        def is_argmax_invariant(self) -> bool:
+            return False
+
+        def new_req_logits_processor(self, params: Any) -> Any:
+            return rule(arguments) if params.extra_args else None
+
+    return name, RowByRow
+
+
 def adapter(rule: Callable[[Arguments], rowwise.Row]) -> Build:
-    """A request-level callable in vLLM's adapter, or in lpkit's where there is no vLLM."""
+    """A request-level callable as an alternative."""
 
     def build(arguments: Arguments, device: torch.device) -> Candidate:
-        base: Any = AdapterLogitsProcessor
-        name = "request by request (lpkit's adapter)"
-        try:
-            base = _vllm("vllm.v1.sample.logits_processor").AdapterLogitsProcessor
-            name = "request by request (vLLM's adapter)"
-        except Absent:
-            pass
-
-        class RowByRow(base):  # type: ignore[misc]
-            def is_argmax_invariant(self) -> bool:
-                return False
-
-            def new_req_logits_processor(self, params: Any) -> Any:
-                return rule(arguments) if params.extra_args else None
-
-        return V1Candidate(name, RowByRow, Parameters({"extra_args": dict(arguments)}), device, "alternative")
+        name, cls = row_by_row(rule, arguments)
+        return V1Candidate(name, cls, Parameters({"extra_args": dict(arguments)}), device, "alternative")
 
     return build
 

