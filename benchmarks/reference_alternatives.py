@@ -93,6 +93,54 @@ def sampler_penalties(arguments: Arguments, device: torch.device) -> Candidate:
     return Function("vLLM V1 penalties", ready, memory=8.0)  # two int64 histograms, masks, temporaries
 
 
+def v2_min_p(arguments: Arguments, device: torch.device) -> Candidate:
+    """V2's sampler: one kernel, with a program for each row that goes over it twice."""
+    apply = _v2_kernel("min_p", device).apply_min_p
+
+    def ready(steady: SteadyBatch) -> Callable[[torch.Tensor], Any]:
+        rows = torch.arange(steady.size, device=device, dtype=torch.int32)
+        shares = torch.full((steady.size,), float(arguments["min_p_threshold"]), device=device)
+        return in_place(lambda logits: apply(logits, rows, shares))
+
+    return Function("vLLM V2 min_p", ready, memory=0.0)
+
+
+def v2_penalties(arguments: Arguments, device: torch.device) -> Candidate:
+    """V2's sampler: one kernel over whole rows, and dense counts of the output's tokens that it keeps per slot."""
+    apply = _v2_kernel("penalties", device).apply_penalties
+
+    def ready(steady: SteadyBatch) -> Callable[[torch.Tensor], Any]:
+        n, words = steady.size, -(-steady.vocab // 32)
+
+        def column(key: str, default: float) -> torch.Tensor:
+            return torch.full((n,), float(arguments.get(key, default)), device=device)
+
+        in_prompt = torch.zeros(n, words * 32, dtype=torch.int32)
+        in_output = torch.zeros(n, steady.vocab, dtype=torch.int32)
+        for row, request in enumerate(steady.rows):
+            in_prompt[row, list(request.prompt_token_ids or ())] = 1
+            outputs = torch.tensor(request.output_token_ids)
+            in_output[row].index_add_(0, outputs, torch.ones_like(outputs, dtype=torch.int32))
+        bits = (in_prompt.view(n, words, 32) << torch.arange(32, dtype=torch.int32)).sum(2, dtype=torch.int32)
+        rows = torch.arange(n, device=device, dtype=torch.int32)
+        given = (rows, rows, torch.zeros_like(rows), column("penalties_repetition", 1.0))
+        given += (column("penalties_frequency", 0.0), column("penalties_presence", 0.0))
+        bits, in_output = bits.to(device), in_output.to(device)
+        return in_place(lambda logits: apply(logits, *given, bits, in_output))
+
+    return Function("vLLM V2 penalties (its counts ready)", ready, memory=2.0)
+
+
+def in_place(edit: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function of the logits that returns them."""
+
+    def call(logits: torch.Tensor) -> torch.Tensor:
+        edit(logits)
+        return logits
+
+    return call
+
+
 def warper(cls: str, make: Callable[[Any, Arguments, torch.device], Any], memory: float = 4.0) -> Build:
     """One of transformers' processors, for the whole batch, with the histories that it asks for at hand."""
 
@@ -164,6 +212,12 @@ def _vllm(name: str) -> Any:
     return importlib.import_module(name)
 
 
+def _v2_kernel(name: str, device: torch.device) -> Any:
+    if device.type != "cuda":
+        raise Absent("vLLM's V2 kernels need a GPU")
+    return _vllm(f"vllm.v1.worker.gpu.sample.{name}")
+
+
 class _Watermark:
     """transformers' watermark asks for the vocabulary's size when it is made."""
 
@@ -199,6 +253,7 @@ def _synthid(cls: Any, arguments: Arguments, device: torch.device) -> Any:
 TABLE: dict[str, tuple[Build, ...]] = {
     "lpkit_min_p.processor:MinP": (
         builtin("MinPLogitsProcessor", lambda args: {"min_p": args["min_p_threshold"]}),
+        v2_min_p,
         warper("MinPLogitsWarper", lambda cls, args, device: cls(args["min_p_threshold"])),
         adapter(rowwise.min_p),
     ),
@@ -222,6 +277,7 @@ TABLE: dict[str, tuple[Build, ...]] = {
     ),
     "lpkit_penalties.processor:Penalties": (
         sampler_penalties,
+        v2_penalties,
         warper(
             "RepetitionPenaltyLogitsProcessor",
             lambda cls, args, device: cls(float(args.get("penalties_repetition", 1.0))),

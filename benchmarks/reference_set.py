@@ -14,6 +14,7 @@ import argparse
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ FEW = 4
 DETAILED = {(8, 151_936), (256, 151_936)}
 """Of many sizes, those that get their own table."""
 
-KINDS = {"vLLM V1": "vLLM V1", "transformers": "transformers", "request by request": "request by request"}
+KINDS = ("vLLM V1", "vLLM V2", "transformers", "request by request")
+"""How the names of alternatives begin."""
 
 
 def measure(options: Options, kept: Path | None, only: list[str]) -> dict[str, Any]:
@@ -73,13 +75,14 @@ def show(report: dict[str, Any]) -> None:
             continue
         print(f"\n### {batch} requests, {vocab:,} tokens\n")
         predicted = settings["device"] != "cpu"
-        names = ["plugin", "V1", "V2", "passes", "update", "idle", "to device", *KINDS.values()]
+        kinds = [kind for kind in KINDS if any(map(partial(_against, kind), _sides(report, number)))]
+        names = ["plugin", "V1", "V2", "passes", "update", "idle", "to device", *kinds]
         names += ["by its traffic"] * predicted
         print("| " + " | ".join(names) + " |")
         print("|---" + "|---:" * (len(names) - 1) + "|")
         for target in report["targets"]:
             sides = target["points"][number]["sides"]
-            print("| " + " | ".join(_line(target["target"], sides) + [_predicted(sides)] * predicted) + " |")
+            print("| " + " | ".join(_line(target["target"], sides, kinds) + [_predicted(sides)] * predicted) + " |")
 
 
 def grid(report: dict[str, Any]) -> None:
@@ -135,14 +138,24 @@ def _versions(where: dict[str, Any]) -> dict[str, str]:
     return {name: where.get(name, where.get(f"{name}-cpu", "-")) for name in ("torch", "vllm", "transformers")}
 
 
-def _line(name: str, sides: list[dict[str, Any]]) -> list[str]:
+def _sides(report: dict[str, Any], number: int) -> list[list[dict[str, Any]]]:
+    return [target["points"][number]["sides"] for target in report["targets"]]
+
+
+def _against(kind: str, sides: list[dict[str, Any]]) -> float | None:
+    """Of the first alternative of a kind, how much longer it takes than the plugin."""
+    found = [side["versus_target"] for side in sides if side["name"].startswith(kind) and side["versus_target"]]
+    return found[0] if found else None
+
+
+def _line(name: str, sides: list[dict[str, Any]], kinds: list[str]) -> list[str]:
     targets = _targets(sides)
     first = targets["v1"]
     cells = [name, *(_time(targets[host]["apply"]) for host in ("v1", "v2"))]
     cells += [ratio(first["versus_floor"]), _time(first["churn"]), _time(first["idle"]), data(first["to_device"])]
-    for kind in KINDS:
-        found = [side["versus_target"] for side in sides if side["name"].startswith(kind) and side["versus_target"]]
-        cells.append(ratio(found[0]) if found else "")
+    for kind in kinds:
+        found = _against(kind, sides)
+        cells.append(ratio(found) if found else "")
     return cells
 
 

@@ -1,6 +1,6 @@
-"""What several plugins in one engine cost in each step, on both runners, on a CPU.
+"""What several plugins in one engine cost in each step, on both runners.
 
-    python benchmarks/several_plugins.py [--batch 64] [--context 512]
+    python benchmarks/several_plugins.py [--batch 64] [--context 512] [--device cpu]
 
 *Installed*: every plugin of ``reference_plugins/`` gets the same batch, all of whose requests use lpkit-min-p; its
 calls of one step are timed, all plugins in turns, the least of many rounds. The engine's own work is left out.
@@ -13,7 +13,6 @@ once for all of them.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,12 +21,12 @@ import torch
 from lpkit.runtime import Request, make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.bench.candidates import Parameters
+from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.hosts.v1 import V1Candidate, V1Driver
 from lpkit_conformance.hosts.v2 import V2Candidate, V2Driver
 from plugins_here import FOLDERS, announced
 
-CPU = torch.device("cpu")
 VOCAB = 32_000
 IN_USE = "lpkit-min-p"
 SIZES = (1, 4, 13)
@@ -40,19 +39,19 @@ Calls = dict[str, Callable[[], object]]
 # -- installed ---------------------------------------------------------------------------------------------------
 
 
-def steps(batch: int) -> dict[str, Calls]:
+def steps(batch: int, device: torch.device) -> dict[str, Calls]:
     """By runner and plugin, what an engine calls in a step."""
     found: dict[str, Calls] = {"V1": {}, "V2": {}}
     params = SamplingParams(temperature=1.0, extra_args={"min_p_threshold": 0.1})
-    config = make_config(max_num_seqs=batch, vocab_size=VOCAB, max_model_len=256, device=CPU)
+    config = make_config(max_num_seqs=batch, vocab_size=VOCAB, max_model_len=256, device=device)
     for folder in FOLDERS:
         cls, _ = announced(folder)
         for runner, kind in (("V1", V1Driver), ("V2", V2Driver)):
-            driver = kind(cls, config, CPU)
+            driver = kind(cls, config, device)
             requests = [Request(f"r{n}", params, [1, 2, 3], output_token_ids=[4]) for n in range(batch)]
             driver.begin(entering=requests)
             found[runner][folder.name] = partial(
-                step, driver.processor, torch.randn(batch, VOCAB), *driver.context(requests)
+                step, driver.processor, torch.randn(batch, VOCAB, device=device), *driver.context(requests)
             )
     return found
 
@@ -63,24 +62,23 @@ def step(plugin: Any, logits: torch.Tensor, *context: Any) -> None:
     plugin.apply(logits, *context)
 
 
-def least(calls: Calls) -> dict[str, float]:
+def least(calls: Calls, clock: Clock) -> dict[str, float]:
     """Microseconds of each, all in turns."""
     best = dict.fromkeys(calls, float("inf"))
     with torch.inference_mode():
         for _ in range(ROUNDS):
             for name, call in calls.items():
-                best[name] = min(best[name], timed(call))
+                best[name] = min(best[name], timed(call, clock))
     return best
 
 
-def timed(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return (time.perf_counter() - began) * 1e6
+def timed(call: Callable[[], object], clock: Clock) -> float:
+    return clock.time(call)[0] * 1e6
 
 
-def show_installed(batch: int) -> None:
-    for runner, times in ((runner, least(calls)) for runner, calls in steps(batch).items()):
+def show_installed(batch: int, device: torch.device) -> None:
+    clock = Clock(device)
+    for runner, times in ((runner, least(calls, clock)) for runner, calls in steps(batch, device).items()):
         idle = sorted(cost for name, cost in times.items() if name != IN_USE)
         each = f"{len(idle)} plugins of {idle[0]:.1f} to {idle[-1]:.1f} us"
         print(f"{runner}: {IN_USE} {times[IN_USE]:.0f} us; beside it {each}")
@@ -112,32 +110,34 @@ def reader_like(cls: Any) -> Any:
     return type(cls.__name__, (cls,), {"edit": edit} if sparse else {"process": process})
 
 
-def of_a_step(cls: Any, case: dict[str, Any], batch: int, context: int) -> dict[str, tuple[float, float]]:
+def of_a_step(
+    cls: Any, case: dict[str, Any], batch: int, context: int, device: torch.device
+) -> dict[str, tuple[float, float]]:
     """By runner, microseconds of ``apply``: as it is, and without the rule."""
-    steady = SteadyBatch(batch, VOCAB, context, 1.0, CPU)
+    steady = SteadyBatch(batch, VOCAB, context, 1.0, device)
     parameters = Parameters(case)
     candidates = {
-        (runner, which): kind(which, made, parameters, CPU)
+        (runner, which): kind(which, made, parameters, device)
         for runner, kind in (("V1", V1Candidate), ("V2", V2Candidate))
         for which, made in (("whole", cls), ("shared", reader_like(cls)))
     }
     best = dict.fromkeys(candidates, float("inf"))
-    logits = torch.randn(batch, VOCAB)
+    logits, clock = torch.randn(batch, VOCAB, device=device), Clock(device)
     with torch.inference_mode():
         for _ in range(STEPS):
             change = steady.change()
             for key, candidate in candidates.items():
                 candidate.prepare(steady, change)
                 candidate.follow()
-                best[key] = min(best[key], timed(partial(candidate.apply, logits.clone())))
+                best[key] = min(best[key], timed(partial(candidate.apply, logits.clone()), clock))
             steady.advance()
     return {runner: (best[runner, "whole"], best[runner, "shared"]) for runner in ("V1", "V2")}
 
 
-def show_in_use(batch: int, context: int) -> None:
+def show_in_use(batch: int, context: int, device: torch.device) -> None:
     print("\n| plugin | V1 | of it shareable | V2 | of it shareable |\n|---|---:|---:|---:|---:|")
     for folder in FOLDERS:
-        found = of_a_step(*announced(folder), batch, context)
+        found = of_a_step(*announced(folder), batch, context, device)
         cells = [f"{whole:,.0f} us | {shared:,.0f} us, {shared / whole:.0%}" for whole, shared in found.values()]
         print(f"| {folder.name} | {' | '.join(cells)} |", flush=True)
 
@@ -146,10 +146,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--context", type=int, default=512, help="tokens of a request when it enters")
+    parser.add_argument("--device", type=torch.device, default="cpu", help="cpu or cuda")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    show_installed(options.batch)
-    show_in_use(options.batch, options.context)
+    show_installed(options.batch, options.device)
+    show_in_use(options.batch, options.context, options.device)
 
 
 if __name__ == "__main__":

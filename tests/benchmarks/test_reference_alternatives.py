@@ -14,6 +14,8 @@ from plugins_here import load
 from reference_alternatives import TABLE, alternatives
 
 CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+"""Some alternatives are there on a GPU only."""
 
 
 @pytest.mark.parametrize("identity", sorted(TABLE))
@@ -32,6 +34,7 @@ def test_a_processor_that_nobody_knows_has_no_alternatives() -> None:
 SAME: dict[str, dict[str, Any]] = {
     "lpkit_min_p.processor:MinP": {"min_p_threshold": 0.2},
     "lpkit_dry.processor:Dry": {"dry_multiplier": 0.8, "dry_allowed_length": 1, "dry_breakers": [3]},
+    "lpkit_penalties.processor:Penalties": {"penalties_presence": 0.5, "penalties_frequency": 0.25},
     "lpkit_loop_breaker.processor:LoopBreaker": {"loop_times": 2, "loop_tokens": 2, "loop_penalty": 5.0},
     "lpkit_no_repeat_ngram.processor:NoRepeatNgram": {"no_repeat_ngram_size": 2},
     "lpkit_temperature.processor:Temperature": {
@@ -42,22 +45,22 @@ SAME: dict[str, dict[str, Any]] = {
 }
 """Processors and arguments whose alternatives say the same."""
 
-PROMPTS_TOO = ("transformers NoRepeatNGram",)
-"""These count the prompt's n-grams, too."""
+OTHERWISE = ("transformers NoRepeatNGram", "transformers RepetitionPenalty")
+"""The one counts the prompt's n-grams, too; the other is another penalty."""
 
 
 @pytest.mark.parametrize("identity", sorted(SAME))
 def test_the_alternatives_do_what_the_plugin_does(identity: str) -> None:
-    plugin = V1Candidate(identity, load(identity), Parameters({"extra_args": SAME[identity]}), CPU)
+    plugin = V1Candidate(identity, load(identity), Parameters({"extra_args": SAME[identity]}), DEVICE)
     others = [
         item
-        for item in alternatives(identity, SAME[identity], CPU)
-        if not isinstance(item, str) and not item.name.startswith(PROMPTS_TOO)
+        for item in alternatives(identity, SAME[identity], DEVICE)
+        if not isinstance(item, str) and not item.name.startswith(OTHERWISE)
     ]
-    steady = SteadyBatch(4, 8, 32, 1.0, CPU)  # so few tokens that spans repeat
+    steady = SteadyBatch(4, 8, 32, 1.0, DEVICE)  # so few tokens that spans repeat
     change = steady.change()
     torch.manual_seed(0)
-    logits = torch.randn(4, 8) * 3
+    logits = (torch.randn(4, 8) * 3).to(DEVICE)
     results = []
     for candidate in (plugin, *others):
         candidate.prepare(steady, change)

@@ -1,0 +1,162 @@
+"""What the kernels of ``lpkit.kernels`` take on a GPU, and what a step of each reference plugin launches there.
+
+    python benchmarks/kernels_on_gpu.py [--rows 8,64,256] [--vocab 151936]
+
+*Functions*: each on a copy of the same logits, as a rule calls it; the median of many turns, next to what its memory
+traffic takes by :mod:`lpkit.kernels.traffic` at the speed of a read and a write of the same logits, and the time of
+each of its kernels by torch's profiler. *Steps*: the GPU's own count of kernels, copies and fills in a step in which no
+request comes or goes, next to the count by what is dispatched, which ``make launches`` makes without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from lpkit import kernels
+from lpkit.kernels.traffic import FUNCTIONS, LOGIT, PASSES, SPAN, traffic
+from lpkit.v1 import BatchUpdate
+from lpkit_conformance.bench.candidates import Parameters
+from lpkit_conformance.bench.clock import Clock
+from lpkit_conformance.bench.launches import launches
+from lpkit_conformance.hosts import parts_of
+from lpkit_conformance.hosts.steady import BatchChange, SteadyBatch
+from plugins_here import FOLDERS, announced
+from torch.profiler import ProfilerActivity, profile
+
+LIMIT, DISTANCE = 6.0, 2.3
+"""Two deviations above the mean: tiles change. A tenth of the likeliest token's probability: few tokens stay."""
+
+ROUNDS = 15
+BATCH, CONTEXT = 8, 100
+RUNNERS = ("v1", "v2")
+
+Calls = dict[str, Callable[[], Any]]
+
+
+def make(rows: int, vocab: int, device: torch.device) -> torch.Tensor:
+    """Logits, normal with a deviation of 3."""
+    return (torch.randn(rows, vocab, generator=torch.Generator().manual_seed(3)) * 3).to(device)
+
+
+def calls(work: torch.Tensor) -> Calls:
+    """Each function of the model, as a rule calls it."""
+    rows, device = len(work), work.device
+
+    def column(value: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.full((rows, 1), value, dtype=dtype, device=device)
+
+    limit, distance, ones = column(LIMIT), column(DISTANCE), column(1)
+    seeds, share = column(7, torch.int32), column(0, torch.int32)
+    ids = torch.arange(3, device=device).expand(rows, 3).contiguous()
+    return {
+        "mask_below_": lambda: kernels.mask_below_(work, limit),
+        "mask_above_": lambda: kernels.mask_above_(work, limit),
+        "mask_far_below_top_": lambda: kernels.mask_far_below_top_(work, distance, ones),
+        "least_from": lambda: kernels.least_from(work, limit),
+        "log_sum_exp": lambda: kernels.log_sum_exp(work, ones),
+        "log_sum_exp_and_entropy": lambda: kernels.log_sum_exp_and_entropy(work, ones),
+        "top_and_deviation": lambda: kernels.top_and_deviation(work),
+        "mask_deviations_below_top_": lambda: kernels.mask_deviations_below_top_(work, limit.double()),
+        "mask_unlikely_": lambda: kernels.mask_unlikely_(work, ones, -distance, ones, ones),
+        "exclude_top_choices_": lambda: kernels.exclude_top_choices_(work, ones, -distance, ids),
+        "dynamic_temperature_": lambda: kernels.dynamic_temperature_(work, *(ones,) * 6),
+        "add_where_hashed_": lambda: kernels.add_where_hashed_(work, seeds, share, ones),
+        "keep_ids_": lambda: kernels.keep_ids_(work, ids),
+    }
+
+
+def seconds(call: Callable[[], Any], logits: torch.Tensor, work: torch.Tensor) -> float:
+    """Of one call on a copy of the logits, which leaves as little in the cache as what an engine does before."""
+    clock, found = Clock(work.device), []
+    for _ in range(ROUNDS):
+        work.copy_(logits)
+        found.append(clock.time(call)[0])
+    return statistics.median(found)
+
+
+def share_near_the_top(logits: torch.Tensor) -> float:
+    """Of the spans: those that hold a logit that stays."""
+    rows, vocab = logits.shape
+    spans = torch.nn.functional.pad(logits, (0, -vocab % SPAN), value=-math.inf).view(rows, -1, SPAN).amax(2)
+    return (spans >= logits.amax(1, keepdim=True) - DISTANCE).double().mean().item()
+
+
+def expected(logits: torch.Tensor, work: torch.Tensor, cache: int) -> dict[str, float]:
+    """Seconds of each function by its traffic."""
+    read, both = seconds(lambda: work.amax(-1), logits, work), seconds(lambda: work.mul_(1.0), logits, work)
+    near, size = share_near_the_top(logits), logits.numel() * LOGIT
+    return {
+        name: traffic([PASSES[kernel] for kernel in of_it], *logits.shape, cache, near).seconds(
+            read / size, max(both - read, 0.0) / size
+        )
+        for name, of_it in FUNCTIONS.items()
+    }
+
+
+def on_device(call: Callable[[], Any]) -> list[tuple[str, float]]:
+    """(name, microseconds) of what the GPU did, in order: kernels, copies, fills."""
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        call()
+        torch.cuda.synchronize()
+    done = [event for event in seen.events() or [] if event.device_type == torch.autograd.DeviceType.CUDA]
+    return [(event.name, event.device_time_total) for event in sorted(done, key=lambda event: event.time_range.start)]
+
+
+def show_functions(rows: int, vocab: int, device: torch.device) -> None:
+    logits = make(rows, vocab, device)
+    work = torch.empty_like(logits)
+    by_traffic = expected(logits, work, torch.cuda.get_device_properties(device).L2_cache_size)
+    print(f"\n{rows} x {vocab:,}\n\n| function | measured | by its traffic | kernels |\n|---|---:|---:|---|")
+    for name, call in calls(work).items():
+        took = seconds(call, logits, work)
+        work.copy_(logits)
+        kernels_of_it = ", ".join(f"{kernel.strip('_')} {time:.0f}" for kernel, time in on_device(call))
+        print(f"| `{name}` | {took * 1e6:.0f} us | {by_traffic[name] * 1e6:.0f} us | {kernels_of_it} |", flush=True)
+
+
+def show_steps(device: torch.device, vocab: int) -> None:
+    print("\n| plugin | runner | counted | by the GPU | what |\n|---|---|---:|---:|---|")
+    for folder in FOLDERS:
+        cls, case = announced(folder)
+        for runner in RUNNERS:
+            requests = SteadyBatch(BATCH, vocab, CONTEXT, 1.0, device)
+            candidate = parts_of(runner).candidate("plugin", cls, Parameters(case), device)
+            candidate.prepare(requests, requests.change())
+            candidate.follow()
+            logits = make(BATCH, vocab, device)
+            for _ in range(2):
+                counted = launches(candidate, requests, logits).launches
+                requests.advance()
+            candidate.prepare(requests, BatchChange(BatchUpdate(requests.size, [], [], [])))
+
+            def step(candidate: Any = candidate, logits: torch.Tensor = logits) -> None:
+                with torch.inference_mode():
+                    candidate.rest()
+                    candidate.apply(logits)
+
+            seen = Counter(name[:40] for name, _ in on_device(step))
+            what = ", ".join(f"{name} x{times}" for name, times in seen.items())
+            print(f"| {folder.name} | {runner} | {counted} | {seen.total()} | {what} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default="8,64,256")
+    parser.add_argument("--vocab", type=int, default=151_936)
+    options = parser.parse_args()
+    device = torch.device("cuda")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    for rows in options.rows.split(","):
+        show_functions(int(rows), options.vocab, device)
+    show_steps(device, options.vocab)
+
+
+if __name__ == "__main__":
+    main()
