@@ -21,7 +21,7 @@ from lpkit_conformance.settings import project
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.vllm_api.stub import lend_buffers
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
 
 PLUGINS = Path(__file__).resolve().parents[2] / "reference_plugins"
 NAMES = all_or(sorted(folder.name for folder in PLUGINS.iterdir()), 4)
