@@ -58,7 +58,7 @@ def test_masks_from_the_top_are_the_same_whether_or_not_spans_are_read_again(
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # numpy's, where kernels are interpreted: it is not selected
 @pytest.mark.parametrize("name", ["mask_deviations_below_top_", "mask_unlikely_"])
-def test_masks_by_a_rows_own_numbers_differ_by_what_lies_next_to_the_limit_at_most(
+def test_masks_by_a_rows_own_numbers_differ_by_the_token_next_to_the_limit_at_most(
     name: str, logits: torch.Tensor
 ) -> None:
     deviations = (column(logits, 0.5, 4.0).double(),)
@@ -69,11 +69,13 @@ def test_masks_by_a_rows_own_numbers_differ_by_what_lies_next_to_the_limit_at_mo
         return [getattr(kernels, name)(logits.clone().to(device), *(item.to(device) for item in given))]
 
     (found,), (expected,) = on_both(compute)
-    differs = found != expected
-    lowest = expected.masked_fill(expected == -math.inf, math.inf).amin(1, keepdim=True)
-    assert ((logits - lowest).abs()[differs] < 1e-4).all()
     assert torch.equal(found.masked_fill(found == -math.inf, 0.0), torch.where(found == -math.inf, 0.0, logits))
-    assert (expected == -math.inf).any()
+    kept, expected_kept = ((result > -math.inf).sum(1) for result in (found, expected))
+    assert (kept - expected_kept).abs().max() <= 1
+    lowest_kept = found.masked_fill(found == -math.inf, math.inf).amin(1)
+    highest_masked = logits.masked_fill(found > -math.inf, -math.inf).amax(1)
+    assert (lowest_kept >= highest_masked).all()
+    assert (expected_kept < logits.shape[1]).any()
 
 
 def test_the_same_top_choices_are_excluded(logits: torch.Tensor) -> None:
@@ -99,7 +101,7 @@ def test_tokens_are_kept_alone(k: int, logits: torch.Tensor) -> None:
     ids = torch.randint(3, vocab, (rows, k), generator=generator)
     ids[0, k // 2 + 1 :] = -1
     ids[rows // 2, 0] = -1  # no token: the row stays
-    logits[-1].scatter_(0, ids[-1], -math.inf)  # nothing would be left
+    logits[-1].index_fill_(0, ids[-1].clamp(min=0), -math.inf)  # nothing would be left
     where = torch.arange(rows).unsqueeze(1) % 5 != 3
 
     def compute(device: torch.device) -> list[torch.Tensor]:

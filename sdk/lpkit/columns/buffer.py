@@ -46,7 +46,7 @@ class Table:
         grown = np.full(shape, self._fill, dtype=self.host.dtype)
         grown[:have_rows, :have_width] = self.host
         self.host = grown
-        self.device = torch.from_numpy(grown).to(self._device_type)
+        self.device = sent(torch.from_numpy(grown), self._device_type)
         self._changed.clear()
 
     def flush(self) -> None:

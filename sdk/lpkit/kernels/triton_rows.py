@@ -17,8 +17,8 @@ from lpkit.kernels.triton_parts import MOST_PARTS
 KIND = "Triton"
 
 BLOCK = 4096
-PROGRAMS = 4 * 132
-"""Programs that keep a large GPU busy."""
+PROGRAMS = 16 * 132
+"""Programs that keep a large GPU busy, and leave none of it idle for long when its last ones end."""
 
 WARPS = 8
 """Of a program: 16 logits per thread, so that four programs share a multiprocessor's registers; of a span, one word."""

@@ -10,8 +10,12 @@ import pytest
 import torch
 from lpkit import kernels
 from lpkit.kernels.traffic import FUNCTIONS
+from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY
-from lpkit_conformance.instruments.operations import CountLaunches
+from lpkit_conformance.hosts import parts_of
+from lpkit_conformance.hosts.steady import SteadyBatch
+from lpkit_conformance.instruments.dispatch import Watch
+from lpkit_conformance.instruments.operations import COPIES, CountLaunches
 
 FOUND = {name: (cls, case) for name, cls, case in launches.plugins()}
 
@@ -48,6 +52,39 @@ def test_a_dense_rule_that_keeps_a_few_tokens_takes_a_gather_and_two_kernels(nam
     assert step.operations == {"index_select": 1}
     assert step.kernels == {"kept": 1, "keep": 1}
     assert step.launches == DENSE
+
+
+class BlockingCopies(Watch):
+    """Notes the copies from the host to the device that are not told to go on meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name in COPIES and result.device == launches.META:
+            source = args[1] if name == "copy_" else args[0]
+            non_blocking = (kwargs or {}).get("non_blocking") or (name == "copy_" and args[2:] == (True,))
+            if source.device.type == "cpu" and not non_blocking:
+                self.seen.append(f"{name} of {tuple(source.shape)}")
+        return result
+
+
+@pytest.mark.parametrize("runner", launches.RUNNERS)
+@pytest.mark.parametrize("name", FOUND)
+def test_no_copy_to_the_device_makes_the_host_wait(name: str, runner: str) -> None:
+    cls, case = FOUND[name]
+    requests = SteadyBatch(8, launches.VOCAB, launches.CONTEXT, 1.0, launches.META)
+    candidate = parts_of(runner).candidate("plugin", cls, Parameters(case), launches.META)
+    for _ in range(2):
+        candidate.prepare(requests, requests.change())
+        with torch.inference_mode(), BlockingCopies() as copies:
+            candidate.follow()
+            candidate.apply(torch.zeros(8, launches.VOCAB, device=launches.META))
+        assert copies.seen == []
+        requests.advance()
 
 
 @pytest.mark.parametrize(("name", "kernel"), [("lpkit-greenlist-watermark", "context"), ("lpkit-xtc", "mix")])
