@@ -2,10 +2,10 @@
 
     python benchmarks/kernels_on_gpu.py [--rows 8,64,256] [--vocab 151936]
 
-*Functions*: each on a copy of the same logits, as a rule calls it; the median of many turns, next to what its memory
-traffic takes by :mod:`lpkit.kernels.traffic` at the speed of a read and a write of the same logits, and the time of
-each of its kernels by torch's profiler. *Steps*: the GPU's own count of kernels, copies and fills in a step in which no
-request comes or goes, next to the count by what is dispatched, which ``make launches`` makes without a GPU.
+*Functions*: the GPU's work on each, on a copy of the same logits, as a rule calls it: the median of many turns, next to
+what its memory traffic takes by :mod:`lpkit.kernels.traffic` at the speed of a read and a write of the same logits, and
+the time of each of its kernels by torch's profiler. *Steps*: the GPU's own count of kernels, copies and fills in a step
+in which no request comes or goes, next to the count by what is dispatched, which ``make launches`` makes without a GPU.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from lpkit_conformance.hosts.steady import BatchChange, SteadyBatch
 from plugins_here import FOLDERS, announced
 from torch.profiler import ProfilerActivity, profile
 
-LIMIT, DISTANCE = 6.0, 2.3
-"""Two deviations above the mean: tiles change. A tenth of the likeliest token's probability: few tokens stay."""
+DEVIATION, LIMIT, DISTANCE = 3.0, 6.0, 2.3
+"""Of the logits. Two of it above the mean: tiles change. A tenth of the likeliest token's probability: few stay."""
 
 ROUNDS = 15
 BATCH, CONTEXT = 8, 100
@@ -40,8 +40,8 @@ Calls = dict[str, Callable[[], Any]]
 
 
 def make(rows: int, vocab: int, device: torch.device) -> torch.Tensor:
-    """Logits, normal with a deviation of 3."""
-    return (torch.randn(rows, vocab, generator=torch.Generator().manual_seed(3)) * 3).to(device)
+    """Logits, normally distributed."""
+    return (torch.randn(rows, vocab, generator=torch.Generator().manual_seed(3)) * DEVIATION).to(device)
 
 
 def calls(work: torch.Tensor) -> Calls:
@@ -52,6 +52,8 @@ def calls(work: torch.Tensor) -> Calls:
         return torch.full((rows, 1), value, dtype=dtype, device=device)
 
     limit, distance, ones = column(LIMIT), column(DISTANCE), column(1)
+    deviations, never = column(DISTANCE / DEVIATION, torch.float64), column(math.inf)
+    nearer = -distance
     seeds, share = column(7, torch.int32), column(0, torch.int32)
     ids = torch.arange(3, device=device).expand(rows, 3).contiguous()
     return {
@@ -62,9 +64,9 @@ def calls(work: torch.Tensor) -> Calls:
         "log_sum_exp": lambda: kernels.log_sum_exp(work, ones),
         "log_sum_exp_and_entropy": lambda: kernels.log_sum_exp_and_entropy(work, ones),
         "top_and_deviation": lambda: kernels.top_and_deviation(work),
-        "mask_deviations_below_top_": lambda: kernels.mask_deviations_below_top_(work, limit.double()),
-        "mask_unlikely_": lambda: kernels.mask_unlikely_(work, ones, -distance, ones, ones),
-        "exclude_top_choices_": lambda: kernels.exclude_top_choices_(work, ones, -distance, ids),
+        "mask_deviations_below_top_": lambda: kernels.mask_deviations_below_top_(work, deviations),
+        "mask_unlikely_": lambda: kernels.mask_unlikely_(work, ones, nearer, ones, never),
+        "exclude_top_choices_": lambda: kernels.exclude_top_choices_(work, ones, nearer, ids),
         "dynamic_temperature_": lambda: kernels.dynamic_temperature_(work, *(ones,) * 6),
         "add_where_hashed_": lambda: kernels.add_where_hashed_(work, seeds, share, ones),
         "keep_ids_": lambda: kernels.keep_ids_(work, ids),
@@ -72,11 +74,11 @@ def calls(work: torch.Tensor) -> Calls:
 
 
 def seconds(call: Callable[[], Any], logits: torch.Tensor, work: torch.Tensor) -> float:
-    """Of one call on a copy of the logits, which leaves as little in the cache as what an engine does before."""
+    """That a GPU works on a copy of the logits, which leaves as little in the cache as what an engine does before."""
     clock, found = Clock(work.device), []
     for _ in range(ROUNDS):
         work.copy_(logits)
-        found.append(clock.time(call)[0])
+        found.append(clock.on_gpu(call) or clock.time(call)[0])
     return statistics.median(found)
 
 
@@ -114,15 +116,21 @@ def show_functions(rows: int, vocab: int, device: torch.device) -> None:
     work = torch.empty_like(logits)
     by_traffic = expected(logits, work, torch.cuda.get_device_properties(device).L2_cache_size)
     print(f"\n{rows} x {vocab:,}\n\n| function | measured | by its traffic | kernels |\n|---|---:|---:|---|")
-    for name, call in calls(work).items():
+    for function, call in calls(work).items():
         took = seconds(call, logits, work)
         work.copy_(logits)
-        kernels_of_it = ", ".join(f"{kernel.strip('_')} {time:.0f}" for kernel, time in on_device(call))
-        print(f"| `{name}` | {took * 1e6:.0f} us | {by_traffic[name] * 1e6:.0f} us | {kernels_of_it} |", flush=True)
+        kernels_of_it = ", ".join(f"`{name.strip('_')}` {time:.0f}" for name, time in on_device(call) if _ours(name))
+        cells = [f"`{function}`", *(f"{value * 1e6:.0f} us" for value in (took, by_traffic[function])), kernels_of_it]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def _ours(name: str) -> bool:
+    """Torch's kernels are C++ functions."""
+    return name.startswith("_")
 
 
 def show_steps(device: torch.device, vocab: int) -> None:
-    print("\n| plugin | runner | counted | by the GPU | what |\n|---|---|---:|---:|---|")
+    print("\n| plugin | runner | counted | by the GPU | work | kernels |\n|---|---|---:|---:|---:|---|")
     for folder in FOLDERS:
         cls, case = announced(folder)
         for runner in RUNNERS:
@@ -141,9 +149,11 @@ def show_steps(device: torch.device, vocab: int) -> None:
                     candidate.rest()
                     candidate.apply(logits)
 
-            seen = Counter(name[:40] for name, _ in on_device(step))
-            what = ", ".join(f"{name} x{times}" for name, times in seen.items())
-            print(f"| {folder.name} | {runner} | {counted} | {seen.total()} | {what} |", flush=True)
+            seen = on_device(step)
+            kernels_of_it = Counter(name.strip("_") for name, _ in seen if _ours(name))
+            named = ", ".join(f"`{name}`" + f" x{times}" * (times > 1) for name, times in sorted(kernels_of_it.items()))
+            took = sum(time for _, time in seen)
+            print(f"| {folder.name} | {runner} | {counted} | {len(seen)} | {took:.0f} us | {named} |", flush=True)
 
 
 def main() -> None:

@@ -123,8 +123,8 @@ def v2_penalties(arguments: Arguments, device: torch.device) -> Candidate:
             in_output[row].index_add_(0, outputs, torch.ones_like(outputs, dtype=torch.int32))
         bits = (in_prompt.view(n, words, 32) << torch.arange(32, dtype=torch.int32)).sum(2, dtype=torch.int32)
         rows = torch.arange(n, device=device, dtype=torch.int32)
-        given = (rows, rows, torch.zeros_like(rows), column("penalties_repetition", 1.0))
-        given += (column("penalties_frequency", 0.0), column("penalties_presence", 0.0))
+        names = {"penalties_repetition": 1.0, "penalties_frequency": 0.0, "penalties_presence": 0.0}
+        given = (rows, rows, torch.zeros_like(rows), *(column(key, default) for key, default in names.items()))
         bits, in_output = bits.to(device), in_output.to(device)
         return in_place(lambda logits: apply(logits, *given, bits, in_output))
 

@@ -58,7 +58,7 @@ def test_masks_from_the_top_are_the_same_whether_or_not_spans_are_read_again(
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # numpy's, where kernels are interpreted: it is not selected
 @pytest.mark.parametrize("name", ["mask_deviations_below_top_", "mask_unlikely_"])
-def test_masks_by_a_rows_own_numbers_differ_by_the_token_next_to_the_limit_at_most(
+def test_masks_by_a_rows_own_numbers_differ_by_a_token_next_to_the_limit_at_most(
     name: str, logits: torch.Tensor
 ) -> None:
     deviations = (column(logits, 0.5, 4.0).double(),)
@@ -71,7 +71,7 @@ def test_masks_by_a_rows_own_numbers_differ_by_the_token_next_to_the_limit_at_mo
     (found,), (expected,) = on_both(compute)
     assert torch.equal(found.masked_fill(found == -math.inf, 0.0), torch.where(found == -math.inf, 0.0, logits))
     kept, expected_kept = ((result > -math.inf).sum(1) for result in (found, expected))
-    assert (kept - expected_kept).abs().max() <= 1
+    assert ((kept - expected_kept).abs() <= 1 + expected_kept // 10_000).all()
     lowest_kept = found.masked_fill(found == -math.inf, math.inf).amin(1)
     highest_masked = logits.masked_fill(found > -math.inf, -math.inf).amax(1)
     assert (lowest_kept >= highest_masked).all()

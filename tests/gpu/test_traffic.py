@@ -14,8 +14,8 @@ ROWS, VOCAB = (256, 151_936) if HAVE_GPU else (3, 5_000)
 TIMES = 1.5
 """So much longer may a kernel take than by the traffic alone."""
 
-LAUNCHES = 40e-6
-"""Seconds that launching a function's kernels takes at most, combining what they found included."""
+BETWEEN = 10e-6
+"""Seconds between a function's kernels at most, combining what they found included."""
 
 
 @pytest.fixture(scope="module")
@@ -39,4 +39,4 @@ def test_a_function_takes_what_its_traffic_takes(name: str, logits: torch.Tensor
     took = seconds(calls(work)[name], logits, work)
     print(f"{name}: {took * 1e6:.0f} us, {by_traffic[name] * 1e6:.0f} us by its traffic")
     if HAVE_GPU:
-        assert took < TIMES * by_traffic[name] + LAUNCHES
+        assert took < TIMES * by_traffic[name] + BETWEEN

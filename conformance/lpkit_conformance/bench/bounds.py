@@ -23,6 +23,9 @@ NEAR = 1.25
 LARGE = 0.9
 """New memory in sizes of the logits, from which on taking it is dear."""
 
+AHEAD = 1.5
+"""Times the GPU's work, from which on the host that asks for it binds a step."""
+
 _SAMPLES = 5
 _OPERATIONS = 6
 """That one sample times."""
@@ -60,15 +63,18 @@ def bound(sides: Sequence[CandidateResult], logits_bytes: int, per_operation: fl
         logits_bytes: size of the logits.
         per_operation: as :func:`seconds_per_operation` found in the same run.
     """
+    floors = [side.gpu.median for side in sides if side.kind == "floor" and side.gpu]
     return tuple(
-        replace(side, bound=_bound(side, logits_bytes, per_operation)) if side.host and side.apply else side
+        replace(side, bound=_bound(side, logits_bytes, per_operation, floors)) if side.host and side.apply else side
         for side in sides
     )
 
 
-def _bound(side: CandidateResult, logits_bytes: int, per_operation: float) -> Bound:
+def _bound(side: CandidateResult, logits_bytes: int, per_operation: float, floors: Sequence[float]) -> Bound:
     assert side.apply is not None
     whole, floor, passes = side.apply.median, side.versus_floor or 0.0, side.passes or 0.0
+    if side.gpu and floors:
+        floor = side.gpu.median / floors[-1]
     each = whole / (side.operations or 1)
     books = side.churn.median if side.churn else 0.0
     taken = (side.peak or 0) / logits_bytes
@@ -79,6 +85,12 @@ def _bound(side: CandidateResult, logits_bytes: int, per_operation: float) -> Bo
     if books > whole:
         why = f"bookkeeping of a step in which requests come and go takes {books / whole:.1f} times as long as apply"
         return Bound("host", why, "do once per request, not per step or row; work out in admit what apply needs")
+    if side.gpu and side.launch and side.launch.median > AHEAD * side.gpu.median:
+        why = (
+            f"the GPU works {side.gpu.median * 1e6:.0f} us on what the host takes {side.launch.median * 1e6:.0f} us to "
+            "ask for"
+        )
+        return Bound("launches", why, "fewer operations: combine them, or write one kernel (lpkit.kernels)")
     if floor <= NEAR:
         return Bound("", f"it takes {floor:.2f} times as long as one read and write of the logits", "")
     if each <= LITTLE * per_operation and passes < MOST * floor:

@@ -44,13 +44,14 @@ class _Book:
     candidate: Candidate
     apply: dict[int, float] = field(default_factory=dict)
     launch: dict[int, float] = field(default_factory=dict)
+    gpu: list[float] = field(default_factory=list)
     churn: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
     result: CandidateResult | None = None
 
     @property
     def spent(self) -> float:
-        return sum(self.apply.values())
+        return sum(self.apply.values()) + sum(self.gpu)
 
 
 def make_logits(batch: int, vocab: int, device: torch.device, seed: int) -> torch.Tensor:
@@ -144,7 +145,8 @@ def _is_due(book: _Book, effort: Effort, number: int) -> bool:
     if book.result.problem:
         return False
     # A candidate that left the round cannot return: it has missed a step.
-    return len(book.apply) == number and (number < effort.rounds or book.spent < effort.seconds)
+    turns = len(book.apply) + len(book.gpu)
+    return turns == number and (len(book.apply) < effort.rounds or book.spent < effort.seconds)
 
 
 def _first_call(
@@ -241,8 +243,10 @@ def _round(
         book.churn.append(clock.time(candidate.follow)[0])
         book.idle.append(clock.time(lambda: _repeat(candidate.rest))[0] / IDLE_CALLS)
     work.copy_(source)
-    whole, launch = clock.time(lambda: candidate.apply(work))
-    book.apply[number], book.launch[number] = whole, launch
+    if number % 2 and (took := clock.on_gpu(lambda: candidate.apply(work))) is not None:
+        book.gpu.append(took)  # in rounds of its own: an engine asks once per step
+        return
+    book.apply[number], book.launch[number] = clock.time(lambda: candidate.apply(work))
 
 
 def _repeat(call: Callable[[], None]) -> None:
@@ -259,6 +263,7 @@ def _summary(books: Sequence[_Book]) -> Iterator[CandidateResult]:
             book.result,
             apply=_times(book.apply.values()),
             launch=_times(book.launch.values()),
+            gpu=_times(book.gpu),
             churn=_times(book.churn),
             idle=_times(book.idle),
             versus_target=_ratio(book, targets[0]) if targets else None,

@@ -24,7 +24,7 @@ def with_predictions(
         vocab: logits of a row.
         cache: bytes of the GPU's L2 cache.
     """
-    floors = [side.apply.median for side in sides if side.kind == "floor" and side.apply]
+    floors = [side.gpu.median for side in sides if side.kind == "floor" and side.gpu]
     if len(floors) != 2:
         return tuple(sides)
     read, both = floors

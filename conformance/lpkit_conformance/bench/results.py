@@ -61,6 +61,7 @@ class CandidateResult:
         first: seconds of the first step of a new instance of the target, bookkeeping included: what is compiled or
             set up at the first request.
         launch: on a GPU, the host's part of it.
+        gpu: on a GPU, what it works on one ``apply`` whose host is ahead of it; None elsewhere.
         churn: bookkeeping of a step in which requests come and go.
         idle: bookkeeping of a step in which none does.
         operations, views, syncs: of one ``apply``.
@@ -85,6 +86,7 @@ class CandidateResult:
     host: str = ""
     apply: Times | None = None
     launch: Times | None = None
+    gpu: Times | None = None
     churn: Times | None = None
     idle: Times | None = None
     first: float | None = None
@@ -197,7 +199,7 @@ def point_from_json(value: dict[str, Any]) -> Point:
 
 
 def _candidate(value: dict[str, Any]) -> CandidateResult:
-    times = {key: Times(**value[key]) if value[key] else None for key in ("apply", "launch", "churn", "idle")}
+    times = {key: Times(**value[key]) if value[key] else None for key in ("apply", "launch", "gpu", "churn", "idle")}
     bound = Bound(**value["bound"]) if value["bound"] else None
     predicted = Prediction(**value["predicted"]) if value["predicted"] else None
     return CandidateResult(**{**value, **times, "bound": bound, "predicted": predicted})

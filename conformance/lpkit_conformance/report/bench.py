@@ -30,6 +30,10 @@ COLUMNS = (
     "first call",
 )
 FEWER = ("apply", "vs it", "vs floor", "ops")
+ON_A_GPU = ("host", "GPU")
+"""Of ``apply``, shown behind it, in a terminal as much wider as these take."""
+
+WIDER = 20
 
 
 def show(bench: Bench, file: IO[str]) -> None:
@@ -54,7 +58,7 @@ def show(bench: Bench, file: IO[str]) -> None:
             console.print()
             console.print(_heading(point))
             if point.sides:
-                console.print(_table(point, console.width < WIDE))
+                console.print(_table(point, console.width))
         for line in (*_bounds(target), *_launches(target), *_predictions(target)):
             console.print(f"  {_escape(line)}")
         for note in _notes(target):
@@ -96,15 +100,18 @@ def _heading(point: Point) -> str:
     return f"{size}: {point.problem}" if point.problem else size
 
 
-def _table(point: Point, narrow: bool) -> Table:
+def _table(point: Point, width: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
-    shown = FEWER if narrow else COLUMNS
+    on_a_gpu = any(side.gpu for side in point.sides)
+    shown: tuple[str, ...] = FEWER if width < WIDE + WIDER * on_a_gpu else COLUMNS
+    if on_a_gpu:
+        shown = (shown[0], *ON_A_GPU, *(shown[1:2] if shown == FEWER else shown[1:]))
     for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
     for side in point.sides:
         style = {"target": "bold", "floor": "dim"}.get(side.kind, "")
-        cells = dict(zip(COLUMNS, _cells(side, point), strict=True))
+        cells = dict(zip((*COLUMNS, *ON_A_GPU), _cells(side, point), strict=True))
         table.add_row(f"  {_escape(side.name)}", *(cells[name] for name in shown), style=style)
     return table
 
@@ -126,7 +133,7 @@ def _drafts(found: Sequence[Acceptance]) -> Table:
 
 def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
     if side.apply is None:
-        return ("-", *[""] * (len(COLUMNS) - 1))
+        return ("-", *[""] * (len(COLUMNS + ON_A_GPU) - 1))
     return (
         duration(side.apply),
         ratio(side.versus_target),
@@ -138,6 +145,8 @@ def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
         data(side.to_device),
         "-" if side.peak is None else f"{side.peak / point.logits_bytes:.2f}x",
         "-" if side.first is None else seconds(side.first),
+        duration(side.launch),
+        duration(side.gpu),
     )
 
 
@@ -180,12 +189,12 @@ def _predictions(target: TargetBench) -> list[str]:
     found = {}
     for point in sorted(target.points, key=lambda point: point.logits_bytes):
         for side in point.sides:
-            if side.predicted and side.apply:
+            if side.predicted and side.gpu:
                 seen, size = side.predicted, f"{point.batch} x {point.vocab:,}"
-                least, most, took = (seconds(value) for value in (seen.least, seen.most, side.apply.median))
+                least, most, took = (seconds(value) for value in (seen.least, seen.most, side.gpu.median))
                 found[side.host] = (
-                    f"{side.host.upper()}: the memory that its kernels move takes {least} to {most} at {size}, at the "
-                    f"speed of one read and write of the logits, and launches come on top; it took {took}."
+                    f"{side.host.upper()}: the memory that its kernels move takes the GPU {least} to {most} at {size}, "
+                    f"at the speed of one read and write of the logits; it worked {took}."
                 )
     return list(found.values())
 

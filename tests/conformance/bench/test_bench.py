@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,13 +16,14 @@ import torch
 from lpkit.runtime import make_config
 from lpkit_conformance.bench import measure, run
 from lpkit_conformance.bench.candidates import Function, Parameters, floors
+from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.bench.launches import budget
 from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times, point_from_json
 from lpkit_conformance.hosts.steady import LIFETIME, SteadyBatch, update_with
 from lpkit_conformance.hosts.v1 import V1Candidate
 from lpkit_conformance.hosts.v2 import V2Candidate
 from lpkit_conformance.instruments.operations import CountLaunches, MeasureOperations
-from lpkit_conformance.report.bench import WIDE, data, duration, ratio, show
+from lpkit_conformance.report.bench import WIDE, WIDER, data, duration, ratio, show
 
 CPU = torch.device("cpu")
 FAST = measure.Effort(seconds=0.0, rounds=2)
@@ -195,6 +197,23 @@ def test_every_side_is_timed_and_related_to_the_target_and_the_floor() -> None:
     assert point_from_json(Bench((TargetBench("it", points=(found,)),), {}, {}).to_json()["targets"][0]["points"][0])
 
 
+def test_on_a_gpu_its_own_work_is_timed_in_turns_of_its_own_since_an_engine_asks_once_per_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = []
+
+    def on_gpu(clock: Clock, call: Any) -> float:
+        calls.append(call())
+        return 1e-3
+
+    monkeypatch.setattr(Clock, "on_gpu", on_gpu)
+    for side in point(*floors()).sides:
+        assert side.apply and side.launch and side.gpu
+        assert side.gpu.median == 1e-3
+        assert side.apply.rounds - side.gpu.rounds in (0, 1)
+    assert calls
+
+
 def test_each_side_gets_the_logits_as_they_were() -> None:
     seen = []
 
@@ -301,8 +320,9 @@ def test_the_config_of_a_side_fits_its_world() -> None:
     assert (config.scheduler_config.max_num_seqs, config.model_config.get_vocab_size()) == (3, 77)
 
 
-@pytest.mark.parametrize("columns", [72, WIDE, 200])
-def test_no_number_is_cut_off_on_any_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("on_a_gpu", [False, True])
+@pytest.mark.parametrize("columns", [72, WIDE, WIDE + WIDER, 200])
+def test_no_number_is_cut_off_on_any_terminal(columns: int, on_a_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -316,7 +336,10 @@ def test_no_number_is_cut_off_on_any_terminal(columns: int, monkeypatch: pytest.
         )
         for name in names
     ]
+    if on_a_gpu:
+        candidates = [replace(candidate, launch=times, gpu=times) for candidate in candidates]
     screen = Terminal()
     show(Bench((TargetBench("it", points=(Point(1, 1, 4, tuple(candidates)),)),), {}, {}), screen)
-    assert "\u2026" not in screen.getvalue() and screen.getvalue().count("1.23 ms") >= 2
-    assert ("to device" in screen.getvalue()) == (columns >= WIDE)
+    assert "\u2026" not in screen.getvalue() and screen.getvalue().count("1.23 ms") >= 2 + 4 * on_a_gpu
+    assert ("GPU" in screen.getvalue()) == on_a_gpu
+    assert ("to device" in screen.getvalue()) == (columns >= WIDE + WIDER * on_a_gpu)

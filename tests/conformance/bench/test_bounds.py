@@ -51,6 +51,19 @@ def test_each_cause_is_told_with_its_evidence(changes: dict[str, object], by: st
     assert bool(found.advice) == bool(by)
 
 
+@pytest.mark.parametrize(
+    ("host", "by", "evidence"),
+    [(4e-4, "launches", "works 100 us on what the host takes 400 us"), (1e-4, "", "1.00 times as long as one read")],
+)
+def test_on_a_gpu_the_hosts_part_is_told_from_the_gpus_own_work(host: float, by: str, evidence: str) -> None:
+    gpu = Times(1e-4, 1e-4, 5)
+    floor = CandidateResult("floor", "floor", apply=Times(5e-3, 5e-3, 5), gpu=gpu)
+    found = bound([replace(SIDE, launch=Times(host, host, 5), gpu=gpu), floor], LOGITS, 1e-6)[0].bound
+    assert found is not None
+    assert found.by == by
+    assert evidence in found.why
+
+
 def test_many_operations_over_all_logits_are_bound_by_memory_and_not_by_their_number() -> None:
     assert told(replace(SIDE, operations=400, passes=4.0)).by == "memory"
 

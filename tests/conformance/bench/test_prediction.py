@@ -23,11 +23,11 @@ ROWS, VOCAB = 64, 1_000
 
 def side(kernels: dict[str, int] | None, passes: float = 0.0, kind: str = "target") -> CandidateResult:
     times = Times(200e-6, 200e-6, 3)
-    return CandidateResult("a on V2", kind, "v2", apply=times, operations=1, kernels=kernels, passes=passes)
+    return CandidateResult("a on V2", kind, "v2", apply=times, gpu=times, operations=1, kernels=kernels, passes=passes)
 
 
 def floor(median: float) -> CandidateResult:
-    return CandidateResult("floor", "floor", apply=Times(median, median, 3))
+    return CandidateResult("floor", "floor", apply=Times(1.0, 1.0, 3), gpu=Times(median, median, 3))
 
 
 FLOORS = (floor(40e-6), floor(100e-6))
@@ -72,5 +72,5 @@ def test_the_report_shows_it_next_to_what_was_measured_and_json_keeps_it() -> No
     file = io.StringIO()
     show(Bench((TargetBench("a", points=(point,)),), {}, {}), file)
     text = " ".join(file.getvalue().split())
-    assert "V2: the memory that its kernels move takes 100 us to 130 us at 64 x 1,000" in text
-    assert "it took 200 us." in text
+    assert "V2: the memory that its kernels move takes the GPU 100 us to 130 us at 64 x 1,000" in text
+    assert "it worked 200 us." in text
