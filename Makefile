@@ -14,7 +14,8 @@ CANARY_OPTIONS ?=
 CERTIFY_OPTIONS ?=
 MATRIX_OPTIONS ?=
 MUTATION_OPTIONS ?=
-GPU_BATCHES ?= 8,256
+GPU_BATCHES ?= 8,64,256
+GPU_WORKERS ?= 4
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
 VLLM_VENV ?= .venv-vllm
@@ -121,12 +122,17 @@ test-engines: $(ENGINES_VENV)/.installed ## install other engines' packages and 
 test-gpu: $(VENV)/.installed ## run the tests that need CUDA
 	$(BIN)/python -m pytest -m gpu $(PYTEST_OPTIONS)
 
-# All that a day with a GPU is for, in one call; what it found is in build/gpu, even where a test fails.
-measure-gpu: $(VENV)/.installed ## on a machine with a GPU: run its tests, and bench the reference plugins there, into build/gpu
+# All that a day with a GPU is for, in one call; what it found is in build/gpu, even where a test fails. What is timed
+# runs alone.
+measure-gpu: $(VENV)/.installed ## on a machine with a GPU: run its tests, and measure kernels and reference plugins, into build/gpu
 	@mkdir -p build/gpu
-	$(BIN)/python -m pytest tests/gpu -m gpu --junitxml build/gpu/tests.xml -rA $(PYTEST_OPTIONS) > build/gpu/tests.txt; \
-		failed=$$?; tail -n 1 build/gpu/tests.txt; \
-		$(BIN)/python benchmarks/reference_set.py --device cuda --batch $(GPU_BATCHES) --json build/gpu/bench.json > build/gpu/bench.md && exit $$failed
+	$(BIN)/python -m pytest tests/gpu/test_traffic.py -m gpu -q -rA $(PYTEST_OPTIONS) > build/gpu/traffic.txt; \
+		failed=$$?; tail -n 1 build/gpu/traffic.txt; \
+		$(BIN)/python benchmarks/kernels_on_gpu.py > build/gpu/kernels.md; \
+		$(BIN)/python benchmarks/reference_set.py --device cuda --one-process --quick --batch $(GPU_BATCHES) --json build/gpu/bench.json > build/gpu/bench.md; \
+		$(BIN)/python benchmarks/several_plugins.py --device cuda > build/gpu/several.md; \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu -m gpu -q -n $(GPU_WORKERS) --ignore tests/gpu/test_traffic.py $(PYTEST_OPTIONS) > build/gpu/tests.txt \
+		|| failed=$$?; tail -n 1 build/gpu/tests.txt; exit $$failed
 
 lint: $(VENV)/.installed ## check style and format
 	$(BIN)/python -m ruff check .

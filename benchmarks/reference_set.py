@@ -2,6 +2,7 @@
 
     python benchmarks/reference_set.py [--batch 8,256] [--vocab 151936] [--device cuda] [--json FILE]
     python benchmarks/reference_set.py --only lpkit-dry --json FILE      # measure it again, and keep the others
+    python benchmarks/reference_set.py --device cuda --one-process      # where the machine is lent for minutes
     python benchmarks/reference_set.py --show FILE      # the tables again, from an earlier run
     python benchmarks/reference_set.py --show FILE --digest docs/evidence/performance.json      # and the plot's numbers
 
@@ -11,15 +12,21 @@ Run it where vLLM and transformers are installed, or their columns stay empty.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import re
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from lpkit_conformance.bench import run as benches
 from lpkit_conformance.bench.results import Times
 from lpkit_conformance.bench.run import Options, run
+from lpkit_conformance.processes.supervise import Event
 from lpkit_conformance.report.bench import data, duration, ratio
 from lpkit_conformance.report.plot import seconds
 from plugins_here import FOLDERS
@@ -31,6 +38,23 @@ DETAILED = {(8, 151_936), (256, 151_936)}
 
 KINDS = ("vLLM V1", "vLLM V2", "transformers", "request by request")
 """How the names of alternatives begin."""
+
+
+def in_this_process(entry: str, job: dict[str, Any], take: Callable[[Event], None], *_: Any) -> None:
+    """Instead of a child process: a plugin that hangs or exits ends the run."""
+    job.setdefault("lost", "")
+
+    class Here:
+        @staticmethod
+        def job() -> dict[str, Any]:
+            return job
+
+        @staticmethod
+        def tell(event: str, **told: Any) -> None:
+            take({"event": event, **told})
+
+    module, name = entry.split(":")
+    getattr(importlib.import_module(module), name)(Here())
 
 
 def measure(options: Options, kept: Path | None, only: list[str]) -> dict[str, Any]:
@@ -74,15 +98,16 @@ def show(report: dict[str, Any]) -> None:
         if len(sizes) > FEW and (batch, vocab) not in DETAILED:
             continue
         print(f"\n### {batch} requests, {vocab:,} tokens\n")
-        predicted = settings["device"] != "cpu"
         kinds = [kind for kind in KINDS if any(map(partial(_against, kind), _sides(report, number)))]
-        names = ["plugin", "V1", "V2", "passes", "update", "idle", "to device", *kinds]
-        names += ["by its traffic"] * predicted
+        on_a_gpu = settings["device"] != "cpu"
+        numbers = _GPU_NUMBERS if on_a_gpu else ["V1", "V2", "passes", "update", "idle", "to device"]
+        names = ["plugin", *numbers, *kinds]
         print("| " + " | ".join(names) + " |")
         print("|---" + "|---:" * (len(names) - 1) + "|")
         for target in report["targets"]:
             sides = target["points"][number]["sides"]
-            print("| " + " | ".join(_line(target["target"], sides, kinds) + [_predicted(sides)] * predicted) + " |")
+            cells = (_on_a_gpu if on_a_gpu else _on_a_cpu)(sides, kinds)
+            print("| " + " | ".join([target["target"], *cells]) + " |")
 
 
 def grid(report: dict[str, Any]) -> None:
@@ -142,20 +167,35 @@ def _sides(report: dict[str, Any], number: int) -> list[list[dict[str, Any]]]:
     return [target["points"][number]["sides"] for target in report["targets"]]
 
 
-def _against(kind: str, sides: list[dict[str, Any]]) -> float | None:
-    """Of the first alternative of a kind, how much longer it takes than the plugin."""
-    found = [side["versus_target"] for side in sides if side["name"].startswith(kind) and side["versus_target"]]
-    return found[0] if found else None
+def _against(kind: str, sides: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The first alternative of a kind that was measured."""
+    return next((side for side in sides if side["name"].startswith(kind) and side["versus_target"]), None)
 
 
-def _line(name: str, sides: list[dict[str, Any]], kinds: list[str]) -> list[str]:
+def _on_a_cpu(sides: list[dict[str, Any]], kinds: list[str]) -> list[str]:
     targets = _targets(sides)
     first = targets["v1"]
-    cells = [name, *(_time(targets[host]["apply"]) for host in ("v1", "v2"))]
+    cells = [_time(targets[host]["apply"]) for host in ("v1", "v2")]
     cells += [ratio(first["versus_floor"]), _time(first["churn"]), _time(first["idle"]), data(first["to_device"])]
     for kind in kinds:
         found = _against(kind, sides)
-        cells.append(ratio(found) if found else "")
+        cells.append(ratio(found["versus_target"]) if found else "")
+    return cells
+
+
+_GPU_NUMBERS = ["V1", "V2", "its host's part", "the GPU's work", "by its traffic", "launches"]
+
+
+def _on_a_gpu(sides: list[dict[str, Any]], kinds: list[str]) -> list[str]:
+    """Alternatives: how much longer than V1 a call takes, and how much more than V2 the GPU works on it."""
+    targets = _targets(sides)
+    second = targets["v2"]
+    cells = [_time(targets["v1"]["apply"]), *(_time(second[key]) for key in ("apply", "launch", "gpu"))]
+    cells += [_predicted(sides), str(second["launches"])]
+    for kind in kinds:
+        found = _against(kind, sides)
+        work = f", {ratio(found['gpu']['median'] / second['gpu']['median'])}" if found and found["gpu"] else ""
+        cells.append(f"{ratio(found['versus_target'])}{work}" if found else "")
     return cells
 
 
@@ -179,6 +219,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="PLUGIN", choices=[folder.name for folder in FOLDERS])
     parser.add_argument("--show", type=Path)
     parser.add_argument("--digest", type=Path)
+    parser.add_argument("--one-process", action="store_true", help="start no process for each plugin")
     options = parser.parse_args()
     if options.show:
         report = json.loads(options.show.read_text(encoding="utf-8"))
@@ -191,7 +232,8 @@ def main() -> None:
             quick=options.quick,
             alternatives=ALTERNATIVES,
         )
-        report = measure(found, options.json, options.only)
+        with mock.patch.object(benches, "run_child", in_this_process) if options.one_process else nullcontext():
+            report = measure(found, options.json, options.only)
     show(report)
     if options.digest:
         options.digest.write_text(digest(report), encoding="utf-8")

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from lpkit import kernels
 from torch.overrides import TorchFunctionMode
 
 from lpkit_conformance.instruments.author_lines import is_authors
@@ -131,7 +132,7 @@ class InFlight(TorchFunctionMode):
 
     @contextmanager
     def events(self) -> Iterator[None]:
-        """Within it, events and streams of CUDA are this device's."""
+        """Within it, events and streams of CUDA are this device's, and no kernels are compiled for a real one."""
         flight = self
 
         class Event:
@@ -174,6 +175,7 @@ class InFlight(TorchFunctionMode):
         with (
             mock.patch.multiple(torch.cuda, Event=Event, synchronize=synchronize, current_stream=current_stream),
             mock.patch.object(torch, "Event", Event),
+            mock.patch.multiple(kernels, prepare=lambda device: None, prepare_few=lambda device: None),
         ):
             yield
 

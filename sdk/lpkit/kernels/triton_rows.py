@@ -100,5 +100,6 @@ def _per_row(
     values: torch.Tensor, logits: torch.Tensor, dtype: torch.dtype = torch.float32
 ) -> tuple[torch.Tensor, int]:
     """``[n, 1]``, and from one row to the next how many elements; columns come strided, and are not copied."""
-    values = values.to(dtype).expand(logits.shape[0], 1)
+    if values.dtype != dtype or values.shape != (logits.shape[0], 1):  # each of the two takes the host a while
+        values = values.to(dtype).expand(logits.shape[0], 1)
     return values, values.stride(0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from lpkit.columns.transfer import sent
@@ -87,13 +89,11 @@ class V1Binding:
 
     def _renew(self) -> None:
         self._stale = False
-        self._own = sorted(self._ledger.rows.items(), key=lambda item: item[0])
+        self._own = sorted(self._ledger.rows.items(), key=itemgetter(0))
         if not self._own:
             return
-        packed = torch.tensor(
-            [[row for row, _ in self._own], [entry.slot for _, entry in self._own]], dtype=torch.int64
-        )
-        self._index, self._slots = sent(packed, self._device)
+        packed = np.array([[row for row, _ in self._own], [entry.slot for _, entry in self._own]], dtype=np.int64)
+        self._index, self._slots = sent(torch.from_numpy(packed), self._device)
 
     def _warn(self) -> None:
         if self._warned:

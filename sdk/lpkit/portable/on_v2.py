@@ -36,8 +36,11 @@ class V2Binding:
         self._states = states
         self._admitted = np.zeros(states.max_num_reqs, dtype=np.bool_)
         self._held = 0  # slots of requests that were admitted; those of some may have left
-        self._entries: np.ndarray[Any, Any] | None = None
+        # Of the last step: which requests were where, how many of these are own, and what that comes to.
         self._told = b""
+        self._own = 0
+        self._one_each = True
+        self._entries: np.ndarray[Any, Any] = np.empty((2, 0), dtype=np.int64)
         self._on_device: tuple[torch.Tensor, ...] = ()
 
     def add(self, slot: int, sampling_params: Any) -> bool:
@@ -54,37 +57,45 @@ class V2Binding:
         if not self._held:  # installed, and used by nobody
             return None
         reqs = ctx.idx_mapping_np
-        own = self._admitted[reqs] & (ctx.seq_lens_upper_bound_np[: len(reqs)] >= self._states.prefill_len.np[reqs])
-        if not own.any():
+        lengths = ctx.seq_lens_upper_bound_np[: len(reqs)]
+        own = self._admitted[reqs] & (lengths >= self._states.prefill_len.np[reqs])
+        told = own.tobytes() + reqs.tobytes()
+        if told != self._told:
+            self._told = told
+            self._place(own, reqs, logits.device)
+        if not self._own:
             return None
-        self._entries = None
-        if logits.shape[0] == len(reqs):
-            self._entries = np.stack((np.flatnonzero(own), reqs[own])).astype(np.int64, copy=False)
-            index, slots = self._placed(self._entries, logits.device)
+        whole = self._own == len(reqs)
+        self._one_each = logits.shape[0] == len(reqs)
+        if self._one_each:
+            index, slots = self._on_device
         else:
             index = self._with_drafts(own, ctx, logits.device)
             slots = ctx.expanded_idx_mapping[index].to(torch.int64)
         history = None
         if self._declared != "none":
-            width = int(ctx.seq_lens_upper_bound_np[: len(reqs)][own].max())
+            width = int((lengths if whole else lengths[own]).max())
             history = V2History(self._states, ctx, width, self._declared == "tokens")
-        return Rows(index, slots, history, self._declared, self._admission.temperature, bool(own.all()))
+        return Rows(index, slots, history, self._declared, self._admission.temperature, whole)
 
     def entries(self, rows: Rows) -> list[tuple[int, int]]:
         """(row, slot) of the rows that :meth:`rows` found last, each row once (host work; for request-level callables).
 
         With drafts it waits for the device, which alone knows how many each request has.
         """
-        if self._entries is not None:
+        if self._one_each:
             return list(zip(*self._entries.tolist(), strict=True))
         return list(dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True)).items())
 
-    def _placed(self, entries: np.ndarray[Any, Any], device: torch.device) -> tuple[torch.Tensor, ...]:
-        """Rows and slots on the device: sent again where they are not those of the last step."""
-        told = entries.tobytes()
-        if told != self._told:
-            self._told, self._on_device = told, sent(torch.from_numpy(entries), device).unbind()
-        return self._on_device
+    def _place(self, own: np.ndarray[Any, Any], reqs: np.ndarray[Any, Any], device: torch.device) -> None:
+        """Find the rows and slots of own requests; they are sent again where they are not those of the last step."""
+        places = np.flatnonzero(own)
+        self._own = len(places)
+        if not self._own:
+            return
+        self._entries = np.empty((2, self._own), dtype=np.int64)
+        self._entries[0], self._entries[1] = places, reqs[places]
+        self._on_device = sent(torch.from_numpy(self._entries), device).unbind()
 
     def _with_drafts(self, own: np.ndarray[Any, Any], ctx: LogitsContext, device: torch.device) -> torch.Tensor:
         """Rows of own requests when a request has several: their number is known to the device alone.
