@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +32,8 @@ SPARE = 1.15
 
 @dataclass(frozen=True)
 class Effort:
-    """How long one candidate is measured at one size: ``seconds``, but at least ``rounds`` times."""
+    """How long one candidate is measured at one size, what an engine would do included: ``seconds``, but at least
+    ``rounds`` times."""
 
     seconds: float = 1.0
     rounds: int = 5
@@ -47,11 +49,8 @@ class _Book:
     gpu: list[float] = field(default_factory=list)
     churn: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
+    spent: float = 0.0
     result: CandidateResult | None = None
-
-    @property
-    def spent(self) -> float:
-        return sum(self.apply.values()) + sum(self.gpu)
 
 
 def make_logits(batch: int, vocab: int, device: torch.device, seed: int) -> torch.Tensor:
@@ -127,11 +126,13 @@ def measure(
             shift = number % len(due)
             for book in [*due[shift:], *due[:shift]]:
                 news(f"{book.candidate.name}: round {number + 1}")
+                begun = time.perf_counter()
                 try:
                     _round(book, number, steady, change, source, work, clock)
                 except Exception as error:
                     assert book.result is not None
                     book.result = replace(book.result, problem=told(error))
+                book.spent += time.perf_counter() - begun
         per_operation = seconds_per_operation(source, work)
     sides = bound(tuple(_summary(books)), source.nbytes, per_operation)
     if device.type == "cuda":
