@@ -61,4 +61,4 @@ def test_a_broken_vllm_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(str(broken))
     done = _record("v1_churn", "-o", str(tmp_path / "out"))
     assert done.exit_code == 2
-    assert done.output == "lpkit record: vLLM cannot be imported: OSError: libcuda.so.1 is missing\n"
+    assert done.output == "lpkit record: vLLM cannot be imported: OSError: libcuda.so.1 is missing and more\n"

@@ -1,5 +1,8 @@
 """What the engine tests share. A test here that cannot run has failed: a skip would say green without an engine.
 
+Only what an older vLLM does not have yet is skipped there: ``@pytest.mark.needs_release("0.32")``, and before 0.31,
+where V2 loads no processors, every test with "v2" in its name or its parameters.
+
 How to test a plugin on the real engine (see ``lpkit_conformance.recording`` for the classes):
 
     def test_something(engines):                      # or start EngineProcess yourself, as a module fixture
@@ -24,15 +27,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lpkit_conformance.discovery.installed import take_inventory
+from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, Release, is_before, parse_release
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 PROBES = Path(__file__).parent / "probes"
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+
+NEWER = "needs vLLM"
 
 Engines = Callable[..., EngineProcess]
 
@@ -50,10 +59,38 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Any:
 
 
 def _no_skip(report: Any) -> Any:
-    if report.skipped and not hasattr(report, "wasxfail"):
+    if report.skipped and not hasattr(report, "wasxfail") and NEWER not in str(report.longrepr):
         report.outcome = "failed"
         report.longrepr = f"an engine test must run, but was skipped: {report.longrepr}"
     return report
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        needs = [mark.args[0] for mark in item.iter_markers("needs_release")]
+        if V2 in item.name and item.get_closest_marker("engine"):
+            needs.append("0.31")
+        for release in needs:
+            if is_before(_release(), parse_release(release)):
+                item.add_marker(pytest.mark.skip(reason=f"{NEWER} {release}"))
+
+
+@cache
+def _release() -> Release | None:
+    engine = take_inventory().engine
+    return parse_release(engine.version) if engine else None
+
+
+@pytest.fixture(scope="session")
+def release() -> Release | None:
+    """Of the installed vLLM."""
+    return _release()
+
+
+@pytest.fixture(scope="session")
+def runners() -> tuple[Runner, ...]:
+    """Those of the installed vLLM that load processors."""
+    return (V1,) if is_before(_release(), V2_PROCESSORS_SINCE) else (V1, V2)
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from lpkit_conformance.discovery import bridgeable
 from lpkit_conformance.engine import beyond_cpu
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
+from unusual_engines import SPECULATIVE, needs_v2_drafts
 
 pytestmark = pytest.mark.engine
 
@@ -30,7 +31,6 @@ VOCAB = 512
 OF_OTHERS = ("AscendByCallable", "Repetition", "ForcedWords")
 NAMES = ("TargetToken", "Weary", "Ascend", "MinP", "LogitBias", "MinTokens", *OF_OTHERS)
 TARGETS = [f"bridge_probes:{name}" for name in NAMES]
-SPECULATIVE = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
 STAIRS = (*range(1, 31), *range(1, 4))
 
 
@@ -123,7 +123,7 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module", params=SETTINGS)
+@pytest.fixture(scope="module", params=["v1", "v2", pytest.param("v2 with drafts", marks=needs_v2_drafts)])
 def run(request: pytest.FixtureRequest) -> Run:
     asks = workload(pieces="drafts" not in request.param)
     bad = _ask("refused", 3, 3, old_target="three")

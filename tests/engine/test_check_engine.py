@@ -104,6 +104,7 @@ def test_a_correct_plugin_passes_on_both_runners(host: str, correct: Ran) -> Non
     assert (code, report["verdict"]) == (0, "pass")
 
 
+@pytest.mark.needs_release("0.31")
 def test_the_report_says_which_runners_it_ran_on(correct: Ran) -> None:
     _, report = correct
     assert report["hosts"] == ["v1", "v2"]
@@ -160,12 +161,14 @@ def test_a_trace_of_its_neighbours_in_a_sampled_request_fails_on_v2(runs: dict[s
     assert int(where["output so far"].split()[0]) >= 2
 
 
+@pytest.mark.needs_release("0.31")
 def test_a_processor_whose_own_sums_round_is_not_blamed(runs: dict[str, Future[Ran]]) -> None:
     code, report = runs["rounds"].result()
     assert (code, report["hosts"]) == (0, ["v2"]), report
     assert re.match(r"64 positions, \d+ of them bit for bit, ", result(report, "v2", "LP902")["message"])
 
 
+@pytest.mark.needs_release("0.31")
 def test_what_was_compared_is_told_for_each_runner(correct: Ran) -> None:
     _, report = correct
     v1, v2 = (result(report, host, "LP902")["message"] for host in ("v1", "v2"))
@@ -225,6 +228,7 @@ def test_a_saved_failure_runs_in_a_real_engine(probe: str, key: str, code: int, 
     assert done.stdout.splitlines()[-1].startswith(said)
 
 
+@pytest.mark.needs_release("0.31")
 def test_an_engine_has_the_reasoning_configuration_of_the_case(runs: dict[str, Future[Ran]]) -> None:
     code, report = runs["reasons"].result()
     assert (code, report["hosts"]) == (0, ["v1", "v2"]), report

@@ -36,11 +36,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture(scope="module")
-def servers(made: Made) -> Iterator[dict[str, Server]]:
-    """One on each runner, started side by side."""
+def servers(made: Made, runners: tuple[str, ...]) -> Iterator[dict[str, Server]]:
+    """One on each runner that loads processors, started side by side."""
     with ExitStack() as stack:
         started = {}
-        for runner in ("v1", "v2"):
+        for runner in runners:
             started[runner] = Server(runner, made)
             stack.callback(started[runner].close)
         for server in started.values():

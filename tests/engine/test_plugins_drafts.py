@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
-from unusual_engines import SPECULATIVE, DraftingEngine
+from unusual_engines import SPECULATIVE, DraftingEngine, needs_v2_drafts
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, needs_v2_drafts]
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBES = Path(__file__).parent / "probes"

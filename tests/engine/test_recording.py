@@ -14,6 +14,7 @@ from lpkit_conformance import traces
 from lpkit_conformance.engine.process import Worker
 from lpkit_conformance.recording.record import record, record_to, record_workload
 from lpkit_conformance.recording.workloads import WORKLOADS
+from unusual_engines import needs_v2_drafts
 
 pytestmark = pytest.mark.engine
 
@@ -49,7 +50,15 @@ def test_a_v1_workload_records_as_shipped(v1: Worker, tmp_path: Path, name: str)
         assert done["runner_class"] == "vllm.v1.worker.cpu_model_runner.CPUModelRunner"
 
 
-@pytest.mark.parametrize("name", ["v2_churn", "v2_preempt", "v2_drafts", "v2_async"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "v2_churn",
+        "v2_preempt",
+        pytest.param("v2_drafts", marks=needs_v2_drafts),
+        pytest.param("v2_async", marks=needs_v2_drafts),
+    ],
+)
 def test_a_v2_workload_records_as_shipped(v2: Worker, tmp_path: Path, name: str) -> None:
     done = v2.call(record_to, name, str(tmp_path / f"{name}.jsonl"))
     _same(tmp_path / f"{name}.jsonl")

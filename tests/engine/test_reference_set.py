@@ -20,7 +20,7 @@ from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from unusual_engines import SPECULATIVE, DraftingEngine
+from unusual_engines import SPECULATIVE, DraftingEngine, needs_v2_drafts
 
 pytestmark = pytest.mark.engine
 
@@ -202,7 +202,7 @@ class Run:
     decoded: Answer
 
 
-@pytest.fixture(scope="module", params=["v1", "v2", "v2 with drafts"])
+@pytest.fixture(scope="module", params=["v1", "v2", pytest.param("v2 with drafts", marks=needs_v2_drafts)])
 def run(request: pytest.FixtureRequest) -> Run:
     runner, _, drafts = request.param.partition(" with ")
     settings = EngineSettings(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.discovery import releases
-from lpkit_conformance.discovery.releases import SWITCH
+from lpkit_conformance.discovery.releases import SWITCH, Demands, Release, is_before
 from lpkit_conformance.doctor.serving import read_command
 
 pytestmark = pytest.mark.engine
@@ -38,23 +38,49 @@ def test_hisparse_refuses_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
         uses_v2(hisparse=object())
 
 
-@pytest.mark.parametrize("method", sorted(releases.methods_on_v1((0, 32, 0))))
-def test_a_drafter_that_v2_lacks_is_on_v1_for_the_doctor_and_the_engine(method: str) -> None:
-    assert unsupported(method=method)
-    assert read_command(("vllm", "serve", "--speculative-config.method", method)).demands((0, 32, 0)).v1
+METHODS = (
+    "ngram",
+    "suffix",
+    "medusa",
+    "mlp_speculator",
+    "custom_class",
+    "eagle",
+    "eagle3",
+    "mtp",
+    "draft_model",
+    "dflash",
+)
 
 
-@pytest.mark.parametrize("method", ["ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"])
-def test_a_drafter_that_v2_has_is_not(method: str) -> None:
-    assert not unsupported(method=method)
-    assert not read_command(("vllm", "serve", "--speculative-config.method", method)).demands((0, 32, 0)).v1
+@pytest.mark.needs_release("0.31")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_drafter_that_v2_lacks_is_on_v1_for_the_doctor_and_the_engine(method: str, release: Release | None) -> None:
+    lacking = method in releases.methods_on_v1(release)
+    assert bool(unsupported(method=method)) is lacking
+    assert bool(demands(release, "--speculative-config.method", method).v1) is lacking
 
 
+@pytest.mark.needs_release("0.31")
 @pytest.mark.parametrize("feature", ["parallel_drafting", "use_heterogeneous_vocab"])
-def test_a_way_of_drafting_that_v2_lacks_is_on_v1_for_both(feature: str) -> None:
-    assert unsupported(method="eagle", **{feature: True})
-    command = ("vllm", "serve", "--speculative-config", json.dumps({"method": "eagle", feature: True}))
-    assert read_command(command).demands((0, 32, 0)).v1
+def test_a_way_of_drafting_that_v2_lacks_is_on_v1_for_both(feature: str, release: Release | None) -> None:
+    lacking = feature == "parallel_drafting" or not is_before(release, (0, 32, 0))
+    draft = {"method": "eagle", feature: True}
+    assert bool(unsupported(**draft)) is lacking
+    assert bool(demands(release, "--speculative-config", json.dumps(draft)).v1) is lacking
+
+
+@pytest.mark.needs_release("0.31")
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [({"experts": True}, ("--enable-elastic-ep",)), ({"cache": "all"}, ("--mamba-cache-mode", "all"))],
+    ids=["elastic experts", "mamba cache"],
+)
+def test_what_v2_has_since_0_32_is_on_v1_before_for_both(
+    settings: dict[str, Any], options: tuple[str, ...], release: Release | None
+) -> None:
+    lacking = is_before(release, (0, 32, 0))
+    assert bool(unsupported(**settings)) is lacking
+    assert bool(demands(release, *options).v1) is lacking
 
 
 def test_mask_replay_refuses_a_passed_processor_only() -> None:
@@ -74,11 +100,24 @@ def test_mask_replay_refuses_a_passed_processor_only() -> None:
         verified(["a:A"])
 
 
-def unsupported(**draft: Any) -> list[str]:
-    """What vLLM says that V2 lacks for these drafts."""
+def demands(release: Release | None, *options: str) -> Demands:
+    """What the doctor reads in a command."""
+    return read_command(("vllm", "serve", *options)).demands(release)
+
+
+def unsupported(*, cache: str = "none", experts: bool = False, **draft: Any) -> list[str]:
+    """What vLLM says that V2 lacks for these drafts, and for these of its other settings."""
     config = importlib.import_module("vllm.config").VllmConfig
     speculative = SimpleNamespace(**{"parallel_drafting": False, "use_heterogeneous_vocab": False, **draft})
-    parallel = SimpleNamespace(distributed_executor_backend=None, pipeline_parallel_size=1, use_ubatching=False)
-    asked = SimpleNamespace(speculative_config=speculative, parallel_config=parallel)
+    parallel = SimpleNamespace(
+        distributed_executor_backend=None, pipeline_parallel_size=1, use_ubatching=False, enable_elastic_ep=experts
+    )
+    passes = SimpleNamespace(enable_sp=False)
+    asked = SimpleNamespace(
+        speculative_config=speculative if draft else None,
+        parallel_config=parallel,
+        compilation_config=SimpleNamespace(mode=0, pass_config=passes),
+        cache_config=SimpleNamespace(mamba_cache_mode=cache),
+    )
     found: list[str] = config._get_v2_model_runner_unsupported_features(asked)
     return found

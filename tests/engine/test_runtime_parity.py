@@ -28,7 +28,7 @@ with warnings.catch_warnings():
         make_config,
     )
     from lpkit.sampling_params import SamplingParams
-    from vllm.v1.sample.logits_processor import LogitsProcessors
+    from lpkit_conformance.recording.batch import input_batch
     from vllm.v1.sample.logits_processor import builtin as vllm_builtin
     from vllm.v1.sample.sampler import Sampler
     from vllm.v1.worker.gpu.buffer_utils import StagedWriteTensor, UvaBackedTensor
@@ -59,17 +59,8 @@ class Recorder(v1.LogitsProcessor):
 
 
 def vllm_batch(size: int, processors: list[Any]) -> InputBatch:
-    return InputBatch(
-        max_num_reqs=size,
-        max_model_len=64,
-        max_num_batched_tokens=64,
-        device=CPU,
-        vocab_size=VOCAB,
-        block_sizes=[16],
-        max_num_blocks_per_req=[4],
-        logitsprocs=LogitsProcessors(processors),
-        logitsprocs_need_output_token_ids=True,
-    )
+    batch: InputBatch = input_batch(size, 64, VOCAB, processors, logitsprocs_need_output_token_ids=True)
+    return batch
 
 
 def cached(request: Request) -> CachedRequestState:
@@ -94,6 +85,7 @@ def plain(update: v1.BatchUpdate | None) -> Any:
     return update.batch_size, list(update.removed), added, list(update.moved)
 
 
+@pytest.mark.needs_release("0.31")
 def test_vllms_own_classes_are_in_use() -> None:
     assert v1.BatchUpdateBuilder.__module__.startswith("vllm.")
     assert v2.LogitsProcRequestState.__module__.startswith("vllm.")

@@ -67,6 +67,7 @@ def test_v2_sampler_processes_logits_and_picks_greedy_tokens_as_vllms(worker: Wo
     assert all(seen[name] for name in FACTS)
 
 
+@pytest.mark.needs_release("0.31")
 def test_the_gate_opens_for_the_options_that_vllm_names(worker: Worker) -> None:
     """Options around their neutral values, alone and together, against the real sampler's ``add_request``."""
     facts = worker.call("sampler_probes:gate", 9, 600)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 from lpkit_conformance import traces
+from lpkit_conformance.discovery.releases import Release, is_before
 from lpkit_conformance.results import CheckResult, TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.on_engine import check_target
+from unusual_engines import needs_v2_drafts
 
 pytestmark = pytest.mark.engine
 
@@ -28,6 +30,7 @@ def check(found: TargetResult, code: str) -> CheckResult:
     return result
 
 
+@needs_v2_drafts
 @pytest.mark.parametrize("trace", ["v2_drafts", "v2_async"])
 def test_every_batch_of_a_trace_with_drafts_is_met_and_judged(trace: str) -> None:
     found = play(trace)
@@ -51,17 +54,27 @@ def test_every_batch_of_an_asynchronous_trace_is_met_and_judged_on_v1() -> None:
     assert events.endswith("placeholders 28 of 28")
 
 
+@needs_v2_drafts
 def test_a_plugin_with_one_row_per_request_fails_on_drafts() -> None:
     found = play("v2_drafts", "trace_probes:OneRowEach")
     assert check(found, "LP902").status == "failed"
 
 
+@needs_v2_drafts
 def test_a_plugin_that_refuses_drafts_is_played_without_them_and_not_blamed() -> None:
     found = play("v2_drafts", "trace_probes:RefusesDrafts")
     assert [item.status for item in found.checks] == ["passed"] * 4 + ["skipped"], found
     assert found.notes[0].startswith("the engine runs without drafts: the plugin refuses them (ValueError: no drafts")
 
 
+@pytest.mark.needs_release("0.31")
+def test_where_v2_cannot_draft_a_trace_is_played_without_drafts_and_says_so(release: Release | None) -> None:
+    found = play("v2_drafts")
+    assert [item.status for item in found.checks] == ["passed"] * 4 + ["skipped"], found
+    assert ("runs without drafts: vLLM" in found.notes[0]) is is_before(release, (0, 32, 0))
+
+
+@needs_v2_drafts
 @pytest.mark.parametrize("trace", ["v2_drafts", "v2_async"])
 def test_the_reference_runtime_tells_of_drafts_as_the_engine_does(trace: str) -> None:
     found = play(trace, "trace_probes:ToldOfDrafts")

@@ -77,6 +77,7 @@ def _run(chosen: list[Workload], output: Path, token_ids: bool) -> None:
     from lpkit_conformance.engine.tiny import EngineError
     from lpkit_conformance.recording.record import record_to
     from lpkit_conformance.report import record as report
+    from lpkit_conformance.suite.engine_losses import short
 
     try:
         for runner in dict.fromkeys(workload.runner for workload in chosen):
@@ -90,5 +91,4 @@ def _run(chosen: list[Workload], output: Path, token_ids: bool) -> None:
                     typer.echo(report.written(path, done))
     except EngineError as error:
         rewrite_line()
-        first = str(error).strip().splitlines() or [type(error).__name__]
-        raise EngineUnavailable(first[0], details=getattr(error, "details", "")) from None
+        raise EngineUnavailable(short(error) or type(error).__name__, details=getattr(error, "details", "")) from None

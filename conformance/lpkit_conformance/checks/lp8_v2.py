@@ -203,7 +203,7 @@ class LP804(HostileCheck):
 class LP805(HostileCheck):
     """The row mapping may be int32.
 
-    vLLM's runner sends int64, its own tests int32.
+    vLLM 0.31 sends int32, later releases int64.
 
     Why: ``take``, ``index_copy_`` and, in older versions of torch, ``gather`` and ``scatter_`` require int64, and a
     custom kernel reads one width only.

@@ -79,6 +79,10 @@ class Serving:
             yield "pipeline parallelism with external_launcher"
         if _on(self.options, "enable-dbo"):
             yield "dual batch overlap"
+        if is_before(release, (0, 32, 0)) and _on(self.options, "enable-elastic-ep"):
+            yield "elastic expert parallelism"
+        if is_before(release, (0, 32, 0)) and self.options.get("mamba-cache-mode") == "all":
+            yield "mamba cache mode 'all'"
 
 
 def read_command(command: Sequence[str]) -> Serving:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 
 LOOKED_UP = ("ngram", "ngram_gpu")
-"""Drafters without a model: those that a tiny engine has."""
+"""Drafters without a model: those that a tiny engine has; V2 since 0.32."""
 
 REFUSED = ("min_p", "logit_bias")
 """Arguments that vLLM refuses next to drafts."""

@@ -6,7 +6,9 @@ Import this module only in a process that ``engine.prepare`` has prepared.
 from __future__ import annotations
 
 import importlib
+import inspect
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from lpkit_conformance.recording.recorders import V1Recorder, V1Tap
@@ -14,31 +16,38 @@ from lpkit_conformance.recording.recorders import V1Recorder, V1Tap
 MAX_NUM_SEQS = 10
 MAX_MODEL_LEN = 128
 VOCAB_SIZE = 512
+BLOCK = 16
 STEPS = 160
 SEED = 9
+
+
+def input_batch(size: int, max_model_len: int, vocab_size: int, processors: Sequence[Any], **more: Any) -> Any:
+    """vLLM's ``InputBatch`` of ``size`` rows on the host; ``more``: of its arguments, whatever a test needs."""
+    cls = importlib.import_module("vllm.v1.worker.gpu_input_batch").InputBatch
+    if "kernel_block_sizes" in inspect.signature(cls).parameters:  # before 0.32
+        more["kernel_block_sizes"] = [BLOCK]
+    return cls(
+        max_num_reqs=size,
+        max_model_len=max_model_len,
+        max_num_batched_tokens=1024,
+        device=importlib.import_module("torch").device("cpu"),
+        vocab_size=vocab_size,
+        block_sizes=[BLOCK],
+        max_num_blocks_per_req=[max_model_len // BLOCK],
+        logitsprocs=importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessors(processors),
+        **more,
+    )
 
 
 class _Driver:
     """A worker's bookkeeping around an InputBatch, with a random program instead of a scheduler."""
 
     def __init__(self) -> None:
-        batch_module = importlib.import_module("vllm.v1.worker.gpu_input_batch")
-        processors = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessors
-        torch = importlib.import_module("torch")
-        self._state_class = batch_module.CachedRequestState
+        self._state_class = importlib.import_module("vllm.v1.worker.gpu_input_batch").CachedRequestState
         self._params_class = importlib.import_module("vllm.sampling_params").SamplingParams
-        recorder = V1Recorder(None, torch.device("cpu"), False)
+        recorder = V1Recorder(None, importlib.import_module("torch").device("cpu"), False)
         self.recorder = recorder
-        self.batch: Any = batch_module.InputBatch(
-            max_num_reqs=MAX_NUM_SEQS,
-            max_model_len=MAX_MODEL_LEN,
-            max_num_batched_tokens=1024,
-            device=torch.device("cpu"),
-            vocab_size=VOCAB_SIZE,
-            block_sizes=[16],
-            max_num_blocks_per_req=[MAX_MODEL_LEN // 16],
-            logitsprocs=processors([recorder]),
-        )
+        self.batch: Any = input_batch(MAX_NUM_SEQS, MAX_MODEL_LEN, VOCAB_SIZE, [recorder])
         self.states: dict[str, Any] = {}
         self.left: dict[str, int] = {}  # tokens still to come
         self.waiting: list[str] = []  # preempted

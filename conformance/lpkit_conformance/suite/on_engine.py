@@ -35,6 +35,9 @@ NEEDED = "--engine vllm needs a vLLM that works in this Python environment"
 STEP_SECONDS = 120.0
 """For one step of an engine."""
 
+NO_DRAFTS = "does not yet support: speculative method"
+"""What a vLLM says that cannot draft as it was told on the runner that it was told to use."""
+
 RUNNERS: tuple[Runner, ...] = (V1, V2)
 STEPS = {
     "LP901": "starting an engine",
@@ -336,16 +339,18 @@ class _HostRun:
         self.runner_class = info["runner_class"]
 
     def _start_as_it_may(self, wanted: EngineSettings) -> dict[str, str]:
-        """Start the engine with the plugin, without drafts where the plugin may and does refuse these."""
+        """Start the engine with the plugin, without drafts where vLLM or the plugin, which may, refuses these."""
         start = partial(self._call, "start", seconds=self._start_limit)
         try:
             info: dict[str, str] = start(wanted, True)
         except RemoteError as error:
-            if error.kind != "ValueError" or "speculative_config" not in wanted.extra:
+            lacking = NO_DRAFTS in error.message
+            if not (lacking or error.kind == "ValueError") or "speculative_config" not in wanted.extra:
                 raise
             rest = {name: value for name, value in wanted.extra.items() if name != "speculative_config"}
             info = start(replace(wanted, extra=rest), True)
-            self.notes.append(f"the engine runs without drafts: the plugin refuses them ({short(error)})")
+            who = f"vLLM {self.found['version']}" if lacking else "the plugin"
+            self.notes.append(f"the engine runs without drafts: {who} refuses them ({short(error)})")
         return info
 
     @contextmanager

@@ -47,7 +47,7 @@ def main() -> int:
         if options.again:
             results.pop(release, None)
         result = results.setdefault(release, {"torch": environment.torch, "plugins": {}})
-        result.update(date=date.today().isoformat(), revision=_revision())
+        now = {"date": date.today().isoformat(), "revision": _revision()}
 
         def keep() -> None:
             kept.write_text(json.dumps(results, indent=1) + "\n")
@@ -56,11 +56,14 @@ def main() -> int:
         for folder in plugins_here():
             if folder.name not in result["plugins"]:
                 outcome = result["plugins"][folder.name] = try_plugin(environment, folder)
+                result.update(now)
                 print(f"  {folder.name}: {outcome['verdict']} {outcome['runners']}", flush=True)
                 keep()
         if options.tests and "tests" not in result:
-            result["tests"] = try_tests(environment)
-            print(f"  engine tests: {result['tests']['passed']} passed, {result['tests']['failed']}", flush=True)
+            tests = result["tests"] = try_tests(environment) | now
+            print(
+                f"  engine tests: {tests['passed']} passed, {tests['skipped']} skipped, {tests['failed']}", flush=True
+            )
         keep()
     return 1 if failed else 0
 

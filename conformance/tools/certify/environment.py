@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commands import output
-from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, is_before, parse_release
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -44,11 +43,6 @@ class Environment:
     @property
     def python(self) -> Path:
         return self.folder / "bin" / "python"
-
-    @property
-    def has_v2(self) -> bool:
-        """Whether V2 runs custom processors."""
-        return not is_before(parse_release(self.release), V2_PROCESSORS_SINCE)
 
     @property
     def torch(self) -> str:

@@ -96,6 +96,14 @@ class TestRunner:
         assert report.situation.runner == "v1"
         assert "does not support" in report.situation.choice.reason
 
+    @pytest.mark.parametrize("words", [("--enable-elastic-ep",), ("--mamba-cache-mode", "all")])
+    def test_what_v2_has_since_0_32_keeps_an_older_engine_on_v1(self, site: Place, words: tuple[str, ...]) -> None:
+        old, new = (
+            site.plugin(PORTABLE).examine(release=release, command=(*SERVE, *words)) for release in ("0.31.0", "0.32.0")
+        )
+        assert (old.situation.runner, new.situation.runner) == ("v1", "v2")
+        assert "does not support" in old.situation.choice.reason
+
     def test_v2_that_is_asked_for_with_what_only_v1_has_is_refused(self, site: Place) -> None:
         report = site.plugin(PORTABLE).examine(release="0.33.0", command=(f"{SWITCH}=1", *SERVE, *SUFFIX))
         assert codes(report, "error") == ["engine-refuses"]

@@ -23,21 +23,41 @@ PLUGINS = {
 RESULT = {"torch": "2.13.0", "date": "2026-11-22", "revision": "abc1234", "plugins": PLUGINS}
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.engine.test_loading" name="a"/>
-<testcase classname="tests.engine.test_loading" name="b"><failure message="no"/></testcase>
-<testcase classname="tests.engine.test_online" name="c"><error message="no"/></testcase>
+<testcase classname="tests.engine.test_loading" name="b"><failure message="KeyError: 'no'"/></testcase>
+<testcase classname="tests.engine.test_loading" name="c"><failure message="assert 1 == 2"/></testcase>
+<testcase classname="tests.engine.test_online" name="d"><error message="RemoteError: KeyError: 'no'"/></testcase>
+<testcase classname="tests.engine.test_online" name="e"><skipped message="needs vLLM 0.32"/></testcase>
 </testsuite></testsuites>"""
 
 
 def test_the_page_counts_clean_plugins_by_runner_and_names_what_did_not_pass() -> None:
     text = page.text(
-        {"0.9.2": RESULT, "0.31.0": {**RESULT, "tests": {"passed": 3, "failed": {"test_x": 2}, "problems": []}}}
+        {
+            "0.9.2": RESULT,
+            "0.31.0": {
+                **RESULT,
+                "tests": {
+                    "passed": 3,
+                    "skipped": 4,
+                    "failed": {"KeyError: 'no'": {"test_y": 1, "test_x": 2}},
+                    "problems": [],
+                    "revision": "abc1234",
+                    "date": "2026-11-22",
+                },
+            },
+        }
     )
     rows = [line for line in text.splitlines() if line.startswith("| 0.")]
     assert [row.split(" | ")[0] for row in rows] == ["| 0.31.0", "| 0.9.2"], "the newest first, by number"
-    assert "| 2 of 2 pass, 10 checks | 1 of 2 pass, 11 checks | 3 passed, 2 failed |" in rows[0]
+    assert "| 2 of 2 pass, 10 checks | 1 of 2 pass, 11 checks | 3 passed, 4 skipped, 3 failed |" in rows[0]
     assert "| not run |" in rows[1]
     assert "- lpkit-b: LP903[v2]: touched a neighbour" in text
-    assert "- `tests/engine/test_x.py`: 2 failed" in text
+    assert "- engine tests, 3 failed: `KeyError: 'no'` (`test_x` 2, `test_y` 1)" in text
+
+
+def test_tests_of_another_revision_than_the_plugins_say_so() -> None:
+    tests = {"passed": 3, "failed": {}, "problems": [], "revision": "def5678", "date": "2026-11-23"}
+    assert "| 3 passed; at `def5678`, 2026-11-23 | `abc1234` |" in page.text({"0.31.0": {**RESULT, "tests": tests}})
 
 
 def test_a_plugin_that_could_not_be_judged_has_not_passed() -> None:
@@ -50,18 +70,38 @@ def test_a_release_without_v2_says_so() -> None:
     assert "| 1 of 1 pass, 5 checks | no runner for plugins |" in page.text({"0.27.1": {**RESULT, "plugins": only_v1}})
 
 
-def test_failures_and_errors_of_tests_are_counted_by_file() -> None:
-    assert trials.tests_of(REPORT) == {"passed": 1, "failed": {"test_loading": 1, "test_online": 1}, "problems": []}
+def test_failures_and_errors_of_tests_are_counted_by_reason_and_file() -> None:
+    assert trials.tests_of(REPORT) == {
+        "passed": 1,
+        "skipped": 1,
+        "failed": {"KeyError: 'no'": {"test_loading": 1, "test_online": 1}, "assert 1 == 2": {"test_loading": 1}},
+        "problems": [],
+    }
 
 
-@pytest.mark.parametrize(("release", "left_out"), [("0.30.0", True), ("0.31.0", False)])
-def test_where_v2_runs_no_processors_its_tests_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, release: str, left_out: bool
-) -> None:
-    ran: list[list[str]] = []
-    monkeypatch.setattr(trials.subprocess, "run", lambda command, **_: ran.append(command))
-    assert trials.try_tests(Environment(release, tmp_path))["problems"] == ["no report"]
-    assert (ran[0][-2:] == ["-k", "not v2"]) == left_out
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("assert (2, 'no') == (0, '')\n  Use -v to get more diff", "assert (2, 'no') == (0, '')"),
+        ('failed on setup with "process.RemoteError: TypeError: missing a"', "TypeError: missing a"),
+        (
+            "RemoteError: ValidationError: 1 error\n  Value error, not yet `a` [type=value_error, 0]\n    For further",
+            "not yet 'a'",
+        ),
+        ("AssertionError: the server ended:\n(1) INFO\n(1) ModuleNotFoundError: none", "ModuleNotFoundError: none"),
+        ("ValueError: <A object at 0x7f2541141970> is bad", "ValueError: <A object> is bad"),
+        ("", "it does not say why"),
+        ("KeyError: " + "x" * 300, "KeyError: " + "x" * 150),
+    ],
+)
+def test_a_reason_is_the_last_exception_without_what_varies(message: str, reason: str) -> None:
+    assert trials.reason(message) == reason
+
+
+def test_tests_that_leave_no_report_have_not_passed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(trials.subprocess, "run", lambda *_, **__: None)
+    stopped = {"passed": 0, "skipped": 0, "failed": {}, "problems": ["no report"]}
+    assert trials.try_tests(Environment("0.30.0", tmp_path)) == stopped
 
 
 @pytest.mark.parametrize(

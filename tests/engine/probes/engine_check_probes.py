@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
-from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
-from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
+from lpkit.v1 import BatchUpdate, LogitsProcessor, MoveDirectionality
+from lpkit.v2 import LogitsContext
+from lpkit.v2 import LogitsProcessor as V2LogitsProcessor
 
 
 class LeavesAtMoves(LogitsProcessor):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm.v1.sample.logits_processor import LogitsProcessor as V1Base
-from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2Base
+from lpkit.v1 import LogitsProcessor as V1Base
+from lpkit.v2 import LogitsProcessor as V2Base
 
 EVENTS: list[Any] = []
 

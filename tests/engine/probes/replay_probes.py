@@ -74,8 +74,10 @@ class V2Log(v2.LogitsProcessor):
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         states = self.states
-        tensors = ("expanded_idx_mapping", "idx_mapping", "expanded_local_pos", "input_ids", "pos")
-        found = {name: (str(getattr(ctx, name).dtype), getattr(ctx, name).tolist()) for name in tensors}
+        # The width of these differs between releases, and from ours; test_engine_facts.py has it.
+        found: dict[str, Any] = {name: getattr(ctx, name).tolist() for name in ("expanded_idx_mapping", "idx_mapping")}
+        for name in ("expanded_local_pos", "input_ids", "pos"):
+            found[name] = (str(getattr(ctx, name).dtype), getattr(ctx, name).tolist())
         for name in ("idx_mapping_np", "seq_lens_upper_bound_np"):
             found[name] = (str(getattr(ctx, name).dtype), getattr(ctx, name).tolist())
         histories = []

@@ -99,6 +99,11 @@ def test_the_context_has_the_engines_dtypes_and_groups_rows_by_request() -> None
         make_context([V2Row(0, 0, 0)], bounds=[1, 2])
 
 
+def test_both_mappings_have_the_width_of_an_older_release() -> None:
+    ctx = make_context([V2Row(5, 9, 3), V2Row(2, 4, 7), V2Row(2, 5, -1, 1)], mapping_dtype=torch.int32)
+    assert ctx.expanded_idx_mapping.dtype == ctx.idx_mapping.dtype == torch.int32
+
+
 def engine(recorder: Any, *recorders: Any, **options: Any) -> tuple[V2Engine, list[Any]]:
     calls: list[Any] = []
     made = recorders or (lambda config, states: recorder(config, states, calls=calls),)

@@ -44,7 +44,7 @@ def make_context(
         device: of the tensors.
         bounds: per request, an upper bound of its visible tokens; by default the exact number.
         padding: zeros behind the bounds, as under full CUDA graphs.
-        mapping_dtype: of ``expanded_idx_mapping``; the engine's is int64, vLLM's own tests use int32 too.
+        mapping_dtype: of ``expanded_idx_mapping`` and ``idx_mapping``: int64, and in vLLM 0.31 int32.
 
     Returns:
         What ``apply`` gets on V2.
@@ -76,14 +76,14 @@ def context_of(
         bounds: one per request.
         device: of the tensors.
         padding: zeros behind the bounds.
-        mapping_dtype: of ``expanded_idx_mapping``.
+        mapping_dtype: of both mappings.
     """
     mapping_np = table[starts, 0].astype(np.intp)
     slots, pos, input_ids, local = torch.from_numpy(table.T.copy()).to(device)
     expanded = slots.to(mapping_dtype)
     return LogitsContext(
         expanded_idx_mapping=expanded,
-        idx_mapping=expanded if len(starts) == len(table) else torch.from_numpy(mapping_np).to(device),
+        idx_mapping=expanded if len(starts) == len(table) else torch.from_numpy(mapping_np).to(device, mapping_dtype),
         idx_mapping_np=mapping_np,
         expanded_local_pos=local.to(torch.int32),
         input_ids=input_ids.to(torch.int32),
