@@ -1,4 +1,4 @@
-"""A device that runs behind its host is pretended: a real one of that name is left alone."""
+"""A device that runs behind its host is pretended: a real one of that name stays as it is."""
 
 from __future__ import annotations
 
