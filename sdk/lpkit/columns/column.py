@@ -78,8 +78,12 @@ class Column:
         Args:
             slot: the slot of a request that left.
         """
+        self._forget(slot)
         self._host[slot] = self._default
         self._changed.append(slot)
+
+    def _forget(self, slot: int) -> None:
+        """Drop what is kept of a request outside of its row in the arena."""
 
     @property
     def used(self) -> bool:
@@ -236,6 +240,7 @@ class Arena:
         self.columns: dict[str, Column] = {**self._separate, **shared}
         # Widest items first keeps every view aligned without padding.
         self._shared = sorted(shared.values(), key=lambda item: -item._dtype.itemsize)
+        self._forgetful = [item for item in self.columns.values() if type(item)._forget is not Column._forget]
         self._roomy = 0
         self.lay_out()
         self._least = self._words
@@ -248,13 +253,16 @@ class Arena:
             starts.append(size)
             size += item._needed * item._dtype.itemsize
         # On the CPU this is also what `column[rows]` reads: there is nothing to copy.
-        self._words = -(-size // WORD)
+        self._words = max(1, -(-size // WORD))
         self._host = torch.zeros(self._slots, self._words, dtype=torch.int64)
         raw = self._host.numpy().view(np.uint8)
         for item, start in zip(self._shared, starts, strict=True):
             stop = start + item._needed * item._dtype.itemsize
             item._place(raw[:, start:stop].view(NUMPY_TYPES[item._dtype]))
         self._starts = starts
+        # A slot's row as one element: all of its columns are reset in one assignment.
+        self._rows = raw.view(np.dtype((np.void, self._words * WORD)))[:, 0]
+        self._default_row = self._rows[-1]
         self._moved = True
         if self._one_memory:
             self._find()
@@ -267,6 +275,13 @@ class Arena:
             self._on_device = torch.empty_like(self._host, device=self._device_type)
         for item, start in zip(self._shared, self._starts, strict=True):
             item._find(self._on_device.view(item._dtype), start // item._dtype.itemsize)
+
+    def reset(self, slot: int) -> None:
+        """Put all defaults back, so that a slot's next occupant finds nothing of the last one's."""
+        for item in self._forgetful:
+            item._forget(slot)
+        self._rows[slot] = self._default_row
+        self.changed.append(slot)
 
     def gather(self, rows: HasSlots, item: Column) -> torch.Tensor:
         """The values of all columns at the rows, viewed as a column's type; of this column nobody has seen them."""

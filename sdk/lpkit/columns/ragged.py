@@ -35,16 +35,16 @@ class RaggedColumn(Column):
         Raises:
             ValueError: the list is longer than the column's limit; in ``admit``, that declines the request.
         """
-        values = list(value) if isinstance(value, Iterable) else [value]
-        if isinstance(value, Set):
-            values.sort()  # equal sets are equal lists
+        values = value if isinstance(value, list | tuple) else _listed(value)
         count = len(values)
         if count > self._limit:
             raise ValueError(f"{count} values; at most {self._limit} are kept per request")
+        before = self._lengths[slot]
         self._resize(slot, count)
         held = self._host[slot]
+        if count < before:
+            held[count:before] = self._default
         held[:count] = values
-        held[count:] = self._default
         self._changed.append(slot)
 
     def _resize(self, slot: int, count: int) -> None:
@@ -53,22 +53,19 @@ class RaggedColumn(Column):
         self._lengths[slot] = count
         if before == after:
             return
-        self._of_width[before] -= 1
-        self._of_width[after] = self._of_width.get(after, 0) + 1
-        self._width = max(width for width, lists in self._of_width.items() if lists)
-        if self._width > self._room:
-            self._arena.lay_out()
+        of_width = self._of_width
+        of_width[before] -= 1
+        of_width[after] = of_width.get(after, 0) + 1
+        if after > self._width:
+            self._width = after
+            if after > self._room:
+                self._arena.lay_out()
+        elif before == self._width and not of_width[before]:
+            self._width = max(width for width, lists in of_width.items() if lists)
 
-    def reset(self, slot: int) -> None:
-        """Empty the slot's list; the SDK does it.
-
-        Args:
-            slot: the slot of a request that left.
-        """
+    def _forget(self, slot: int) -> None:
         if self._lengths[slot]:
             self._resize(slot, 0)
-            self._host[slot] = self._default
-            self._changed.append(slot)
 
     @property
     def used(self) -> bool:
@@ -86,6 +83,12 @@ class RaggedColumn(Column):
 
     def _part(self, memory: torch.Tensor, start: int, width: int | None = None) -> torch.Tensor:
         return memory.narrow(1, start, width or self._width)
+
+
+def _listed(value: Scalar | Iterable[Scalar]) -> list[Scalar]:
+    if isinstance(value, Set):
+        return sorted(value)  # equal sets are equal lists
+    return list(value) if isinstance(value, Iterable) else [value]
 
 
 class ragged(Declaration[RaggedColumn]):  # noqa: N801 - used as a declaration, like dataclasses.field

@@ -67,6 +67,9 @@ class TokenSetColumn(Column):
         Args:
             slot: the slot of a request that left.
         """
+        self._forget(slot)
+
+    def _forget(self, slot: int) -> None:
         if self._lengths[slot]:
             self._list(slot, (), 0)
         self._hold(slot, self._empty)

@@ -85,7 +85,6 @@ class Admission:
         self._arena = Arena(with_temperature, slots, device, vocab_size)
         self.columns = self._arena.columns
         self.temperature = self.columns[_TEMPERATURE]
-        self._own_columns = [self.columns[name] for name in declared]
         self._parse = None if params is None else params.parse
         self.required_keys: frozenset[str] | None = None
         self._token_ids: dict[str, str] = {}  # key -> field, as Params.keys()
@@ -132,11 +131,12 @@ class Admission:
                             raise
                         logger.warning("%s declined a request: %s", self.owner, reason)
                         return False
-                for key, name in self._token_ids.items():
-                    check_ids(key, getattr(params, name), self._vocab_size)
-            for item in self._own_columns:
-                item.reset(slot)
-            self.temperature[slot] = 1.0 if greedy or self._divided else sampling_params.temperature
+                if self._token_ids:
+                    for key, name in self._token_ids.items():
+                        check_ids(key, getattr(params, name), self._vocab_size)
+            self._arena.reset(slot)
+            if not (greedy or self._divided):
+                self.temperature[slot] = sampling_params.temperature
             return bool(self._take(slot, params, sampling_params, prompt_ids))
         except Exception as error:
             if self.raises:

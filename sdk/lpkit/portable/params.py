@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
@@ -82,15 +82,24 @@ class Params(BaseModel):
             ValueError: naming the key, the value and the rule it breaks.
         """
         extra_args = extra_args or {}
-        # The same few numbers come again and again, and the engine waits while a request is admitted.
-        table, signature = _table(cls), _signature(extra_args)
-        found: Self | None = table.memo.get(signature, _UNKNOWN)
-        return cls._read(table, extra_args, signature) if found is _UNKNOWN else found
+        # The engine waits while a request is admitted, and the same values come again and again.
+        table = _TABLES.get(cls) or _table(cls)
+        number = None
+        if len(extra_args) == 1:  # mostly, and a number: its type and its value say as much as its JSON, sooner
+            ((key, value),) = extra_args.items()
+            kind = type(value)
+            if kind in _NUMBERS:
+                number = (key, kind, value or repr(value))  # 0.0 equals -0.0
+                found: Self | None = table.memo.get(number)
+                if found is not None:
+                    return found
+        found = cls._read(table, extra_args)
+        if number is not None and found is not None:
+            table.remember(number, found)
+        return found
 
     @classmethod
-    def _read(
-        cls: type[Self], table: _Table, extra_args: Mapping[str, Any], signature: tuple[Any, ...] | None
-    ) -> Self | None:
+    def _read(cls: type[Self], table: _Table, extra_args: Mapping[str, Any]) -> Self | None:
         given = {key: extra_args[key] for key in table.inputs if extra_args.get(key) is not None}
         prefix = cls.lpkit_prefix
         if prefix and len(given) < len(extra_args):
@@ -102,19 +111,23 @@ class Params(BaseModel):
                 return None
             missing = [key for key in table.inputs if key in table.required and key not in given]
             raise ValueError(f"{', '.join(sorted(given))} given without {', '.join(missing)}")
-        # Without what other plugins are told, these numbers may have been here before.
-        own = _signature(given)
-        found: Self | None = table.memo.get(own, _UNKNOWN)
-        if found is _UNKNOWN:
-            found = cls._validated(given, table.inputs)
-        if len(table.memo) >= _REMEMBERED:
-            table.memo.clear()
-        table.memo.update({key: found for key in (own, signature) if key is not None})
+        try:
+            # JSON tells apart what validation does: 1, 1.0 and true; 0.0 and -0.0.
+            text = to_json(given, inf_nan_mode="constants")
+            found: Self | None = table.memo.get(text)
+            if found is not None:
+                return found
+            plain = from_json(text, allow_inf_nan=True)
+        except (ValueError, TypeError):
+            raise _not_json(given) from None
+        found = cls._validated(plain, table.inputs)
+        if len(text) <= _LONGEST:
+            table.remember(text, found)
         return found
 
     @classmethod
     def _validated(cls: type[Self], given: Mapping[str, Any], inputs: Mapping[str, _Input]) -> Self:
-        values = {inputs[key].name: _plain(key, value, inputs[key].bools) for key, value in given.items()}
+        values = {inputs[key].name: _checked(key, value, inputs[key].bools) for key, value in given.items()}
         try:
             # Strict mode reads JSON the way the REST layer sends it: a list may fill a tuple, True is not an int.
             params = cls.model_validate_json(to_json(values), strict=True)
@@ -124,9 +137,10 @@ class Params(BaseModel):
         return params
 
 
-_SCALARS = frozenset({bool, int, float})
-_UNKNOWN: Any = object()
+_NUMBERS = frozenset({bool, int, float})
 _REMEMBERED = 256
+_LONGEST = 4096
+"""Bytes of JSON: longer values are not remembered."""
 
 
 Bools = Literal["none", "one", "many"]
@@ -140,33 +154,33 @@ class _Input(typing.NamedTuple):
     bools: Bools
 
 
-class _Table(typing.NamedTuple):
+@dataclass(slots=True)
+class _Table:
     """What parsing asks about a class of parameters; pydantic's own tables are slow to ask."""
 
     inputs: dict[str, _Input]  # by key
     required: frozenset[str]
-    memo: dict[tuple[Any, ...] | None, Any]  # what numbers gave, by signature; instances are immutable
+    memo: dict[bytes | tuple[Any, ...], Any]  # what JSON, or a number, has given before
+
+    def remember(self, given: bytes | tuple[Any, ...], params: Params) -> None:
+        try:
+            hash(params)
+        except TypeError:
+            return  # it holds a list or the like, which one request's processor could change under another's
+        if len(self.memo) >= _REMEMBERED:
+            self.memo.clear()
+        self.memo[given] = params
 
 
-@cache
+_TABLES: dict[type[Params], _Table] = {}
+
+
 def _table(cls: type[Params]) -> _Table:
     fields, keys = cls.model_fields, cls.keys()
     inputs = {key: _Input(fields[name].alias or name, _bools(fields[name].annotation)) for key, name in keys.items()}
-    return _Table(inputs, frozenset(key for key, name in keys.items() if fields[name].is_required()), {})
-
-
-def _signature(arguments: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """What makes numbers equal in every respect; None if not all of the arguments are numbers."""
-    if len(arguments) == 1:  # mostly
-        ((key, value),) = arguments.items()
-        return (key, type(value), value or repr(value)) if type(value) in _SCALARS else None
-    types = tuple(map(type, arguments.values()))
-    if not _SCALARS.issuperset(types):
-        return None
-    values = tuple(arguments.values())
-    if not all(values):  # 0.0 equals -0.0
-        values = tuple(value or repr(value) for value in values)
-    return (*arguments, *types, *values)
+    required = frozenset(key for key, name in keys.items() if fields[name].is_required())
+    _TABLES[cls] = found = _Table(inputs, required, {})
+    return found
 
 
 def _unwrap(annotation: Any) -> Any:
@@ -188,30 +202,34 @@ def _bools(annotation: Any) -> Bools:
     return "many" if held else "none"
 
 
-def _plain(key: str, value: Any, bools: Bools) -> Any:
-    """``value`` as JSON would deliver it; bools that the REST layer has made numbers of are bools again."""
-    if bools == "one" and isinstance(value, int) and value in (0, 1):
-        return bool(value)
-    if bools == "many" and isinstance(value, list | tuple):
-        value = [bool(item) if isinstance(item, int) and item in (0, 1) else item for item in value]
-    try:
-        _refuse_wide_ints(key, value)
-    except RecursionError:
-        raise ValueError(f"{key}: nested too deeply") from None
-    try:
-        return from_json(to_json(value, inf_nan_mode="constants"), allow_inf_nan=True)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{key}: {type(value).__name__} is not a JSON value ({error})") from None
+def _not_json(given: Mapping[str, Any]) -> ValueError:
+    """Names the key whose value JSON cannot carry."""
+    for key, value in given.items():
+        try:
+            from_json(to_json({key: value}, inf_nan_mode="constants"), allow_inf_nan=True)
+        except (ValueError, TypeError) as error:
+            return ValueError(f"{key}: {type(value).__name__} is not a JSON value ({error})")
+    return ValueError(f"{', '.join(given)}: not JSON values")
+
+
+def _checked(key: str, value: Any, bools: Bools) -> Any:
+    """A JSON value whose ints fit in 64 bits; bools that the REST layer has made numbers of are bools again."""
+    _refuse_wide_ints(key, value)
+    if bools == "one":
+        return _as_bool(value)
+    return [_as_bool(item) for item in value] if bools == "many" and isinstance(value, list) else value
+
+
+def _as_bool(value: Any) -> Any:
+    return bool(value) if isinstance(value, int) and value in (0, 1) else value
 
 
 def _refuse_wide_ints(key: str, value: Any) -> None:
-    if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
-        raise ValueError(f"{key}: {value} does not fit in a signed 64-bit integer")
-    if isinstance(value, Mapping):
-        for item in value.values():
-            _refuse_wide_ints(key, item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
+    if isinstance(value, int):
+        if not INT64_MIN <= value <= INT64_MAX:
+            raise ValueError(f"{key}: {value} does not fit in a signed 64-bit integer")
+    elif isinstance(value, list | dict):
+        for item in value if isinstance(value, list) else value.values():
             _refuse_wide_ints(key, item)
 
 

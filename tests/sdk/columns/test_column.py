@@ -8,7 +8,7 @@ from typing import Any
 import lpkit
 import pytest
 import torch
-from lpkit.columns.column import Arena, column
+from lpkit.columns.column import Arena, Declaration, column
 from lpkit_conformance.instruments.operations import CountOperations
 
 
@@ -16,8 +16,8 @@ def rows(*slots: int) -> Any:
     return SimpleNamespace(slots=torch.tensor(slots), _gathered=None)
 
 
-def arena(slots: int = 4, device: str = "cpu", **declared: column) -> Arena:
-    return Arena(declared, slots, torch.device(device))
+def arena(slots: int = 4, device: str = "cpu", **declared: Declaration[Any]) -> Arena:
+    return Arena(declared, slots, torch.device(device), vocab_size=8)
 
 
 DTYPES = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64]
@@ -108,6 +108,27 @@ def test_reset_puts_the_default_back() -> None:
     assert made.columns["row"][rows(1)].tolist() == [[4, 4]]
 
 
+def test_a_slot_that_is_reset_has_the_default_of_every_column_and_others_keep_theirs() -> None:
+    made = arena(
+        bias=column(torch.float32, default=2.0),
+        pair=column(torch.bool, default=True, width=2),
+        ids=lpkit.ragged(torch.int64),
+        chosen=lpkit.token_set(),
+    )
+    bias, pair, ids, chosen = (made.columns[name] for name in ("bias", "pair", "ids", "chosen"))
+    for slot in (0, 1):
+        bias[slot], pair[slot], ids[slot], chosen[slot] = 7.0, False, [4, 5, 6], [1, 2]
+    made.reset(1)
+    made.flush()
+    assert bias[rows(0, 1)].tolist() == [7.0, 2.0]
+    assert pair[rows(0, 1)].tolist() == [[False, False], [True, True]]
+    assert ids[rows(0, 1)].tolist() == [[4, 5, 6, -1], [-1] * 4]
+    assert chosen[rows(0, 1)].sum(1).tolist() == [2, 0]
+    made.reset(0)
+    assert ids[rows(0)].shape == (1, 1)
+    assert not any(item.used for item in (bias, pair, ids, chosen))
+
+
 def test_a_column_is_used_while_a_slot_has_another_value_than_the_default() -> None:
     column_of_fours = arena(value=column(torch.float32, default=4)).columns["value"]
     assert not column_of_fours.used
@@ -148,6 +169,15 @@ def test_a_clean_arena_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     made.flush()
     assert copies.n == 0
     made.columns["a"].reset(0)
+    made.flush()
+    assert copies.n == 1
+
+
+def test_what_is_reset_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = arena(device="meta", a=column(torch.float32))
+    made.flush()
+    copies = Copies(monkeypatch)
+    made.reset(0)
     made.flush()
     assert copies.n == 1
 

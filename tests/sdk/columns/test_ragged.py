@@ -56,6 +56,16 @@ def test_a_shorter_list_leaves_nothing_of_a_longer_one() -> None:
     assert ids[rows(1)].tolist() == [[9, -1, -1, -1]]
 
 
+def test_a_list_that_could_not_be_written_leaves_nothing_of_a_longer_one_either() -> None:
+    made = arena(ids=lpkit.ragged(torch.int64))
+    ids = made.columns["ids"]
+    ids[1] = [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="invalid literal"):
+        ids[1] = ["one", "two"]
+    ids[1] = [9, 8, 7]
+    assert ids[rows(1)].tolist() == [[9, 8, 7, -1]]
+
+
 def test_a_list_over_the_limit_is_refused() -> None:
     made = arena(ids=lpkit.ragged(torch.int64, limit=3))
     with pytest.raises(ValueError, match="4 values; at most 3"):

@@ -184,7 +184,15 @@ def test_what_json_cannot_carry_is_refused(sent: Any) -> None:
 def test_a_self_containing_value_is_refused_like_any_other() -> None:
     loop: list[Any] = []
     loop.append(loop)
-    refused(Shapes, {"s_ids": loop}, "s_ids: nested too deeply")
+    refused(Shapes, {"s_ids": loop}, "s_ids: list is not a JSON value .*Circular")
+
+
+def test_a_value_that_is_nested_too_deeply_is_refused_by_name() -> None:
+    for depth in (250, 5000):
+        nested: list[Any] = []
+        for _ in range(depth):
+            nested = [nested]
+        refused(Shapes, {"s_flag": True, "s_ids": nested}, "s_ids: list is not a JSON value")
 
 
 def test_constraints_and_literals_name_key_value_and_rule() -> None:
@@ -293,6 +301,45 @@ def test_the_same_numbers_are_validated_once() -> None:
     assert Counted.parse({"size": 299}) is first[299]
     assert Counted.parse({"size": 299, "other": []}) is first[299]
     assert checked == list(range(300))
+
+
+def test_equal_lists_are_validated_once_unless_a_processor_could_change_them() -> None:
+    class Counted(lpkit.Params):
+        fixed: tuple[int, ...] = ()
+        open: list[int] | None = None
+
+    first = Counted.parse({"fixed": [1, 2]})
+    assert Counted.parse({"fixed": [1, 2], "other": []}) is first
+    assert Counted.parse({"fixed": [2, 1]}) == Counted(fixed=(2, 1))
+    one, two = (Counted.parse({"open": [1, 2]}) for _ in range(2))
+    assert one is not None and two is not None
+    assert one == two
+    assert one.open is not two.open
+
+
+def test_long_values_are_not_remembered() -> None:
+    class Ids(lpkit.Params):
+        ids: tuple[int, ...]
+
+    found = [Ids.parse({"ids": [0] * 10_000}) for _ in range(2)]
+    assert found[0] == found[1]
+    assert found[0] is not found[1]
+
+
+def test_equal_lists_of_other_types_are_told_apart_however_often_they_come() -> None:
+    class Mixed(lpkit.Params):
+        flags: tuple[bool, ...] = ()
+        counts: tuple[int, ...] = ()
+        zeros: tuple[float, ...] = ()
+
+    for _ in range(2):
+        assert Mixed.parse({"flags": [1, True]}) == Mixed(flags=(True, True))
+        assert Mixed.parse({"counts": (1, 0)}) == Mixed(counts=(1, 0))
+        for wrong in ({"counts": [True]}, {"counts": [1.0]}, {"flags": [1.0]}, {"zeros": [True]}):
+            with pytest.raises(ValueError, match=next(iter(wrong))):
+                Mixed.parse(wrong)
+        signs = [Mixed.parse({"zeros": [zero]}) for zero in (0.0, -0.0)]
+        assert [math.copysign(1.0, found.zeros[0]) for found in signs if found] == [1.0, -1.0]
 
 
 def test_what_other_plugins_are_told_changes_nothing_about_equal_numbers() -> None:
