@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from lpkit_cli.scaffold.baking import bake
 from lpkit_cli.scaffold.naming import names_for
 from lpkit_cli.scaffold.wrapping import context
 from lpkit_conformance.discovery import bridgeable
+from lpkit_conformance.discovery.releases import Release
 from lpkit_conformance.engine import beyond_cpu
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
-from unusual_engines import SPECULATIVE, needs_v2_drafts
+from unusual_engines import drafting
 
 pytestmark = pytest.mark.engine
 
@@ -119,23 +120,25 @@ SETTINGS = {
         "v2", max_num_seqs=6, max_model_len=96, max_num_batched_tokens=32, num_gpu_blocks_override=9, block_size=32
     ),
     # 6 requests of 4 rows each: more rows than a V1 class has room for.
-    "v2 with drafts": EngineSettings("v2", max_num_seqs=6, extra={"speculative_config": SPECULATIVE}),
+    "v2 with drafts": EngineSettings("v2", max_num_seqs=6),
 }
 
 
-@pytest.fixture(scope="module", params=["v1", "v2", pytest.param("v2 with drafts", marks=needs_v2_drafts)])
-def run(request: pytest.FixtureRequest) -> Run:
+@pytest.fixture(scope="module", params=SETTINGS)
+def run(request: pytest.FixtureRequest, release: Release | None) -> Run:
     asks = workload(pieces="drafts" not in request.param)
     bad = _ask("refused", 3, 3, old_target="three")
-    with BridgeEngine(SETTINGS[request.param], TARGETS, sys_path=[PROBES]) as engine:
+    drafts = "drafts" in request.param
+    extra = {"speculative_config": drafting(release)} if drafts else {}
+    settings = replace(SETTINGS[request.param], extra=extra)
+    with BridgeEngine(settings, TARGETS, sys_path=[PROBES]) as engine:
         assert engine.info["runner"] == request.param[:2]
         engine.inspect("plugin_probes:watch")
-        drafting = "drafts" in request.param
-        if drafting:
+        if drafts:
             engine.inspect("plugin_probes:count_drafts")
         answers = engine.generate([*asks, bad])
         seen = engine.inspect("plugin_probes:seen")
-        calls = engine.inspect("plugin_probes:calls") if drafting else []
+        calls = engine.inspect("plugin_probes:calls") if drafts else []
         processors = engine.inspect("plugin_probes:processors")
     by_name = {ask.request_id: ask for ask in asks}
     return Run(request.param, by_name, answers, answers["refused"], seen, calls, processors)

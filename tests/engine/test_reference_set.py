@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 from lpkit import dynamo
 from lpkit.sampling_params import SamplingParams
+from lpkit_conformance.discovery.releases import Release
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from unusual_engines import SPECULATIVE, DraftingEngine, needs_v2_drafts
+from unusual_engines import DraftingEngine, drafting
 
 pytestmark = pytest.mark.engine
 
@@ -202,8 +203,8 @@ class Run:
     decoded: Answer
 
 
-@pytest.fixture(scope="module", params=["v1", "v2", pytest.param("v2 with drafts", marks=needs_v2_drafts)])
-def run(request: pytest.FixtureRequest) -> Run:
+@pytest.fixture(scope="module", params=["v1", "v2", "v2 with drafts"])
+def run(request: pytest.FixtureRequest, release: Release | None) -> Run:
     runner, _, drafts = request.param.partition(" with ")
     settings = EngineSettings(
         runner,
@@ -212,7 +213,7 @@ def run(request: pytest.FixtureRequest) -> Run:
         max_num_batched_tokens=32,
         num_gpu_blocks_override=9,
         block_size=32,
-        extra={"speculative_config": SPECULATIVE} if drafts else {},
+        extra={"speculative_config": drafting(release)} if drafts else {},
     )
     sources = [PROBES, *(ROOT / "reference_plugins").glob("*/src")]
     with (DraftingEngine if drafts else EngineProcess)(settings, TARGETS, sys_path=sources) as engine:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import tempfile
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.engine import beyond_cpu
+from lpkit_conformance.discovery.releases import Release, is_before
+from lpkit_conformance.engine import beyond_cpu, model
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 
@@ -20,6 +25,17 @@ SPECULATIVE: dict[str, Any] = {
 
 needs_v2_drafts = pytest.mark.needs_release("0.32")
 """V2 looks drafts up; before, it has only drafters that are models."""
+
+
+@cache
+def drafting(release: Release | None) -> dict[str, Any]:
+    """``SPECULATIVE``, or before 0.32, whose V2 looks nothing up, a drafter that is a model like the engine's."""
+    if not is_before(release, (0, 32, 0)):
+        return SPECULATIVE
+    folder = tempfile.TemporaryDirectory(prefix="lpkit-drafter-")
+    atexit.register(folder.cleanup)
+    model.write(Path(folder.name), 512, 256)
+    return {"method": "draft_model", "model": folder.name, "num_speculative_tokens": 3, "enforce_eager": True}
 
 
 class DraftingEngine(EngineProcess):
