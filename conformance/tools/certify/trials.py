@@ -20,11 +20,13 @@ Outcome = dict[str, Any]
 """Of a plugin: ``verdict``, ``runners`` (how many checks passed and ran on each), ``problems``. Of the tests:
 ``passed``, ``skipped``, ``failed`` (how many of each file, by reason), ``problems``."""
 
-CAUSE = re.compile(r".*\b(\w+Error: |Value error, )(.+)")
-"""A line that names an exception; with what the innermost one says. The second is pydantic's."""
+CAUSE = re.compile(r".*\b(\w+(?:Error|Expired|Exception)(?:: |$)|Value error, )(.*)")
+"""A line that names an exception; with what the innermost one says. The last is pydantic's."""
 
 VARIES = re.compile(r" \[type=.*| at 0x[0-9a-f]+")
 """What differs between tests that fail for the same reason."""
+
+TRACEBACK = "Traceback (most recent call last)"
 
 MOST = 160
 """Characters of a reason."""
@@ -86,7 +88,7 @@ def tests_of(junit: str) -> Outcome:
 
 def reason(message: str) -> str:
     """Why a test failed: the last exception that its message names, or else the message's first line."""
-    lines = message.strip().splitlines() or ["it does not say why"]
+    lines = [line for line in message.strip().splitlines() if TRACEBACK not in line] or ["it does not say why"]
     causes = [found for line in lines if (found := CAUSE.match(line))]
     said = causes[-1][1].replace("Value error, ", "") + causes[-1][2] if causes else lines[0]
     return VARIES.sub("", said).replace("`", "'")[:MOST].rstrip('" ')

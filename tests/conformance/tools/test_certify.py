@@ -90,6 +90,8 @@ def test_failures_and_errors_of_tests_are_counted_by_reason_and_file() -> None:
         ),
         ("AssertionError: the server ended:\n(1) INFO\n(1) ModuleNotFoundError: none", "ModuleNotFoundError: none"),
         ("ValueError: <A object at 0x7f2541141970> is bad", "ValueError: <A object> is bad"),
+        ("AssertionError: Traceback (most recent call last):\n  File 'a', line 1\nAssertionError", "AssertionError"),
+        ("subprocess.TimeoutExpired: Command 'a' timed out", "TimeoutExpired: Command 'a' timed out"),
         ("", "it does not say why"),
         ("KeyError: " + "x" * 300, "KeyError: " + "x" * 150),
     ],
