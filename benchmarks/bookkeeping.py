@@ -7,8 +7,10 @@ is one share of requests that use the plugin. In every step a part of the batch 
 closed by moves, and two rows are swapped. Both sides get every update in turn, the order changing from step to step;
 each number is the median over the steps, in microseconds per step.
 
-Beside the time of the whole ``update_state`` stands the time without admissions: what admitting costs, parsing and
-validating the request's parameters above all, is paid once in a request's life, and vLLM's helper does nothing like it.
+Next to the time of the whole ``update_state`` stands how much of it is admission: parsing and validating parameters,
+resetting the slot and the author's ``admit``. It is paid once in a request's life; vLLM's helper does nothing like it.
+The last table says what admitting one request takes, least of many rounds: of this file's plugin and of reference
+plugins, whose requests ask for one of a few settings, or each for its own.
 """
 
 from __future__ import annotations
@@ -28,12 +30,17 @@ import torch
 from lpkit import v1
 from lpkit.runtime import Request, V1Batch, make_config
 from lpkit.sampling_params import SamplingParams
+from plugins_here import load
 
 SHARES = {"none": 0.0, "few (1 in 100)": 0.01, "half": 0.5, "all": 1.0}
 VALUES = (0.5, 0.7, 1.0, 1.5, 2.0)
 """People have their favourites."""
 
 CPU = torch.device("cpu")
+BATCH = 1024
+ROUNDS = 100
+
+Parts = dict[str, float]
 
 
 class Scale(lpkit.LogitsProcessor):
@@ -109,15 +116,6 @@ def measure(share: float, batch: int, steps: int, churn: float, seed: int = 0) -
     """Microseconds per step; medians."""
     plugin = Scale(make_config(max_num_seqs=batch, vocab_size=512), CPU, False)
     helper = ByHelper()
-    admitting = 0.0
-
-    def timed_admit(*arguments: Any) -> bool:
-        nonlocal admitting
-        begun = time.perf_counter()
-        answer = watched._admission.admit(*arguments)
-        admitting += time.perf_counter() - begun
-        return answer
-
     watched = Scale(make_config(max_num_seqs=batch, vocab_size=512), CPU, False)
     seen: dict[str, list[float]] = {"vllm": [], "lpkit": [], "admission": []}
     sides = [("vllm", helper.update_state), ("lpkit", plugin.update_state)]
@@ -129,13 +127,56 @@ def measure(share: float, batch: int, steps: int, churn: float, seed: int = 0) -
                     seen[name].append(taken)
         # In a separate pass: a third side would push the other two out of the processor's cache.
         for number, update in enumerate(updates(batch, steps + 1, churn, share, seed)):
-            admitting = 0.0
-            watched._v1._ledger.update(update, timed_admit)  # type: ignore[union-attr]
+            asked: list[Any] = []
+            watched._v1._ledger.update(update, lambda *arguments, asked=asked: not asked.append(arguments))  # type: ignore[union-attr]
+            taken = timed(functools.partial(each, watched._admission.admit, asked))
+            watched._admission.flush()
             if number:
-                seen["admission"].append(admitting * 1e6)
+                seen["admission"].append(taken)
     found = {name: statistics.median(values) for name, values in seen.items()}
     found["ratio"] = statistics.median(a / b for a, b in zip(seen["lpkit"], seen["vllm"], strict=True))
     return found
+
+
+def each(call: Callable[..., object], asked: list[Any]) -> None:
+    for arguments in asked:
+        call(*arguments)
+
+
+def settings(rng: random.Random, own: bool) -> dict[str, tuple[Any, list[dict[str, Any]]]]:
+    """Plugins by name, and what their requests ask for: one of five settings, or each its own."""
+    kinds = range(BATCH if own else len(VALUES))
+    lists = [(rng.sample(range(512), 4), [rng.uniform(-5.0, 5.0) for _ in range(4)]) for _ in kinds]
+    return {
+        "this file's": (Scale, [{"scale_by": rng.uniform(0.5, 2.0) if own else VALUES[n]} for n in kinds]),
+        "lpkit-min-p": (
+            load("lpkit_min_p:MinP"),
+            [{"min_p_threshold": rng.uniform(0.01, 0.2) if own else VALUES[n] / 10} for n in kinds],
+        ),
+        "lpkit-logit-bias": (
+            load("lpkit_logit_bias:LogitBias"),
+            [{"logit_bias_ids": list(ids), "logit_bias_values": list(values)} for ids, values in lists],
+        ),
+    }
+
+
+def one_admission(cls: Any, asked: list[dict[str, Any]]) -> Parts:
+    """Nanoseconds, by part."""
+    plugin = cls(make_config(max_num_seqs=BATCH, vocab_size=512), CPU, False)
+    chosen = [SamplingParams(temperature=0.8, extra_args=dict(asked[n % len(asked)])) for n in range(BATCH)]
+    args = [(params.extra_args,) for params in chosen]
+    requests = [(lpkit.Request(n, cls.Params.parse(one.extra_args), one, None),) for n, one in enumerate(chosen)]
+    calls = {
+        "all": functools.partial(each, plugin._admission.admit, [(n, one, None) for n, one in enumerate(chosen)]),
+        "parameters": functools.partial(each, cls.Params.parse, args),
+        "author": functools.partial(each, plugin.admit, requests),
+    }
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            best[name] = min(best[name], timed(call) / BATCH * 1e3)
+            plugin.apply_staged_writes()
+    return best
 
 
 def repeat(update_state: Callable[[None], object]) -> None:
@@ -157,7 +198,7 @@ def idle(batch: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--churn", type=float, default=0.1, help="share of the batch that leaves in each step")
     parser.add_argument("--json", type=Path)
@@ -172,6 +213,12 @@ def main() -> None:
         print(f"{name:22}{found['vllm']:10.1f}{found['lpkit']:10.1f}{found['ratio']:8.2f}{found['admission']:20.1f}")
     report["idle"] = found = idle(options.batch)
     print(f"no change, ns: helper {found['vllm']:.0f}, lpkit {found['lpkit']:.0f}")
+    print(f"{'one admission, ns':35}{'all':>8}{'parameters':>12}{'author':>8}")
+    for own in (False, True):
+        for name, (cls, asked) in settings(random.Random(0), own).items():
+            label = f"{name}, {'each its own' if own else 'few settings'}"
+            report.setdefault("admission", {})[label] = found = one_admission(cls, asked)
+            print(f"{label:35}{found['all']:8.0f}{found['parameters']:12.0f}{found['author']:8.0f}")
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 

@@ -169,20 +169,16 @@ class Declaration(Generic[ColumnT]):
         if dtype not in NUMPY_TYPES:
             raise TypeError(f"a column holds one of {', '.join(map(str, NUMPY_TYPES))}, not {dtype}")
         self.dtype, self.default = dtype, default
-        self.name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
 
     @overload
     def __get__(self: DeclarationT, instance: None, owner: type) -> DeclarationT: ...
     @overload
     def __get__(self, instance: Any, owner: type) -> ColumnT: ...
     def __get__(self, instance: Any, owner: type) -> Any:
-        return self if instance is None else instance._columns[self.name]
-
-    def __set__(self, instance: Any, value: object) -> None:
-        raise AttributeError(f"write {self.name}[request.slot] = value; do not replace the column itself")
+        # Instances have their columns among their attributes: reading one takes no call.
+        if instance is None:
+            return self
+        raise AttributeError("columns are there once the base's __init__ has run")
 
     def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> Column | None:
         """The column, if it has its own memory; None if it is part of the arena."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
+import triton
 import triton.language as tl
 
 from lpkit.kernels.hashes import FACTORS_32
-from lpkit.kernels.triton_rows import BLOCK, KEPT, WARPS, _any, _grid, _per_row, _row, _tile, _write, over_rows
+from lpkit.kernels.triton_rows import BLOCK, KEPT, WARPS, _any, _grid, _per_row, _row, _tile, _write
 
 
-@over_rows
+@triton.jit(do_not_specialize=["limits_step"])  # type: ignore[untyped-decorator]
 def _mask(  # type: ignore[no-untyped-def]
     logits,
     limits,
@@ -32,7 +33,7 @@ def _mask(  # type: ignore[no-untyped-def]
                 _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
 
 
-@over_rows
+@triton.jit(do_not_specialize=["seeds_step", "limits_step", "biases_step"])  # type: ignore[untyped-decorator]
 def _add_hashed(  # type: ignore[no-untyped-def]
     logits,
     seeds,
@@ -64,7 +65,7 @@ def _add_hashed(  # type: ignore[no-untyped-def]
             _write(start, offset, begin, end, tl.where(chosen, values + bias, values), chosen, BLOCK)
 
 
-@over_rows
+@triton.jit(do_not_specialize=["ids", "where", "ids_stride", "where_stride", "k"])  # type: ignore[untyped-decorator]
 def _kept(  # type: ignore[no-untyped-def]
     logits,
     ids,
@@ -97,7 +98,7 @@ def _kept(  # type: ignore[no-untyped-def]
     tl.store(meant + row, wanted.to(tl.int32))
 
 
-@over_rows
+@triton.jit(do_not_specialize=["ids", "ids_stride", "k"])  # type: ignore[untyped-decorator]
 def _keep(  # type: ignore[no-untyped-def]
     logits,
     ids,

@@ -62,8 +62,8 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         cls._declared_columns = {
             name: item
             for base in reversed(cls.__mro__)
-            for name, item in vars(base).items()
-            if isinstance(item, Declaration)
+            for name in vars(base)
+            if isinstance(item := getattr(cls, name, None), Declaration)
         }
 
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
@@ -90,7 +90,8 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             device=self.device,
             vocab_size=self.vocab_size,
         )
-        self._columns = self._admission.columns
+        for name in self._declared_columns:  # not by vars(self), which would make every attribute slower to read
+            super().__setattr__(name, self._admission.columns[name])
         self._v1: V1Binding | None = None
         self._v2: V2Binding | None = None
         if on_v2:
@@ -98,6 +99,11 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         else:
             slots, device = self.max_num_reqs, self.device
             self._v1 = V1Binding(self._admission, self._retire_slot, self.history, slots, device)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self._declared_columns:
+            raise AttributeError(f"write {name}[request.slot] = value; do not replace the column itself")
+        super().__setattr__(name, value)
 
     # -- vLLM calls these ------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import lpkit
 import pytest
 import torch
@@ -43,6 +45,25 @@ def test_a_column_cannot_be_assigned_over() -> None:
     processor = V1Host(Add).processor
     with pytest.raises(AttributeError, match=r"write amount\[request.slot\] = value"):
         processor.amount = 3
+
+
+def test_a_column_is_there_once_the_base_has_been_constructed() -> None:
+    class Hasty(Add):
+        def __init__(self, *arguments: Any) -> None:
+            self.amount[0] = 3
+
+    with pytest.raises(AttributeError, match="once the base's __init__ has run"):
+        V1Host(Hasty)
+
+
+def test_a_subclass_may_use_the_name_of_a_column_for_something_else() -> None:
+    class Fixed(Add):
+        amount = 5  # type: ignore[assignment]
+
+    processor = V1Host(Fixed).processor
+    assert processor.amount == 5
+    processor.amount = 6
+    assert processor.amount == 6
 
 
 def test_columns_of_bases_are_inherited_and_instances_share_nothing() -> None:
