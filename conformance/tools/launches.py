@@ -135,7 +135,8 @@ HEAD = """\
 
 How often a step in which no request comes or goes asks a GPU for something: operations of torch that compute or copy,
 and Triton kernels. The number does not depend on the batch. Counted without a GPU: the plugins run on torch's meta
-device, where a stand-in for Triton counts the kernels that lpkit launches on CUDA. Nothing is timed here.
+device, where a stand-in for Triton counts the kernels that lpkit launches on CUDA. Nothing is timed here;
+[a GPU](on-a-gpu.md#launches) counted the same, but for a few operations that are two kernels each.
 
 The budget is {sparse} launches for a sparse rule (`edit`) without history, {history} for one with history, and {dense}
 for a dense rule (`process`). Rows and slots are sent when they change; all columns are one gather; the tokens, lengths
@@ -151,17 +152,18 @@ TRAFFIC = """
 
 What the functions of `lpkit.kernels` read from a GPU's memory and write there at most, in sizes of the logits, by the
 model in `lpkit.kernels.traffic`; and the least time of that for {vocab:,} tokens by an H100's data sheet:
-{cache} MB of L2 cache, {bandwidth} TB/s. No GPU has confirmed it yet: `lpkit bench --device cuda` shows the prediction,
-at the speed of its floors, next to what it measures. *A token in every span*: so many tokens stay in a row, evenly
-spread, that there is one in each {span:,} logits. In a model's rows few spans have one; here the second look at a row
-reads it again, except for what the cache still holds.
+{cache} MB of L2 cache, {bandwidth} TB/s. [An H100](on-a-gpu.md#kernels) moves these bytes, at {reached} TB/s and with
+a fifth to two thirds more time. `lpkit bench --device cuda` shows the prediction, at the speed of its floors, next to
+what it measures. *A token in every span*: so many tokens stay in a row, evenly spread, that there is one in each
+{span:,} logits. In a model's rows few spans have one; here the second look at a row reads it again, except for what the
+cache still holds.
 
 | function | kernels | read | written | {rows} rows | {cached} rows | read, a token in every span | {rows} rows |
 |---|---|---|---|---|---|---|---|
 """
 ROWS, CACHED, TOKENS = 256, 64, 151_936
-CACHE, BANDWIDTH = 50, 3.35
-"""Megabytes, and terabytes per second, of an H100 (SXM)."""
+CACHE, BANDWIDTH, REACHED = 50, 3.35, 2.8
+"""Megabytes, and terabytes per second, of an H100 (SXM); and what one was seen to reach."""
 
 
 def page() -> str:
@@ -198,7 +200,9 @@ def traffic_table() -> str:
             *((f"{most.read / size:.3g}", least(most)) if most != few else ("", "")),
         ]
         lines.append(f"| {' | '.join(cells)} |\n")
-    head = TRAFFIC.format(vocab=TOKENS, cache=CACHE, bandwidth=BANDWIDTH, rows=ROWS, cached=CACHED, span=SPAN)
+    head = TRAFFIC.format(
+        vocab=TOKENS, cache=CACHE, bandwidth=BANDWIDTH, reached=REACHED, rows=ROWS, cached=CACHED, span=SPAN
+    )
     return head + "".join(lines)
 
 

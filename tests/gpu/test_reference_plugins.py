@@ -30,8 +30,8 @@ LATE_CYCLES = 5_000_000
 """Some milliseconds of doing nothing on the GPU: many steps of the host."""
 
 
-ROUNDED = {"lpkit-synthid": 1e-4}
-"""How far results may lie apart: a logarithm of products of rounds is rounded more often."""
+ROUNDED = {"lpkit-synthid": 1e-3}
+"""How far results may lie apart: where one token has nearly all, what a round leaves of the others is rounded."""
 
 
 @contextmanager
