@@ -215,10 +215,7 @@ class Compiled:
 def compiled(kernel: Kernel, capability: int, aligned: bool) -> Compiled:
     """Compile for a GPU; ``aligned``: vocabulary and stride are multiples of 16, which a compiler makes use of."""
     names = kernel.function.arg_names
-    sixteen = (
-        set() if not kernel.whole else {"size", *(name for name, kind in kernel.types.items() if kind.startswith("*"))}
-    )
-    sixteen |= {"stride", "vocab"} if aligned and kernel.whole else set()
+    sixteen = set(rows.ALIGNED if kernel.whole else ()) - (set() if aligned else {"stride", "vocab"})
     source = ASTSource(
         kernel.function,
         {name: kernel.types.get(name, "constexpr") for name in names},

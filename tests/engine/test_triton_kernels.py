@@ -246,7 +246,7 @@ for rows in (1, 2, 7, 131, 132, 256, 1024):
         assert size % fused.BLOCK == 0 and 1 <= parts <= fused.MOST_PARTS
         assert (parts - 1) * size < vocab <= parts * size, (rows, vocab)
 assert fused.split(1, 151936)[0] >= 32  # a single request is spread over the GPU
-assert fused.split(1024, 151936)[0] == 1
+assert fused.split(4096, 151936)[0] == 1  # as many rows keep it busy
 """
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 
@@ -20,20 +20,29 @@ WHOLE_ROWS = tuple(
 FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "patterns", "hashes"))
 """The modules of each set of kernels."""
 
+PADDED = 64
+"""Tokens: engines pad a vocabulary to a multiple of so many, and the logits of the model are as wide."""
+
 
 @cache
-def prepare(device: torch.device) -> ModuleType | None:
+def prepare(device: torch.device, vocab_size: int | None = None) -> ModuleType | None:
     """Compile and try the fused kernels for a device, so that no request waits for a compiler.
 
     :class:`lpkit.LogitsProcessor` does it when it is made. Whatever goes wrong is logged, and plain torch is used.
 
     Args:
         device: where the logits are.
+        vocab_size: of rows that they are compiled for as well; which words of memory they use depends on it.
 
     Returns:
         The kernels; None where there are none.
     """
-    return _tried(device, WHOLE_ROWS, _try_whole_rows)
+    if vocab_size is None:
+        return _tried(device, WHOLE_ROWS, _try_whole_rows)
+    padded = -(-vocab_size // PADDED) * PADDED
+    return prepare(device) and _tried(
+        device, WHOLE_ROWS, partial(_try_whole_rows, vocab_size=vocab_size, strides={vocab_size, padded})
+    )
 
 
 @cache
@@ -72,8 +81,15 @@ def _tried(
     return found
 
 
-def _try_whole_rows(found: ModuleType, device: torch.device) -> None:
-    logits, ones = torch.zeros(3, 640, device=device), torch.ones(3, 1, device=device)
+def _try_whole_rows(
+    found: ModuleType, device: torch.device, vocab_size: int = PADDED, strides: Iterable[int] = (PADDED,)
+) -> None:
+    for stride in strides:
+        _go_over(found, torch.zeros(3, stride, device=device)[:, :vocab_size])
+
+
+def _go_over(found: ModuleType, logits: torch.Tensor) -> None:
+    ones = torch.ones(len(logits), 1, device=logits.device)
     masks = (found.mask_below_, found.mask_above_, found.mask_far_below_top_)
     for function in (*masks, found.log_sum_exp, found.log_sum_exp_and_entropy, found.least_from):
         function(logits, ones)
@@ -84,7 +100,7 @@ def _try_whole_rows(found: ModuleType, device: torch.device) -> None:
     found.tournament_(logits, ones, logits[0].clone(), ones.long() - 1)
     found.mask_deviations_below_top_(logits, ones)
     found.mask_unlikely_(logits, *(ones,) * 4)
-    ids = torch.zeros(3, 2, dtype=torch.int64, device=device)
+    ids = torch.zeros(len(logits), 2, dtype=torch.int64, device=logits.device)
     for where in (None, ones > 0):
         found.keep_ids_(logits, ids, where)
         found.exclude_top_choices_(logits, ones, ones, ids, where)

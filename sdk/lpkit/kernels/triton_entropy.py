@@ -7,20 +7,19 @@ See :func:`lpkit.kernels.log_sum_exp_and_entropy`, :func:`lpkit.kernels.dynamic_
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
 from lpkit.kernels import triton_parts
 from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_parts import FAR, MOST_PARTS, of_entropy
-from lpkit.kernels.triton_rows import BLOCK, WARPS, _grid, _per_row, _row, _tile, _write
+from lpkit.kernels.triton_rows import BLOCK, WARPS, _grid, _per_row, _row, _tile, _write, over_rows
 from lpkit.kernels.triton_spans import backwards, keep_tops, mask_spans, room_for_tops
 
 LEAST = tl.constexpr(1e-10)
 LOWEST = tl.constexpr(-1e9)
 
 
-@triton.jit(do_not_specialize=["temperature_step", "spans", "parts"])  # type: ignore[untyped-decorator]
+@over_rows
 def _shares(  # type: ignore[no-untyped-def]
     logits,
     temperatures,
@@ -67,10 +66,7 @@ def _shares(  # type: ignore[no-untyped-def]
     tl.store(result + 3, tl.sum(count, 0))
 
 
-_STEPS = ["temperature", "low", "high", "exponent", "smoothing", "curve"]
-
-
-@triton.jit(do_not_specialize=["parts", *(f"{name}_step" for name in _STEPS)])  # type: ignore[untyped-decorator]
+@over_rows
 def _retemper(  # type: ignore[no-untyped-def]
     logits,
     found,
@@ -115,7 +111,7 @@ def _retemper(  # type: ignore[no-untyped-def]
         _write(start, offset, begin, end, result, there, BLOCK)
 
 
-@triton.jit(do_not_specialize=["temperature_step", "least_step", "by_top_step", "by_entropy_step", "spans", "parts"])  # type: ignore[untyped-decorator]
+@over_rows
 def _mask_unlikely(  # type: ignore[no-untyped-def]
     logits,
     tops,

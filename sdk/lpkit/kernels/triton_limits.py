@@ -11,7 +11,7 @@ import triton.language as tl
 
 from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_parts import MOST_PARTS, of_moments, of_sums
-from lpkit.kernels.triton_rows import KEPT, WARPS, _grid, _per_row, _row, _tile, _write
+from lpkit.kernels.triton_rows import KEPT, WARPS, _grid, _per_row, _row, _tile, _write, over_rows
 from lpkit.kernels.triton_spans import backwards, mask_spans, room_for_tops
 from lpkit.kernels.triton_statistics import exponentials, moments
 
@@ -22,7 +22,7 @@ def _last_before(flags, number, end):  # type: ignore[no-untyped-def]
     return tl.max(tl.where(flags & (number < end), number, -1), 0)
 
 
-@triton.jit(do_not_specialize=["deviations_step", "spans", "parts"])  # type: ignore[untyped-decorator]
+@over_rows
 def _mask_deviating(  # type: ignore[no-untyped-def]
     logits,
     tops,
@@ -45,7 +45,7 @@ def _mask_deviating(  # type: ignore[no-untyped-def]
     mask_spans(start, begin, end, tops + row.to(tl.int64) * spans, part * size, limit, size, SPAN)
 
 
-@triton.jit(do_not_specialize=["where", "temperatures_step", "thresholds_step", "where_step", "spans", "parts"])  # type: ignore[untyped-decorator]
+@over_rows
 def _least_likely(  # type: ignore[no-untyped-def]
     logits,
     tops,
@@ -92,7 +92,7 @@ def _least_likely(  # type: ignore[no-untyped-def]
     tl.store(least + row * parts + part, tl.min(best, 0))
 
 
-@triton.jit(do_not_specialize=["ids", "ids_stride", "spans", "k", "parts"])  # type: ignore[untyped-decorator]
+@over_rows
 def _drop(  # type: ignore[no-untyped-def]
     logits,
     tops,

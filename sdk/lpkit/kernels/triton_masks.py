@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
 from lpkit.kernels.hashes import FACTORS_32
-from lpkit.kernels.triton_rows import BLOCK, KEPT, WARPS, _any, _grid, _per_row, _row, _tile, _write
+from lpkit.kernels.triton_rows import BLOCK, KEPT, WARPS, _any, _grid, _per_row, _row, _tile, _write, over_rows
 
 
-@triton.jit(do_not_specialize=["limits_step"])  # type: ignore[untyped-decorator]
+@over_rows
 def _mask(  # type: ignore[no-untyped-def]
     logits,
     limits,
@@ -33,7 +32,7 @@ def _mask(  # type: ignore[no-untyped-def]
                 _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
 
 
-@triton.jit(do_not_specialize=["seeds_step", "limits_step", "biases_step"])  # type: ignore[untyped-decorator]
+@over_rows
 def _add_hashed(  # type: ignore[no-untyped-def]
     logits,
     seeds,
@@ -65,7 +64,7 @@ def _add_hashed(  # type: ignore[no-untyped-def]
             _write(start, offset, begin, end, tl.where(chosen, values + bias, values), chosen, BLOCK)
 
 
-@triton.jit(do_not_specialize=["ids", "where", "ids_stride", "where_stride", "k"])  # type: ignore[untyped-decorator]
+@over_rows
 def _kept(  # type: ignore[no-untyped-def]
     logits,
     ids,
@@ -98,7 +97,7 @@ def _kept(  # type: ignore[no-untyped-def]
     tl.store(meant + row, wanted.to(tl.int32))
 
 
-@triton.jit(do_not_specialize=["ids", "ids_stride", "k"])  # type: ignore[untyped-decorator]
+@over_rows
 def _keep(  # type: ignore[no-untyped-def]
     logits,
     ids,

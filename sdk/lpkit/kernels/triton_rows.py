@@ -8,6 +8,9 @@ how much memory each of them moves.
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -29,6 +32,20 @@ the memory."""
 
 WORD = tl.constexpr(4)
 """Logits of one 128-bit word."""
+
+
+ALIGNED = ("logits", "stride", "vocab", "size")
+"""Of a kernel's arguments, those that 128-bit words depend on."""
+
+
+def over_rows(function: Any) -> Any:
+    """``triton.jit`` for a kernel that goes over whole rows.
+
+    It is compiled for rows that begin at whole words, and for others, but not for how a row's own numbers lie: a
+    column that a plugin adds moves the others, and a request would wait for a compiler.
+    """
+    others = [name for name in inspect.signature(function).parameters if name not in ALIGNED and not name.isupper()]
+    return triton.jit(do_not_specialize=others)(function)
 
 
 @triton.jit

@@ -13,7 +13,20 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.traffic import SPAN
-from lpkit.kernels.triton_rows import BLOCK, KEPT, WARPS, WORD, _any, _grid, _per_row, _ratio_up, _row, _tile, _write
+from lpkit.kernels.triton_rows import (
+    BLOCK,
+    KEPT,
+    WARPS,
+    WORD,
+    _any,
+    _grid,
+    _per_row,
+    _ratio_up,
+    _row,
+    _tile,
+    _write,
+    over_rows,
+)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -45,7 +58,7 @@ def backwards():  # type: ignore[no-untyped-def]
     return tl.num_programs(0) - 1 - tl.program_id(0), tl.num_programs(1) - 1 - tl.program_id(1)
 
 
-@triton.jit(do_not_specialize=["spans"])  # type: ignore[untyped-decorator]
+@over_rows
 def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """The highest logit of each span of each row; a part in which there is a NaN has one among its own."""
     row, part = tl.program_id(0), tl.program_id(1)
@@ -61,7 +74,7 @@ def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: t
         tl.store(found + part * size // SPAN, float("nan"))
 
 
-@triton.jit(do_not_specialize=["distances_step", "temperatures_step", "spans"])  # type: ignore[untyped-decorator]
+@over_rows
 def _mask_below_top(  # type: ignore[no-untyped-def]
     logits,
     tops,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
 from lpkit.kernels import triton_parts
 from lpkit.kernels.traffic import SPAN
-from lpkit.kernels.triton_rows import BLOCK, WARPS, _grid, _per_row, _row, _tile
+from lpkit.kernels.triton_rows import BLOCK, WARPS, _grid, _per_row, _row, _tile, over_rows
 from lpkit.kernels.triton_spans import keep_tops
 
 
-@triton.jit(do_not_specialize=["limits_step", "parts"])  # type: ignore[untyped-decorator]
+@over_rows
 def _least(logits, limits, least, stride, limits_step, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """The least logit of each part of each row that is not below the row's limit."""
     row, part = tl.program_id(0), tl.program_id(1)
@@ -25,7 +24,7 @@ def _least(logits, limits, least, stride, limits_step, vocab, parts, size, BLOCK
     tl.store(least + row * parts + part, tl.min(best, 0))
 
 
-@triton.jit(do_not_specialize=["temperatures_step", "spans", "parts"])  # type: ignore[untyped-decorator]
+@over_rows
 def _exponentials(  # type: ignore[no-untyped-def]
     logits,
     temperatures,
@@ -63,7 +62,7 @@ def _exponentials(  # type: ignore[no-untyped-def]
     tl.store(sums + row * parts + part, tl.sum(total * tl.exp((best - origin) * scale), 0))
 
 
-@triton.jit(do_not_specialize=["spans", "parts"])  # type: ignore[untyped-decorator]
+@over_rows
 def _moments(  # type: ignore[no-untyped-def]
     logits,
     found,

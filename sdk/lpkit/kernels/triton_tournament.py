@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.triton_parts import MOST_PARTS
-from lpkit.kernels.triton_rows import _any, _grid, _per_row, _row, _tile, _write
+from lpkit.kernels.triton_rows import _any, _grid, _per_row, _row, _tile, _write, over_rows
 
 BLOCK = 256
 WARPS = 4
@@ -70,10 +70,7 @@ def _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK: t
     return gain
 
 
-_NUMBERS = ["temperature_step", "starts_stride", "across", "rounds", "groups", "every", "rows", "parts"]
-
-
-@triton.jit(do_not_specialize=["tops", "masses", "gains", *_NUMBERS])  # type: ignore[untyped-decorator]
+@over_rows
 def _enter(  # type: ignore[no-untyped-def]
     logits,
     temperatures,
@@ -127,7 +124,7 @@ def _enter(  # type: ignore[no-untyped-def]
     tl.store(masses + found * PATTERNS + which, tl.sum(total * tl.exp((best - origin) * scale)[None, :], 1))
 
 
-@triton.jit(do_not_specialize=["tops", "masses", "gains", *_NUMBERS])  # type: ignore[untyped-decorator]
+@over_rows
 def _win(  # type: ignore[no-untyped-def]
     logits,
     temperatures,

@@ -69,7 +69,7 @@ class LogitsProcessor(PortableProcessor):
             raise TypeError(f"{type(self).__qualname__} must override process or edit")
         super().__init__(vllm_config, device_or_states, is_pin_memory)
         if not self._sparse:
-            kernels.prepare(self.device)
+            kernels.prepare(self.device, self.vocab_size)
         if self._sparse or self.history != "none":
             kernels.prepare_few(self.device)
 

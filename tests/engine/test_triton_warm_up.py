@@ -1,0 +1,100 @@
+"""What a processor compiles when it is made is all that its requests need: none waits for a compiler.
+
+Triton binds, specializes and compiles here as for a GPU that is not there; nothing is launched.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """
+import sys
+from unittest import mock
+
+import torch
+from lpkit.kernels import fused
+from lpkit_conformance.bench.candidates import Parameters
+from lpkit_conformance.hosts import parts_of
+from lpkit_conformance.hosts.steady import SteadyBatch
+from plugins_here import FOLDERS, announced
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import CompiledKernel
+from triton.runtime import JITFunction, driver
+
+
+class AbsentGpu:
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device=None):
+        return 0
+
+
+compiled = []
+compile_for_real = JITFunction._do_compile
+
+
+def noted(kernel, *arguments, **options):
+    compiled.append(kernel.__name__)
+    return compile_for_real(kernel, *arguments, **options)
+
+
+def tried(device, names, attempt):
+    found = fused.together(names)
+    attempt(found, CPU)
+    return found
+
+
+CPU, VOCAB = torch.device("cpu"), int(sys.argv[1])
+driver.set_active(AbsentGpu())
+with (
+    mock.patch.object(CompiledKernel, "_init_handles", lambda kernel: None),
+    mock.patch.object(CompiledKernel, "run", lambda *arguments: None),
+    mock.patch.object(JITFunction, "_do_compile", noted),
+    mock.patch.object(fused, "_tried", tried),
+    mock.patch.multiple(torch, empty=torch.zeros, empty_like=torch.zeros_like),  # nothing is computed: no odd numbers
+    torch.inference_mode(),
+):
+    for folder in FOLDERS:
+        cls, case = announced(folder)
+        for runner in ("v1", "v2"):
+            for batch in (1, 9):
+                steady = SteadyBatch(batch, VOCAB, 100, 1.0, CPU)
+                candidate = parts_of(runner).candidate("plugin", cls, Parameters(case), CPU)
+                change = steady.change()
+                candidate.prepare(steady, change)
+                if not compiled:
+                    raise SystemExit("nothing was compiled")
+                before = len(compiled)
+                for _ in range(2):
+                    candidate.follow()
+                    candidate.apply(torch.randn(batch, VOCAB))
+                    steady.advance()
+                    candidate.prepare(steady, steady.change())
+                new = compiled[before:]
+                assert not new, f"{folder.name} on {runner}, {batch} requests: {new}"
+"""
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.mark.parametrize("vocab", [151_936, 50_257])
+def test_no_request_waits_for_a_compiler(vocab: int) -> None:
+    path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(vocab)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
