@@ -63,17 +63,13 @@ def step(plugin: Any, logits: torch.Tensor, *context: Any) -> None:
 
 
 def least(calls: Calls, clock: Clock) -> dict[str, float]:
-    """Microseconds of each, all in turns."""
+    """Microseconds of each that the host takes, all in turns."""
     best = dict.fromkeys(calls, float("inf"))
     with torch.inference_mode():
         for _ in range(ROUNDS):
             for name, call in calls.items():
-                best[name] = min(best[name], timed(call, clock))
+                best[name] = min(best[name], clock.time(call)[1] * 1e6)
     return best
-
-
-def timed(call: Callable[[], object], clock: Clock) -> float:
-    return clock.time(call)[0] * 1e6
 
 
 def show_installed(batch: int, device: torch.device) -> None:
@@ -129,7 +125,7 @@ def of_a_step(
             for key, candidate in candidates.items():
                 candidate.prepare(steady, change)
                 candidate.follow()
-                best[key] = min(best[key], timed(partial(candidate.apply, logits.clone()), clock))
+                best[key] = min(best[key], clock.time(partial(candidate.apply, logits.clone()))[0] * 1e6)
             steady.advance()
     return {runner: (best[runner, "whole"], best[runner, "shared"]) for runner in ("V1", "V2")}
 
