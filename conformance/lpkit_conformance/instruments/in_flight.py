@@ -175,7 +175,7 @@ class InFlight(TorchFunctionMode):
         with (
             mock.patch.multiple(torch.cuda, Event=Event, synchronize=synchronize, current_stream=current_stream),
             mock.patch.object(torch, "Event", Event),
-            mock.patch.multiple(kernels, prepare=lambda device: None, prepare_few=lambda device: None),
+            mock.patch.multiple(kernels, prepare=lambda *_: None, prepare_few=lambda *_: None),
         ):
             yield
 
