@@ -81,6 +81,6 @@ def test_the_page_on_support_says_what_is_declared(built: Built) -> None:
     assert "| torch | 2.4 and newer |" in page
     since = ".".join(map(str, releases.V2_PROCESSORS_SINCE[:2]))
     engine = VERSION.rpartition(".")[0]
-    assert f"| vLLM, on both runners | {since} and newer | `make test-vllm` runs a real engine of {engine};" in page
+    assert f"| vLLM, on both runners | {since} and newer | `make test-vllm` runs a real engine of {engine}, " in page
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     assert f'python: ["{versions[0]}", "{versions[-1]}"]' in workflow
