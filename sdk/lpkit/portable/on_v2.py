@@ -37,7 +37,7 @@ class V2Binding:
         self._admitted = np.zeros(states.max_num_reqs, dtype=np.bool_)
         self._held = 0  # slots of requests that were admitted; those of some may have left
         # Of the last step: which requests were where, how many of these are own, and what that comes to.
-        self._told = b""
+        self._told: tuple[bool, bytes, bytes] | None = None
         self._own = 0
         self._one_each = True
         self._entries: np.ndarray[Any, Any] = np.empty((2, 0), dtype=np.int64)
@@ -59,14 +59,14 @@ class V2Binding:
         reqs = ctx.idx_mapping_np
         lengths = ctx.seq_lens_upper_bound_np[: len(reqs)]
         own = self._admitted[reqs] & (lengths >= self._states.prefill_len.np[reqs])
-        told = own.tobytes() + reqs.tobytes()
+        self._one_each = logits.shape[0] == len(reqs)
+        told = (self._one_each, own.tobytes(), reqs.tobytes())
         if told != self._told:
             self._told = told
             self._place(own, reqs, logits.device)
         if not self._own:
             return None
         whole = self._own == len(reqs)
-        self._one_each = logits.shape[0] == len(reqs)
         if self._one_each:
             index, slots = self._on_device
         else:
@@ -88,10 +88,10 @@ class V2Binding:
         return list(dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True)).items())
 
     def _place(self, own: np.ndarray[Any, Any], reqs: np.ndarray[Any, Any], device: torch.device) -> None:
-        """Find the rows and slots of own requests; they are sent again where they are not those of the last step."""
+        """Count own requests, and send their rows and slots; with drafts these are found on the device."""
         places = np.flatnonzero(own)
         self._own = len(places)
-        if not self._own:
+        if not self._own or not self._one_each:
             return
         self._entries = np.empty((2, self._own), dtype=np.int64)
         self._entries[0], self._entries[1] = places, reqs[places]
