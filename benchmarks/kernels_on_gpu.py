@@ -20,12 +20,11 @@ from typing import Any
 import torch
 from lpkit import kernels
 from lpkit.kernels.traffic import FUNCTIONS, LOGIT, PASSES, SPAN, traffic
-from lpkit.v1 import BatchUpdate
 from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.bench.launches import launches
 from lpkit_conformance.hosts import parts_of
-from lpkit_conformance.hosts.steady import BatchChange, SteadyBatch
+from lpkit_conformance.hosts.steady import SteadyBatch
 from plugins_here import FOLDERS, announced
 from torch.profiler import ProfilerActivity, profile
 
@@ -142,7 +141,7 @@ def show_steps(device: torch.device, vocab: int) -> None:
             for _ in range(2):
                 counted = launches(candidate, requests, logits).launches
                 requests.advance()
-            candidate.prepare(requests, BatchChange(BatchUpdate(requests.size, [], [], [])))
+            candidate.prepare(requests, requests.no_change())
 
             def step(candidate: Any = candidate, logits: torch.Tensor = logits) -> None:
                 with torch.inference_mode():

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 from lpkit import LogitsProcessor
-from lpkit.v1 import BatchUpdate
 
-from lpkit_conformance.hosts.steady import BatchChange, Candidate, SteadyBatch
+from lpkit_conformance.hosts.steady import Candidate, SteadyBatch
 from lpkit_conformance.instruments.operations import CountLaunches
 
 SPARSE, WITH_HISTORY, DENSE = 4, 6, 3
@@ -26,7 +25,7 @@ def budget(cls: Any) -> int | None:
 
 def launches(candidate: Candidate, steady: SteadyBatch, logits: torch.Tensor) -> CountLaunches:
     """Of a step that changes nothing: :meth:`SteadyBatch.advance` has given each request a token."""
-    candidate.prepare(steady, BatchChange(BatchUpdate(steady.size, [], [], [])))
+    candidate.prepare(steady, steady.no_change())
     with torch.inference_mode(), CountLaunches(logits.device) as counter:
         candidate.rest()
         candidate.apply(logits)

@@ -80,6 +80,10 @@ class SteadyBatch:
         self._live = list(self._batch.requests)
         return BatchChange(update, [(slot, bool(r.params)) for r, slot in self.slots.change(leaving, arriving)])
 
+    def no_change(self) -> BatchChange:
+        """That of a step in which no request comes or goes."""
+        return BatchChange(BatchUpdate(self.size, [], [], []))
+
     def context(self, device: torch.device) -> Any:
         """V2's ``LogitsContext`` of this step, rows as V1 has them."""
         rows = [
