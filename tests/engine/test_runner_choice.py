@@ -26,12 +26,14 @@ def uses_v2(watermark: object = None, hisparse: object = None) -> Any:
     return config.use_v2_model_runner.fget(asked)
 
 
+@pytest.mark.needs_release("0.30")
 def test_the_built_in_watermark_overrides_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "0")
     assert uses_v2() is False
     assert uses_v2(watermark=object()) is True
 
 
+@pytest.mark.needs_release("0.30")
 def test_hisparse_refuses_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "0")
     with pytest.raises(ValueError, match="HiSparse requires Model Runner V2"):
