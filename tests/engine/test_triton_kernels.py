@@ -207,9 +207,9 @@ from lpkit.history.v2 import V2History
 from types import SimpleNamespace as Bag
 import numpy as np
 
-def shown(history, declared, index, slots, found):
+def shown(make, declared, index, slots, found):
     fused.few_for = lambda tensor: found
-    rows = Rows(index, slots, history, declared, None)
+    rows = Rows(index, slots, make(index, slots), declared, None)
     seen = [rows.prompt_len, rows.total_len]
     return seen + ([rows.tokens, rows.is_output] if declared == "tokens" else [])
 def compare(*given):
@@ -223,7 +223,7 @@ entries = [Entry(2 * i, list(range(5, 5 + p)), list(range(900, 900 + o))) for i,
 history = V1History(9, torch.device("cpu"), True)
 assert history.sync(entries) == [True] * 4
 slots = torch.tensor([entry.slot for entry in entries])
-assert compare(history, "tokens", torch.arange(4), slots) == 4
+assert compare(lambda index, slots: history.of(slots), "tokens", torch.arange(4), slots) == 4
 
 for position in (torch.int64, torch.int32):
     for longest in (300, 100):
@@ -233,8 +233,9 @@ for position in (torch.int64, torch.int32):
         pos = torch.randint(50, 99, (4,)).to(position)
         states = Bag(all_token_ids=Bag(gpu=held), prompt_len=Bag(gpu=prompts))
         context = Bag(pos=pos, idx_mapping_np=np.zeros(4))
-        assert compare(V2History(states, context, 100, True), "tokens", index, slots) == 4
-        assert compare(V2History(states, context, 100, False), "length", index, slots) == 2
+        for declared, found in (("tokens", 4), ("length", 2)):
+            make = lambda *where: V2History(states, context, *where, 100, declared == "tokens")
+            assert compare(make, declared, index, slots) == found
 """
 
 SPLIT = """

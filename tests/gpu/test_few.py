@@ -92,7 +92,7 @@ def test_v1_shows_the_same_histories() -> None:
         history = V1History(9, device, True)
         assert history.sync(entries) == [True] * len(entries)
         slots = torch.tensor([entry.slot for entry in entries], device=device)
-        return shown(history, "tokens", torch.arange(len(entries), device=device), slots)
+        return shown(history.of(slots), "tokens", torch.arange(len(entries), device=device), slots)
 
     assert same_bits(*on_both(compute))
 
@@ -110,7 +110,8 @@ def test_v2_shows_the_same_histories(longest: int, declared: str) -> None:
             all_token_ids=SimpleNamespace(gpu=held.to(device)), prompt_len=SimpleNamespace(gpu=prompts.to(device))
         )
         context: Any = SimpleNamespace(pos=positions.to(device), idx_mapping_np=np.zeros(4))
-        history = V2History(states, context, longest, declared == "tokens")  # type: ignore[arg-type]
-        return shown(history, declared, torch.tensor([3, 0, 2], device=device), torch.tensor([7, 1, 4], device=device))
+        index, slots = torch.tensor([3, 0, 2], device=device), torch.tensor([7, 1, 4], device=device)
+        history = V2History(states, context, index, slots, longest, declared == "tokens")  # type: ignore[arg-type]
+        return shown(history, declared, index, slots)
 
     assert same_bits(*on_both(compute))

@@ -4,42 +4,20 @@ from __future__ import annotations
 
 from functools import cached_property
 from types import ModuleType
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
 from lpkit.columns.column import Column, Gathered
 from lpkit.kernels import fused
 
+if TYPE_CHECKING:
+    from lpkit.history.base import History
+
 HistoryUse = Literal["none", "length", "tokens"]
 """How much of its requests' history a processor reads."""
 
 HISTORY_USES = get_args(HistoryUse)
-
-SHORTEST = 64
-"""Tokens that each row of :attr:`Rows.tokens` has room for, however short the texts are."""
-
-
-class Seen(NamedTuple):
-    """All that rows show of their histories, read in one launch; see :class:`Rows`."""
-
-    prompt_len: torch.Tensor
-    total_len: torch.Tensor
-    tokens: torch.Tensor
-    is_output: torch.Tensor
-
-
-class History(Protocol):
-    """Where the lengths and tokens of a set of rows come from; one implementation per runner."""
-
-    def lengths(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
-        """(prompt length, visible length), each ``[n]`` on the device."""
-
-    def tokens(self, rows: Rows) -> torch.Tensor:
-        """``[n, W]`` visible token ids, -1 behind the end."""
-
-    def seen(self, rows: Rows) -> Seen | None:
-        """All of it, where a kernel reads it; without tokens where the processor declared none."""
 
 
 class HistoryNotDeclaredError(TypeError):
@@ -83,17 +61,6 @@ class Rows:
         where the division is already done (V1's sampling stage)."""
         return self._temperature[self].unsqueeze(1)
 
-    @cached_property
-    def _lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._history is None or self._declared == "none":
-            raise HistoryNotDeclaredError("declare history = 'length' to read lengths")
-        return self._history.lengths(self) if self._seen is None else self._seen[:2]
-
-    @cached_property
-    def _seen(self) -> Seen | None:
-        assert self._history is not None
-        return self._history.seen(self)
-
     @property
     def prompt_len(self) -> torch.Tensor:
         """``[n]`` int64: tokens of the prompt; 0 for prompt embeddings on V1. Needs ``history = "length"``."""
@@ -109,7 +76,7 @@ class Rows:
         """``[n]`` int64: ``total_len - prompt_len``; 0 at a request's first token. Needs ``history = "length"``."""
         return self.total_len - self.prompt_len
 
-    @cached_property
+    @property
     def tokens(self) -> torch.Tensor:
         """``[n, W]`` int64: prompt and output token ids from the start, -1 behind the end of each row.
 
@@ -119,21 +86,24 @@ class Rows:
         Raises:
             HistoryNotDeclaredError: the class declares less (a ``TypeError``).
         """
-        if self._history is None or self._declared != "tokens":
-            raise HistoryNotDeclaredError("declare history = 'tokens' to read token ids")
-        return self._history.tokens(self) if self._seen is None else self._seen.tokens
-
-    @cached_property
-    def is_output(self) -> torch.Tensor:
-        """``[n, W]`` bool: which of :attr:`tokens` were generated; False behind the end."""
-        tokens = self.tokens
-        if self._seen is not None:
-            return self._seen.is_output
-        return (self._positions >= self.prompt_len.unsqueeze(1)) & (tokens >= 0)
+        return self._with_tokens.tokens
 
     @property
-    def _positions(self) -> torch.Tensor:
-        return torch.arange(self.tokens.shape[1], device=self.slots.device)
+    def is_output(self) -> torch.Tensor:
+        """``[n, W]`` bool: which of :attr:`tokens` were generated; False behind the end."""
+        return self._with_tokens.is_output
+
+    @property
+    def _lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._history is None or self._declared == "none":
+            raise HistoryNotDeclaredError("declare history = 'length' to read lengths")
+        return self._history.lengths
+
+    @property
+    def _with_tokens(self) -> History:
+        if self._history is None or self._declared != "tokens":
+            raise HistoryNotDeclaredError("declare history = 'tokens' to read token ids")
+        return self._history
 
 
 class SparseLogits:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from lpkit.columns.transfer import sent
 from lpkit.columns.widths import padded
-from lpkit.history.rows import SHORTEST, Seen
+from lpkit.history.base import SHORTEST, History, Seen
 from lpkit.kernels import fused
-
-if TYPE_CHECKING:
-    from lpkit.history.rows import Rows
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -37,7 +34,7 @@ class V1History:
 
     Args:
         slots: number of slots.
-        device: where ``Rows`` are read.
+        device: where histories are read.
         keep_tokens: False when only lengths are declared.
     """
 
@@ -121,25 +118,40 @@ class V1History:
             grown[:, : self._buffer.shape[1]] = self._buffer
             self._buffer = grown
 
-    def select(self, chosen: torch.Tensor) -> None:
-        """Keep the lengths of these entries of the last :meth:`sync` only: int64, on the device."""
-        assert self._lengths is not None
-        self._lengths = self._lengths[0][chosen], self._lengths[1][chosen]
+    def of(self, slots: torch.Tensor, chosen: torch.Tensor | None = None) -> History:
+        """What the last :meth:`sync` brought.
 
-    def lengths(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        Args:
+            slots: int64 ``[n]`` of the rows, on the device.
+            chosen: int64 ``[n]``, which of the entries they are; None: all.
+        """
         assert self._lengths is not None
-        return self._lengths
+        prompt_len, total_len = self._lengths
+        lengths = self._lengths if chosen is None else (prompt_len[chosen], total_len[chosen])
+        return _Staged(self._buffer, slots, lengths, self._width if self._keep else 0)
 
-    def seen(self, rows: Rows) -> Seen | None:
+
+class _Staged(History):
+    """Rows of a :class:`V1History`; no width: lengths only."""
+
+    def __init__(
+        self, buffer: torch.Tensor, slots: torch.Tensor, lengths: tuple[torch.Tensor, torch.Tensor], width: int
+    ) -> None:
+        self._buffer = buffer
+        self._slots = slots
+        self._staged = lengths
+        self._width = width
+
+    def _find_all(self) -> Seen | None:
         few = fused.few_for(self._buffer)
-        if few is None or not self._keep:
+        if few is None or not self._width:
             return None
-        prompt_len, total_len = self.lengths(rows)
-        return Seen(
-            prompt_len, total_len, *few.staged_history(self._buffer, rows.slots, prompt_len, total_len, self._width)
-        )
+        return Seen(*self._staged, *few.staged_history(self._buffer, self._slots, *self._staged, self._width))
 
-    def tokens(self, rows: Rows) -> torch.Tensor:
-        held = self._buffer[:, : self._width].index_select(0, rows.slots)
-        behind = torch.arange(self._width, device=self._device) >= rows.total_len.unsqueeze(1)
+    def _find_lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._staged
+
+    def _find_tokens(self) -> torch.Tensor:
+        held = self._buffer[:, : self._width].index_select(0, self._slots)
+        behind = torch.arange(self._width, device=held.device) >= self.lengths[1].unsqueeze(1)
         return held.masked_fill_(behind, -1)

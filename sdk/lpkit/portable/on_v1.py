@@ -66,8 +66,9 @@ class V1Binding:
             self._renew()
         if not self._own:
             return None
-        index, slots = self._index, self._slots
+        index, slots, history = self._index, self._slots, None
         if self._history is not None:
+            chosen = None
             complete = self._history.sync([entry for _, entry in self._own])
             if not all(complete):
                 keep = [i for i, whole in enumerate(complete) if whole]
@@ -75,10 +76,10 @@ class V1Binding:
                 if not keep:
                     return None
                 chosen = sent(torch.tensor(keep), self._device)
-                self._history.select(chosen)
                 index, slots = index[chosen], slots[chosen]
+            history = self._history.of(slots, chosen)
         whole = slots.shape[0] == logits.shape[0]  # row order, so equal counts mean equal rows
-        return Rows(index, slots, self._history, self._declared, self._admission.temperature, whole)
+        return Rows(index, slots, history, self._declared, self._admission.temperature, whole)
 
     def entries(self, rows: Rows) -> list[tuple[int, Entry]]:
         """(row, admitted request) of ``rows``, in the same order (host work; for request-level callables)."""

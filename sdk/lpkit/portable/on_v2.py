@@ -75,7 +75,7 @@ class V2Binding:
         history = None
         if self._declared != "none":
             width = int((lengths if whole else lengths[own]).max())
-            history = V2History(self._states, ctx, width, self._declared == "tokens")
+            history = V2History(self._states, ctx, index, slots, width, self._declared == "tokens")
         return Rows(index, slots, history, self._declared, self._admission.temperature, whole)
 
     def entries(self, rows: Rows) -> list[tuple[int, int]]:
