@@ -211,8 +211,6 @@ PARAMS: list[dict[str, Any]] = [
     {"seed": -1},
     {"stop": "x"},
     {"stop": [""]},
-    {"stop_token_ids": [4, 4, 2]},
-    {"bad_words": ["a", "a"]},
     {"bad_words": [""]},
     {"logprobs": -2},
     {"thinking_token_budget": -1},
@@ -220,16 +218,23 @@ PARAMS: list[dict[str, Any]] = [
     {"extra_args": {"x": 2**64 - 1}},
     {"logit_bias": {3: 500.0}},
 ]
-# vLLM refuses them since 0.30.
-BEYOND_64_BITS: list[dict[str, Any]] = [
-    {"extra_args": {"x": 2**64}},
-    {"extra_args": {"x": [{"y": -(2**63) - 1}]}},
-]
+# vLLM drops what is there twice since 0.29, and refuses integers beyond 64 bits since 0.30.
+PARAMS_SINCE: dict[str, list[dict[str, Any]]] = {
+    "0.29": [{"stop_token_ids": [4, 4, 2]}, {"bad_words": ["a", "a"]}],
+    "0.30": [{"extra_args": {"x": 2**64}}, {"extra_args": {"x": [{"y": -(2**63) - 1}]}}],
+}
 
 
 @pytest.mark.parametrize(
     "options",
-    [*PARAMS, *(pytest.param(options, marks=pytest.mark.needs_release("0.30")) for options in BEYOND_64_BITS)],
+    [
+        *PARAMS,
+        *(
+            pytest.param(options, marks=pytest.mark.needs_release(release))
+            for release, newer in PARAMS_SINCE.items()
+            for options in newer
+        ),
+    ],
     ids=str,
 )
 def test_sampling_params_normalise_and_refuse_alike(options: dict[str, Any]) -> None:

@@ -85,6 +85,7 @@ def test_what_v2_has_since_0_32_is_on_v1_before_for_both(
     assert bool(demands(release, *options).v1) is lacking
 
 
+@pytest.mark.needs_release("0.29")
 def test_mask_replay_refuses_a_passed_processor_only() -> None:
     verify = importlib.import_module("vllm.config").VllmConfig._verify_sampling_replay_config
 

@@ -378,6 +378,7 @@ def vllm_top_k_top_p(logits: torch.Tensor, k: torch.Tensor | None, p: torch.Tens
     return apply_top_k_top_p_pytorch(logits.clone(), k, p)
 
 
+@pytest.mark.needs_release("0.29")
 def test_stop_tokens_come_back_where_a_grammar_left_nothing_else() -> None:
     """vLLM's own min-tokens processor and ours, on rows of which a grammar left a few tokens."""
     rng = random.Random(5)

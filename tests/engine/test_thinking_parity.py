@@ -91,6 +91,7 @@ def tokens(rng: random.Random, count: int) -> list[int]:
     return [rng.randrange(1, 6) for _ in range(count)]
 
 
+@pytest.mark.needs_release("0.29")
 @pytest.mark.parametrize("markers", MARKERS, ids=str)
 def test_v1_forces_what_vllm_forces_in_every_state(markers: ThinkingMarkers) -> None:
     """Additions, departures, moves, swaps and resumed requests, over 1,000 steps.
@@ -186,6 +187,7 @@ def test_v2_takes_a_natural_end_that_differs_from_the_forced_one() -> None:
     assert run_kernel(jobs) == by_rule(jobs) == [[[2], [None], [4], [2]]]
 
 
+@pytest.mark.needs_release("0.29")
 def test_the_configuration_has_the_fields_that_vllm_reads() -> None:
     from vllm.config.reasoning import ReasoningConfig
 
