@@ -232,7 +232,7 @@ for position in (torch.int64, torch.int32):
         index, slots = torch.tensor([3, 0, 2]), torch.tensor([7, 1, 4])
         pos = torch.randint(50, 99, (4,)).to(position)
         states = Bag(all_token_ids=Bag(gpu=held), prompt_len=Bag(gpu=prompts))
-        context = Bag(pos=pos, idx_mapping_np=np.zeros(4))
+        context = Bag(pos=pos, input_ids=None, idx_mapping_np=np.zeros(4))
         for declared, found in (("tokens", 4), ("length", 2)):
             make = lambda *where: V2History(states, context, *where, 100, declared == "tokens")
             assert compare(make, declared, index, slots) == found

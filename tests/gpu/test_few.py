@@ -109,7 +109,7 @@ def test_v2_shows_the_same_histories(longest: int, declared: str) -> None:
         states = SimpleNamespace(
             all_token_ids=SimpleNamespace(gpu=held.to(device)), prompt_len=SimpleNamespace(gpu=prompts.to(device))
         )
-        context: Any = SimpleNamespace(pos=positions.to(device), idx_mapping_np=np.zeros(4))
+        context: Any = SimpleNamespace(pos=positions.to(device), input_ids=None, idx_mapping_np=np.zeros(4))
         index, slots = torch.tensor([3, 0, 2], device=device), torch.tensor([7, 1, 4], device=device)
         history = V2History(states, context, index, slots, longest, declared == "tokens")  # type: ignore[arg-type]
         return shown(history, declared, index, slots)

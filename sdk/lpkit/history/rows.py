@@ -28,12 +28,14 @@ class Rows:
     """The logits rows of the requests that a processor admitted, in batch order.
 
     Under speculative decoding a request has one row per draft token, and a row may be listed twice: the result
-    must not depend on how often a row is processed.
+    must not depend on how often a row is processed. On V2 what is shown here may be shared with the engine's other
+    processors: edit what you read of the history by torch's operations or not at all, so that it is read again for
+    the next one.
 
     Attributes:
         n: number of rows.
-        index: ``[n]`` int64, where the rows stand in the batch's logits.
-        slots: ``[n]`` int64, the slots of their requests.
+        index: ``[n]`` int64, where the rows stand in the batch's logits; read-only.
+        slots: ``[n]`` int64, the slots of their requests; read-only.
         whole: whether these are all rows of the batch, in order.
     """
 

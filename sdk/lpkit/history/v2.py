@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -12,6 +14,25 @@ from lpkit.kernels import fused
 
 if TYPE_CHECKING:
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
+
+
+Found = TypeVar("Found")
+
+
+def _watched(find: Callable[[V2History], Found]) -> Callable[[V2History], Found]:
+    """Notice what is done in place to what is found: torch counts that, but for tensors of inference mode."""
+
+    @wraps(find)
+    def finding(history: V2History) -> Found:
+        if not history._watched:
+            return find(history)
+        with torch.inference_mode(False):
+            found = find(history)
+        parts = found if isinstance(found, tuple) else (found,)
+        history._as_found += [(part, part._version) for part in parts if isinstance(part, torch.Tensor)]
+        return found
+
+    return finding
 
 
 class V2History(History):
@@ -25,6 +46,7 @@ class V2History(History):
         slots: int64 ``[n]``, those of their requests.
         width: host upper bound of the longest visible history.
         keep_tokens: False when only lengths are to be read.
+        watched: whether :attr:`untouched` will be asked for.
     """
 
     def __init__(
@@ -35,6 +57,7 @@ class V2History(History):
         slots: torch.Tensor,
         width: int,
         keep_tokens: bool,
+        watched: bool = False,
     ) -> None:
         self._states = states
         self._index = index
@@ -43,7 +66,15 @@ class V2History(History):
         self._inputs = ctx.input_ids
         self._drafts = ctx.pos.shape[0] != ctx.idx_mapping_np.shape[0]
         self._width = min(padded(width, SHORTEST), states.all_token_ids.gpu.shape[1]) if keep_tokens else 0
+        self._watched = watched
+        self._as_found: list[tuple[torch.Tensor, int]] = []
 
+    @property
+    def untouched(self) -> bool:
+        """Whether nobody has changed in place what he read, by operations of torch: others may read it, too."""
+        return all(part._version == version for part, version in self._as_found)
+
+    @_watched
     def _find_all(self) -> Seen | None:
         held = self._states.all_token_ids.gpu
         few = fused.few_for(held)
@@ -52,10 +83,12 @@ class V2History(History):
         prompts = self._states.prompt_len.gpu
         return Seen(*few.engine_history(held, self._slots, self._index, prompts, self._positions, self._width))
 
+    @_watched
     def _find_lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
         prompt = self._states.prompt_len.gpu[self._slots].to(torch.int64)
         return prompt, self._positions[self._index].to(torch.int64) + 1
 
+    @_watched
     def _find_tokens(self) -> torch.Tensor:
         visible = self.lengths[1].unsqueeze(1)
         held = self._states.all_token_ids.gpu[:, : self._width].index_select(0, self._slots).to(torch.int64)
@@ -68,3 +101,7 @@ class V2History(History):
             held = torch.where(position < committed, held, drafted)
         tokens: torch.Tensor = held.masked_fill_(position >= visible, -1)
         return tokens
+
+    @_watched
+    def _find_output(self) -> torch.Tensor:
+        return super()._find_output()

@@ -168,7 +168,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             rows = self._v1.rows(logits)
         else:
             assert self._v2 is not None and ctx is not None
-            rows = self._v2.rows(logits, ctx)
+            rows = self._v2.rows(ctx)
         if rows is None:
             return logits
         return self._edit_rows(logits, rows)

@@ -33,7 +33,7 @@ class TestNobodyAsked:
         logits = logits_of(1)
         assert host.processor.apply(logits, object()) is logits
         host.add(0, params(add=1.0), [1])
-        with pytest.raises(AttributeError):
+        with pytest.raises((AttributeError, TypeError)):
             host.processor.apply(logits, object())
         host.add(0, params(), [1])
         assert host.processor.apply(logits, object()) is logits
@@ -101,9 +101,8 @@ class TestRows:
         seen = []
         for order in ([2, 0], [2, 0], [0, 2], [0, 2, 1], [0, 2, 1]):
             context = host.context(order)
-            logits = logits_of(len(order))
             with recorded_ops() as names:
-                rows = host.processor._v2.rows(logits, context)
+                rows = host.processor._v2.rows(context)
             seen.append((rows.index.tolist(), rows.slots.tolist(), bool(names)))
         two, three = [0, 1], [0, 1, 2]
         assert [item[:2] for item in seen] == [
