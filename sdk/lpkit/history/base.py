@@ -45,7 +45,7 @@ class History(ABC):
 
     @abstractmethod
     def _find_all(self) -> Seen | None:
-        """All of it, where a kernel reads it; without tokens where only lengths are to be read."""
+        """All of it, where a kernel reads it; without tokens where only lengths are asked for."""
 
     @abstractmethod
     def _find_lengths(self) -> tuple[torch.Tensor, torch.Tensor]:

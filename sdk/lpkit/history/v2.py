@@ -45,7 +45,7 @@ class V2History(History):
         index: int64 ``[n]``, the rows.
         slots: int64 ``[n]``, those of their requests.
         width: host upper bound of the longest visible history.
-        keep_tokens: False when only lengths are to be read.
+        keep_tokens: False when only lengths are read.
         watched: whether :attr:`untouched` will be asked for.
     """
 

@@ -105,7 +105,7 @@ class Shared:
         Args:
             place: the rows.
             ctx: the call.
-            keep_tokens: False when only lengths are to be read.
+            keep_tokens: False when only lengths are read.
         """
         shared = len(self._readers) > 1
         if shared:
