@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +22,8 @@ import torch
 from lpkit.kernels import fused
 from lpkit.kernels.traffic import FUNCTIONS, LOGIT, PASSES, SPAN, Traffic, traffic
 from lpkit.loading import resolve_target
+from lpkit.runtime import make_config
+from lpkit.v2 import LogitsProcRequestState
 from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY, budget, launches
 from lpkit_conformance.hosts import parts_of
@@ -36,6 +38,9 @@ PLUGINS = ROOT / "reference_plugins"
 RUNNERS = ("v1", "v2")
 BATCH, VOCAB, CONTEXT = 8, 1000, 100
 META = torch.device("meta")
+
+Plugin = tuple[str, Any, dict[str, Any]]
+"""Name, class, first case."""
 
 
 class _Kernel:
@@ -102,8 +107,50 @@ def steady(
     return found
 
 
-def plugins() -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """(name, class, first case) of each reference plugin."""
+class OneEngine:
+    """A V2 engine's processors, all of which every request uses."""
+
+    def __init__(self, plugins: Sequence[Plugin], requests: SteadyBatch, device: torch.device) -> None:
+        states = LogitsProcRequestState.from_request_state(requests.slots.state)
+        config = make_config(
+            max_num_seqs=requests.size, vocab_size=requests.vocab, max_model_len=requests.max_model_len, device=device
+        )
+        self._processors = [(cls(config, states), Parameters(case)) for _, cls, case in plugins]
+
+    def step(self, entered: Sequence[tuple[int, bool]], logits: torch.Tensor, ctx: Any) -> None:
+        for slot, uses in entered:
+            for processor, parameters in self._processors:
+                processor.add_request(slot, parameters(uses))
+        for processor, _ in self._processors:
+            processor.apply_staged_writes()
+        for processor, _ in self._processors:
+            logits = processor.apply(logits, ctx)
+
+
+def together(plugins: Sequence[Plugin], apart: bool, device: torch.device = META) -> dict[str, int]:
+    """Launches of a step on V2 whose requests use all of the plugins, in one engine or in one each.
+
+    Returns:
+        Of a step in which a request comes, and of one in which none does.
+    """
+    requests = SteadyBatch(BATCH, VOCAB, CONTEXT, 1.0, device)
+    logits, found = torch.zeros(BATCH, VOCAB, device=device), {}
+    with buffers_on(device), torch.inference_mode():
+        engines = [OneEngine(group, requests, device) for group in ([[one] for one in plugins] if apart else [plugins])]
+        for which in ("", "", "enters", "stays"):
+            change = requests.no_change() if which == "stays" else requests.change()
+            contexts = [requests.context(device) for _ in engines]
+            _Kernel.launched = Counter()
+            with CountLaunches(device) as counter:
+                for engine, ctx in zip(engines, contexts, strict=True):
+                    engine.step(change.entered, logits, ctx)
+            found[which] = counter.launches + _Kernel.launched.total()
+            requests.advance()
+    return {which: found[which] for which in ("enters", "stays")}
+
+
+def plugins() -> Iterator[Plugin]:
+    """Each reference plugin."""
     for folder in sorted(PLUGINS.glob("lpkit-*")):
         found = project.find(folder)
         assert found is not None
@@ -147,6 +194,22 @@ on the device which rows are whose and which tokens a row sees: these are more l
 |---|---|---|---|---|---|---|
 """
 
+TOGETHER = """
+## Several plugins in one engine
+
+On V2 the processors of an engine find the rows, lengths, tokens and columns of a step once for all that own the same
+requests, and one copy sends what all of them have written of a new request. Launches of one step, all of whose requests
+use all of the plugins, in an engine each and in one:
+
+| plugins | a request comes: an engine each | one engine | none comes: an engine each | one engine |
+|---|---|---|---|---|
+"""
+GROUPS = (
+    ("lpkit-min-p", "lpkit-penalties"),
+    ("lpkit-dry", "lpkit-penalties"),
+    ("lpkit-dry", "lpkit-min-p", "lpkit-no-repeat-ngram", "lpkit-penalties"),
+)
+
 TRAFFIC = """
 ## Memory traffic
 
@@ -178,7 +241,20 @@ def page() -> str:
             above = any(may is not None and step.launches > may for step in found.values())
             cells = [name, rule, str(may), *(str(step.launches) for step in found.values()), kernels]
             lines.append(f"| {' | '.join([*cells, REASONS[name] if above else ''])} |\n")
-    return HEAD.format(sparse=SPARSE, history=WITH_HISTORY, dense=DENSE) + "".join(lines) + traffic_table()
+        several = together_table()
+    return HEAD.format(sparse=SPARSE, history=WITH_HISTORY, dense=DENSE) + "".join(lines) + several + traffic_table()
+
+
+def together_table() -> str:
+    """Some plugins, and all, as a table."""
+    known = {plugin[0]: plugin for plugin in plugins()}
+    lines = []
+    for names in (*GROUPS, tuple(known)):
+        apart, one = (together([known[name] for name in names], apart) for apart in (True, False))
+        shown = f"all {len(names)}" if len(names) == len(known) else ", ".join(names)
+        cells = [shown, *(str(found[which]) for which in ("enters", "stays") for found in (apart, one))]
+        lines.append(f"| {' | '.join(cells)} |\n")
+    return TOGETHER + "".join(lines)
 
 
 def traffic_table() -> str:

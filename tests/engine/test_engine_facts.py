@@ -185,3 +185,18 @@ def test_v2_context_types(v2: EngineProcess, release: Release | None) -> None:
         "input_ids": "torch.int32",
         "pos": "torch.int64",
     }
+
+
+def test_v2_gives_all_processors_the_same_buffers_and_the_same_context_of_a_step_which_it_then_drops(engines) -> None:
+    """What the SDK finds once for all of an engine's processors rests on it."""
+    engine = engines("v2", [ClassRef("engine_probes:V2Neighbour")] * 3)
+    engine.generate([Ask("a", (1, 2), {**GREEDY, "extra_args": {"probe": 1}})])
+    events = _events(engine)
+    given = [event[1:] for event in _named(events, "given")]
+    steps = [given[start : start + 3] for start in range(0, len(given), 3)]
+    assert len(steps) == 4
+    assert len({states for _, states, _ in given}) == 1
+    for step in steps:
+        assert len({who for who, _, _ in step}) == 3
+        assert len({context for _, _, context in step}) == 1
+    assert [count for _, count in _named(events, "kept")] == [0, 0, 0, 0]

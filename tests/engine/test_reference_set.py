@@ -110,6 +110,26 @@ ASKS = (
     _ask("hello, sampled", 45, 20, at=11, temperature=1.0, **activated("agg")),
     _ask("hello, wrapped", 45, 20, at=11, hello_token_ids=list(HELLO_ENTRY.token_ids), hello_end=511),
     _ask("hello, prefill worker", 20, 1, at=12, **activated("prefill")),
+    # In the end alone, so that on V2 plugins have the same rows and find them together.
+    *(
+        _ask(
+            name,
+            15 + 4 * n,
+            40,
+            at=30,
+            penalties_repetition=1.0,
+            penalties_presence=0.5,
+            penalties_frequency=0.25,
+            dry_multiplier=1.0,
+            dry_allowed_length=1,
+            dry_breakers=[44],
+            cite_boost=0.5,
+            cite_next_boost=0.5,
+            cite_also=[3],
+            **FEW,
+        )
+        for n, name in enumerate(("several", "several more"))
+    ),
 )
 # The marker that begins the reasoning is the end of the prompt.
 ASKS = tuple(
@@ -238,7 +258,10 @@ def test_the_workload_has_preemption_and_prompts_in_pieces(run: Run) -> None:
     assert run.seen["partial prefills"] >= 4
 
 
-GREEDY = ("off", "allowed", "bias", "penalties", "dry", "ocr", "loop", "forced", "thinking", "cite")
+GREEDY = (
+    *("off", "allowed", "bias", "penalties", "dry", "ocr", "loop", "forced", "thinking", "cite"),
+    *("several", "several more"),
+)
 
 
 @pytest.mark.parametrize("ask", [ask for ask in ASKS if ask.request_id in GREEDY], ids=lambda ask: ask.request_id)

@@ -12,7 +12,7 @@ from zlib import crc32
 import torch
 from lpkit.runtime import Request, V2Engine, V2Gate, V2Row, V2Slots, make_context
 from lpkit.sampling_params import SamplingParams
-from lpkit.v2 import LogitsContext
+from lpkit.v2 import LogitsContext, LogitsProcRequestState
 
 from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow, calling, checked
@@ -58,9 +58,13 @@ class V2Driver(Driver):
             slots = V2Slots(size, model.max_model_len, device, vocab_size=model.vocab_size, poison=poison)
         self.slots = slots
         with calling("__init__"):
-            self.processor = cls(config, self.slots.state)
+            self.processor = cls(config, self._buffers())
         self._gate = V2Gate(size, model.vocab_size)
         self._device = device
+
+    def _buffers(self) -> LogitsProcRequestState:
+        """Those of an engine of its own, by which processors know their neighbours."""
+        return LogitsProcRequestState.from_request_state(self.slots.state)
 
     def begin(
         self,
@@ -128,7 +132,7 @@ class V2Ranks(V2Driver):
     def __init__(self, cls: Any, config: Any, device: torch.device, ranks: int) -> None:
         super().__init__(cls, config, device)
         with calling("__init__"):
-            self._instances = [self.processor, *(cls(config, self.slots.state) for _ in range(ranks - 1))]
+            self._instances = [self.processor, *(cls(config, self._buffers()) for _ in range(ranks - 1))]
 
     def call(self, method: str, *args: Any) -> Any:
         owner = int(args[1].idx_mapping_np[0]) % len(self._instances) if method == "apply" else None

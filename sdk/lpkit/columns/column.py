@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 import torch
+
+from lpkit.columns.memory import WORD, HasSlots, Memory
 
 NUMPY_TYPES = {
     torch.bool: np.bool_,
@@ -18,25 +20,6 @@ NUMPY_TYPES = {
 }
 
 Scalar = float | int | bool
-
-WORD = 8
-"""Bytes of the words that an arena is read in."""
-
-SMALL = 2**16
-"""Bytes of an arena that is sent as a whole, where any of it changed."""
-
-ROOMY, PATIENCE = 4, 64
-"""Rows this many times as wide as needed, at this many changes in a row, are made narrower."""
-
-
-class HasSlots(Protocol):
-    """What a column is read for: :class:`lpkit.Rows`."""
-
-    _gathered: Gathered | None
-
-    @property
-    def slots(self) -> torch.Tensor:
-        """``[n]`` int64."""
 
 
 class Column:
@@ -105,7 +88,7 @@ class Column:
         Returns:
             ``[n]`` or ``[n, width]``, on the device.
         """
-        return self._part(self._arena.gather(rows, self), self._start)
+        return self._part(self._arena.memory.gather(rows, self, self._dtype), self._start)
 
     def flush(self) -> None:
         """Send what was staged; the arena does it for columns that live in it."""
@@ -134,21 +117,6 @@ class Column:
         if self._scalar:
             return memory.select(1, start)
         return memory.narrow(1, start, width or self._room)
-
-
-class Gathered:
-    """All columns of a processor at some rows, in one copy that their values are views of.
-
-    Attributes:
-        arena: whose columns they are; another processor may read its own columns at the same rows.
-        words: int64 ``[n, words]``, and the same memory by other types.
-        given: columns that were read from it. Each is read once: an author may edit what he was given.
-    """
-
-    def __init__(self, arena: Arena, words: torch.Tensor) -> None:
-        self.arena = arena
-        self.words = {torch.int64: words}
-        self.given: set[Column] = set()
 
 
 ColumnT = TypeVar("ColumnT", bound=Column, covariant=True)
@@ -206,30 +174,33 @@ class column(Declaration[Column]):  # noqa: N801 - used as a declaration, like d
 
 
 class Arena:
-    """Host and device memory of all columns of one processor: a row for each slot, with the values of all columns.
-
-    One copy per step sends what changed, and one gather reads the rows of a step.
+    """All columns of one processor, in its part of a memory.
 
     Args:
         declared: columns by name.
         slots: how many requests can hold a slot; one more slot keeps the defaults.
         device: where the columns are read.
         vocab_size: of the engine, for columns that hold sets of tokens.
+        memory: of several processors, whose changes are sent together; None for one of its own.
 
     Attributes:
         columns: by name.
+        memory: where they are, but for those with memory of their own.
         changed: slots that were written since the last flush.
-        dirty: whether a column with its own memory was written since then.
+        dirty: whether a column with memory of its own was written since then.
     """
 
     def __init__(
-        self, declared: Mapping[str, Declaration[Any]], slots: int, device: torch.device, vocab_size: int = 0
+        self,
+        declared: Mapping[str, Declaration[Any]],
+        slots: int,
+        device: torch.device,
+        vocab_size: int = 0,
+        memory: Memory | None = None,
     ) -> None:
-        self.changed: list[int] = []
+        self.memory = memory or Memory(slots, device)
+        self.changed = self.memory.changed
         self.dirty = True
-        self._device_type = device
-        self._one_memory = device.type == "cpu"
-        self._slots = slots + 1
         separate = {name: item.separate(slots, vocab_size, device, self) for name, item in declared.items()}
         self._separate = {name: bound for name, bound in separate.items() if bound is not None}
         shared = {name: item.shared(slots, self) for name, item in declared.items() if name not in self._separate}
@@ -237,40 +208,34 @@ class Arena:
         # Widest items first keeps every view aligned without padding.
         self._shared = sorted(shared.values(), key=lambda item: -item._dtype.itemsize)
         self._forgetful = [item for item in self.columns.values() if type(item)._forget is not Column._forget]
-        self._roomy = 0
-        self.lay_out()
-        self._least = self._words
-        self._find()
+        self.memory.add(self)
 
     def lay_out(self) -> None:
-        """Give each column the room that it needs; what is held moves along."""
-        starts, size = [], 0
+        """A column needs other room."""
+        self.memory.lay_out()
+
+    @property
+    def words(self) -> int:
+        """As :class:`lpkit.columns.memory.Part`."""
+        return max(1, -(-sum(item._needed * item._dtype.itemsize for item in self._shared) // WORD))
+
+    def move(self, host: torch.Tensor) -> None:
+        """As :class:`lpkit.columns.memory.Part`."""
+        raw = host.numpy().view(np.uint8)
+        self._starts, start = [], 0
         for item in self._shared:
-            starts.append(size)
-            size += item._needed * item._dtype.itemsize
-        # On the CPU this is also what `column[rows]` reads: there is nothing to copy.
-        self._words = max(1, -(-size // WORD))
-        self._host = torch.zeros(self._slots, self._words, dtype=torch.int64)
-        raw = self._host.numpy().view(np.uint8)
-        for item, start in zip(self._shared, starts, strict=True):
             stop = start + item._needed * item._dtype.itemsize
             item._place(raw[:, start:stop].view(NUMPY_TYPES[item._dtype]))
-        self._starts = starts
+            self._starts.append(start)
+            start = stop
         # A slot's row as one element: all of its columns are reset in one assignment.
-        self._rows = raw.view(np.dtype((np.void, self._words * WORD)))[:, 0]
+        self._rows = raw.view(np.dtype((np.void, raw.shape[1])))[:, 0]
         self._default_row = self._rows[-1]
-        self._moved = True
-        if self._one_memory:
-            self._find()
 
-    def _find(self) -> None:
-        """Read from now on where the columns were laid out."""
-        if self._one_memory:
-            self._on_device = self._host
-        else:
-            self._on_device = torch.empty_like(self._host, device=self._device_type)
-        for item, start in zip(self._shared, self._starts, strict=True):
-            item._find(self._on_device.view(item._dtype), start // item._dtype.itemsize)
+    def find(self, device: torch.Tensor, start: int) -> None:
+        """As :class:`lpkit.columns.memory.Part`."""
+        for item, within in zip(self._shared, self._starts, strict=True):
+            item._find(device.view(item._dtype), (start * WORD + within) // item._dtype.itemsize)
 
     def reset(self, slot: int) -> None:
         """Put all defaults back, so that a slot's next occupant finds nothing of the last one's."""
@@ -279,58 +244,10 @@ class Arena:
         self._rows[slot] = self._default_row
         self.changed.append(slot)
 
-    def gather(self, rows: HasSlots, item: Column) -> torch.Tensor:
-        """The values of all columns at the rows, viewed as a column's type; of this column nobody has seen them."""
-        held = rows._gathered
-        if held is None or held.arena is not self or item in held.given:
-            held = rows._gathered = Gathered(self, self._on_device.index_select(0, rows.slots))
-        held.given.add(item)
-        found = held.words.get(item._dtype)
-        if found is None:
-            found = held.words[item._dtype] = held.words[torch.int64].view(item._dtype)
-        return found
-
     def flush(self) -> None:
-        """Copy what was staged, if anything was."""
+        """Copy what was staged, if anything was, with what the memory's other processors have staged."""
         if self.dirty:
             self.dirty = False
             for item in self._separate.values():
                 item.flush()
-        if not self.changed and not self._moved:
-            return
-        if self._words > self._least:
-            self._give_up_room()
-        if not self._one_memory:
-            self._send()
-        self.changed.clear()
-        self._moved = False
-
-    def _give_up_room(self) -> None:
-        """Long lists that left leave wide rows, which every step reads: not for ever."""
-        needed = sum(item._needed * item._dtype.itemsize for item in self._shared)
-        self._roomy = self._roomy + 1 if self._words * WORD > ROOMY * needed + WORD else 0
-        if self._roomy == PATIENCE:
-            self._roomy = 0
-            self.lay_out()
-
-    def _send(self) -> None:
-        # Fresh pinned memory per flush: the caching host allocator keeps it until the copy is done, so a step
-        # still in flight never sees the next one's values.
-        pin = self._device_type.type == "cuda"
-        if self._moved or self._host.nbytes <= SMALL:
-            if self._moved:
-                self._find()
-            block = torch.empty_like(self._host, pin_memory=pin)
-            block.copy_(self._host)
-            self._on_device.copy_(block, non_blocking=True)
-            return
-        marked = np.zeros(self._slots, dtype=np.bool_)
-        for slot in self.changed:
-            marked[slot] = True
-        # The slot and the words of its row lie together: one copy to the device.
-        slots = np.flatnonzero(marked)
-        packed = torch.empty(len(slots), 1 + self._words, dtype=torch.int64, pin_memory=pin)
-        packed[:, 0] = torch.from_numpy(slots)
-        packed[:, 1:] = self._host[packed[:, 0]]
-        sent = packed.to(self._device_type, non_blocking=True)
-        self._on_device.index_copy_(0, sent[:, 0], sent[:, 1:])
+        self.memory.flush()

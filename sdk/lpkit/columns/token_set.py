@@ -10,7 +10,8 @@ import torch
 
 from lpkit import kernels
 from lpkit.columns.buffer import Table
-from lpkit.columns.column import Arena, Column, Declaration, HasSlots, Scalar
+from lpkit.columns.column import Arena, Column, Declaration, Scalar
+from lpkit.columns.memory import HasSlots
 from lpkit.columns.widths import padded
 from lpkit.kernels import fused
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
-from lpkit.columns.column import Column, Gathered
+from lpkit.columns.column import Column
+from lpkit.columns.memory import Gathered
 from lpkit.kernels import fused
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Rows:
         declared: HistoryUse,
         temperature: Column,
         whole: bool = False,
+        gathered: Gathered | None = None,
     ) -> None:
         self.n = slots.shape[0]
         self.index = index
@@ -55,7 +57,7 @@ class Rows:
         self._declared = declared
         self._temperature = temperature
         self.whole = whole
-        self._gathered: Gathered | None = None
+        self._gathered = gathered
 
     @cached_property
     def temperature(self) -> torch.Tensor:

@@ -13,6 +13,7 @@ from lpkit.portable.words import Resolver, word_fields
 from lpkit.sampling_params import GREEDY_EPSILON
 
 if TYPE_CHECKING:
+    from lpkit.columns.memory import Memory
     from lpkit.portable.params import Params
     from lpkit.sampling_params import SamplingParams
 
@@ -52,6 +53,7 @@ class Admission:
         take: asked about each request whose parameters are valid.
         divided: whether the engine has divided by the temperature before the processor sees logits.
         vllm_config, slots, device, vocab_size: of the engine.
+        memory: where the columns are, with those of the engine's other processors; None: of their own.
 
     Attributes:
         columns: by name.
@@ -74,6 +76,7 @@ class Admission:
         slots: int,
         device: torch.device,
         vocab_size: int,
+        memory: Memory | None,
     ) -> None:
         self.owner = owner
         self.raises = False
@@ -82,7 +85,7 @@ class Admission:
         self._take = take
         self._vocab_size = vocab_size
         with_temperature = {**declared, _TEMPERATURE: column(torch.float32, default=1.0)}
-        self._arena = Arena(with_temperature, slots, device, vocab_size)
+        self._arena = Arena(with_temperature, slots, device, vocab_size, memory)
         self.columns = self._arena.columns
         self.temperature = self.columns[_TEMPERATURE]
         self._parse = None if params is None else params.parse

@@ -12,7 +12,7 @@ from lpkit.portable.shared import Place, Shared
 
 if TYPE_CHECKING:
     from lpkit.portable.admission import Admission
-    from lpkit.v2 import LogitsContext, LogitsProcRequestState
+    from lpkit.v2 import LogitsContext
 
 
 class V2Binding:
@@ -22,19 +22,18 @@ class V2Binding:
         admission: decides which requests are the processor's.
         retire: called with a slot whose request left.
         history: what the processor reads of it.
-        states: the engine's per-slot buffers.
+        shared: with the engine's other processors.
     """
 
     def __init__(
-        self, admission: Admission, retire: Callable[[int], None], history: HistoryUse, states: LogitsProcRequestState
+        self, admission: Admission, retire: Callable[[int], None], history: HistoryUse, shared: Shared
     ) -> None:
         self._admission = admission
         self._retire = retire
         self._declared = history
-        self._states = states
-        self._admitted = np.zeros(states.max_num_reqs, dtype=np.bool_)
+        self._shared = shared
+        self._admitted = np.zeros(shared.states.max_num_reqs, dtype=np.bool_)
         self._held = 0  # slots of requests that were admitted; those of some may have left
-        self._shared = Shared.among(states)
         if history != "none":
             self._shared.will_read(self)
         self._place: Place | None = None  # of the last call
@@ -59,7 +58,8 @@ class V2Binding:
         if self._declared != "none":
             history = self._shared.history(place, ctx, self._declared == "tokens")
         whole = place.places.shape[1] == len(place.own)
-        return Rows(place.index, place.slots, history, self._declared, self._admission.temperature, whole)
+        gathered = self._shared.gathered(place)
+        return Rows(place.index, place.slots, history, self._declared, self._admission.temperature, whole, gathered)
 
     def entries(self, rows: Rows) -> list[tuple[int, int]]:
         """(row, slot) of the rows that :meth:`rows` found last, each row once (host work; for request-level callables).

@@ -1,4 +1,4 @@
-"""What the processors of one V2 engine have in common: rows, slots and histories of a call are found once for all."""
+"""What the processors of one V2 engine have in common: what they find out about a call, and how columns are sent."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from lpkit.columns.memory import Gathered, Memory
 from lpkit.columns.transfer import sent
 from lpkit.history.v2 import V2History
 
@@ -48,15 +49,21 @@ class Shared:
 
     Args:
         states: the engine's buffers, which all of its processors are given.
+
+    Attributes:
+        states: the same; held, so that no other engine's have their id.
+        memory: of all columns; None on a CPU, where nothing is sent.
     """
 
     _of_engines: weakref.WeakValueDictionary[int, Shared] = weakref.WeakValueDictionary()
 
     def __init__(self, states: LogitsProcRequestState) -> None:
-        self._states = states  # held, so that no other engine's have its id
+        self.states = states
+        self._device = torch.device(states.device)
+        self.memory = None if self._device.type == "cpu" else Memory(states.max_num_reqs, self._device)
         self._readers: weakref.WeakSet[object] = weakref.WeakSet()
         # Of the call at hand: what its context is, who asked, which slots its requests have, what they show at most,
-        # whose prompt is read to its end, and what was seen of histories.
+        # whose prompt is read to its end, what was seen of histories, and of columns.
         self._ctx: Callable[[], object] = lambda: None
         self._served: set[object] = set()
         self._reqs: np.ndarray[Any, Any]
@@ -64,6 +71,7 @@ class Shared:
         self._ready: Bools
         self._one_each = True
         self._histories: dict[tuple[Place, bool], V2History] = {}
+        self._gathered: dict[Place, Gathered] = {}
         # Places of this call and, while the same requests are in the same order, of the last one.
         self._order = b""
         self._now: dict[bytes, Place] = {}
@@ -114,18 +122,28 @@ class Shared:
                 if found is not None and found.untouched:
                     return found
         width = int(self._lengths[place.own].max())
-        made = V2History(self._states, ctx, place.index, place.slots, width, keep_tokens, watched=shared)
+        made = V2History(self.states, ctx, place.index, place.slots, width, keep_tokens, watched=shared)
         if shared:
             self._keep(place, keep_tokens, made, ctx)
         return made
+
+    def gathered(self, place: Place) -> Gathered | None:
+        """Where the columns of the call's :meth:`place` are read; None if each processor has memory of its own."""
+        if self.memory is None:
+            return None
+        found = self._gathered.get(place)
+        if found is None:
+            found = self._gathered[place] = Gathered(self.memory)
+        return found
 
     def _begin(self, ctx: LogitsContext) -> None:
         self._ctx = weakref.ref(ctx)
         self._served.clear()
         self._histories = {}
+        self._gathered.clear()
         reqs = self._reqs = ctx.idx_mapping_np
         self._lengths = ctx.seq_lens_upper_bound_np[: len(reqs)]
-        self._ready = self._lengths >= self._states.prefill_len.np[reqs]
+        self._ready = self._lengths >= self.states.prefill_len.np[reqs]
         self._one_each = ctx.expanded_idx_mapping.shape[0] == len(reqs)
         order = reqs.tobytes() if self._one_each else b""
         self._before = self._now if order and order == self._order else {}
@@ -144,8 +162,8 @@ class Shared:
         places = np.empty((2, len(found)), dtype=np.int64)
         places[0], places[1] = found, self._reqs[found]
         if not len(found) or self._one_each:
-            rows, device = torch.from_numpy(places), self._states.device
-            return Place(own, self._one_each, places, *(sent(rows, device) if len(found) else rows).unbind())
+            rows = torch.from_numpy(places)
+            return Place(own, self._one_each, places, *(sent(rows, self._device) if len(found) else rows).unbind())
         index = self._with_drafts(own, ctx)
         return Place(own, False, places, index, ctx.expanded_idx_mapping[index].to(torch.int64))
 
@@ -158,7 +176,7 @@ class Shared:
         mapping = ctx.expanded_idx_mapping
         if own.all():
             return torch.arange(mapping.shape[0], device=mapping.device)
-        mine = np.zeros(self._states.max_num_reqs, dtype=np.bool_)
+        mine = np.zeros(self.states.max_num_reqs, dtype=np.bool_)
         mine[self._reqs[own]] = True
         is_own = sent(torch.from_numpy(mine), mapping.device)[mapping]
         bound = mapping.shape[0] - int((~own).sum())

@@ -116,6 +116,14 @@ def test_a_mask_by_a_rows_own_numbers_takes_a_gather_and_two_kernels(
     assert step.launches == DENSE
 
 
+def test_in_one_engine_rows_histories_and_columns_are_found_and_sent_once_for_all() -> None:
+    chosen = [(name, *FOUND[name]) for name in ("lpkit-dry", "lpkit-no-repeat-ngram", "lpkit-penalties")]
+    apart, one = (launches.together(chosen, apart) for apart in (True, False))
+    assert apart["stays"] - one["stays"] == 2 * 2  # a gather of columns and a history for each but the first
+    assert apart["enters"] - one["enters"] == 2 * 4  # and a copy of what was written, and one of rows and slots
+    assert one["stays"] - sum(launches.steady(cls, case, "v2").launches for _, cls, case in chosen) == -4
+
+
 def test_excluding_top_choices_takes_a_gather_a_coin_the_lengths_and_three_kernels() -> None:
     step = launches.steady(*FOUND["lpkit-xtc"], "v2")
     assert step.operations == {"index_select": 1, "lt": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from lpkit.v1 import LogitsProcessor as V1Base
@@ -67,6 +68,23 @@ class V2Probe(V2Base):
             for name in ("expanded_idx_mapping", "idx_mapping", "expanded_local_pos", "input_ids", "pos")
         }
         EVENTS.append(("apply", tuple(logits.shape), dtypes))
+        return logits
+
+
+class V2Neighbour(V2Base):
+    """Tells what it is given from what others are given, and whether the engine keeps the contexts of past steps."""
+
+    contexts: list[weakref.ref[Any]] = []
+
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        self.states = req_states
+
+    def apply(self, logits: Any, ctx: Any) -> Any:
+        known = [seen() for seen in self.contexts]
+        if not any(seen is ctx for seen in known):
+            EVENTS.append(("kept", sum(seen is not None for seen in known)))
+            self.contexts.append(weakref.ref(ctx))
+        EVENTS.append(("given", id(self), id(self.states), id(ctx)))
         return logits
 
 

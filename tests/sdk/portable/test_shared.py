@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import weakref
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Any
 import lpkit
 import pytest
 import torch
+from lpkit.columns.memory import Memory
+from lpkit.portable.shared import Shared
 from sdk_hosts import V2Host, config, logits_of, params, recorded_ops
 
 Read = Callable[[Any, Any], object]
@@ -65,6 +68,19 @@ class Together:
         with torch.inference_mode():
             for processor in self.processors:
                 processor.apply(logits_of(context.pos.shape[0]), context)
+
+
+class OnADevice(Together):
+    """Columns are sent to memory apart from the host's, as to a GPU."""
+
+    def __init__(self, *classes: type) -> None:
+        self.host = V2Host(classes[0])
+        states = self.host.states = dataclasses.replace(self.host.states)
+        shared = Shared.among(states)
+        shared.memory = Memory(states.max_num_reqs, states.device)
+        shared.memory._one_memory = False
+        self.processors = [cls(config(), states) for cls in classes]
+        self.host.processor = self.processors[0]
 
 
 def filled(*classes: type) -> Together:
@@ -199,3 +215,64 @@ def test_a_request_that_leaves_and_one_that_takes_its_slot_are_told_apart() -> N
         engine.call(engine.host.context([6, 1, 3]))
         own = [6, 1, 3] if "a" in asked else [6, 3]
         assert [processor.read for processor in engine.processors] == [own, [6, 1, 3]]
+
+
+def scorer(key: str, edit: bool = False) -> type[lpkit.LogitsProcessor]:
+    """Adds a request's number to its logits."""
+
+    class Wanted(lpkit.Params):
+        one: float | None = None
+        two: float | None = None
+
+    class Scorer(lpkit.LogitsProcessor):
+        Params = Wanted
+        score = lpkit.column(torch.float32, default=9.0)
+        ids = lpkit.ragged(torch.int64)
+
+        def admit(self, request: Any) -> bool:
+            value = getattr(request.params, key)
+            self.score[request.slot] = value or 0.0
+            self.ids[request.slot] = [request.slot] * int(value or 0)
+            return value is not None
+
+        def process(self, logits: torch.Tensor, rows: Any) -> torch.Tensor:
+            score = self.score[rows]
+            self.read = score.tolist(), self.ids[rows].tolist()
+            if edit:
+                score.zero_()
+            return logits
+
+    return Scorer
+
+
+def scored(*classes: type) -> Together:
+    engine = OnADevice(*classes)
+    for slot, asked in ((3, {"one": 3.0, "two": 5.0}), (1, {"one": 1.0, "two": 2.0}), (6, {"one": 6.0})):
+        engine.host.add(slot, params(**asked), [1])
+        for processor in engine.processors[1:]:
+            processor.add_request(slot, params(**asked))
+    return engine
+
+
+def test_columns_of_all_are_sent_in_one_copy_and_read_in_one() -> None:
+    one = scorer("one")
+    engine = scored(one, scorer("two"), one)
+    with recorded_ops() as sent:
+        engine.flush()
+    assert sent.count("copy_") + sent.count("index_copy_") == 2  # to pinned memory, and to the device
+    context = engine.host.context([6, 1, 3])
+    with recorded_ops() as read:
+        engine.call(context)
+    assert read.count("index_select") == 3  # the columns of two sets of requests, and the logits of the smaller one
+    first, second, third = (processor.read for processor in engine.processors)
+    ids = [[6] * 6 + [-1, -1], [1] + [-1] * 7, [3] * 3 + [-1] * 5]
+    assert first == third == ([6.0, 1.0, 3.0], ids)
+    assert second == ([2.0, 5.0], [[1, 1, *[-1] * 6], [3, 3, 3, 3, 3, -1, -1, -1]])
+
+
+def test_what_one_does_to_the_columns_that_he_read_no_other_sees_and_no_later_step() -> None:
+    engine = scored(scorer("one", edit=True), scorer("one"), scorer("one", edit=True))
+    engine.flush()
+    for _ in range(2):
+        engine.call(engine.host.context([6, 1, 3]))
+        assert [processor.read[0] for processor in engine.processors] == [[6.0, 1.0, 3.0]] * 3
