@@ -5,26 +5,26 @@
 *Installed*: every plugin of ``reference_plugins/`` gets the same batch, all of whose requests use lpkit-min-p; its
 calls of one step are timed, all plugins in turns, the least of many rounds. The engine's own work is left out.
 
-*In use*: all requests use the plugin. ``apply`` is timed as it is, and with a rule that only reads what the plugin
-declares of the history: which rows are whose, their slots, lengths and tokens. That is all that plugins could find out
-once for all of them.
+*In use*: on V2 all requests use some plugins, in an engine each and in one, which finds and sends for all at once.
+Their calls of a step are timed, in turns, the least of many: of steps in which a request comes, and of others.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from lpkit.runtime import Request, make_config
 from lpkit.sampling_params import SamplingParams
-from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.bench.clock import Clock
+from lpkit_conformance.bench.several import OneEngine
 from lpkit_conformance.hosts.steady import SteadyBatch
-from lpkit_conformance.hosts.v1 import V1Candidate, V1Driver
-from lpkit_conformance.hosts.v2 import V2Candidate, V2Driver
+from lpkit_conformance.hosts.v1 import V1Driver
+from lpkit_conformance.hosts.v2 import V2Driver
 from plugins_here import FOLDERS, announced
 
 VOCAB = 32_000
@@ -85,57 +85,49 @@ def show_installed(batch: int, device: torch.device) -> None:
 
 # -- in use ------------------------------------------------------------------------------------------------------
 
-
-def reader_like(cls: Any) -> Any:
-    """The plugin without its rule."""
-
-    def read(rows: Any) -> None:
-        if cls.history != "none":
-            assert rows.total_len is not None
-        if cls.history == "tokens":
-            assert rows.tokens is not None
-
-    def process(self: Any, logits: torch.Tensor, rows: Any) -> torch.Tensor:
-        read(rows)
-        return logits
-
-    def edit(self: Any, logits: Any, rows: Any) -> None:
-        read(rows)
-
-    sparse = "edit" in vars(cls)
-    return type(cls.__name__, (cls,), {"edit": edit} if sparse else {"process": process})
+GROUPS = (
+    ("lpkit-min-p", "lpkit-penalties"),
+    ("lpkit-dry", "lpkit-penalties"),
+    ("lpkit-dry", "lpkit-min-p", "lpkit-no-repeat-ngram", "lpkit-penalties"),
+    tuple(folder.name for folder in FOLDERS),
+)
 
 
-def of_a_step(
-    cls: Any, case: dict[str, Any], batch: int, context: int, device: torch.device
-) -> dict[str, tuple[float, float]]:
-    """By runner, microseconds of ``apply``: as it is, and without the rule."""
+def in_use(names: tuple[str, ...], batch: int, context: int, device: torch.device) -> dict[tuple[str, bool], float]:
+    """Microseconds of a step, by what happens ("enters", "stays") and whether each plugin has an engine of its own."""
     steady = SteadyBatch(batch, VOCAB, context, 1.0, device)
-    parameters = Parameters(case)
-    candidates = {
-        (runner, which): kind(which, made, parameters, device)
-        for runner, kind in (("V1", V1Candidate), ("V2", V2Candidate))
-        for which, made in (("whole", cls), ("shared", reader_like(cls)))
-    }
-    best = dict.fromkeys(candidates, float("inf"))
+    plugins = [announced(folder) for folder in FOLDERS if folder.name in names]
+    engines = {True: [OneEngine([one], steady, device) for one in plugins], False: [OneEngine(plugins, steady, device)]}
+    best: dict[tuple[str, bool], float] = defaultdict(lambda: float("inf"))
     logits, clock = torch.randn(batch, VOCAB, device=device), Clock(device)
+
+    def run(some: Sequence[OneEngine], given: Sequence[torch.Tensor]) -> None:
+        for engine, copy in zip(some, given, strict=True):
+            engine.step(copy)
+
     with torch.inference_mode():
-        for _ in range(STEPS):
-            change = steady.change()
-            for key, candidate in candidates.items():
-                candidate.prepare(steady, change)
-                candidate.follow()
-                best[key] = min(best[key], clock.time(partial(candidate.apply, logits.clone()))[0] * 1e6)
+        for number in range(2 * STEPS):
+            which = "enters" if number % 2 == 0 else "stays"
+            change = steady.change() if which == "enters" else steady.no_change()
+            for apart, some in engines.items():
+                for engine in some:
+                    engine.prepare(change)
+                given = [logits.clone() for _ in some]
+                seconds = clock.time(partial(run, some, given))[1]
+                if number > 1:  # the first steps fill the batch
+                    best[which, apart] = min(best[which, apart], seconds * 1e6)
             steady.advance()
-    return {runner: (best[runner, "whole"], best[runner, "shared"]) for runner in ("V1", "V2")}
+    return best
 
 
 def show_in_use(batch: int, context: int, device: torch.device) -> None:
-    print("\n| plugin | V1 | of it shareable | V2 | of it shareable |\n|---|---:|---:|---:|---:|")
-    for folder in FOLDERS:
-        found = of_a_step(*announced(folder), batch, context, device)
-        cells = [f"{whole:,.0f} us | {shared:,.0f} us, {shared / whole:.0%}" for whole, shared in found.values()]
-        print(f"| {folder.name} | {' | '.join(cells)} |", flush=True)
+    print("\n| plugins | a request comes: an engine each | one engine | none comes: an engine each | one engine |")
+    print("|---|---:|---:|---:|---:|")
+    for names in GROUPS:
+        found = in_use(names, batch, context, device)
+        shown = f"all {len(names)}" if len(names) == len(FOLDERS) else ", ".join(names)
+        cells = [f"{found[which, apart]:,.0f} us" for which in ("enters", "stays") for apart in (True, False)]
+        print(f"| {shown} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:

@@ -22,10 +22,9 @@ import torch
 from lpkit.kernels import fused
 from lpkit.kernels.traffic import FUNCTIONS, LOGIT, PASSES, SPAN, Traffic, traffic
 from lpkit.loading import resolve_target
-from lpkit.runtime import make_config
-from lpkit.v2 import LogitsProcRequestState
 from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY, budget, launches
+from lpkit_conformance.bench.several import OneEngine
 from lpkit_conformance.hosts import parts_of
 from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.instruments.operations import CountLaunches
@@ -107,26 +106,6 @@ def steady(
     return found
 
 
-class OneEngine:
-    """A V2 engine's processors, all of which every request uses."""
-
-    def __init__(self, plugins: Sequence[Plugin], requests: SteadyBatch, device: torch.device) -> None:
-        states = LogitsProcRequestState.from_request_state(requests.slots.state)
-        config = make_config(
-            max_num_seqs=requests.size, vocab_size=requests.vocab, max_model_len=requests.max_model_len, device=device
-        )
-        self._processors = [(cls(config, states), Parameters(case)) for _, cls, case in plugins]
-
-    def step(self, entered: Sequence[tuple[int, bool]], logits: torch.Tensor, ctx: Any) -> None:
-        for slot, uses in entered:
-            for processor, parameters in self._processors:
-                processor.add_request(slot, parameters(uses))
-        for processor, _ in self._processors:
-            processor.apply_staged_writes()
-        for processor, _ in self._processors:
-            logits = processor.apply(logits, ctx)
-
-
 def together(plugins: Sequence[Plugin], apart: bool, device: torch.device = META) -> dict[str, int]:
     """Launches of a step on V2 whose requests use all of the plugins, in one engine or in one each.
 
@@ -135,15 +114,17 @@ def together(plugins: Sequence[Plugin], apart: bool, device: torch.device = META
     """
     requests = SteadyBatch(BATCH, VOCAB, CONTEXT, 1.0, device)
     logits, found = torch.zeros(BATCH, VOCAB, device=device), {}
+    asked = [(cls, case) for _, cls, case in plugins]
     with buffers_on(device), torch.inference_mode():
-        engines = [OneEngine(group, requests, device) for group in ([[one] for one in plugins] if apart else [plugins])]
+        engines = [OneEngine(group, requests, device) for group in ([[one] for one in asked] if apart else [asked])]
         for which in ("", "", "enters", "stays"):
             change = requests.no_change() if which == "stays" else requests.change()
-            contexts = [requests.context(device) for _ in engines]
+            for engine in engines:
+                engine.prepare(change)
             _Kernel.launched = Counter()
             with CountLaunches(device) as counter:
-                for engine, ctx in zip(engines, contexts, strict=True):
-                    engine.step(change.entered, logits, ctx)
+                for engine in engines:
+                    engine.step(logits)
             found[which] = counter.launches + _Kernel.launched.total()
             requests.advance()
     return {which: found[which] for which in ("enters", "stays")}

@@ -1,0 +1,50 @@
+"""Several processors in one V2 engine, all of which every request uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from lpkit.runtime import make_config
+from lpkit.v2 import LogitsContext, LogitsProcRequestState
+
+from lpkit_conformance.bench.candidates import Parameters
+from lpkit_conformance.hosts.steady import BatchChange, SteadyBatch
+
+
+class OneEngine:
+    """A V2 engine's processors, and what it tells them in a step.
+
+    Args:
+        plugins: classes, each with the fields of a request that uses it.
+        steady: the batch, which engines may share.
+        device: of the logits.
+    """
+
+    def __init__(self, plugins: Sequence[tuple[Any, Mapping[str, Any]]], steady: SteadyBatch, device: torch.device):
+        buffers = LogitsProcRequestState.from_request_state(steady.slots.state)
+        config = make_config(
+            max_num_seqs=steady.size, vocab_size=steady.vocab, max_model_len=steady.max_model_len, device=device
+        )
+        self._steady, self._device = steady, device
+        self._processors = [cls(config, buffers) for cls, _ in plugins]
+        self._parameters = [Parameters(fields) for _, fields in plugins]
+        self._entered: list[tuple[int, list[Any]]] = []
+        self._ctx: LogitsContext
+
+    def prepare(self, change: BatchChange) -> None:
+        """What the engine would have ready at this step; no work of the processors."""
+        self._entered = [(slot, [params(uses) for params in self._parameters]) for slot, uses in change.entered]
+        self._ctx = self._steady.context(self._device)
+
+    def step(self, logits: torch.Tensor) -> torch.Tensor:
+        """All that the processors are called for."""
+        for slot, asked in self._entered:
+            for processor, params in zip(self._processors, asked, strict=True):
+                processor.add_request(slot, params)
+        for processor in self._processors:
+            processor.apply_staged_writes()
+        for processor in self._processors:
+            logits = processor.apply(logits, self._ctx)
+        return logits
