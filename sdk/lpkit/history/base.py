@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
+
+Found = TypeVar("Found")
 
 SHORTEST = 64
 """Tokens that each row of :attr:`History.tokens` has room for, however short the texts are."""
@@ -19,6 +22,26 @@ class Seen(NamedTuple):
     total_len: torch.Tensor
     tokens: torch.Tensor
     is_output: torch.Tensor
+
+
+class Originals:
+    """Tensors that several readers are given: whether one of these has changed any in place, by torch's operations."""
+
+    def __init__(self) -> None:
+        self._versions: list[tuple[torch.Tensor, int]] = []
+
+    def made(self, make: Callable[[], Found]) -> Found:
+        """What ``make`` gives: a tensor, some, or none. Torch counts what is done to it, but in inference mode."""
+        with torch.inference_mode(False):
+            found = make()
+        parts = found if isinstance(found, tuple) else (found,)
+        self._versions += [(part, part._version) for part in parts if isinstance(part, torch.Tensor)]
+        return found
+
+    @property
+    def untouched(self) -> bool:
+        """Whether all are as they were made."""
+        return all(part._version == version for part, version in self._versions)
 
 
 class History(ABC):

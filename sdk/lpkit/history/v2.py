@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING
 
 import torch
 
 from lpkit.columns.widths import padded
-from lpkit.history.base import SHORTEST, History, Seen
+from lpkit.history.base import SHORTEST, Found, History, Originals, Seen
 from lpkit.kernels import fused
 
 if TYPE_CHECKING:
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
 
 
-Found = TypeVar("Found")
-
-
-def _watched(find: Callable[[V2History], Found]) -> Callable[[V2History], Found]:
-    """Notice what is done in place to what is found: torch counts that, but for tensors of inference mode."""
+def _shared(find: Callable[[V2History], Found]) -> Callable[[V2History], Found]:
+    """What is found may be read by others."""
 
     @wraps(find)
     def finding(history: V2History) -> Found:
-        if not history._watched:
-            return find(history)
-        with torch.inference_mode(False):
-            found = find(history)
-        parts = found if isinstance(found, tuple) else (found,)
-        history._as_found += [(part, part._version) for part in parts if isinstance(part, torch.Tensor)]
-        return found
+        originals = history.originals
+        return find(history) if originals is None else originals.made(partial(find, history))
 
     return finding
 
@@ -46,7 +38,7 @@ class V2History(History):
         slots: int64 ``[n]``, those of their requests.
         width: host upper bound of the longest visible history.
         keep_tokens: False when only lengths are read.
-        watched: whether :attr:`untouched` will be asked for.
+        originals: of others who read this history, too; None if nobody does.
     """
 
     def __init__(
@@ -57,7 +49,7 @@ class V2History(History):
         slots: torch.Tensor,
         width: int,
         keep_tokens: bool,
-        watched: bool = False,
+        originals: Originals | None = None,
     ) -> None:
         self._states = states
         self._index = index
@@ -66,15 +58,9 @@ class V2History(History):
         self._inputs = ctx.input_ids
         self._drafts = ctx.pos.shape[0] != ctx.idx_mapping_np.shape[0]
         self._width = min(padded(width, SHORTEST), states.all_token_ids.gpu.shape[1]) if keep_tokens else 0
-        self._watched = watched
-        self._as_found: list[tuple[torch.Tensor, int]] = []
+        self.originals = originals
 
-    @property
-    def untouched(self) -> bool:
-        """Whether nobody has changed in place what he read, by operations of torch: others may read it, too."""
-        return all(part._version == version for part, version in self._as_found)
-
-    @_watched
+    @_shared
     def _find_all(self) -> Seen | None:
         held = self._states.all_token_ids.gpu
         few = fused.few_for(held)
@@ -83,12 +69,12 @@ class V2History(History):
         prompts = self._states.prompt_len.gpu
         return Seen(*few.engine_history(held, self._slots, self._index, prompts, self._positions, self._width))
 
-    @_watched
+    @_shared
     def _find_lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
         prompt = self._states.prompt_len.gpu[self._slots].to(torch.int64)
         return prompt, self._positions[self._index].to(torch.int64) + 1
 
-    @_watched
+    @_shared
     def _find_tokens(self) -> torch.Tensor:
         visible = self.lengths[1].unsqueeze(1)
         held = self._states.all_token_ids.gpu[:, : self._width].index_select(0, self._slots).to(torch.int64)
@@ -102,6 +88,6 @@ class V2History(History):
         tokens: torch.Tensor = held.masked_fill_(position >= visible, -1)
         return tokens
 
-    @_watched
+    @_shared
     def _find_output(self) -> torch.Tensor:
         return super()._find_output()

@@ -101,7 +101,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             self._v2 = V2Binding(self._admission, self._retire_slot, self.history, shared)
         else:
             slots, device = self.max_num_reqs, self.device
-            self._v1 = V1Binding(self._admission, self._retire_slot, self.history, slots, device)
+            self._v1 = V1Binding(self._admission, self._retire_slot, self.history, vllm_config, slots, device)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in self._declared_columns:

@@ -29,27 +29,37 @@ class V1Binding:
         admission: decides which requests are the processor's.
         retire: called with a slot whose request left.
         history: what the processor reads of it.
+        config: the engine's, by which its processors know each other.
         slots: the engine's ``max_num_seqs``.
         device: of the engine.
     """
 
     def __init__(
-        self, admission: Admission, retire: Callable[[int], None], history: HistoryUse, slots: int, device: torch.device
+        self,
+        admission: Admission,
+        retire: Callable[[int], None],
+        history: HistoryUse,
+        config: object,
+        slots: int,
+        device: torch.device,
     ) -> None:
         self._admission = admission
         self._retire = retire
         self._declared = history
         self._device = device
         self._ledger = Ledger(slots, self._release, admission.required_keys)
-        self._history = V1History(slots, device, history == "tokens") if history != "none" else None
+        self._history = V1History.among(config, slots, device, history == "tokens") if history != "none" else None
         self._own: list[tuple[int, Entry]] = []  # admitted requests in row order
-        self._index = self._slots = torch.zeros(0, dtype=torch.int64)
+        self._place_of: dict[int, int] = {}  # where the history of a slot's request is
+        self._places: list[int] = []  # the same, in row order
+        self._index = self._slots = self._found = torch.zeros(0, dtype=torch.int64)
         self._stale = False
         self._warned = False
 
     def _release(self, slot: int) -> None:
-        if self._history is not None:
-            self._history.forget(slot)
+        place = self._place_of.pop(slot, None)
+        if self._history is not None and place is not None:
+            self._history.leave(place)
         self._retire(slot)
 
     def update(self, update: BatchUpdate | None) -> None:
@@ -68,16 +78,16 @@ class V1Binding:
             return None
         index, slots, history = self._index, self._slots, None
         if self._history is not None:
-            chosen = None
-            complete = self._history.sync([entry for _, entry in self._own])
+            places, chosen = self._found, None
+            complete = self._history.sync(self._places, [entry for _, entry in self._own])
             if not all(complete):
                 keep = [i for i, whole in enumerate(complete) if whole]
                 self._warn()
                 if not keep:
                     return None
                 chosen = sent(torch.tensor(keep), self._device)
-                index, slots = index[chosen], slots[chosen]
-            history = self._history.of(slots, chosen)
+                index, slots, places = index[chosen], slots[chosen], places[chosen]
+            history = self._history.of(places, chosen)
         whole = slots.shape[0] == logits.shape[0]  # row order, so equal counts mean equal rows
         return Rows(index, slots, history, self._declared, self._admission.temperature, whole)
 
@@ -93,8 +103,19 @@ class V1Binding:
         self._own = sorted(self._ledger.rows.items(), key=itemgetter(0))
         if not self._own:
             return
-        packed = np.array([[row for row, _ in self._own], [entry.slot for _, entry in self._own]], dtype=np.int64)
-        self._index, self._slots = sent(torch.from_numpy(packed), self._device)
+        columns = [[row for row, _ in self._own], [entry.slot for _, entry in self._own]]
+        if self._history is not None:
+            self._places = [self._place(self._history, entry) for _, entry in self._own]
+            columns.append(self._places)
+        found = sent(torch.from_numpy(np.array(columns, dtype=np.int64)), self._device)
+        self._index, self._slots, self._found = found[0], found[1], found[-1]
+
+    def _place(self, history: V1History, entry: Entry) -> int:
+        """Where an admitted request's history is, from its first step on."""
+        place = self._place_of.get(entry.slot)
+        if place is None:
+            place = self._place_of[entry.slot] = history.enter(entry)
+        return place
 
     def _warn(self) -> None:
         if self._warned:

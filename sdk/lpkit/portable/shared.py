@@ -12,6 +12,7 @@ import torch
 
 from lpkit.columns.memory import Gathered, Memory
 from lpkit.columns.transfer import sent
+from lpkit.history.base import Originals
 from lpkit.history.v2 import V2History
 
 if TYPE_CHECKING:
@@ -119,10 +120,11 @@ class Shared:
         if shared:
             for kept in (True, keep_tokens):
                 found = self._histories.get((place, kept))
-                if found is not None and found.untouched:
+                if found is not None and found.originals is not None and found.originals.untouched:
                     return found
         width = int(self._lengths[place.own].max())
-        made = V2History(self.states, ctx, place.index, place.slots, width, keep_tokens, watched=shared)
+        originals = Originals() if shared else None
+        made = V2History(self.states, ctx, place.index, place.slots, width, keep_tokens, originals)
         if shared:
             self._keep(place, keep_tokens, made, ctx)
         return made
