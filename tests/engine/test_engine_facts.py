@@ -136,6 +136,19 @@ def test_v1_skips_invariant_processors_only_when_every_request_is_greedy(v1: Eng
     assert _named(_events(v1), "apply") == [("apply", (2, 512))] * 4
 
 
+def test_v1_gives_all_processors_the_same_configuration_and_the_same_lists_of_a_request(engines) -> None:
+    """What the SDK copies once for all of an engine's processors rests on it."""
+    engine = engines("v1", ["engine_probes:V1Neighbour"] * 3)
+    engine.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2, 3), GREEDY, at=2)])
+    given = [event[1:] for event in _named(_events(engine), "given")]
+    assert len({who for who, _, _ in given}) == 3
+    assert len({config for _, config, _ in given}) == 1
+    of_each = {who: [lists for other, _, lists in given if other == who] for who, _, _ in given}
+    first, *others = of_each.values()
+    assert len(first) == 2
+    assert others == [first] * 2
+
+
 def test_v1_dies_on_a_cpu_when_a_seeded_request_is_partially_prefilled(v1: EngineProcess) -> None:
     """The engine rewinds the request's generator, which a CPU generator cannot: no workload of ours has seeds."""
     v1.restart(EngineSettings("v1", max_num_batched_tokens=32))

@@ -42,6 +42,23 @@ class V1Probe(V1Base):
         return logits
 
 
+class V1Neighbour(V1Base):
+    """Tells what it is given from what others are given."""
+
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
+        self.config = vllm_config
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        for _, _, prompt, output in batch_update.added if batch_update else ():
+            EVENTS.append(("given", id(self), id(self.config), (id(prompt), id(output))))
+
+    def apply(self, logits: Any) -> Any:
+        return logits
+
+
 class V1InvariantProbe(V1Probe):
     invariant = True
 
