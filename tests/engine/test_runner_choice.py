@@ -74,8 +74,13 @@ def test_a_way_of_drafting_that_v2_lacks_is_on_v1_for_both(feature: str, release
 @pytest.mark.needs_release("0.31")
 @pytest.mark.parametrize(
     ("settings", "options"),
-    [({"experts": True}, ("--enable-elastic-ep",)), ({"cache": "all"}, ("--mamba-cache-mode", "all"))],
-    ids=["elastic experts", "mamba cache"],
+    [
+        ({"experts": True}, ("--enable-elastic-ep",)),
+        ({"cache": "all"}, ("--mamba-cache-mode", "all")),
+        ({"compiled": 1}, ("-cc.mode=stock_torch_compile",)),
+        ({"sequences": True, "ranks": 2}, ("-cc.pass_config.enable_sp=true", "-tp", "2")),
+    ],
+    ids=["elastic experts", "mamba cache", "stock compiler", "sequence parallelism"],
 )
 def test_what_v2_has_since_0_32_is_on_v1_before_for_both(
     settings: dict[str, Any], options: tuple[str, ...], release: Release | None
@@ -108,18 +113,30 @@ def demands(release: Release | None, *options: str) -> Demands:
     return read_command(("vllm", "serve", *options)).demands(release)
 
 
-def unsupported(*, cache: str = "none", experts: bool = False, **draft: Any) -> list[str]:
+def unsupported(
+    *,
+    cache: str = "none",
+    experts: bool = False,
+    compiled: int = 0,
+    sequences: bool = False,
+    ranks: int = 1,
+    **draft: Any,
+) -> list[str]:
     """What vLLM says that V2 lacks for these drafts, and for these of its other settings."""
     config = importlib.import_module("vllm.config").VllmConfig
     speculative = SimpleNamespace(**{"parallel_drafting": False, "use_heterogeneous_vocab": False, **draft})
     parallel = SimpleNamespace(
-        distributed_executor_backend=None, pipeline_parallel_size=1, use_ubatching=False, enable_elastic_ep=experts
+        distributed_executor_backend=None,
+        pipeline_parallel_size=1,
+        tensor_parallel_size=ranks,
+        use_ubatching=False,
+        enable_elastic_ep=experts,
     )
-    passes = SimpleNamespace(enable_sp=False)
+    passes = SimpleNamespace(enable_sp=sequences)
     asked = SimpleNamespace(
         speculative_config=speculative if draft else None,
         parallel_config=parallel,
-        compilation_config=SimpleNamespace(mode=0, pass_config=passes),
+        compilation_config=SimpleNamespace(mode=compiled, pass_config=passes),
         cache_config=SimpleNamespace(mamba_cache_mode=cache),
     )
     found: list[str] = config._get_v2_model_runner_unsupported_features(asked)

@@ -13,14 +13,19 @@ from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.releases import Demands, Release, is_before
 from lpkit_conformance.errors import UsageError
 
-_JSON = ("speculative-config", "watermark-config", "attention-config", "kv-transfer-config")
+_JSON = ("speculative-config", "watermark-config", "attention-config", "kv-transfer-config", "compilation-config")
 """Options that hold an object, as JSON or field by field: ``--speculative-config.method suffix``."""
 
 _MANY = ("logits-processors",)
 """Options that take several values."""
 
-_SHORT = {"-sc": "speculative-config", "-pp": "pipeline-parallel-size", "-ac": "attention-config"}
-
+_SHORT = {
+    "-sc": "speculative-config",
+    "-pp": "pipeline-parallel-size",
+    "-tp": "tensor-parallel-size",
+    "-ac": "attention-config",
+    "-cc": "compilation-config",
+}
 
 _MODULES = frozenset({"vllm.entrypoints.openai.api_server"})
 """What else serves, by ``python -m``."""
@@ -79,9 +84,19 @@ class Serving:
             yield "pipeline parallelism with external_launcher"
         if _on(self.options, "enable-dbo"):
             yield "dual batch overlap"
-        if is_before(release, (0, 32, 0)) and _on(self.options, "enable-elastic-ep"):
+        if is_before(release, (0, 32, 0)):
+            yield from self._on_v2_since_0_32()
+
+    def _on_v2_since_0_32(self) -> Iterator[str]:
+        compiled = self.options.get("compilation-config", {})
+        if str(compiled.get("mode")).lower() in ("1", "stock_torch_compile"):
+            yield "stock torch.compile"
+        ranks = str(self.options.get("tensor-parallel-size", "1"))
+        if compiled.get("pass_config", {}).get("enable_sp") and ranks != "1":
+            yield "sequence parallelism"
+        if _on(self.options, "enable-elastic-ep"):
             yield "elastic expert parallelism"
-        if is_before(release, (0, 32, 0)) and self.options.get("mamba-cache-mode") == "all":
+        if self.options.get("mamba-cache-mode") == "all":
             yield "mamba cache mode 'all'"
 
 

@@ -96,13 +96,25 @@ class TestRunner:
         assert report.situation.runner == "v1"
         assert "does not support" in report.situation.choice.reason
 
-    @pytest.mark.parametrize("words", [("--enable-elastic-ep",), ("--mamba-cache-mode", "all")])
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("--enable-elastic-ep",),
+            ("--mamba-cache-mode", "all"),
+            ("--compilation-config", '{"mode": 1}'),
+            ("-tp", "2", "-cc.pass_config.enable_sp=true"),
+        ],
+    )
     def test_what_v2_has_since_0_32_keeps_an_older_engine_on_v1(self, site: Place, words: tuple[str, ...]) -> None:
         old, new = (
             site.plugin(PORTABLE).examine(release=release, command=(*SERVE, *words)) for release in ("0.31.0", "0.32.0")
         )
         assert (old.situation.runner, new.situation.runner) == ("v1", "v2")
         assert "does not support" in old.situation.choice.reason
+
+    def test_sequence_parallelism_on_one_rank_and_vllms_own_compilation_leave_it_on_v2(self, site: Place) -> None:
+        words = ("-cc.pass_config.enable_sp=true", "-cc.mode=3")
+        assert site.plugin(PORTABLE).examine(release="0.31.0", command=(*SERVE, *words)).situation.runner == "v2"
 
     def test_v2_that_is_asked_for_with_what_only_v1_has_is_refused(self, site: Place) -> None:
         report = site.plugin(PORTABLE).examine(release="0.33.0", command=(f"{SWITCH}=1", *SERVE, *SUFFIX))
