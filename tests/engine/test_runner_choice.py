@@ -90,6 +90,44 @@ def test_what_v2_has_since_0_32_is_on_v1_before_for_both(
     assert bool(demands(release, *options).v1) is lacking
 
 
+@pytest.mark.needs_release("0.31")
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_dual_batch_overlap_is_on_v2_where_the_switch_asks_for_it_for_both(
+    told: bool, stages: int, release: Release | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SWITCH, raising=False)
+    if told:
+        monkeypatch.setenv(SWITCH, "1")
+    lacking = not told or stages > 1
+    assert bool(unsupported(overlap=True, stages=stages)) is lacking
+    assert bool(demands(release, "--enable-dbo", "-pp", str(stages)).v1) is lacking
+
+
+@pytest.mark.needs_release("0.29")
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({}, ()),
+        ({"method": "dspark"}, ("-sc.method", "dspark")),
+        ({"method": "mtp", "enable_adaptive_verification": True}, ("-sc", '{"enable_adaptive_verification": true}')),
+        ({"sharded": True}, ("--enable-batch-sharded-sampling",)),
+        ({"contexts": 2}, ("--prefill-context-parallel-size", "2")),
+    ],
+)
+def test_what_v1_refuses_is_refused_for_the_doctor_and_the_engine(
+    settings: dict[str, Any], options: tuple[str, ...], release: Release | None
+) -> None:
+    assert bool(refused_by_v1(**settings)) is bool(settings)
+    assert bool(demands(release, *options).only_v2) is bool(settings)
+
+
+@pytest.mark.needs_release("0.31")
+def test_pipeline_stages_with_asynchronous_scheduling_are_refused_by_v1_for_both(release: Release | None) -> None:
+    assert refused_by_v1(stages=2, asynchronous=True)
+    assert demands(release, "-pp", "2", "--async-scheduling").only_v2
+
+
 @pytest.mark.needs_release("0.29")
 def test_mask_replay_refuses_a_passed_processor_only() -> None:
     verify = importlib.import_module("vllm.config").VllmConfig._verify_sampling_replay_config
@@ -120,6 +158,8 @@ def unsupported(
     compiled: int = 0,
     sequences: bool = False,
     ranks: int = 1,
+    overlap: bool = False,
+    stages: int = 1,
     **draft: Any,
 ) -> list[str]:
     """What vLLM says that V2 lacks for these drafts, and for these of its other settings."""
@@ -127,17 +167,44 @@ def unsupported(
     speculative = SimpleNamespace(**{"parallel_drafting": False, "use_heterogeneous_vocab": False, **draft})
     parallel = SimpleNamespace(
         distributed_executor_backend=None,
-        pipeline_parallel_size=1,
+        pipeline_parallel_size=stages,
         tensor_parallel_size=ranks,
-        use_ubatching=False,
+        decode_context_parallel_size=1,
+        prefill_context_parallel_size=1,
+        use_ubatching=overlap,
         enable_elastic_ep=experts,
     )
     passes = SimpleNamespace(enable_sp=sequences)
     asked = SimpleNamespace(
         speculative_config=speculative if draft else None,
         parallel_config=parallel,
-        compilation_config=SimpleNamespace(mode=compiled, pass_config=passes),
+        compilation_config=SimpleNamespace(mode=compiled, pass_config=passes, cudagraph_mode=None),
         cache_config=SimpleNamespace(mamba_cache_mode=cache),
+        model_config=None,
+        lora_config=None,
+        is_mm_encoder_only=False,
     )
+    asked._get_dbo_unsupported_features = lambda: config._get_dbo_unsupported_features(asked)
     found: list[str] = config._get_v2_model_runner_unsupported_features(asked)
+    return found
+
+
+def refused_by_v1(
+    *, sharded: bool = False, contexts: int = 1, stages: int = 1, asynchronous: bool = False, **draft: Any
+) -> list[str]:
+    """What vLLM says that V1 lacks for these drafts, and for these of its other settings."""
+    config = importlib.import_module("vllm.config").VllmConfig
+    asked = SimpleNamespace(
+        speculative_config=SimpleNamespace(**{"enable_adaptive_verification": False, **draft}) if draft else None,
+        parallel_config=SimpleNamespace(
+            prefill_context_parallel_size=contexts,
+            pipeline_parallel_size=stages,
+            enable_batch_sharded_sampling=sharded,
+        ),
+        scheduler_config=SimpleNamespace(async_scheduling=asynchronous),
+        model_config=None,
+    )
+    for name in ("_dflash_needs_multi_kv_group", "_is_dflash2_draft", "_is_dflash_candidate_draft"):
+        setattr(asked, name, lambda: False)
+    found: list[str] = config._get_v1_model_runner_unsupported_features(asked)
     return found

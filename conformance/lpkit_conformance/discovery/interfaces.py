@@ -29,6 +29,8 @@ KNOWN: Final[dict[str, dict[str, frozenset[str]]]] = {
     "vllm.v1.sample.logits_processor": _V1_BASES | _BUILTINS,
     "vllm.v1.sample.logits_processor.interface": {"LogitsProcessor": V1},
     "vllm.v1.sample.logits_processor.builtin": {"LogitsProcessor": V1} | _BUILTINS,
+    "vllm.model_executor.models.deepseek_ocr": {"NGramPerReqLogitsProcessor": V1},
+    "vllm.model_executor.models.unlimited_ocr": {"NGramPerReqLogitsProcessor": V1},
     "vllm.v1.worker.gpu.sample.logits_processor": {"LogitsProcessor": V2},
     "vllm.v1.worker.gpu.sample.logits_processor.interface": {"LogitsProcessor": V2},
     "lpkit": {"LogitsProcessor": BOTH, "AdapterLogitsProcessor": BOTH, "Bridged": BOTH},

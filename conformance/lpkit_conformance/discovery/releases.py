@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from lpkit_conformance.discovery.module_finder import Sources
@@ -35,7 +35,7 @@ ASYNC_SINCE: Final[Release] = (0, 14, 0)
 V2_FOR_SOME_SINCE: Final[Release] = (0, 22, 0)
 """V2 is the default for some models; a passed or installed processor puts the engine back on V1."""
 V2_DEFAULT_SINCE: Final[Release] = (0, 29, 0)
-"""V2 is the default for all models, with the same exception."""
+"""V2 is the default for all models, with the same exception. What V1 does not support, it refuses."""
 V1_DEPRECATED_SINCE: Final[Release] = (0, 29, 0)
 """V1 is announced to go."""
 FORCED_V2_SINCE: Final[Release] = (0, 30, 0)
@@ -58,11 +58,13 @@ class Demands:
         v2: what runs on V2 only, and overrides the switch; "" for nothing.
         hisparse: HiSparse is on, which runs on V2 only, and refuses a switch that says V1.
         v1: what V2 does not support: V1 is used, unless the switch says V2, which is then refused.
+        only_v2: what V1 refuses.
     """
 
     v2: str = ""
     hisparse: bool = False
     v1: tuple[str, ...] = ()
+    only_v2: tuple[str, ...] = ()
 
 
 def methods_on_v1(release: Release | None) -> frozenset[str]:
@@ -131,6 +133,14 @@ def triton_lack(cpu: bool, sources: Sources) -> str:
 
 def choose(release: Release | None, lack: str, environment: Mapping[str, str], demands: Demands = Demands()) -> Choice:
     """What ``release`` chooses with a custom processor; ``lack``: see :func:`triton_lack`."""
+    choice = _chosen(release, lack, environment, demands)
+    if choice.runner != V1 or choice.refusal or not demands.only_v2:
+        return choice
+    refusal = f"The V1 runner does not support {' and '.join(demands.only_v2)}, and it is used here: {choice.reason}"
+    return replace(choice, refusal=refusal, forced=not choice.moved)
+
+
+def _chosen(release: Release | None, lack: str, environment: Mapping[str, str], demands: Demands) -> Choice:
     if is_before(release, PLUGINS_SINCE):
         return Choice(V1, "it is from before 0.10.1, the first release with processor plugins", loads=False)
     if is_before(release, SWITCH_SINCE):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from lpkit_conformance.discovery import releases
@@ -11,6 +11,7 @@ from lpkit_conformance.discovery.installed import Plugin
 from lpkit_conformance.discovery.releases import is_before
 from lpkit_conformance.doctor.features import replayed, verification
 from lpkit_conformance.doctor.issue import Issue
+from lpkit_conformance.doctor.serving import environment_of
 from lpkit_conformance.doctor.situation import Situation
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
@@ -18,6 +19,10 @@ Effect: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]
 
 _DEPRECATED = releases.V1_DEPRECATED_SINCE
 _PORTABLE = "derive the class from lpkit.LogitsProcessor, which runs on both runners"
+_REPLACED = dict.fromkeys(
+    (f"vllm.model_executor.models.{model}:NGramPerReqLogitsProcessor" for model in ("deepseek_ocr", "unlimited_ocr")),
+    "lpkit-ocr-ngram (lpkit_ocr_ngram.processor:OcrNgram)",
+)
 _INTERFACES = {V1: "V1", V2: "V2", "both": "V1 and V2", "unknown": "unknown"}
 
 
@@ -56,7 +61,7 @@ def _engine(situation: Situation) -> Iterator[Issue]:
             "error",
             f"{situation.label} does not start{'' if choice.forced else ' with a custom processor'}",
             choice.refusal,
-            f"Unset {releases.SWITCH}",
+            _refusal_remedy(situation),
         )
     if choice.refusal or not processors:
         return
@@ -86,6 +91,19 @@ def _engine(situation: Situation) -> Iterator[Issue]:
             "line in its log.",
             "vLLM 0.31 or newer runs portable processors on V2",
         )
+
+
+def _refusal_remedy(situation: Situation) -> str:
+    if releases.SWITCH in environment_of(situation.serving):
+        return f"Unset {releases.SWITCH}"
+    features = " and ".join(_only_on_v2(situation))
+    if situation.choice.moved:
+        return f"Use vLLM 0.31 or newer, whose V2 runner loads processors, or leave out {features}"
+    return f"Leave out {features}"
+
+
+def _only_on_v2(situation: Situation) -> Sequence[str]:
+    return situation.serving.demands(situation.release).only_v2
 
 
 def _loading_remedy(situation: Situation) -> str:
@@ -146,9 +164,11 @@ def _why_blocked(plugin: Plugin, runner: Runner) -> str:
 def _unblock(plugin: Plugin, situation: Situation, passed: bool) -> str:
     ways = ["Do not pass it"] if passed else [f"pip uninstall {plugin.distribution}"]
     if plugin.interface == V1:
+        if plugin.target in _REPLACED:
+            ways.append(f"use {_REPLACED[plugin.target]}, which takes the same arguments on both runners")
         ways.append(f"wrap it for both runners: lpkit new my-proc --wrap {plugin.target}")
         ways.append(_PORTABLE)
-        if not situation.choice.forced:
+        if not situation.choice.forced and not _only_on_v2(situation):
             ways.append(f"run vLLM with {releases.SWITCH}=0")
     elif plugin.interface == V2:
         ways.append(_PORTABLE)

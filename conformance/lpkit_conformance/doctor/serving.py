@@ -59,7 +59,8 @@ class Serving:
 
     def demands(self, release: Release | None) -> Demands:
         """What these arguments ask of the choice of a runner, by the rules of a release."""
-        return Demands(self._for_v2(release), self._hisparse(release), tuple(self._for_v1(release)))
+        only_v2 = () if is_before(release, releases.V2_DEFAULT_SINCE) else tuple(self._refused_by_v1(release))
+        return Demands(self._for_v2(release), self._hisparse(release), tuple(self._for_v1(release)), only_v2)
 
     def _for_v2(self, release: Release | None) -> str:
         watermark = self.options.get("watermark-config") and not is_before(release, releases.FORCED_V2_SINCE)
@@ -79,20 +80,49 @@ class Serving:
             yield "parallel drafting"
         if draft.get("use_heterogeneous_vocab") and not is_before(release, (0, 32, 0)):
             yield "a drafter with another vocabulary"
-        stages = str(self.options.get("pipeline-parallel-size", "1"))
-        if self.options.get("distributed-executor-backend") == "external_launcher" and stages != "1":
+        if self.options.get("distributed-executor-backend") == "external_launcher" and self._several("pipeline"):
             yield "pipeline parallelism with external_launcher"
-        if _on(self.options, "enable-dbo"):
-            yield "dual batch overlap"
+        if _on(self.options, "enable-dbo") or str(self.options.get("ubatch-size", "0")) not in ("0", "1"):
+            yield from self._overlapping()
         if is_before(release, (0, 32, 0)):
             yield from self._on_v2_since_0_32()
+
+    def _overlapping(self) -> Iterator[str]:
+        """Dual batch overlap: V2 has it where the switch asks for it, but not with everything."""
+        if releases.SWITCH not in environment_of(self):
+            yield "dual batch overlap"
+            return
+        if _on(self.options, "enable-lora"):
+            yield "dual batch overlap with LoRA"
+        if self.drafts:
+            yield "dual batch overlap with speculative decoding"
+        if self._several("pipeline"):
+            yield "dual batch overlap with pipeline parallelism"
+        if self._several("decode-context") or self._several("prefill-context"):
+            yield "dual batch overlap with context parallelism"
+
+    def _refused_by_v1(self, release: Release | None) -> Iterator[str]:
+        draft = self.options.get("speculative-config") or {}
+        if self._several("prefill-context"):
+            yield "prefill context parallelism"
+        if draft.get("method") == "dspark":
+            yield "speculative method 'dspark'"
+        if draft.get("enable_adaptive_verification"):
+            yield "adaptive verification of drafts"
+        if _on(self.options, "enable-batch-sharded-sampling"):
+            yield "batch-sharded sampling"
+        asked = self._several("pipeline") and _on(self.options, "async-scheduling")
+        if asked and not is_before(release, releases.V2_PROCESSORS_SINCE):
+            yield "pipeline parallelism with asynchronous scheduling"
+
+    def _several(self, kind: str) -> bool:
+        return str(self.options.get(f"{kind}-parallel-size", "1")) != "1"
 
     def _on_v2_since_0_32(self) -> Iterator[str]:
         compiled = self.options.get("compilation-config", {})
         if str(compiled.get("mode")).lower() in ("1", "stock_torch_compile"):
             yield "stock torch.compile"
-        ranks = str(self.options.get("tensor-parallel-size", "1"))
-        if compiled.get("pass_config", {}).get("enable_sp") and ranks != "1":
+        if compiled.get("pass_config", {}).get("enable_sp") and self._several("tensor"):
             yield "sequence parallelism"
         if _on(self.options, "enable-elastic-ep"):
             yield "elastic expert parallelism"

@@ -116,6 +116,49 @@ class TestRunner:
         words = ("-cc.pass_config.enable_sp=true", "-cc.mode=3")
         assert site.plugin(PORTABLE).examine(release="0.31.0", command=(*SERVE, *words)).situation.runner == "v2"
 
+    @pytest.mark.parametrize("words", [("--enable-dbo",), ("--ubatch-size", "2")])
+    def test_dual_batch_overlap_is_on_v2_where_the_switch_asks_for_it(
+        self, site: Place, words: tuple[str, ...]
+    ) -> None:
+        place = site.plugin(PORTABLE)
+        told = (f"{SWITCH}=1", *SERVE, *words)
+        assert place.examine(release="0.32.0", command=(*SERVE, *words)).situation.runner == "v1"
+        assert codes(place.examine(release="0.32.0", command=told), "error") == []
+        issue = the(place.examine(release="0.32.0", command=(*told, "-pp", "2")), "engine-refuses")
+        assert "dual batch overlap with pipeline parallelism" in issue.evidence
+
+    @pytest.mark.parametrize(
+        ("words", "feature"),
+        [
+            (("--enable-batch-sharded-sampling",), "batch-sharded sampling"),
+            (("-sc.method", "dspark"), "speculative method 'dspark'"),
+            (("-sc.method=mtp", "-sc.enable_adaptive_verification=true"), "adaptive verification of drafts"),
+            (("--prefill-context-parallel-size", "2"), "prefill context parallelism"),
+            (("-pp", "2", "--async-scheduling"), "pipeline parallelism with asynchronous scheduling"),
+        ],
+    )
+    def test_what_v1_refuses_is_not_sent_there(self, site: Place, words: tuple[str, ...], feature: str) -> None:
+        place = site.plugin(ONLY_V1)
+        blocked = the(place.examine(release="0.32.0", command=(*SERVE, *words)), "blocks-start")
+        assert SWITCH not in blocked.remedy
+        refused = the(place.examine(release="0.32.0", command=(f"{SWITCH}=0", *SERVE, *words)), "engine-refuses")
+        assert f"The V1 runner does not support {feature}, and it is used here: {SWITCH}=0" in refused.evidence
+        assert refused.remedy == f"Unset {SWITCH}"
+
+    def test_a_processor_that_moves_the_engine_to_v1_stops_it_where_v1_lacks_something(self, site: Place) -> None:
+        words = (*SERVE, "--enable-batch-sharded-sampling")
+        report = site.plugin(ONLY_V1).examine(release="0.30.0", command=words)
+        issue = the(report, "engine-refuses")
+        assert issue.problem == "vLLM 0.30.0 does not start with a custom processor"
+        assert issue.remedy.endswith("or leave out batch-sharded sampling")
+        other = site.examine(release="0.32.0", command=(*words, "--enable-dbo"))
+        assert the(other, "engine-refuses").remedy == "Leave out batch-sharded sampling"
+
+    def test_vllms_rule_for_deepseek_ocr_is_known_to_be_v1s_and_what_replaces_it(self, site: Place) -> None:
+        target = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
+        report = site.examine(release="0.32.0", command=(*SERVE, "--logits-processors", target))
+        assert "use lpkit-ocr-ngram (lpkit_ocr_ngram.processor:OcrNgram)" in the(report, "blocks-start").remedy
+
     def test_v2_that_is_asked_for_with_what_only_v1_has_is_refused(self, site: Place) -> None:
         report = site.plugin(PORTABLE).examine(release="0.33.0", command=(f"{SWITCH}=1", *SERVE, *SUFFIX))
         assert codes(report, "error") == ["engine-refuses"]
