@@ -208,7 +208,7 @@ class Arena:
         # Widest items first keeps every view aligned without padding.
         self._shared = sorted(shared.values(), key=lambda item: -item._dtype.itemsize)
         self._forgetful = [item for item in self.columns.values() if type(item)._forget is not Column._forget]
-        self.memory.add(self)
+        self.memory.add(self, alone=memory is None)
 
     def lay_out(self) -> None:
         """A column needs other room."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -57,6 +58,16 @@ class Gathered:
         self.given: set[object] = set()
 
 
+class Always:
+    """Refers to a part as a weak reference does, and keeps it; unlike that it can be copied with what it refers to."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+
+    def __call__(self) -> Part:
+        return self._part
+
+
 class Memory:
     """A row of words for each slot, on the host and on the device. Its parts are those of one processor or of several.
 
@@ -73,23 +84,29 @@ class Memory:
         self._slots = slots + 1
         self._device_type = device
         self._one_memory = device.type == "cpu"
-        self._parts: list[weakref.ref[Part]] = []
+        self._parts: list[tuple[Callable[[], Part | None], int]] = []  # and what each needs at least
         self._sizes: list[int] = []  # words of each
+        self._least = 0
         self._roomy = 0
 
-    def add(self, part: Part) -> None:
-        """Make room for a part, for as long as it lives."""
-        self._parts.append(weakref.ref(part))
+    def add(self, part: Part, *, alone: bool) -> None:
+        """Make room for a part; others can be read again after the next flush.
+
+        Args:
+            part: kept only by others, unless it is alone.
+            alone: whether it stays the only one.
+        """
+        self._parts.append((Always(part) if alone else weakref.ref(part), part.words))
         self.lay_out()
-        self._least = self._words
-        self._find()
+        if alone and not self._one_memory:
+            self._find()
 
     def lay_out(self) -> None:
         """Give each part the words that it needs; what is held moves along."""
-        parts = [part for found in self._parts if (part := found()) is not None]
-        self._parts = [weakref.ref(part) for part in parts]
+        self._parts = [(found, least) for found, least in self._parts if found() is not None]
+        parts = list(self._alive())
         self._sizes = [part.words for part in parts]
-        self._words = sum(self._sizes)
+        self._words, self._least = sum(self._sizes), sum(least for _, least in self._parts)
         # On the CPU this is also what is read: there is nothing to copy.
         self._host = torch.zeros(self._slots, self._words, dtype=torch.int64)
         for part, host in zip(parts, torch.split(self._host, self._sizes, 1), strict=True):
@@ -126,14 +143,17 @@ class Memory:
         """Have the parts read where they were laid out."""
         self._device = self._host if self._one_memory else torch.empty_like(self._host, device=self._device_type)
         start = 0
-        for found, size in zip(self._parts, self._sizes, strict=True):
+        for (found, _), size in zip(self._parts, self._sizes, strict=True):
             if (part := found()) is not None:
                 part.find(self._device, start)
             start += size
 
+    def _alive(self) -> Iterator[Part]:
+        return (part for found, _ in self._parts if (part := found()) is not None)
+
     def _give_up_room(self) -> None:
         """Long lists that left leave wide rows, which every step reads: not for ever."""
-        needed = sum(part.words for found in self._parts if (part := found()) is not None)
+        needed = sum(part.words for part in self._alive())
         self._roomy = self._roomy + 1 if self._words > ROOMY * needed + 1 else 0
         if self._roomy == PATIENCE:
             self._roomy = 0

@@ -29,9 +29,9 @@ class Rows:
     """The logits rows of the requests that a processor admitted, in batch order.
 
     Under speculative decoding a request has one row per draft token, and a row may be listed twice: the result
-    must not depend on how often a row is processed. On V2 what is shown here may be shared with the engine's other
-    processors: edit what you read of the history by torch's operations or not at all, so that it is read again for
-    the next one.
+    must not depend on how often a row is processed. What is shown here of the history may be shared with the engine's
+    other processors. Edited in place by torch's operations, it is read again for the next one; that is not noticed of
+    ``.data``, of a view as another dtype, of ``numpy()`` and of a kernel of your own: copy before these.
 
     Attributes:
         n: number of rows.

@@ -53,7 +53,7 @@ class V1History:
         self._free = list(range(places - 1, -1, -1))
         self._held: dict[tuple[int, int], int] = {}  # by the ids of the lists, which entries keep alive
         self._holders: dict[int, tuple[Entry, int]] = {}  # by place: an entry with these lists, and how many hold it
-        self._users = 0
+        self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self._lengths: tuple[torch.Tensor, torch.Tensor] | None = None
         # The same on the host, and what tells whether a processor has edited them; None while there is only one.
         self._host_lengths: list[list[int]] = []
@@ -62,14 +62,14 @@ class V1History:
         self._config: object = None
 
     @classmethod
-    def among(cls, config: object, places: int, device: torch.device, keep_tokens: bool) -> V1History:
-        """That of the processors which are given this configuration."""
+    def among(cls, user: object, config: object, places: int, device: torch.device, keep_tokens: bool) -> V1History:
+        """That of the processors which are given this configuration; ``user`` is one of them."""
         key = (id(config), device, keep_tokens)
         found = cls._of_engines.get(key)
         if found is None:
             found = cls._of_engines[key] = cls(places, device, keep_tokens)
             found._config = config  # held, so that no other engine's has its id
-        found._users += 1
+        found._users.add(user)
         return found
 
     def enter(self, entry: Entry) -> int:
@@ -137,7 +137,7 @@ class V1History:
             return
         numbers = np.array([*prompt, *total, *new], dtype=np.int64)
         self._host_lengths, self._originals = lengths, None
-        if self._users < 2:
+        if len(self._users) < 2:
             packed = sent(torch.from_numpy(numbers), self._device)
         else:
             self._originals = Originals()
@@ -182,7 +182,8 @@ class V1History:
         self._grow(2 * have, self._buffer.shape[1])
 
     def _grow(self, places: int, width: int) -> None:
-        grown = torch.zeros(places, width, dtype=torch.int64, device=self._device)
+        with torch.inference_mode(False):  # processors may be called in this mode and outside of it
+            grown = torch.zeros(places, width, dtype=torch.int64, device=self._device)
         grown[: self._buffer.shape[0], : self._buffer.shape[1]] = self._buffer
         self._buffer = grown
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -48,9 +49,13 @@ class V1Binding:
         self._declared = history
         self._device = device
         self._ledger = Ledger(slots, self._release, admission.required_keys)
-        self._history = V1History.among(config, slots, device, history == "tokens") if history != "none" else None
+        self._history = None
+        if history != "none":
+            self._history = V1History.among(self, config, slots, device, history == "tokens")
         self._own: list[tuple[int, Entry]] = []  # admitted requests in row order
         self._place_of: dict[int, int] = {}  # where the history of a slot's request is
+        if self._history is not None:
+            weakref.finalize(self, give_back, self._history, self._place_of).atexit = False
         self._places: list[int] = []  # the same, in row order
         self._index = self._slots = self._found = torch.zeros(0, dtype=torch.int64)
         self._stale = False
@@ -127,3 +132,9 @@ class V1Binding:
             "with --no-async-scheduling.",
             self._admission.owner,
         )
+
+
+def give_back(history: V1History, places: dict[int, int]) -> None:
+    """A processor is gone, its requests may go on."""
+    for place in places.values():
+        history.leave(place)

@@ -118,15 +118,15 @@ class Shared:
         """
         shared = len(self._readers) > 1
         if shared:
-            for kept in (True, keep_tokens):
+            for kept in (True,) if keep_tokens else (True, False):
                 found = self._histories.get((place, kept))
                 if found is not None and found.originals is not None and found.originals.untouched:
                     return found
-        width = int(self._lengths[place.own].max())
+        width = int(self._lengths[place.own].max()) if keep_tokens else 0
         originals = Originals() if shared else None
         made = V2History(self.states, ctx, place.index, place.slots, width, keep_tokens, originals)
         if shared:
-            self._keep(place, keep_tokens, made, ctx)
+            self._histories[place, keep_tokens] = made
         return made
 
     def gathered(self, place: Place) -> Gathered | None:
@@ -139,10 +139,15 @@ class Shared:
         return found
 
     def _begin(self, ctx: LogitsContext) -> None:
-        self._ctx = weakref.ref(ctx)
-        self._served.clear()
-        self._histories = {}
-        self._gathered.clear()
+        # All of the last call goes with it, or with its context: nothing keeps a processor or a history alive.
+        self._served, self._histories, self._gathered = set(), {}, {}
+        of_call = self._served, self._histories, self._gathered
+
+        def over(_: object) -> None:
+            for found in of_call:
+                found.clear()
+
+        self._ctx = weakref.ref(ctx, over)
         reqs = self._reqs = ctx.idx_mapping_np
         self._lengths = ctx.seq_lens_upper_bound_np[: len(reqs)]
         self._ready = self._lengths >= self.states.prefill_len.np[reqs]
@@ -150,13 +155,6 @@ class Shared:
         order = reqs.tobytes() if self._one_each else b""
         self._before = self._now if order and order == self._order else {}
         self._order, self._now = order, {}
-
-    def _keep(self, place: Place, keep_tokens: bool, history: V2History, ctx: LogitsContext) -> None:
-        """For the others, until the engine drops the context."""
-        histories = self._histories
-        if not histories:
-            weakref.finalize(ctx, histories.clear).atexit = False
-        histories[place, keep_tokens] = history
 
     def _find(self, own: Bools, ctx: LogitsContext) -> Place:
         """Send the rows and slots of own requests; with drafts these are found on the device."""

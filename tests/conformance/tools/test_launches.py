@@ -179,7 +179,7 @@ def test_the_model_of_traffic_names_the_kernels_that_a_function_launches(name: s
 
 def test_v1_needs_two_more_to_stage_the_new_tokens() -> None:
     step = launches.steady(*FOUND["lpkit-penalties"], "v1")
-    assert step.operations == {"index_select": 1, "_to_copy": 1, "index_put_": 1}
+    assert step.operations == {"index_select": 1, "to": 1, "index_put_": 1}
     assert step.launches == WITH_HISTORY + 2
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,6 +114,37 @@ def test_the_room_of_a_processor_that_is_gone_is_given_to_the_next() -> None:
     memory.flush()
     assert memory._words <= 2
     assert kept.columns["bias"][rows(1, 2)].tolist() == [7.0, 2.0]
+
+
+def test_what_is_read_stays_while_another_processor_is_made() -> None:
+    memory = separate()
+    made = arena(memory, bias=column(torch.float32, default=2.0))
+    made.columns["bias"][1] = 7.0
+    memory.flush()
+    arena(memory, wide=column(torch.int64, width=9))
+    assert made.columns["bias"][rows(0, 1)].tolist() == [2.0, 7.0]
+
+
+def test_memory_that_was_wide_when_a_processor_came_is_narrowed_all_the_same() -> None:
+    memory = separate()
+    long = arena(memory, ids=lpkit.ragged(torch.int64, limit=4000))
+    long.columns["ids"][0] = list(range(4000))
+    arena(memory, flag=column(torch.bool))
+    long.columns["ids"][0] = [1]
+    for _ in range(2 * memory_module.PATIENCE):
+        long.columns["ids"][1] = [1]
+        memory.flush()
+    assert memory._words < 9
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_a_processors_own_memory_is_copied_with_it(duplicate: Any) -> None:
+    made = Arena({"ids": lpkit.ragged(torch.int64)}, 4, CPU)
+    other = duplicate(made)
+    other.columns["ids"][1] = [4, 4, 4]
+    other.flush()
+    assert other.columns["ids"][rows(1)].tolist() == [[4, 4, 4, -1]]
+    assert made.columns["ids"][rows(1)].tolist() == [[-1]]
 
 
 class Neighbours(RuleBasedStateMachine):

@@ -161,6 +161,33 @@ def test_a_placeholder_is_unknown_to_all_until_it_is_repaired() -> None:
     assert engine.shown() == [[[5, 6, 7, 1, 7]]] * 2
 
 
+def test_a_processor_that_is_gone_gives_its_places_back() -> None:
+    engine = Together(Reads, Reads)
+    history = engine.processors[0]._v1._history
+    for turn in range(4):
+        engine.processors.append(Reads(engine.config, torch.device("cpu"), False))
+        engine.update(2, added=[new(row, params(read=True), [turn]) for row in range(2)])
+        engine.step(2)
+        engine.processors.pop()
+        gc.collect()
+    assert history._buffer.shape[0] == 4
+    assert sum(holders for _, holders in history._holders.values()) == 2 * 2
+    assert len(history._users) == 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_processors_may_be_called_in_inference_mode_and_outside_of_it(first: bool) -> None:
+    engine = Together(Reads, Reads)
+    output = [1]
+    engine.update(1, added=[new(0, params(read=True), output)])
+    for length in (1, 90):
+        output += [2] * (length - len(output))
+        for processor, mode in zip(engine.processors, (first, not first), strict=True):
+            with torch.inference_mode(mode):
+                processor.apply(logits_of(1))
+        assert engine.shown() == [[[5, 6, 7, *output]]] * 2
+
+
 def test_what_is_shared_goes_with_the_processors() -> None:
     engine = Together(Reads, Reads)
     shared = weakref.ref(engine.processors[0]._v1._history)

@@ -192,6 +192,26 @@ def test_a_history_that_was_read_goes_with_the_context_of_its_call() -> None:
     assert tokens() is None
 
 
+def test_calls_with_one_context_leave_one_history() -> None:
+    made: list[weakref.ref[torch.Tensor]] = []
+    engine = filled(*[reader("tokens", lambda _, rows: made.append(weakref.ref(rows.tokens)))] * 2)
+    context = engine.host.context([6, 1, 3])
+    for _ in range(5):
+        engine.call(context)
+    for processor in engine.processors:
+        del processor.rows
+    assert len({id(tokens()) for tokens in made if tokens() is not None}) == 1
+
+
+def test_a_processor_that_is_gone_is_not_kept_by_the_others() -> None:
+    cls = reader("tokens", lengths)
+    engine = filled(cls, cls)
+    engine.call(engine.host.context([6, 1, 3]))
+    gone = weakref.ref(engine.processors.pop())
+    gc.collect()
+    assert gone() is None
+
+
 def test_engines_share_nothing_and_are_not_kept() -> None:
     cls = reader("tokens", everything)
     engines = [filled(cls, cls) for _ in range(2)]
