@@ -265,9 +265,10 @@ HEAD = """\
 What Triton {version} makes of the kernels of `lpkit.kernels` for compute capability {capabilities}, without a GPU:
 `make kernels`. Stride *any*: the compiler knows nothing of vocabulary and stride, as for 50,257 tokens; *16*: both are
 multiples of 16. Tiles within a row are read and written in words of 128 bits whatever the stride, since they begin
-where such words do; words of 32 bits are for the tile at each end of a row, and for a row's own numbers. A tile in
-which no logit changes is not written. The kernels from the first of `keep_ids_` on touch a few logits of a row, or its
-history: they are told sizes and strides at run time only, so that no batch waits for a compiler.
+where such words do; words of 32 bits are for the tile at each end of a row, for a row's own numbers, and for
+tournaments, whose work is the bits that are drawn for each token. A tile in which no logit changes is not written.
+The kernels from the first of `keep_ids_` on touch a few logits of a row, or its history: they are told sizes and
+strides at run time only, so that no batch waits for a compiler.
 
 | kernel | capability | stride | registers | threads at once | spills | loads, 128 / 32 bits | stores, 128 / 32 bits |
 |---|---|---|---|---|---|---|---|

@@ -9,10 +9,13 @@ Triton's interpreter. Views and new memory launch nothing; a copy between host a
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -130,14 +133,21 @@ def together(plugins: Sequence[Plugin], apart: bool, device: torch.device = META
     return {which: found[which] for which in ("enters", "stays")}
 
 
-def plugins() -> Iterator[Plugin]:
-    """Each reference plugin."""
+def cases() -> Iterator[Plugin]:
+    """Each case of each reference plugin."""
     for folder in sorted(PLUGINS.glob("lpkit-*")):
         found = project.find(folder)
         assert found is not None
         sys.path.insert(0, str(folder / "src"))
         for target in found.entry_points.values():
-            yield folder.name, resolve_target(target).cls, Case.parse(found.cases[0]).fields
+            cls = resolve_target(target).cls
+            yield from ((folder.name, cls, Case.parse(case).fields) for case in found.cases)
+
+
+def plugins() -> Iterator[Plugin]:
+    """Each reference plugin, with its first case."""
+    for _, group in groupby(cases(), key=itemgetter(0)):
+        yield next(group)
 
 
 STAGING = "V1 stages new tokens: one copy and one launch."
@@ -153,6 +163,7 @@ REASONS = {
     "lpkit-penalties": STAGING,
     "lpkit-synthid": "The hash of a context is torch's operations; a launch for every four keys, and one for the edit.",
     "lpkit-thinking-budget": "The history, three questions about its markers, what is due by them, and the mask.",
+    "lpkit-truncation": "It sorts, and looks for the limit in what is sorted.",
     "lpkit-xtc": "The lengths, a random number and the coin; the limit and the least likely token are a kernel each.",
 }
 
@@ -162,8 +173,10 @@ HEAD = """\
 # Launches per step
 
 How often a step in which no request comes or goes asks a GPU for something: operations of torch that compute or copy,
-and Triton kernels. The number does not depend on the batch. Counted without a GPU: the plugins run on torch's meta
-device, where a stand-in for Triton counts the kernels that lpkit launches on CUDA. Nothing is timed here;
+and Triton kernels. The number does not depend on the batch, but for typical and tail-free sampling, which sort 64 MiB
+of logits at a time. Plugins run with the first case of their projects, and with each that takes another number.
+Counted without a GPU: the plugins run on torch's meta device, where a stand-in for Triton counts the kernels that
+lpkit launches on CUDA. Nothing is timed here;
 [a GPU](on-a-gpu.md#launches) counted the same, but for a few operations that are two kernels each.
 
 The budget is {sparse} launches for a sparse rule (`edit`) without history, {history} for one with history, and {dense}
@@ -194,13 +207,13 @@ GROUPS = (
 TRAFFIC = """
 ## Memory traffic
 
-What the functions of `lpkit.kernels` read from a GPU's memory and write there at most, in sizes of the logits, by the
-model in `lpkit.kernels.traffic`; and the least time of that for {vocab:,} tokens by an H100's data sheet:
-{cache} MB of L2 cache, {bandwidth} TB/s. [An H100](on-a-gpu.md#kernels) moves these bytes, at {reached} TB/s and with
-a fifth to two thirds more time. `lpkit bench --device cuda` shows the prediction, at the speed of its floors, next to
-what it measures. *A token in every span*: so many tokens stay in a row, evenly spread, that there is one in each
-{span:,} logits. In a model's rows few spans have one; here the second look at a row reads it again, except for what the
-cache still holds.
+What the functions of `lpkit.kernels` read from a GPU's memory and write there at most, in sizes of the logits, by
+the model in `lpkit.kernels.traffic`; and the least time of that for {vocab:,} tokens by an H100's data sheet:
+{cache} MB of L2 cache, {bandwidth} TB/s. [An H100](on-a-gpu.md#kernels) moves these bytes, at {reached} TB/s; for
+256 rows it takes a fifth to two thirds more time, and for `exclude_top_choices_` four fifths. `lpkit bench --device
+cuda` shows the prediction, at the speed of its floors, next to what it measures. *A token in every span*: so many
+tokens stay in a row, evenly spread, that there is one in each {span:,} logits. In a model's rows few spans have
+one; here the second look at a row reads it again, except for what the cache still holds.
 
 | function | kernels | read | written | {rows} rows | {cached} rows | read, a token in every span | {rows} rows |
 |---|---|---|---|---|---|---|---|
@@ -214,14 +227,22 @@ def page() -> str:
     """All reference plugins, as a page."""
     lines = []
     with fused_on_meta():
-        for name, cls, case in plugins():
+        first: dict[str, list[int]] = {}
+        for name, cls, case in cases():
             found = {runner: steady(cls, case, runner) for runner in RUNNERS}
+            counts = [step.launches for step in found.values()]
+            if name in first:
+                if counts == first[name]:
+                    continue
+                name, known = f"{name}, `{json.dumps(case['extra_args'])}`", name
+            else:
+                first[name], known = counts, name
             rule = f"{'sparse' if cls._sparse else 'dense'}, history {cls.history}"
             kernels = ", ".join(f"`{kernel}`" + f" x{n}" * (n > 1) for kernel, n in sorted(found["v2"].kernels.items()))
             may = budget(cls)
             above = any(may is not None and step.launches > may for step in found.values())
-            cells = [name, rule, str(may), *(str(step.launches) for step in found.values()), kernels]
-            lines.append(f"| {' | '.join([*cells, REASONS[name] if above else ''])} |\n")
+            cells = [name, rule, str(may), *map(str, counts), kernels]
+            lines.append(f"| {' | '.join([*cells, REASONS[known] if above else ''])} |\n")
         several = together_table()
     return HEAD.format(sparse=SPARSE, history=WITH_HISTORY, dense=DENSE) + "".join(lines) + several + traffic_table()
 

@@ -80,8 +80,13 @@ def _worse(old: Mapping[str, Any], side: CandidateResult, slack: float) -> Itera
     was, now = old["versus_floor"], side.versus_floor
     if was and now and now > was * (1 + slack):
         yield f"apply takes {now:.2f} times one read and write of the logits; it took {was:.2f}"
-    for name, what in (("operations", "operations"), ("peak", "bytes of new memory at the same time")):
-        before, after = old[name], getattr(side, name)
+    counted = {
+        "operations": "operations",
+        "launches": "launches on the GPU",
+        "peak": "bytes of new memory at the same time",
+    }
+    for name, what in counted.items():
+        before, after = old.get(name), getattr(side, name)
         if before is not None and after is not None and after > before:
             yield f"{after:,} {what}; there were {before:,}"
     waits = sum(side.syncs.values()) - sum(old["syncs"].values())

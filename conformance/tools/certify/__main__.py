@@ -57,10 +57,12 @@ def main() -> int:
             if folder.name not in result["plugins"]:
                 outcome = result["plugins"][folder.name] = try_plugin(environment, folder)
                 result.update(now)
+                failed |= outcome["verdict"] != "pass"
                 print(f"  {folder.name}: {outcome['verdict']} {outcome['runners']}", flush=True)
                 keep()
         if options.tests and "tests" not in result:
             tests = result["tests"] = try_tests(environment) | now
+            failed |= bool(tests["failed"] or tests["problems"])
             print(
                 f"  engine tests: {tests['passed']} passed, {tests['skipped']} skipped, {tests['failed']}", flush=True
             )

@@ -15,12 +15,15 @@ HEAD = """\
 
 What ran on a real engine of each release of vLLM, on a CPU: every reference plugin through `lpkit check --engine vllm`,
 and the engine tests of lpkit's repository. A test of what a release does not have yet is skipped there: before 0.31
-custom processors on V2, before 0.32 drafts on V2 that need no model. Revision and date are those of the plugins' run;
-tests that ran at another revision say so.
+custom processors on V2, before 0.32 drafts on V2 that need no model, and each says which release it needs. Revision and
+date are those of the plugins' run; tests that ran at another revision say so.
 
 ```
-make certify
+make certify CERTIFY_OPTIONS=--tests
 ```
+
+These releases take the torch that lpkit is developed with. `CERTIFY_OPTIONS='--only 0.24.0'` tries an older one
+(0.24.0, 0.22.0, 0.18.0), which needs another torch: several GB, as its builds for CPUs are not on every index.
 
 | vLLM | torch | V1: plugins | V2: plugins | engine tests | revision | date |
 |---|---|---|---|---|---|---|

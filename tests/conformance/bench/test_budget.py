@@ -21,7 +21,7 @@ SETTINGS = {
     "drafts": False,
 }
 SIDE = CandidateResult(
-    "mine on V1", "target", "v1", apply=Times(1e-3, 1e-3, 5), operations=10, peak=100, versus_floor=2.0
+    "mine on V1", "target", "v1", apply=Times(1e-3, 1e-3, 5), operations=10, launches=3, peak=100, versus_floor=2.0
 )
 
 
@@ -46,6 +46,7 @@ def test_a_machine_that_is_slower_as_a_whole_is_not_worse(recorded: Path) -> Non
     [
         ({"versus_floor": 2.6}, "apply takes 2.60 times one read and write of the logits; it took 2.00"),
         ({"operations": 11}, "11 operations; there were 10"),
+        ({"launches": 4}, "4 launches on the GPU; there were 3"),
         ({"peak": 2000}, "2,000 bytes of new memory at the same time; there were 100"),
         ({"syncs": {"item": 1}}, "1 more waits for the device"),
     ],

@@ -183,6 +183,24 @@ def test_a_stopped_run_goes_on_where_it_was_and_a_release_that_does_not_install_
     assert list(kept["0.32.0"]["plugins"]) == plugins
 
 
+@pytest.mark.parametrize(
+    ("verdict", "failed", "code"), [("pass", {}, 0), ("fail", {}, 1), ("pass", {"why": {"f": 1}}, 1)]
+)
+def test_a_run_in_which_something_failed_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verdict: str, failed: dict[str, object], code: int
+) -> None:
+    tests = {"passed": 1, "skipped": 0, "failed": failed, "problems": []}
+    monkeypatch.setattr(Environment, "prepare", lambda *_: None)
+    monkeypatch.setattr(
+        command, "try_plugin", lambda *_: {"verdict": verdict, "runners": {"v1": [5, 5]}, "problems": []}
+    )
+    monkeypatch.setattr(command, "try_tests", lambda _: tests)
+    page_file = str(tmp_path / "releases.md")
+    arguments = ["certify", "--work", str(tmp_path), "--page", page_file, "--only", "0.32.0", "--tests"]
+    monkeypatch.setattr(command.sys, "argv", arguments)
+    assert command.main() == code
+
+
 def test_the_usual_releases_take_the_torch_of_this_repository() -> None:
     pinned = (Path(__file__).parents[3] / "Makefile").read_text()
     assert {TORCH[release] for release in USUAL} == {pinned.partition("TORCH ?= torch==")[2].partition("\n")[0]}

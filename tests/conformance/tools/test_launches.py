@@ -54,6 +54,15 @@ def test_a_dense_rule_that_keeps_a_few_tokens_takes_a_gather_and_two_kernels(nam
     assert step.launches == DENSE
 
 
+CASES = [pytest.param(cls, case, id=f"{name} {n}") for n, (name, cls, case) in enumerate(launches.cases())]
+
+
+@pytest.mark.parametrize(("cls", "case"), CASES)
+def test_the_number_does_not_depend_on_the_batch(cls: Any, case: dict[str, Any]) -> None:
+    few, many = (launches.steady(cls, case, "v2", batch=batch) for batch in (1, 50))
+    assert (few.operations, few.kernels) == (many.operations, many.kernels)
+
+
 class BlockingCopies(Watch):
     """Notes the copies from the host to the device that are not told to go on meanwhile."""
 
