@@ -51,8 +51,9 @@ def page() -> str:
         f"{len(zoo.CORRECT)} correct ones that look odd. Each defect must be caught by the check named first; no check "
         "may fail a correct one. The defects are ours, and therefore biased: the mutation tests are the other half.",
         "",
-        "With 20 seeds each, 93 correct ones were checked 1,860 times, without LP604 and LP606 (2026-11-22, 143,000 "
-        "results). Three were blamed once, by LP808 with seed 15, for one reason: the host let the bounds alone show "
+        "With 20 seeds each, 93 correct ones were checked 1,860 times, without LP604 and LP606, in which the seed "
+        "decides little or nothing (2026-11-22, 143,000 results). Three were blamed once, by LP808 with seed 15, for "
+        "one reason: the host let the bounds alone show "
         "drafts to a class that was told of no speculative decoding. It is told now.",
         "",
         "None was blamed by LP604 (88 of them, four seeds each), by the watcher (20 seeds, 2,380 batches, 104,076 "
