@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from lpkit.columns.column import Arena
+from lpkit.columns.memory import Memory
 from lpkit_conformance.instruments.in_flight import DEVICE, InFlight
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.testing import compute_check
@@ -26,13 +26,14 @@ def test_the_librarys_own_staging_is_copied_in_flight_and_never_too_early() -> N
 
 
 def test_one_block_for_all_steps_in_the_library_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def flush(self: Any) -> None:
-        if not hasattr(self, "block"):
+    def send(self: Any) -> None:
+        if self._moved:
+            self._find()
             self.block = torch.empty_like(self._host, pin_memory=True)
         self.block.copy_(self._host)
-        self._on_device.copy_(self.block, non_blocking=True)
+        self._device.copy_(self.block, non_blocking=True)
 
-    monkeypatch.setattr(Arena, "flush", flush)
+    monkeypatch.setattr(Memory, "_send", send)
     result = judged("PortableMinP")
     assert result.status == "failed"
 
