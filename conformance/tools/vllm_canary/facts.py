@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vllm_canary.behaviour import behaviour
+from vllm_canary.features import collected
 from vllm_canary.source import Source, called, fields, members, names, strings
 from vllm_canary.stages import v1_order, v2_order
 
@@ -23,6 +24,7 @@ STATE = "vllm/v1/sample/logits_processor/state.py"
 V2_INTERFACE = "vllm/v1/worker/gpu/sample/logits_processor/interface.py"
 V2_LOADER = "vllm/v1/worker/gpu/sample/logits_processor/loader.py"
 CONFIG = "vllm/config/vllm.py"
+SPECULATIVE = "vllm/config/speculative.py"
 ENVS = "vllm/envs.py"
 BATCH = "vllm/v1/worker/gpu_input_batch.py"
 RUNNER = "vllm/v1/worker/gpu_model_runner.py"
@@ -37,8 +39,8 @@ ONLINE: Final = (
 )
 OFFLINE: Final = ("vllm/sampling_params.py", "vllm/v1/engine/input_processor.py")
 WANTED: Final = (
-    INTERFACE, LOADER, BUILTIN, STATE, V2_INTERFACE, V2_LOADER, CONFIG, ENVS, BATCH, RUNNER, SCHEDULER, CPU,
-    EXCEPTIONS, *ONLINE, *OFFLINE, "vllm/v1/sample/sampler.py", "vllm/v1/worker/gpu/sample/sampler.py",
+    INTERFACE, LOADER, BUILTIN, STATE, V2_INTERFACE, V2_LOADER, CONFIG, SPECULATIVE, ENVS, BATCH, RUNNER, SCHEDULER,
+    CPU, EXCEPTIONS, *ONLINE, *OFFLINE, "vllm/v1/sample/sampler.py", "vllm/v1/worker/gpu/sample/sampler.py",
     "vllm/config/__init__.py", "vllm/v1/worker/gpu/sample/logits_processor/__init__.py",
 )  # fmt: skip
 """The files that are kept of a release."""
@@ -329,6 +331,32 @@ def only_on_v1(source: Source) -> str:
     return "?"
 
 
+def _unsupported(source: Source, what: str) -> str:
+    """What ``VllmConfig`` collects as unsupported, and on which condition."""
+    function = source.function(CONFIG, f"_get_{what}_unsupported_features", "VllmConfig")
+    return collected(function) if function is not None else "-"
+
+
+def _unsupported_by_v2(source: Source, what: str) -> str:
+    """The same, of releases whose V2 has processors; before, a processor is among it and the rest does not matter."""
+    return _unsupported(source, what) if V2_INTERFACE in source else "-"
+
+
+def acceptance(source: Source) -> str:
+    """How drafts are accepted, of releases that run processors with drafts: the methods, and the default."""
+    methods, config = source.value(SPECULATIVE, "RejectionSampleMethod"), source.cls(SPECULATIVE, "SpeculativeConfig")
+    if V2_INTERFACE not in source or methods is None:
+        return "-"
+    default = [
+        ast.unparse(item.value).strip("'")
+        for item in (config.body if config is not None else [])
+        if isinstance(item, ast.AnnAssign) and ast.unparse(item.target) == "rejection_sample_method" and item.value
+    ]
+    listed = methods.slice.elts if isinstance(methods, ast.Subscript) and isinstance(methods.slice, ast.Tuple) else []
+    named = [ast.unparse(item).strip("'") for item in listed]
+    return f"{', '.join(named) or '?'}; unless set: {''.join(default) or '?'}"
+
+
 def _replay(source: Source, function: str) -> str:
     """What a kind of replay refuses."""
     node = source.function(CONFIG, function, "VllmConfig")
@@ -388,6 +416,11 @@ FACTS: Final = (
     Fact("triton", "Triton", CHOICE, triton),
     Fact("v2-processors", "V2 and custom processors", CHOICE, v2_processors),
     Fact("only-on-v1", "methods of speculative decoding that need V1", CHOICE, only_on_v1),
+    Fact("v2-unsupported", "what V2 with processors does not support", CHOICE,
+         lambda s: _unsupported_by_v2(s, "v2_model_runner")),
+    Fact("v2-dbo", "of this, with dual batch overlap", CHOICE, lambda s: _unsupported_by_v2(s, "dbo")),
+    Fact("v1-unsupported", "what V1 does not support", CHOICE, lambda s: _unsupported(s, "v1_model_runner")),
+    Fact("acceptance", "how drafts are accepted, with processors", CHOICE, acceptance),
     Fact("mask-replay", "`--return-sampling-mask`", CHOICE, lambda s: _replay(s, "_verify_sampling_replay_config")),
     Fact("trace-replay", "`--enable-trace-replay`", CHOICE, lambda s: _replay(s, "_verify_trace_replay_config")),
 )  # fmt: skip

@@ -169,6 +169,84 @@ HISTORY: Final[dict[str, tuple[tuple[Release, str], ...]]] = {
         ((0, 32, 0), "custom_class, medusa, mlp_speculator, suffix"),
         ((0, 33, 0), "custom_class, suffix"),
     ),
+    "v2-unsupported": (
+        ((0, 10, 1), "-"),
+        ((0, 31, 0), "stock torch.compile when mode == CompilationMode.STOCK_TORCH_COMPILE; "
+         "sequence parallelism when enable_sp and tensor_parallel_size > 1; "
+         "pipeline parallelism with external_launcher when distributed_executor_backend == "
+         "'external_launcher' and pipeline_parallel_size > 1; "
+         "speculative method '{method}' when method in ('ngram', 'ngram_gpu', 'suffix', 'medusa', "
+         "'mlp_speculator', 'custom_class'); "
+         "parallel drafting for EAGLE speculative decoding when parallel_drafting and method not in "
+         "('dflash', 'dspark'); "
+         "_get_dbo_unsupported_features() when use_ubatching; "
+         "elastic expert parallelism when enable_elastic_ep; "
+         "mamba cache mode 'all' when mamba_cache_mode == 'all'"),
+        ((0, 32, 0), "pipeline parallelism with external_launcher when distributed_executor_backend == "
+         "'external_launcher' and pipeline_parallel_size > 1; "
+         "speculative method '{method}' when method in ('suffix', 'medusa', 'mlp_speculator', 'custom_class'); "
+         "parallel drafting for EAGLE speculative decoding when parallel_drafting and method not in "
+         "('dflash', 'dspark'); "
+         "heterogeneous-vocabulary draft models when getattr(speculative_config, "
+         "'use_heterogeneous_vocab', False); "
+         "_get_dbo_unsupported_features() when use_ubatching"),
+        ((0, 33, 0), "pipeline parallelism with external_launcher when distributed_executor_backend == "
+         "'external_launcher' and pipeline_parallel_size > 1; "
+         "speculative method '{method}' when method in ('suffix', 'custom_class'); "
+         "parallel drafting for EAGLE speculative decoding when parallel_drafting and method not in "
+         "('dflash', 'dspark'); "
+         "heterogeneous-vocabulary draft models when getattr(speculative_config, "
+         "'use_heterogeneous_vocab', False); "
+         "_get_dbo_unsupported_features() when use_ubatching"),
+    ),
+    "v2-dbo": (
+        ((0, 10, 1), "-"),
+        ((0, 31, 0), "dual batch overlap when VLLM_USE_V2_MODEL_RUNNER is None; "
+         "dual batch overlap with LoRA when lora_config is not None; "
+         "dual batch overlap with speculative decoding when speculative_config is not None; "
+         "dual batch overlap with pipeline parallelism when pipeline_parallel_size > 1; "
+         "dual batch overlap with context parallelism when decode_context_parallel_size > 1 or "
+         "prefill_context_parallel_size > 1; "
+         "dual batch overlap with multimodal models when is_multimodal_model or is_encoder_decoder; "
+         "dual batch overlap with hybrid models when is_hybrid; "
+         "dual batch overlap with PIECEWISE CUDA graphs when cudagraph_mode == CUDAGraphMode.PIECEWISE; "
+         "dual batch overlap with encoder only models when is_mm_encoder_only"),
+    ),
+    "v1-unsupported": (
+        ((0, 10, 1), "-"),
+        ((0, 29, 0), "prefill context parallel when prefill_context_parallel_size > 1; "
+         "dspark speculative decoding when method == 'dspark'; "
+         "adaptive draft verification when enable_adaptive_verification; "
+         "mixed sliding/full dflash drafts when _dflash_needs_multi_kv_group(); "
+         "dflash2 drafts when _is_dflash2_draft(); "
+         "diffusion models when is_diffusion; "
+         "batch-sharded sampling when enable_batch_sharded_sampling"),
+        ((0, 31, 0), "prefill context parallel when prefill_context_parallel_size > 1; "
+         "pipeline parallelism with async scheduling when pipeline_parallel_size > 1 and async_scheduling; "
+         "dspark speculative decoding when method == 'dspark'; "
+         "adaptive draft verification when enable_adaptive_verification; "
+         "mixed sliding/full dflash drafts when _dflash_needs_multi_kv_group(); "
+         "DFlash candidate-head drafts when _is_dflash_candidate_draft(); "
+         "diffusion models when is_diffusion; "
+         "batch-sharded sampling when enable_batch_sharded_sampling"),
+        ((0, 33, 0), "prefill context parallel when prefill_context_parallel_size > 1; "
+         "pipeline parallelism with async scheduling when pipeline_parallel_size > 1 and async_scheduling; "
+         "dspark speculative decoding when method == 'dspark'; "
+         "xpress speculative decoding when not method == 'dspark' and is_xpress(); "
+         "adaptive draft verification when enable_adaptive_verification; "
+         "draft lm_head quantization when draft_lm_head_quantization is not None; "
+         "Parse 3.5 MTP when speculative_config and 'ParseAuxMTPModel' in (architectures or []); "
+         "mixed sliding/full dflash drafts when _dflash_needs_multi_kv_group(); "
+         "DFlash candidate-head drafts when _is_dflash_candidate_draft(); "
+         "diffusion models when is_diffusion; "
+         "batch-sharded sampling when enable_batch_sharded_sampling; "
+         "Step5 when architecture in ('Step5ForCausalLM', 'Step5ForConditionalGeneration')"),
+    ),
+    "acceptance": (
+        ((0, 10, 1), "-"),
+        ((0, 31, 0), "standard, synthetic, block; unless set: standard"),
+        ((0, 33, 0), "standard, synthetic, block, fly; unless set: standard"),
+    ),
     "mask-replay": (
         ((0, 10, 1), "-"),
         ((0, 28, 0), "refuses V1 and passed"),

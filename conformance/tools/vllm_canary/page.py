@@ -88,5 +88,12 @@ def files(releases: Sequence[Release], origins: Mapping[Release, str]) -> Iterat
 
 
 def shown(value: str) -> str:
-    """Signatures and names as code."""
+    """Signatures and names as code; of features, each with its condition on a line of its own."""
+    if " when " in value:
+        features = (feature.partition(" when ") for feature in value.split("; "))
+        return "<br>".join(_what(what) + (f" when `{condition}`" if when else "") for what, when, condition in features)
     return f"`{value}`" if "_" in value or "(" in value else value
+
+
+def _what(feature: str) -> str:
+    return f"`{feature}`" if feature.endswith("()") else feature.replace("_", "\\_")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import textwrap
+
 import pytest
 from tiny_vllm import FILES
 from vllm_canary import facts
 from vllm_canary.facts import FACTS, read_all
+from vllm_canary.features import collected
 from vllm_canary.history import HISTORY, surprises
 from vllm_canary.source import Source
 
@@ -76,10 +80,30 @@ CHANGES = [
     ("before-the-switch", facts.CONFIG, "watermark_config", "other_config"),
     ("default-runner", facts.CONFIG, "False\n        return True\n", "False\n        return False\n"),
     ("only-on-v1", facts.CONFIG, '("suffix", ', '("suffix", "medusa", '),
+    ("v2-unsupported", facts.CONFIG, "heterogeneous-vocabulary draft models", "other draft models"),
+    ("v2-unsupported", facts.CONFIG, 'not in ("dflash", "dspark")', 'not in ("dflash", "dspark", "eagle3")'),
+    ("v2-unsupported", facts.CONFIG, "self.parallel_config.use_ubatching", "self.parallel_config.enable_dbo"),
+    ("v2-unsupported", facts.CONFIG, "        speculative_config = self.speculative_config\n",
+     '        unsupported += ["elastic expert parallelism"]\n'),
+    ("v2-dbo", facts.CONFIG, '            unsupported.append("dual batch overlap with LoRA")\n', "            pass\n"),
+    ("v2-dbo", facts.CONFIG, "envs.VLLM_USE_V2_MODEL_RUNNER is None:\n            return [",
+     "envs.VLLM_USE_V2_MODEL_RUNNER is False:\n            return ["),
+    ("v2-dbo", facts.CONFIG, "decode_context_parallel_size > 1 or", "decode_context_parallel_size > 2 or"),
+    ("v1-unsupported", facts.CONFIG, "            elif self", "            if self"),
+    ("v1-unsupported", facts.CONFIG, "        if self.enable_batch_sharded_sampling:",
+     "        if self.other:\n            unsupported.append('other')\n        if self.enable_batch_sharded_sampling:"),
+    ("acceptance", facts.SPECULATIVE, '"block", "fly"', '"block"'),
+    ("acceptance", facts.SPECULATIVE, '"block", "fly"', '"block", "fly", OtherMethods'),
+    ("acceptance", facts.SPECULATIVE, "Literal[", "LiteralString or Literal["),
+    ("acceptance", facts.SPECULATIVE, 'RejectionSampleMethod = "standard"', 'RejectionSampleMethod = "block"'),
     ("mask-replay", facts.CONFIG, "custom logits processors", "some logits processors"),
     ("trace-replay", facts.CONFIG, "that requires Model Runner V2", "that requires nothing"),
     ("triton", facts.CONFIG, "if not HAS_TRITON:", "if never:"),
 ]  # fmt: skip
+
+
+ALSO = {"v1-helper": {"v1-behaviour"}, "only-on-v1": {"v2-unsupported"}}
+"""Arguments in another order make another behaviour, and the methods are a condition of what V2 does not support."""
 
 
 @pytest.mark.parametrize(("fact", "path", "old", "new"), CHANGES, ids=[f"{c[0]}-{n}" for n, c in enumerate(CHANGES)])
@@ -88,8 +112,7 @@ def test_a_changed_fact_is_a_surprise(fact: str, path: str, old: str, new: str) 
     if fact == "reserved":  # a parameter of that name takes nothing
         assert found == []
         return
-    # Arguments in another order make another behaviour, too.
-    assert {item.fact for item in found} - ({"v1-behaviour"} if fact == "v1-helper" else set()) == {fact}
+    assert {item.fact for item in found} - ALSO.get(fact, set()) == {fact}
     assert all(item.found != item.expected for item in found)
 
 
@@ -137,6 +160,38 @@ def test_a_release_without_any_of_the_files_has_nothing() -> None:
     found = read_all(Source({}))
     values = {"-", "never", "none taken", "as set", "V1", ""}
     assert {name: value for name, value in found.items() if value not in values} == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("unsupported.append('a')", "a"),
+        ("if self.x_config is not None and self.x_config.y: unsupported.append('a')", "a when y"),
+        ("if self.x_config is not None and self.y: unsupported.append('a')", "a when x_config is not None and y"),
+        ("if a or b:\n  if c: unsupported.append('a')", "a when (a or b) and c"),
+        ("if a: unsupported.append('a')\nelse: unsupported.append('b')", "a when a; b when not a"),
+        ("unsupported.append(f'a {self.x_config.y}')", "a {y}"),
+        ("unsupported.extend(self._more())", "_more()"),
+        ("return ['a', 'b']", "a; b"),
+        ("'text'\nunsupported: list = []\nx = self.x_config\nreturn unsupported", "nothing"),
+        ("unsupported = ['a']", "?"),
+        ("unsupported += ['a']", "?"),
+        ("unsupported.append(what)", "?"),
+        ("unsupported.extend(['a'])", "?"),
+        ("for what in self.x: unsupported.append(what)", "?"),
+        ("return unsupported + self._more()", "?"),
+    ],
+)  # fmt: skip
+def test_what_is_collected_as_unsupported(code: str, expected: str) -> None:
+    (function,) = ast.parse(f"def collect(self):\n{textwrap.indent(code, '    ')}").body
+    assert isinstance(function, ast.FunctionDef)
+    assert collected(function) == expected
+
+
+def test_before_v2_has_processors_what_else_it_lacks_does_not_matter() -> None:
+    found = read_all(Source({path: text for path, text in FILES.items() if path != facts.V2_INTERFACE}))
+    assert {found[name] for name in ("v2-unsupported", "v2-dbo", "acceptance")} == {"-"}
+    assert found["v1-unsupported"] == HISTORY["v1-unsupported"][-1][1]
 
 
 def test_online_validation_is_told_from_offline() -> None:

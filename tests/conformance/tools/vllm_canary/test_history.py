@@ -10,6 +10,7 @@ import pytest
 from lpkit.interfaces import v1 as v1_module
 from lpkit.loading import GROUP
 from lpkit_conformance.discovery import releases
+from lpkit_conformance.doctor.serving import Serving
 from vllm_canary import page
 from vllm_canary.facts import FACTS
 from vllm_canary.history import FIRST, HISTORY, expected, surprises
@@ -102,3 +103,27 @@ def test_the_page_shows_at_least_eight_releases_and_what_the_history_says_of_the
 def test_the_methods_that_keep_the_doctors_engines_on_v1_are_those_of_the_sources() -> None:
     for release, methods in HISTORY["only-on-v1"]:
         assert releases.methods_on_v1(release) == frozenset(methods.split(", ")) - {"-"}
+
+
+@pytest.mark.parametrize("release", [(0, 31, 0), (0, 32, 0), (0, 33, 0)])
+@pytest.mark.parametrize(
+    ("feature", "options"),
+    [
+        ("pipeline parallelism with external_launcher",
+         {"distributed-executor-backend": "external_launcher", "pipeline-parallel-size": "2"}),
+        ("parallel drafting", {"speculative-config": {"method": "eagle3", "parallel_drafting": True}}),
+        ("heterogeneous-vocabulary draft models", {"speculative-config": {"use_heterogeneous_vocab": True}}),
+        ("elastic expert parallelism", {"enable-elastic-ep": True}),
+        ("mamba cache mode 'all'", {"mamba-cache-mode": "all"}),
+    ],
+)  # fmt: skip
+def test_what_keeps_the_doctors_engines_on_v1_is_what_the_sources_say(
+    release: Release, feature: str, options: dict[str, object]
+) -> None:
+    kept = bool(Serving(options=options).demands(release).v1)
+    assert kept == (feature in expected("v2-unsupported", release))
+
+
+def test_a_feature_and_its_condition_are_a_line_of_the_page() -> None:
+    assert page.shown("a_b c; _more() when b > 1 and c") == "a\\_b c<br>`_more()` when `b > 1 and c`"
+    assert page.shown("passed: refused; installed: left out") == "passed: refused; installed: left out"

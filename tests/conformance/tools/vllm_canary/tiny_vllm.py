@@ -270,9 +270,72 @@ class VllmConfig:
         return True
 
     def _get_v2_model_runner_unsupported_features(self):
-        if self.speculative_config.method in ("suffix", "custom_class"):
-            return ["speculative method"]
-        return ["elastic expert parallelism"]
+        'What V2 lacks.'
+        unsupported: list[str] = []
+        speculative_config = self.speculative_config
+        if self.distributed_executor_backend == "external_launcher" and self.pipeline_parallel_size > 1:
+            unsupported.append("pipeline parallelism with external_launcher")
+        if speculative_config is not None:
+            if speculative_config.method in ("suffix", "custom_class"):
+                unsupported.append(f"speculative method '{speculative_config.method}'")
+            if speculative_config.parallel_drafting and speculative_config.method not in ("dflash", "dspark"):
+                unsupported.append("parallel drafting for EAGLE speculative decoding")
+            if getattr(speculative_config, "use_heterogeneous_vocab", False):
+                unsupported.append("heterogeneous-vocabulary draft models")
+        if self.parallel_config.use_ubatching:
+            unsupported.extend(self._get_dbo_unsupported_features())
+        return unsupported
+
+    def _get_v1_model_runner_unsupported_features(self):
+        unsupported = []
+        if self.prefill_context_parallel_size > 1:
+            unsupported.append("prefill context parallel")
+        if self.pipeline_parallel_size > 1 and self.scheduler_config.async_scheduling:
+            unsupported.append("pipeline parallelism with async scheduling")
+        if self.speculative_config:
+            if self.speculative_config.method == "dspark":
+                unsupported.append("dspark speculative decoding")
+            elif self.speculative_config.is_xpress():
+                unsupported.append("xpress speculative decoding")
+            if self.speculative_config.enable_adaptive_verification:
+                unsupported.append("adaptive draft verification")
+            if self.speculative_config.draft_lm_head_quantization is not None:
+                unsupported.append("draft lm_head quantization")
+        if speculative_config and "ParseAuxMTPModel" in (draft_config.architectures or []):
+            unsupported.append("Parse 3.5 MTP")
+        if self._dflash_needs_multi_kv_group():
+            unsupported.append("mixed sliding/full dflash drafts")
+        if self._is_dflash_candidate_draft():
+            unsupported.append("DFlash candidate-head drafts")
+        if self.model_config is not None and self.model_config.is_diffusion:
+            unsupported.append("diffusion models")
+        if self.enable_batch_sharded_sampling:
+            unsupported.append("batch-sharded sampling")
+        if self.architecture in ("Step5ForCausalLM", "Step5ForConditionalGeneration"):
+            unsupported.append("Step5")
+        return unsupported
+
+    def _get_dbo_unsupported_features(self):
+        if envs.VLLM_USE_V2_MODEL_RUNNER is None:
+            return ["dual batch overlap"]
+        unsupported = []
+        if self.lora_config is not None:
+            unsupported.append("dual batch overlap with LoRA")
+        if self.speculative_config is not None:
+            unsupported.append("dual batch overlap with speculative decoding")
+        if self.pipeline_parallel_size > 1:
+            unsupported.append("dual batch overlap with pipeline parallelism")
+        if self.decode_context_parallel_size > 1 or self.prefill_context_parallel_size > 1:
+            unsupported.append("dual batch overlap with context parallelism")
+        if self.model_config.is_multimodal_model or self.model_config.is_encoder_decoder:
+            unsupported.append("dual batch overlap with multimodal models")
+        if self.model_config.is_hybrid:
+            unsupported.append("dual batch overlap with hybrid models")
+        if self.compilation_config.cudagraph_mode == CUDAGraphMode.PIECEWISE:
+            unsupported.append("dual batch overlap with PIECEWISE CUDA graphs")
+        if self.is_mm_encoder_only:
+            unsupported.append("dual batch overlap with encoder only models")
+        return unsupported
 
     def _verify_sampling_replay_config(self):
         if not self.use_v2_model_runner:
@@ -296,6 +359,13 @@ environment_variables = {
 }
 """
 
+SPECULATIVE = """
+RejectionSampleMethod = Literal["standard", "synthetic", "block", "fly"]
+
+class SpeculativeConfig:
+    rejection_sample_method: RejectionSampleMethod = "standard"
+"""
+
 FILES = {
     facts.INTERFACE: INTERFACE,
     facts.LOADER: LOADER,
@@ -304,6 +374,7 @@ FILES = {
     facts.V2_INTERFACE: V2_INTERFACE,
     facts.V2_LOADER: V2_LOADER,
     facts.CONFIG: CONFIG,
+    facts.SPECULATIVE: SPECULATIVE,
     facts.ENVS: ENVS,
     facts.BATCH: "class CachedRequestState:\n    prompt_token_ids: list[int] | None\n",
     facts.RUNNER: "batch = InputBatch(logitsprocs_need_output_token_ids=bool(custom_logitsprocs))\n"
