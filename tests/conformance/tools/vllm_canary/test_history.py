@@ -115,6 +115,9 @@ def test_the_methods_that_keep_the_doctors_engines_on_v1_are_those_of_the_source
         ("heterogeneous-vocabulary draft models", {"speculative-config": {"use_heterogeneous_vocab": True}}),
         ("elastic expert parallelism", {"enable-elastic-ep": True}),
         ("mamba cache mode 'all'", {"mamba-cache-mode": "all"}),
+        ("stock torch.compile", {"compilation-config": {"mode": 1}}),
+        ("sequence parallelism",
+         {"compilation-config": {"pass_config": {"enable_sp": True}}, "tensor-parallel-size": "2"}),
     ],
 )  # fmt: skip
 def test_what_keeps_the_doctors_engines_on_v1_is_what_the_sources_say(
@@ -122,6 +125,24 @@ def test_what_keeps_the_doctors_engines_on_v1_is_what_the_sources_say(
 ) -> None:
     kept = bool(Serving(options=options).demands(release).v1)
     assert kept == (feature in expected("v2-unsupported", release))
+
+
+@pytest.mark.parametrize("release", [(0, 28, 0), (0, 29, 0), (0, 30, 0), (0, 31, 0), (0, 32, 0), (0, 33, 0)])
+@pytest.mark.parametrize(
+    ("feature", "options"),
+    [
+        ("prefill context parallel", {"prefill-context-parallel-size": "2"}),
+        ("dspark speculative decoding", {"speculative-config": {"method": "dspark"}}),
+        ("adaptive draft verification", {"speculative-config": {"enable_adaptive_verification": True}}),
+        ("batch-sharded sampling", {"enable-batch-sharded-sampling": True}),
+        ("pipeline parallelism with async scheduling", {"pipeline-parallel-size": "2", "async-scheduling": True}),
+    ],
+)
+def test_what_the_doctor_says_that_v1_refuses_is_what_the_sources_say(
+    release: Release, feature: str, options: dict[str, object]
+) -> None:
+    refused = bool(Serving(options=options).demands(release).only_v2)
+    assert refused == (feature in expected("v1-unsupported", release))
 
 
 def test_a_feature_and_its_condition_are_a_line_of_the_page() -> None:
