@@ -40,6 +40,8 @@ V1_DEPRECATED_SINCE: Final[Release] = (0, 29, 0)
 """V1 is announced to go."""
 FORCED_V2_SINCE: Final[Release] = (0, 30, 0)
 """vLLM's own watermark and HiSparse run on V2 only: the first overrides a 0 of the switch, the second refuses it."""
+FLY_SINCE: Final[Release] = (0, 33, 0)
+"""Drafts can be accepted by ``fly``, which keeps to masks only."""
 V2_PROCESSORS_SINCE: Final[Release] = (0, 31, 0)
 """V2 loads custom processors, which must have its own interface."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.installed import Plugin
+from lpkit_conformance.discovery.releases import is_before
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.doctor.situation import Situation
 from lpkit_conformance.vllm_api.runners import V1
@@ -22,6 +24,14 @@ def verification(situation: Situation) -> Iterator[Issue]:
             f"{situation.label} accepts drafts at a fixed rate, whatever the processors say",
             "With rejection_sample_method='synthetic', tokens that a processor masks are put out.",
             "Use rejection_sample_method 'standard' or 'block'; 'synthetic' is for measuring",
+        )
+    elif method == "fly" and is_before(situation.release, releases.FLY_SINCE):
+        yield Issue(
+            "engine-refuses",
+            "error",
+            f"{situation.label} does not start with rejection_sample_method='fly'",
+            "vLLM knows it since 0.33.",
+            "Use rejection_sample_method 'standard' or 'block'",
         )
     elif method == "fly":
         yield Issue(

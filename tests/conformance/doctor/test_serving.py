@@ -199,6 +199,8 @@ class TestFeatures:
         draft = '{"method": "eagle", "rejection_sample_method": "fly"}'
         report = site.plugin(PORTABLE).examine(release="0.33.0", command=(*SERVE, "--speculative-config", draft))
         assert codes(report) == ["drafts-inexact"]
+        older = site.examine(release="0.32.0", command=(*SERVE, "--speculative-config", draft))
+        assert "does not start" in the(older, "engine-refuses").problem
 
     @pytest.mark.parametrize("method", ["standard", "block"])
     def test_exact_verification_is_none(self, site: Place, method: str) -> None:

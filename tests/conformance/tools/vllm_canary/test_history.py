@@ -50,6 +50,7 @@ def test_every_fact_has_a_history_in_order() -> None:
         (releases.V2_DEFAULT_SINCE, "default-runner", "V2"),
         (releases.FORCED_V2_SINCE, "before-the-switch", "hisparse: 0 is refused; watermark: V2, even if it is 0"),
         (releases.V2_PROCESSORS_SINCE, "v2-processors", "runs them"),
+        (releases.FLY_SINCE, "acceptance", "standard, synthetic, block, fly; unless set: standard"),
     ],
 )
 def test_the_doctors_releases_are_those_of_the_sources(constant: Release, fact: str, value: str) -> None:
