@@ -48,12 +48,14 @@ class Gathered:
 
     Attributes:
         memory: whose they are; a processor may read those of another memory at the same rows.
+        layout: of the memory, which parts move in when one needs other room.
         words: ``[n, words]`` by type; empty until the first read.
         given: what was read from it. Each is read once: an author may edit what he was given.
     """
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
+        self.layout = memory.layout
         self.words: dict[torch.dtype, torch.Tensor] = {}
         self.given: set[object] = set()
 
@@ -77,12 +79,14 @@ class Memory:
 
     Attributes:
         changed: slots that were written since the last flush.
+        layout: how often the parts have moved.
     """
 
     def __init__(self, slots: int, device: torch.device) -> None:
         self.changed: list[int] = []
+        self.layout = 0
         self._slots = slots + 1
-        self._device_type = device
+        self._where = device
         self._one_memory = device.type == "cpu"
         self._parts: list[tuple[Callable[[], Part | None], int]] = []  # and what each needs at least
         self._sizes: list[int] = []  # words of each
@@ -112,19 +116,20 @@ class Memory:
         for part, host in zip(parts, torch.split(self._host, self._sizes, 1), strict=True):
             part.move(host)
         self._moved = True
+        self.layout += 1
         if self._one_memory:
             self._find()
 
     def gather(self, rows: HasSlots, item: object, dtype: torch.dtype) -> torch.Tensor:
         """``[n, words]``: all values of the rows, by a type; of this item nobody has seen them."""
         held = rows._gathered
-        if held is None or held.memory is not self or item in held.given:
+        if held is None or held.memory is not self or held.layout != self.layout or item in held.given:
             held = rows._gathered = Gathered(self)
         held.given.add(item)
         found = held.words.get(dtype)
         if found is None:
             if not held.words:
-                held.words[torch.int64] = self._device.index_select(0, rows.slots)
+                held.words[torch.int64] = self._values.index_select(0, rows.slots)
             found = held.words[dtype] = held.words[torch.int64].view(dtype)
         return found
 
@@ -141,11 +146,11 @@ class Memory:
 
     def _find(self) -> None:
         """Have the parts read where they were laid out."""
-        self._device = self._host if self._one_memory else torch.empty_like(self._host, device=self._device_type)
+        self._values = self._host if self._one_memory else torch.empty_like(self._host, device=self._where)
         start = 0
         for (found, _), size in zip(self._parts, self._sizes, strict=True):
             if (part := found()) is not None:
-                part.find(self._device, start)
+                part.find(self._values, start)
             start += size
 
     def _alive(self) -> Iterator[Part]:
@@ -162,13 +167,13 @@ class Memory:
     def _send(self) -> None:
         # Fresh pinned memory per flush: the caching host allocator keeps it until the copy is done, so a step
         # still in flight never sees the next one's values.
-        pin = self._device_type.type == "cuda"
+        pin = self._where.type == "cuda"
         if self._moved or self._host.nbytes <= SMALL:
             if self._moved:
                 self._find()
             block = torch.empty_like(self._host, pin_memory=pin)
             block.copy_(self._host)
-            self._device.copy_(block, non_blocking=True)
+            self._values.copy_(block, non_blocking=True)
             return
         marked = np.zeros(self._slots, dtype=np.bool_)
         for slot in self.changed:
@@ -178,5 +183,5 @@ class Memory:
         packed = torch.empty(len(slots), 1 + self._words, dtype=torch.int64, pin_memory=pin)
         packed[:, 0] = torch.from_numpy(slots)
         packed[:, 1:] = self._host[packed[:, 0]]
-        sent = packed.to(self._device_type, non_blocking=True)
-        self._device.index_copy_(0, sent[:, 0], sent[:, 1:])
+        sent = packed.to(self._where, non_blocking=True)
+        self._values.index_copy_(0, sent[:, 0], sent[:, 1:])

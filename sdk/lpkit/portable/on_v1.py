@@ -54,9 +54,9 @@ class V1Binding:
             self._history = V1History.among(self, config, slots, device, history == "tokens")
         self._own: list[tuple[int, Entry]] = []  # admitted requests in row order
         self._place_of: dict[int, int] = {}  # where the history of a slot's request is
+        self._places: list[int] = []  # the same, in row order
         if self._history is not None:
             weakref.finalize(self, give_back, self._history, self._place_of).atexit = False
-        self._places: list[int] = []  # the same, in row order
         self._index = self._slots = self._found = torch.zeros(0, dtype=torch.int64)
         self._stale = False
         self._warned = False

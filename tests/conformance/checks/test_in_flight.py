@@ -31,7 +31,7 @@ def test_one_block_for_all_steps_in_the_library_would_be_found(monkeypatch: pyte
             self._find()
             self.block = torch.empty_like(self._host, pin_memory=True)
         self.block.copy_(self._host)
-        self._device.copy_(self.block, non_blocking=True)
+        self._values.copy_(self.block, non_blocking=True)
 
     monkeypatch.setattr(Memory, "_send", send)
     result = judged("PortableMinP")

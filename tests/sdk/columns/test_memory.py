@@ -125,6 +125,17 @@ def test_what_is_read_stays_while_another_processor_is_made() -> None:
     assert made.columns["bias"][rows(0, 1)].tolist() == [2.0, 7.0]
 
 
+def test_what_was_gathered_before_parts_moved_is_gathered_again() -> None:
+    memory = separate()
+    long, made = arena(memory, ids=lpkit.ragged(torch.int64)), arena(memory, bias=column(torch.float32, default=2.0))
+    memory.flush()
+    step = rows(0, 1)
+    assert long.columns["ids"][step].tolist() == [[-1], [-1]]
+    long.columns["ids"][1] = [5, 6]
+    memory.flush()
+    assert made.columns["bias"][step].tolist() == [2.0, 2.0]
+
+
 def test_memory_that_was_wide_when_a_processor_came_is_narrowed_all_the_same() -> None:
     memory = separate()
     long = arena(memory, ids=lpkit.ragged(torch.int64, limit=4000))
