@@ -17,6 +17,7 @@ from lpkit.portable.adapter import AdapterLogitsProcessor
 from lpkit_conformance.bench.candidates import Function, Parameters
 from lpkit_conformance.hosts.steady import Candidate, SteadyBatch
 from lpkit_conformance.hosts.v1 import V1Candidate
+from vllms_ocr import ngram_class
 
 Arguments = Mapping[str, Any]
 Build = Callable[[Arguments, torch.device], Candidate]
@@ -201,8 +202,10 @@ def adapter(rule: Callable[[Arguments], rowwise.Row]) -> Build:
 
 def deepseek_ocr_ngram(arguments: Arguments, device: torch.device) -> Candidate:
     """vLLM's class for DeepSeek-OCR, which takes the same keys: a request-level callable in its adapter."""
-    cls = _vllm("vllm.model_executor.models.deepseek_ocr").NGramPerReqLogitsProcessor
-    return V1Candidate("vLLM V1 NGramPerReq", cls, Parameters({"extra_args": dict(arguments)}), device, "alternative")
+    _vllm("vllm")
+    return V1Candidate(
+        "vLLM V1 NGramPerReq", ngram_class(), Parameters({"extra_args": dict(arguments)}), device, "alternative"
+    )
 
 
 def _vllm(name: str) -> Any:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import random
 import sys
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +16,23 @@ from lpkit.sampling_params import SamplingParams
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # importing vLLM warns
     from lpkit.loading import interfaces_of
-    from vllm.v1.sample.logits_processor import AdapterLogitsProcessor, BatchUpdate
+    from vllm.v1.sample.logits_processor import BatchUpdate
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "sdk" / "helpers"), str(ROOT / "reference_plugins" / "lpkit-ocr-ngram" / "src")]
+FOLDERS = ("tests/sdk/helpers", "reference_plugins/lpkit-ocr-ngram/src", "benchmarks")
+sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
 
 from lpkit_ocr_ngram import OcrNgram  # noqa: E402
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked  # noqa: E402
 from sdk_hosts import logits_of  # noqa: E402
+from vllms_ocr import ngram_class  # noqa: E402
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
 
 VOCAB = 64
 
 
-def vllms_class() -> Any:
-    """The class from vLLM's file; the module itself imports torchvision for the model's images."""
-    spec = importlib.util.find_spec("vllm.model_executor.models.deepseek_ocr")
-    assert spec is not None and spec.origin is not None
-    names = ("NoRepeatNGramLogitsProcessor", "NGramPerReqLogitsProcessor")
-    body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
-    classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name in names]
-    found: dict[str, Any] = {"AdapterLogitsProcessor": AdapterLogitsProcessor, "Iterable": Iterable, "torch": torch}
-    exec(compile(ast.Module(classes, []), spec.origin, "exec"), found)
-    return found[names[1]]
-
-
-NGramPerReqLogitsProcessor = vllms_class()
+NGramPerReqLogitsProcessor = ngram_class()
 
 
 def vllms(logits: torch.Tensor, requests: list[Asked]) -> torch.Tensor:
