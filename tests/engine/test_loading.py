@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import os
 import random
 import sys
@@ -171,13 +173,29 @@ def test_the_inventory_predicts_whether_vllm_starts(site: Path, target: str, run
         assert predicted == starts(runner)
 
 
+MODELS = "vllm.model_executor.models."
+
+
 @pytest.mark.needs_release("0.31")
 def test_the_table_of_known_bases_matches_vllm() -> None:
     for module, names in KNOWN.items():
-        if module.startswith("vllm"):
+        if module.startswith("vllm") and not module.startswith(MODELS):
             for name, interfaces in names.items():
                 found = getattr(importlib.import_module(module), name)
                 assert loading.interfaces_of(found) == interfaces, f"{module}.{name}"
+
+
+@pytest.mark.parametrize("module", [module for module in KNOWN if module.startswith(MODELS)])
+def test_processors_of_vllms_models_are_where_the_table_says(module: str) -> None:
+    """Read, not imported: the models need torchvision. ``test_same_as_vllms_ngram`` holds which interface theirs is."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    named = {
+        getattr(item, "name", None)
+        for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+        for item in (node.names if isinstance(node, ast.ImportFrom) else [node])
+    }
+    assert KNOWN[module].keys() <= named
 
 
 def test_the_installed_engine_and_its_runner_are_recognised() -> None:
