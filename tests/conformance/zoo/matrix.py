@@ -56,7 +56,7 @@ def page() -> str:
         "one reason: the host let the bounds alone show "
         "drafts to a class that was told of no speculative decoding. It is told now.",
         "",
-        "None was blamed by LP604 (88 of them, four seeds each), by the watcher (20 seeds, 2,380 batches, 104,076 "
+        "None was blamed by LP604 (four seeds each), by the watcher (20 seeds, 2,380 batches, 104,076 "
         "rows), or by `--together` (each reference plugin beside the next one, and three correct pairs, 20 seeds, "
         "420 runs; 2026-11-23).",
         "",
