@@ -94,7 +94,7 @@ class Memory:
         self._roomy = 0
 
     def add(self, part: Part, *, alone: bool) -> None:
-        """Make room for a part; others can be read again after the next flush.
+        """Make room for a part, which can be read after the next flush; others can be read as they are until then.
 
         Args:
             part: kept only by others, unless it is alone.
@@ -102,8 +102,6 @@ class Memory:
         """
         self._parts.append((Always(part) if alone else weakref.ref(part), part.words))
         self.lay_out()
-        if alone and not self._one_memory:
-            self._find()
 
     def lay_out(self) -> None:
         """Give each part the words that it needs; what is held moves along."""
