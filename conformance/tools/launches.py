@@ -42,7 +42,7 @@ BATCH, VOCAB, CONTEXT = 8, 1000, 100
 META = torch.device("meta")
 
 Plugin = tuple[str, Any, dict[str, Any]]
-"""Name, class, first case."""
+"""Name, class, a case."""
 
 
 class _Kernel:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from lpkit.runtime import make_config
 from lpkit.v2 import LogitsContext, LogitsProcRequestState
 
 from lpkit_conformance.bench.candidates import Parameters
@@ -24,9 +23,7 @@ class OneEngine:
 
     def __init__(self, plugins: Sequence[tuple[Any, Mapping[str, Any]]], steady: SteadyBatch, device: torch.device):
         buffers = LogitsProcRequestState.from_request_state(steady.slots.state)
-        config = make_config(
-            max_num_seqs=steady.size, vocab_size=steady.vocab, max_model_len=steady.max_model_len, device=device
-        )
+        config = steady.config(device)
         self._steady, self._device = steady, device
         self._processors = [cls(config, buffers) for cls, _ in plugins]
         self._parameters = [Parameters(fields) for _, fields in plugins]

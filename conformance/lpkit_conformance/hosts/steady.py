@@ -84,6 +84,12 @@ class SteadyBatch:
         """That of a step in which no request comes or goes."""
         return BatchChange(BatchUpdate(self.size, [], [], []))
 
+    def config(self, device: torch.device) -> Any:
+        """What processors of an engine with this batch get as ``vllm_config``."""
+        return make_config(
+            max_num_seqs=self.size, vocab_size=self.vocab, max_model_len=self.max_model_len, device=device
+        )
+
     def context(self, device: torch.device) -> Any:
         """V2's ``LogitsContext`` of this step, rows as V1 has them."""
         rows = [
@@ -168,6 +174,4 @@ class ProcessorCandidate(Candidate):
 
     def config(self, steady: SteadyBatch) -> Any:
         """What the constructor gets as ``vllm_config``."""
-        return make_config(
-            max_num_seqs=steady.size, vocab_size=steady.vocab, max_model_len=steady.max_model_len, device=self.device
-        )
+        return steady.config(self.device)
