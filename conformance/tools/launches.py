@@ -11,18 +11,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import torch
-from lpkit.kernels import fused
 from lpkit.kernels.traffic import FUNCTIONS, LOGIT, PASSES, SPAN, Traffic, traffic
 from lpkit.loading import resolve_target
 from lpkit_conformance.bench.candidates import Parameters
@@ -30,6 +25,7 @@ from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY, budget
 from lpkit_conformance.bench.several import OneEngine
 from lpkit_conformance.hosts import parts_of
 from lpkit_conformance.hosts.steady import SteadyBatch
+from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
 from lpkit_conformance.instruments.operations import CountLaunches
 from lpkit_conformance.settings import project
 from lpkit_conformance.settings.cases import Case
@@ -39,56 +35,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "reference_plugins"
 RUNNERS = ("v1", "v2")
 BATCH, VOCAB, CONTEXT = 8, 1000, 100
-META = torch.device("meta")
 
 Plugin = tuple[str, Any, dict[str, Any]]
 """Name, class, a case."""
-
-
-class _Kernel:
-    """Stands in for a function that Triton compiles: a launch of it is counted."""
-
-    launched: Counter[str] = Counter()
-
-    def __init__(self, function: Any) -> None:
-        self._name = function.__name__.strip("_")
-
-    def __getitem__(self, grid: Any) -> Any:
-        return self._launch
-
-    def _launch(self, *args: Any, **kwargs: Any) -> None:
-        self.launched[self._name] += 1
-
-
-def _triton() -> dict[str, ModuleType]:
-    """Modules with what the SDK's kernels use of Triton where they are defined and launched."""
-
-    class Constant:
-        def __init__(self, value: Any) -> None:
-            self.value = value
-
-    def jit(function: Any = None, **_: Any) -> Any:
-        return _Kernel if function is None else _Kernel(function)
-
-    triton, language = ModuleType("triton"), ModuleType("triton.language")
-    vars(triton).update(jit=jit, cdiv=lambda number, by: -(-number // by), language=language)
-    vars(language).update(constexpr=Constant)
-    return {"triton": triton, "triton.language": language}
-
-
-@contextmanager
-def fused_on_meta() -> Iterator[None]:
-    """Within it, the meta device has fused kernels, which compute nothing."""
-    with mock.patch.dict(sys.modules, _triton()):  # not for longer: torch looks whether there is a Triton
-        for name in (*fused.WHOLE_ROWS, *fused.FEW):
-            sys.modules.pop(name, None)
-        whole, few = map(fused.together, (fused.WHOLE_ROWS, fused.FEW))
-    known = fused.prepare, fused.prepare_few
-    with (
-        mock.patch.object(fused, "prepare", lambda device: whole if device == META else known[0](device)),
-        mock.patch.object(fused, "prepare_few", lambda device: few if device == META else known[1](device)),
-    ):
-        yield
 
 
 def steady(
@@ -102,10 +51,8 @@ def steady(
         candidate.follow()
         logits = torch.zeros(batch, VOCAB, device=device)
         for _ in range(2):
-            _Kernel.launched = Counter()
             found = launches(candidate, requests, logits)
             requests.advance()
-    found.kernels += _Kernel.launched
     return found
 
 
@@ -124,11 +71,10 @@ def together(plugins: Sequence[Plugin], apart: bool, device: torch.device = META
             change = requests.no_change() if which == "stays" else requests.change()
             for engine in engines:
                 engine.prepare(change)
-            _Kernel.launched = Counter()
             with CountLaunches(device) as counter:
                 for engine in engines:
                     engine.step(logits)
-            found[which] = counter.launches + _Kernel.launched.total()
+            found[which] = counter.launches
             requests.advance()
     return {which: found[which] for which in ("enters", "stays")}
 

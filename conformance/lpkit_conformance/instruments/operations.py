@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -12,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from lpkit_conformance.instruments.dispatch import Watch
+from lpkit_conformance.instruments.meta_kernels import Kernel
 
 SYNCS = {
     "_local_scalar_dense": "item",
@@ -139,23 +142,23 @@ class CountLaunches(MeasureOperations):  # type: ignore[no-untyped-call]
         return self.operations.total() + self.kernels.total()
 
     def __enter__(self) -> CountLaunches:
+        self._patches = ExitStack()
         runtime = getattr(sys.modules.get("triton"), "runtime", None)
-        if runtime is not None:
-            run = runtime.JITFunction.run
-
-            def counted(function: Any, *args: Any, **kwargs: Any) -> Any:
-                self.kernels[function.__name__.strip("_")] += 1
-                return run(function, *args, **kwargs)
-
-            self._patch = mock.patch.object(runtime.JITFunction, "run", counted)
-            self._patch.start()
+        for kind in (Kernel, *([runtime.JITFunction] if runtime is not None else [])):
+            self._patches.enter_context(mock.patch.object(kind, "run", self._counted(kind.run)))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        if hasattr(self, "_patch"):
-            self._patch.stop()
+        self._patches.close()
+
+    def _counted(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(function: Any, *args: Any, **kwargs: Any) -> Any:
+            self.kernels[function.__name__.strip("_")] += 1
+            return run(function, *args, **kwargs)
+
+        return counted
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         views = self.views

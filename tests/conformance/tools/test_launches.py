@@ -15,6 +15,7 @@ from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY
 from lpkit_conformance.hosts import parts_of
 from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.instruments.dispatch import Watch
+from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
 from lpkit_conformance.instruments.operations import COPIES, CountLaunches
 
 FOUND = {name: (cls, case) for name, cls, case in launches.plugins()}
@@ -22,7 +23,7 @@ FOUND = {name: (cls, case) for name, cls, case in launches.plugins()}
 
 @pytest.fixture(scope="module", autouse=True)
 def kernels_that_only_count() -> Iterator[None]:
-    with launches.fused_on_meta():
+    with fused_on_meta():
         yield
 
 
@@ -73,7 +74,7 @@ class BlockingCopies(Watch):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if name in COPIES and result.device == launches.META:
+        if name in COPIES and result.device == META:
             source = args[1] if name == "copy_" else args[0]
             non_blocking = (kwargs or {}).get("non_blocking") or (name == "copy_" and args[2:] == (True,))
             if source.device.type == "cpu" and not non_blocking:
@@ -85,13 +86,13 @@ class BlockingCopies(Watch):
 @pytest.mark.parametrize("name", FOUND)
 def test_no_copy_to_the_device_makes_the_host_wait(name: str, runner: str) -> None:
     cls, case = FOUND[name]
-    requests = SteadyBatch(8, launches.VOCAB, launches.CONTEXT, 1.0, launches.META)
-    candidate = parts_of(runner).candidate("plugin", cls, Parameters(case), launches.META)
+    requests = SteadyBatch(8, launches.VOCAB, launches.CONTEXT, 1.0, META)
+    candidate = parts_of(runner).candidate("plugin", cls, Parameters(case), META)
     for _ in range(2):
         candidate.prepare(requests, requests.change())
         with torch.inference_mode(), BlockingCopies() as copies:
             candidate.follow()
-            candidate.apply(torch.zeros(8, launches.VOCAB, device=launches.META))
+            candidate.apply(torch.zeros(8, launches.VOCAB, device=META))
         assert copies.seen == []
         requests.advance()
 
@@ -149,25 +150,24 @@ def test_a_temperature_that_follows_the_entropy_takes_a_gather_and_two_kernels(r
 
 @pytest.mark.parametrize(("rounds", "groups"), [(1, 1), (4, 1), (5, 2), (30, 8)])
 def test_a_tournament_takes_a_launch_for_every_four_rounds_and_one_for_the_edit(rounds: int, groups: int) -> None:
-    logits, starts = torch.zeros(4, 700, device=launches.META), torch.zeros(4, rounds, device=launches.META)
-    launches._Kernel.launched.clear()
-    with CountLaunches(launches.META) as step:
+    logits, starts = torch.zeros(4, 700, device=META), torch.zeros(4, rounds, device=META)
+    with CountLaunches(META) as step:
         kernels.tournament_(logits, logits[:, :1], logits[0], starts)
-    assert launches._Kernel.launched == {"enter": groups, "win": 1}
+    assert step.kernels == {"enter": groups, "win": 1}
     assert not step.operations
 
 
 def arguments(name: str) -> tuple[Any, ...]:
     """Logits, and values that lie apart, as columns of a batch do."""
-    logits, packed = torch.zeros(4, 700, device=launches.META), torch.zeros(4, 6, device=launches.META)
+    logits, packed = torch.zeros(4, 700, device=META), torch.zeros(4, 6, device=META)
     column = packed[:, 1:2]
     if name == "keep_ids_":
-        return logits, torch.zeros(4, 3, dtype=torch.int64, device=launches.META), column > 0
+        return logits, torch.zeros(4, 3, dtype=torch.int64, device=META), column > 0
     if name == "add_where_hashed_":
         numbers = packed.int()[:, 2:3]
         return logits, numbers, numbers, column
     if name == "exclude_top_choices_":
-        return logits, column, column, torch.zeros(4, 3, dtype=torch.int64, device=launches.META), column > 0
+        return logits, column, column, torch.zeros(4, 3, dtype=torch.int64, device=META), column > 0
     if name == "mask_deviations_below_top_":
         return logits, packed.double()[:, 1:2]
     if name in ("dynamic_temperature_", "mask_unlikely_"):
@@ -178,10 +178,9 @@ def arguments(name: str) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_model_of_traffic_names_the_kernels_that_a_function_launches(name: str) -> None:
     given = arguments(name)
-    launches._Kernel.launched.clear()
-    with CountLaunches(launches.META) as step:
+    with CountLaunches(META) as step:
         getattr(kernels, name)(*given)
-    assert tuple(launches._Kernel.launched) == FUNCTIONS[name]
+    assert tuple(step.kernels) == FUNCTIONS[name]
     if name != "least_from":
         assert not step.operations, "values of a row are read where they lie"
 
