@@ -82,7 +82,7 @@ def _worse(old: Mapping[str, Any], side: CandidateResult, slack: float) -> Itera
         yield f"apply takes {now:.2f} times one read and write of the logits; it took {was:.2f}"
     counted = {
         "operations": "operations",
-        "launches": "launches on the GPU",
+        "launches": "launches on a GPU",
         "peak": "bytes of new memory at the same time",
     }
     for name, what in counted.items():

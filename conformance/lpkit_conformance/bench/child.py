@@ -197,30 +197,22 @@ class Plan:
 
                 steady = SteadyBatch(batch, vocab, job["context"], job["share"], device, job["seed"])
                 point = measure(steady, self.candidates(device), source[:batch], memory[:batch], effort, told)
-                yield point if device.type != "cpu" else self._with_traffic(point)
+                yield point if device.type != "cpu" else self._with_a_gpus_counts(point)
             del source, memory
 
-    def _with_traffic(self, point: Point) -> Point:
-        """On the CPU nothing is copied: what a device would be sent is counted on one that has no memory."""
-        import torch
-
-        from lpkit_conformance.bench.measure import traffic
+    def _with_a_gpus_counts(self, point: Point) -> Point:
+        """A CPU is sent nothing, and launches nothing: both are counted on a device without memory."""
+        from lpkit_conformance.bench.measure import counts_on
         from lpkit_conformance.hosts.steady import SteadyBatch
+        from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
         from lpkit_conformance.vllm_api.stub import buffers_on
 
-        meta = torch.device("meta")
         job, found = self._job, {}
-        with buffers_on(meta):
-            for candidate in self.candidates(meta):
-                steady = SteadyBatch(point.batch, point.vocab, job["context"], job["share"], meta, job["seed"])
-                moved = traffic(candidate, steady, meta) if candidate.kind != "floor" else (0, 0)
-                if moved is not None:
-                    found[candidate.name] = moved
-        seen = []
-        for result in point.sides:
-            moved = found.get(result.name)
-            seen.append(replace(result, to_device=moved[0], to_host=moved[1]) if moved else result)
-        return replace(point, sides=tuple(seen))
+        with buffers_on(META), fused_on_meta():
+            for candidate in self.candidates(META):
+                steady = SteadyBatch(point.batch, point.vocab, job["context"], job["share"], META, job["seed"])
+                found[candidate.name] = counts_on(META, candidate, steady)
+        return replace(point, sides=tuple(replace(side, **found.get(side.name, {})) for side in point.sides))
 
 
 def environment(device: torch.device, threads: int) -> dict[str, Any]:

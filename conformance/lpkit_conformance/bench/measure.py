@@ -215,24 +215,33 @@ def _count_launches(books: Sequence[_Book], steady: SteadyBatch, work: torch.Ten
     for book in books:
         assert book.result is not None
         if not book.result.problem:
-            found = launches(book.candidate, steady, work)
-            book.result = replace(book.result, launches=found.launches, kernels=dict(found.kernels))
+            book.result = replace(book.result, **_launches(book.candidate, steady, work))
 
 
-def traffic(candidate: Candidate, steady: SteadyBatch, device: torch.device) -> tuple[int, int] | None:
-    """Bytes that a later step copies to and from ``device``, one without memory; None if that cannot be told."""
-    try:
+def _launches(candidate: Candidate, steady: SteadyBatch, logits: torch.Tensor) -> dict[str, Any]:
+    found = launches(candidate, steady, logits)
+    return {"launches": found.launches, "kernels": dict(found.kernels)}
+
+
+def counts_on(device: torch.device, candidate: Candidate, steady: SteadyBatch) -> dict[str, Any]:
+    """What later steps copy to and from ``device``, one without memory, and launch there.
+
+    Returns:
+        Values of :class:`~lpkit_conformance.bench.results.CandidateResult`, as far as they can be told: code that reads
+        a value on the host fails on such a device.
+    """
+    found: dict[str, Any] = {}
+    logits = torch.empty(steady.size, steady.vocab, device=device)
+    with contextlib.suppress(Exception):
         for _ in range(2):
-            change = steady.change()
-            candidate.prepare(steady, change)
-            logits = torch.empty(steady.size, steady.vocab, device=device)
+            candidate.prepare(steady, steady.change())
             with torch.inference_mode(), MeasureOperations() as counter:
                 candidate.follow()
                 candidate.apply(logits)
             steady.advance()
-    except Exception:  # code that reads a value on the host fails here
-        return None
-    return counter.to_device, counter.to_host
+        found = {"to_device": counter.to_device, "to_host": counter.to_host}
+        found |= _launches(candidate, steady, logits)
+    return found
 
 
 def _round(

@@ -65,8 +65,8 @@ class CandidateResult:
         churn: bookkeeping of a step in which requests come and go.
         idle: bookkeeping of a step in which none does.
         operations, views, syncs: of one ``apply``.
-        launches: on a GPU, operations and Triton kernels of a step in which no request comes or goes, bookkeeping
-            included.
+        launches: operations and Triton kernels that a GPU is asked for in a step in which no request comes or goes,
+            bookkeeping included; None: could not be counted.
         launch_budget: how many of these lpkit grants a rule of this kind; None: to a class of another base.
         kernels: of these launches, the Triton kernels by name.
         predicted: what the kernels of one ``apply`` should take; None where other operations go over the logits too.

@@ -170,18 +170,20 @@ def _bounds(target: TargetBench) -> list[str]:
 
 
 def _launches(target: TargetBench) -> list[str]:
-    """What the target's steps ask a GPU for, where that was counted, and what lpkit grants a rule of its kind."""
-    found = {
-        (side.host, side.launches, side.launch_budget): None
-        for point in target.points
-        for side in point.sides
-        if side.kind == "target" and side.launches is not None
-    }
-    return [
-        f"{host.upper()}: {seen} launches in a step in which no request comes or goes"
-        + (f"; the budget of such a rule is {granted}." if granted is not None else ".")
-        for host, seen, granted in found
-    ]
+    """What the target's steps ask a GPU for, where that could be counted, and what lpkit grants a rule of its kind."""
+    found: dict[str, dict[int, tuple[Point, int | None]]] = {}
+    for point in sorted(target.points, key=lambda point: point.logits_bytes):
+        for side in point.sides:
+            if side.kind == "target" and side.launches is not None:
+                found.setdefault(side.host, {}).setdefault(side.launches, (point, side.launch_budget))
+    lines = []
+    for host, seen in found.items():
+        least, most = min(seen), max(seen)
+        (point, granted) = seen[most]
+        count = f"{most}" if least == most else f"{least} to {most} (from {point.batch} x {point.vocab:,} on)"
+        budget = "" if granted is None else f"; the budget of such a rule is {granted}"
+        lines.append(f"{host.upper()}: {count} launches on a GPU in a step in which no request comes or goes{budget}.")
+    return lines
 
 
 def _predictions(target: TargetBench) -> list[str]:

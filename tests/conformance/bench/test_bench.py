@@ -22,6 +22,7 @@ from lpkit_conformance.bench.results import Bench, CandidateResult, Point, Targe
 from lpkit_conformance.hosts.steady import LIFETIME, SteadyBatch, update_with
 from lpkit_conformance.hosts.v1 import V1Candidate
 from lpkit_conformance.hosts.v2 import V2Candidate
+from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
 from lpkit_conformance.instruments.operations import CountLaunches, MeasureOperations
 from lpkit_conformance.report.bench import WIDE, WIDER, data, duration, ratio, show
 
@@ -92,16 +93,20 @@ def test_the_budget_follows_the_kind_of_the_rule(history: str, granted: int) -> 
     assert (budget(Sparse), budget(Floor), budget(object), budget(None)) == (granted, 3, None, None)
 
 
-def test_launches_are_told_where_they_were_counted() -> None:
+@pytest.mark.parametrize(
+    ("counts", "shown"), [((9, 9, 9), "9"), ((9, 9, 30), "9 to 30 (from 64 x 100 on)"), ((9, None, None), "9")]
+)
+def test_launches_are_told_where_they_were_counted(counts: tuple[int | None, ...], shown: str) -> None:
     times = Times(1e-3, 1e-3, 3)
-    sides = (
-        CandidateResult("a on V1", "target", "v1", apply=times, operations=7, launch_budget=4),
-        CandidateResult("a on V2", "target", "v2", apply=times, operations=7, launches=9, launch_budget=4),
-    )
+    other = CandidateResult("a on V1", "target", "v1", apply=times, operations=7, launch_budget=4)
+    side = CandidateResult("a on V2", "target", "v2", apply=times, operations=7, launch_budget=4)
+    sizes = zip((1, 8, 64), counts, strict=True)
+    points = tuple(Point(batch, 100, batch * 400, (other, replace(side, launches=seen))) for batch, seen in sizes)
     file = io.StringIO()
-    show(Bench((TargetBench("a", points=(Point(1, 1, 4, sides),)),), {}, {}), file)
+    show(Bench((TargetBench("a", points=points),), {}, {}), file)
     text = " ".join(file.getvalue().split())
-    assert "V2: 9 launches in a step in which no request comes or goes; the budget of such a rule is 4." in text
+    line = f"V2: {shown} launches on a GPU in a step in which no request comes or goes; the budget of such a rule is 4."
+    assert line in text
     assert "V1: " not in text
 
 
@@ -252,11 +257,26 @@ def test_what_does_not_fit_is_left_out_with_the_reason(monkeypatch: pytest.Monke
     assert candidate.apply is None and candidate.problem.startswith("needs 0.0 GiB of memory")
 
 
-def test_what_a_device_would_be_sent_is_counted_without_one() -> None:
-    meta = torch.device("meta")
-    moved = measure.traffic(V1Candidate("it", Floor, PARAMETERS, meta), SteadyBatch(3, 128, 8, 1.0, meta), meta)
+def counted(cls: Any) -> dict[str, Any]:
+    with fused_on_meta():
+        return measure.counts_on(META, V1Candidate("it", cls, PARAMETERS, META), SteadyBatch(3, 128, 8, 1.0, META))
+
+
+def test_what_a_device_would_be_sent_and_asked_for_is_counted_without_one() -> None:
+    found = counted(Floor)
     # Two columns of four slots, and rows with their slots: one copy each.
-    assert moved == (2 * 4 * 4 + 2 * 3 * 8, 0)
+    assert (found["to_device"], found["to_host"]) == (2 * 4 * 4 + 2 * 3 * 8, 0)
+    # The gather of the columns, a comparison and the masking.
+    assert (found["launches"], found["kernels"]) == (3, {})
+
+
+def test_what_reads_a_value_on_the_host_cannot_be_counted_without_a_device() -> None:
+    class Reads(Floor):
+        def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+            logits.max().item()
+            return super().process(logits, rows)
+
+    assert counted(Reads) == {}
 
 
 # -- the run ------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_a_machine_that_is_slower_as_a_whole_is_not_worse(recorded: Path) -> Non
     [
         ({"versus_floor": 2.6}, "apply takes 2.60 times one read and write of the logits; it took 2.00"),
         ({"operations": 11}, "11 operations; there were 10"),
-        ({"launches": 4}, "4 launches on the GPU; there were 3"),
+        ({"launches": 4}, "4 launches on a GPU; there were 3"),
         ({"peak": 2000}, "2,000 bytes of new memory at the same time; there were 100"),
         ({"syncs": {"item": 1}}, "1 more waits for the device"),
     ],
