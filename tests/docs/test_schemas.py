@@ -15,7 +15,7 @@ from lpkit_conformance.settings import project
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 GOLDEN = ROOT / "tests" / "contracts" / "golden"
-FREE = {"where", "cases", "case", "versions", "timeline", "logits", "scenario", "syncs"}
+FREE = {"where", "cases", "case", "versions", "timeline", "logits", "scenario", "syncs", "kernels"}
 """Keys whose values are the plugin's, or are described as a whole."""
 
 
