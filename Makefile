@@ -196,6 +196,9 @@ kernels: $(VLLM_VENV)/.installed ## compile the Triton kernels for several GPUs,
 launches: $(VENV)/.installed ## count what a step of each reference plugin launches on a GPU, and write it down
 	$(TOOL) launches docs/evidence/launches.md
 
+oracles: $(VENV)/.installed ## compare the reference plugins with their oracles, and write down how near they are
+	LPKIT_ORACLES=write OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $$(grep -l "import agree" tests/reference_plugins/*.py)
+
 traces-value: $(VENV)/.installed ## measure which planted defects each recorded trace catches
 	$(TOOL) traces_value --page docs/evidence/traces-value.md
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lpkit_allowed_tokens import AllowedTokens
+from oracles import agree
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
 from sdk_hosts import V1Host, logits_of
 
@@ -24,7 +25,8 @@ def test_it_leaves_what_transformers_leaves(applied: Applied, transformers_rules
     result = applied(AllowedTokens, logits, [*asked, Asked(None)])
     for row, ids in enumerate(lists):
         rule = transformers_rules.PrefixConstrainedLogitsProcessor(lambda batch, seen, ids=ids: ids, num_beams=1)
-        assert torch.equal(result[row], rule(torch.tensor([[1]]), logits[row : row + 1].clone())[0])
+        expected = rule(torch.tensor([[1]]), logits[row : row + 1].clone())[0]
+        agree(result[row], expected, "transformers' PrefixConstrainedLogitsProcessor")
     assert torch.equal(result[-1], logits[-1])
 
 

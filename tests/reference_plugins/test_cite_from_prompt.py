@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from lpkit_cite_from_prompt import CiteFromPrompt
+from oracles import agree
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap, watched
 from sdk_hosts import logits_of
 
@@ -39,7 +40,7 @@ def test_it_boosts_what_plain_python_boosts(applied: Applied, seed: int) -> None
         asked.append(Asked(args, prompt, [rng.randrange(20) for _ in range(rng.randint(0, 50))]))
     logits = logits_of(len(asked), VOCAB, seed)
     expected = torch.stack([boosted(row, request) for row, request in zip(logits, asked, strict=True)])
-    torch.testing.assert_close(applied(CiteFromPrompt, logits, asked), expected, rtol=0, atol=1e-5)
+    agree(applied(CiteFromPrompt, logits, asked), expected, "a walk through the text", within=1e-5)
 
 
 def test_it_costs_nothing_per_row_and_nothing_per_token_of_the_vocabulary() -> None:

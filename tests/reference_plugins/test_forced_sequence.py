@@ -10,6 +10,7 @@ from lpkit import dynamo
 from lpkit.runtime import Request, Scheduler, V1AsyncEngine, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_forced_sequence import ForcedSequence
+from oracles import agree
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
 from sdk_hosts import VOCAB, logits_of
 
@@ -27,7 +28,7 @@ def test_it_leaves_the_token_that_is_due(applied: Applied) -> None:
             expected = torch.full((VOCAB,), -torch.inf)
             due = [*ids, *[1] * 22][n]
             expected[due] = logits[row, due]
-            assert torch.equal(result[row], expected)
+            agree(result[row], expected, "the sequence itself")
         assert torch.equal(result[-2], logits[-2]) == (n > 0)
         assert torch.equal(result[-1], logits[-1])
 
@@ -37,7 +38,7 @@ def test_one_token_is_what_transformers_forces_first(applied: Applied, transform
     logits = logits_of(1)
     result = applied(ForcedSequence, logits, [Asked({"forced_sequence": [6]})])
     forced = transformers_rules.ForcedBOSTokenLogitsProcessor(6)(torch.zeros(1, 1), logits)
-    assert torch.equal(result.softmax(-1), forced.softmax(-1))
+    agree(result.softmax(-1), forced.softmax(-1), "transformers' ForcedBOSTokenLogitsProcessor", "shares")
 
 
 @pytest.mark.parametrize("engine", [V1Engine, V1AsyncEngine, V2Engine])

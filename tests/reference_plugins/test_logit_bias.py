@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lpkit_logit_bias import LogitBias
+from oracles import agree
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap, watched
 from sdk_hosts import logits_of
 
@@ -31,7 +32,7 @@ def test_it_adds_what_transformers_adds(applied: Applied, transformers_rules: An
     for row, bias in enumerate(wanted):
         rule = transformers_rules.SequenceBiasLogitsProcessor([[[token], value] for token, value in bias.items()])
         expected = rule(torch.tensor([[1]]), logits[row : row + 1].clone())
-        torch.testing.assert_close(result[row], expected[0], rtol=0, atol=1e-5)
+        agree(result[row], expected[0], "transformers' SequenceBiasLogitsProcessor", within=1e-5)
     assert torch.equal(result[-1], logits[-1])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lpkit_penalties import Penalties
+from oracles import agree
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
 from sdk_hosts import logits_of
 
@@ -50,7 +51,7 @@ def test_it_does_what_dense_tables_do(applied: Applied, seed: int) -> None:
     logits = logits_of(8, VOCAB, seed)
     result = applied(Penalties, logits, asked)
     for row, request in enumerate(asked):
-        torch.testing.assert_close(result[row], dense(logits[row], request), rtol=1e-6, atol=1e-5)
+        agree(result[row], dense(logits[row], request), "counts over the whole vocabulary", within=1e-6, relative=True)
 
 
 @ON_EVERY_HOST
@@ -62,7 +63,8 @@ def test_the_repetition_penalty_is_that_of_transformers(applied: Applied, transf
     for row, request in enumerate(asked):
         rule = transformers_rules.RepetitionPenaltyLogitsProcessor(penalties[row])
         seen = torch.tensor([[*request.prompt, *request.output]])
-        torch.testing.assert_close(result[row], rule(seen, logits[row : row + 1].clone())[0], rtol=1e-6, atol=0)
+        expected = rule(seen, logits[row : row + 1].clone())[0]
+        agree(result[row], expected, "transformers' RepetitionPenaltyLogitsProcessor", within=1e-6, relative=True)
 
 
 @ON_EVERY_HOST

@@ -11,6 +11,7 @@ import torch
 from lpkit.runtime import Request, Scheduler, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_synthid import SynthId
+from oracles import agree
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked, watched
 from sdk_hosts import HOST_SYNCS, logits_of
 
@@ -43,6 +44,9 @@ def replies(seed: int) -> list[list[int]]:
     return [[rng.randrange(rng.choice((1, 3, VOCAB))) for _ in range(length)] for length in (0, 1, 2, 4, 7, 16, 30, 60)]
 
 
+ORACLE = "transformers' SynthIDTextWatermarkLogitsProcessor"
+
+
 @ON_EVERY_HOST
 @pytest.mark.parametrize("seed", range(2))
 def test_it_samples_from_what_transformers_samples_from(applied: Applied, seed: int, transformers_rules: Any) -> None:
@@ -60,8 +64,8 @@ def test_it_samples_from_what_transformers_samples_from(applied: Applied, seed: 
     result = applied(SynthId, logits, asked)
     ours, wanted = result.log_softmax(1), torch.stack(expected)
     none = wanted < -1e30  # a share that they round to 0, and say so with the smallest number
-    torch.testing.assert_close(ours.exp(), wanted.exp(), rtol=0, atol=1e-6)
-    torch.testing.assert_close(ours[~none], wanted[~none], rtol=0, atol=3e-5)
+    agree(ours.exp(), wanted.exp(), ORACLE, "shares", within=1e-6)
+    agree(ours[~none], wanted[~none], ORACLE, "logarithms of shares", within=3e-5)
     assert bool((ours[none] < -60).all())
     for row, left in enumerate(alone):
         assert not left or torch.allclose(result[row], logits[row], rtol=1e-6)

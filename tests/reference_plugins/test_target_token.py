@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lpkit_target_token import TargetToken
+from oracles import agree
 from plugin_hosts import Asked, assert_cheap
 from sdk_hosts import VOCAB, V1Host, V2Host, logits_of, params
 
@@ -37,7 +38,7 @@ def test_the_target_keeps_its_logit_and_others_their_rows(processed: Any) -> Non
         expected = logits[row].clone()
         if target is not None:
             expected[:target] = expected[target + 1 :] = -math.inf
-        assert torch.equal(result[row], expected)
+        agree(result[row], expected, "the definition")
 
 
 @pytest.mark.parametrize("processed", [on_v1, on_v2])
@@ -48,7 +49,8 @@ def test_it_chooses_what_transformers_forces(processed: Any, transformers_rules:
         if target is not None:
             # transformers sets the forced token to 0 instead of keeping its logit: the probabilities are the same.
             forced = transformers_rules.ForcedBOSTokenLogitsProcessor(target)(torch.zeros(1, 1), logits[row : row + 1])
-            assert torch.equal(result[row].softmax(-1), forced[0].softmax(-1))
+            oracle = "transformers' ForcedBOSTokenLogitsProcessor"
+            agree(result[row].softmax(-1), forced[0].softmax(-1), oracle, "shares")
 
 
 def test_it_costs_no_second_tensor_and_nothing_per_row() -> None:

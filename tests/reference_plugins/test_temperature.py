@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from lpkit_temperature import Temperature
+from oracles import agree
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
 from sdk_hosts import logits_of
 
@@ -33,6 +34,7 @@ CASES = [
     (1.0, 1.0, 1.0, 2.0, 1.7),
     (0.7, 1.5, 1.0, 0.2, 3.0),
 ]
+ORACLE = "text-generation-webui's formulas in float64"
 KEYS = ("low", "high", "exponent", "smoothing", "curve")
 
 
@@ -50,7 +52,8 @@ def test_the_shares_are_those_of_the_published_formulas(applied: Applied, vocab:
         expected = dynamic(logits[row].double(), low, high, exponent)
         if factor:
             expected = smooth(expected, factor, curve)
-        torch.testing.assert_close(result[row].log_softmax(-1), expected.log_softmax(-1), rtol=2e-6, atol=2e-6)
+        ours, theirs = result[row].log_softmax(-1), expected.log_softmax(-1)
+        agree(ours, theirs, ORACLE, "logarithms of shares", within=2e-6, relative=True)
 
 
 @ON_EVERY_HOST
