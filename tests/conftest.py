@@ -25,6 +25,7 @@ FEW_CHECKS = (
     "LP401",
     "LP501",
     "LP505",
+    "LP703",
     "LP804",
 )
 """Of each family some that are over in a moment."""

@@ -67,7 +67,7 @@ OLD = """
 
     class Boost:
         def __init__(self, token_id: int, boost: float = 2.0):
-            self.token_id, self.boost = token_id, boost
+            self.token_id, self.boost = token_id, max(-100.0, min(boost, 100.0))
 
         def __call__(self, prompt_ids, past_ids, scores):
             scores[self.token_id] += self.boost

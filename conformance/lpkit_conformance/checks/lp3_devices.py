@@ -16,13 +16,12 @@ from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.dispatch import Watch, without_compiler
 from lpkit_conformance.instruments.host_reads import HostCopies, ReadsZeros
+from lpkit_conformance.instruments.meta_kernels import META
 from lpkit_conformance.oracle.compare import unequal
 from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.vllm_api.runners import V1
 from lpkit_conformance.vllm_api.stub import buffers_on
-
-META = torch.device("meta")
 
 MAY_MIX = frozenset({"copy_", "_to_copy", "_copy_from", "index", "index_put", "index_put_", "_index_put_impl_"})
 """Operations whose operands may be on the CPU and on a GPU: copies, and indexing with CPU indices."""

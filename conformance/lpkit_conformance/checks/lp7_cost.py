@@ -6,17 +6,25 @@ import io
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from unittest import mock
 
-from lpkit_conformance.activity.stand import Standing, stand_after
+import torch
+
+from lpkit_conformance.activity.stand import Stance, Standing, stand_after
 from lpkit_conformance.checks.base import Check
+from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.instruments.host_reads import HostCopies
-from lpkit_conformance.instruments.operations import SYNCS, CountOperations
+from lpkit_conformance.instruments.dispatch import without_compiler
+from lpkit_conformance.instruments.host_reads import HostCopies, ReadsZeros
+from lpkit_conformance.instruments.meta_kernels import META
+from lpkit_conformance.instruments.operations import CountOperations
+from lpkit_conformance.instruments.waits import NoteReads, NoteSends, Wait
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.vllm_api.stub import buffers_on
 
 
 def standing_of(subject: PluginUnderTest, requests: int) -> Standing:
@@ -38,6 +46,35 @@ class CostCheck(Check):
 
     requires = ("LP101", "LP301")
     tier = "advice"
+
+
+def sends_of(subject: PluginUnderTest, requests: int) -> list[Wait]:
+    """Copies to the device that wait, in one ``apply`` behind a step of that many requests that use the plugin."""
+    away = replace(subject, device=META)
+    batch = [Stance(i % 4, f"r{i}", 1).request(subject, f"r{i}") for i in range(requests)]
+    logits = torch.empty(requests, subject.vocab_size, device=META)
+    subject.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
+    sends = NoteSends()
+    try:
+        with (
+            suppress(PluginError),  # something else that goes wrong, or what the meta device does not have
+            torch.inference_mode(),
+            buffers_on(META),
+            without_compiler(),
+            ReadsZeros(),
+        ):
+            driver = drive(away)
+            driver.begin(entering=batch)
+            driver.edit(logits, *driver.context(batch))
+            for i, request in enumerate(batch):
+                driver.commit(request, [subject.emit(f"r{i}", i % 4, 1)])
+            driver.begin()
+            context = driver.context(batch)
+            with sends:
+                driver.edit(logits, *context)
+    finally:
+        subject.restore_modules()
+    return sends.waits
 
 
 class LP701(CostCheck):
@@ -93,25 +130,28 @@ class LP702(CostCheck):
 class LP703(CostCheck):
     """``apply`` does not wait for the device.
 
-    No ``.item()``, ``.tolist()``, ``.cpu()``, ``nonzero()`` or boolean indexing.
+    No ``.item()``, ``.tolist()``, ``.cpu()``, ``nonzero()`` or boolean indexing; and in a step in which no request
+    comes or goes no copy to the device that waits: ``torch.tensor(values, device=...)``, ``.to(device)``, indexing by
+    a list or by a tensor on the host. lpkit looks for copies on torch's meta device.
 
-    Why: each makes the host wait until the GPU has caught up, in every step.
+    Why: each makes the host wait until the GPU has caught up, in every step: for the model's own work, too.
 
-    Fix: keep lengths and flags on the host, and use ``torch.where`` or index tensors of known size.
+    Fix: keep lengths and flags on the host, and use ``torch.where`` or index tensors of known size. Make tensors when a
+    request comes or moves, and keep them; what changes in every step goes from pinned memory, with
+    ``non_blocking=True``.
     """
 
     code, name = "LP703", "no-host-syncs"
 
     def run(self, subject: PluginUnderTest) -> str | None:
         standing = standing_of(subject, 4)
-        with HostCopies() as copies:
-            counts = operations_at(standing)
-        syncs: Counter[str] = Counter(copies.counts)
-        for name, called in SYNCS.items():
-            syncs[called] += counts[name]
-        if syncs.total():
-            got = ", ".join(f"{name} x{n}" for name, n in sorted(syncs.items()) if n)
-            raise Failed("apply makes the host wait for the device", {}, "no such operation", got)
+        with HostCopies() as copies, NoteReads() as reads:
+            standing.again(standing.logits)
+        waits = [*copies.waits, *reads.waits] or sends_of(subject, 4)
+        if waits:
+            got = ", ".join(f"{name} x{n}" for name, n in sorted(Counter(name for name, _ in waits).items()))
+            location = next((line for _, line in waits if line), "")
+            raise Failed("apply makes the host wait for the device", {}, "no such operation", got, location=location)
         return None
 
 

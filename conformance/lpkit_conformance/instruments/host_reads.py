@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import torch
@@ -23,18 +22,19 @@ class HostCopies(TorchFunctionMode):
     """What goes to the host is a copy, as on a GPU.
 
     Attributes:
-        counts: such copies by the author's own code, by what is called.
+        waits: such copies by the author's own code, as the author calls them, and the lines that do.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.counts: Counter[str] = Counter()
+        self.waits: list[tuple[str, str]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not to_the_host(func, args, kwargs):
             return result
-        self.counts["cpu"] += bool(author_line())
+        if line := author_line():
+            self.waits.append(("cpu", line))
         return result.clone() if result is args[0] else result
 
 

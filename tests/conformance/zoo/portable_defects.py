@@ -268,6 +268,13 @@ class LongestOutput(PortableLength):
         return super().process(logits, rows)
 
 
+@defect("LP703", "names the column by a list")
+class ColumnByList(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, [5]] += self.amount[rows].unsqueeze(1)
+        return logits
+
+
 @defect("LP804", "a scratch buffer with one row per request: drafts have more")
 class ScratchRows(Dense):
     def __init__(self, *args: Any) -> None:

@@ -142,6 +142,11 @@ class AsksTheDevice(DenseMinP):
         return super().apply(logits) if bool((self.values > 0).any()) else logits
 
 
+@defect("LP703", "makes tensors of its lists in every step, as vLLM's example does")
+class MakesTensorsEachStep(Bias):
+    pass
+
+
 # -- devices -------------------------------------------------------------------------------------------------
 
 

@@ -350,6 +350,17 @@ class AlwaysWanted(Boost):
         return True
 
 
+@defect("LP703", "sends a table of its constructor in every step")
+class SendsItsTable(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.levels = torch.tensor([0.5, 1.0, 2.0])
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        logits[:, 5] += self.per_row(ctx) * self.levels.to(logits.device)[1]
+        return logits
+
+
 @defect("LP703", "asks the device for the mapping that is on the host already")
 class MappingFromDevice(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:

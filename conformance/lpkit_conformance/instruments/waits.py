@@ -1,0 +1,102 @@
+"""Where a step makes the host wait for the device, told on a machine without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from lpkit_conformance.instruments.dispatch import Watch
+from lpkit_conformance.instruments.edits import author_line
+from lpkit_conformance.instruments.operations import COPIES, INDEXING, SYNCS, CountOperations
+
+Wait = tuple[str, str]
+"""What waits, as its author calls it, and the line of the author's that calls it."""
+
+SUBSCRIPTS = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__})
+
+FROM_VALUES = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor})
+"""Functions that make a tensor of values of the host."""
+
+
+class NoteReads(CountOperations):  # type: ignore[no-untyped-call]
+    """Notes operations that read values of the device.
+
+    Attributes:
+        waits: one for each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[Wait] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self.counts.copy()
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        self.waits += [(SYNCS[name], author_line()) for name in self.counts - before if name in SYNCS]
+        return result
+
+
+class NoteSends(TorchFunctionMode):
+    """Notes calls of the author's that send the meta device values of the host, and wait until they are there.
+
+    On CUDA torch waits in each copy that is not ``non_blocking``, which is behind all that was asked for before: for
+    the model's own work. Calls that make a tensor of a list do it too, and subscripts that are lists or on the host.
+
+    Attributes:
+        waits: one for each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[Wait] = []
+        self._copies = _CountCopies()
+
+    def __enter__(self) -> NoteSends:
+        self._copies.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._copies.__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self._copies.count
+        result = func(*args, **(kwargs or {}))
+        if (self._copies.count > before or _of_values(func, args, result)) and (line := author_line()):
+            self.waits.append(("indexing from the host" if func in SUBSCRIPTS else func.__name__, line))
+        return result
+
+
+class _CountCopies(Watch):  # type: ignore[no-untyped-call]
+    """Counts copies to the meta device that wait, and indices that are on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False), **(kwargs or {}))
+        if name in COPIES and result.is_meta and not given.get("non_blocking"):
+            source = given["src"] if name == "copy_" else args[0]
+            self.count += source.device.type == "cpu"
+        if name in INDEXING and args[0].is_meta:
+            self.count += any(index is not None and index.device.type == "cpu" for index in args[1])
+        return result
+
+
+def _of_values(func: Callable[..., Any], args: tuple[Any, ...], result: Any) -> bool:
+    """Whether a call makes a tensor on the meta device of values: torch does it in one step that no mode sees."""
+    if func in FROM_VALUES:
+        values = args[func is torch.Tensor.new_tensor]
+        return bool(result.is_meta) and not isinstance(values, torch.Tensor)
+    if func in SUBSCRIPTS and args[0].is_meta:
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return any(isinstance(item, list | range | np.ndarray) for item in index)
+    return False
