@@ -33,7 +33,7 @@ TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 PINNED = sed '/^torch==/d' constraints.txt >
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu measure-gpu lint format layers types docs site site-check session docs-check build release-check record canary certify matrix mutation kernels launches traces-value clean
+.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu measure-gpu lint format layers types docs site site-check session docs-check build release-check record canary certify matrix mutation kernels launches oracles traces-value clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import oracles
 import pytest
@@ -31,6 +32,25 @@ def test_relative_differences_are_of_values_above_one() -> None:
     assert oracles.largest(torch.tensor([0.2]), torch.tensor([0.1]), relative=True) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("plugin", PLUGINS)
-def test_every_plugin_has_an_oracle(plugin: str) -> None:
-    assert f"\n| {plugin} | " in oracles.PAGE.read_text(encoding="utf-8")
+def test_nothing_is_not_compared() -> None:
+    with pytest.raises(AssertionError, match="nothing is compared"):
+        oracles.agree(torch.empty(0), torch.empty(0), "theirs")
+
+
+def test_differences_are_shown_rounded_up() -> None:
+    assert [oracles.shown(value) for value in (0.0, 1.2e-05, 3e-7, 0.0001)] == ["none", "2e-5", "3e-7", "1e-4"]
+
+
+ROWS = [
+    line.split(" | ") for line in oracles.PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| lpkit-")
+]
+
+
+def test_every_plugin_has_an_oracle() -> None:
+    assert {row[0].removeprefix("| ") for row in ROWS} == set(PLUGINS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[1]}")
+def test_a_row_of_the_page_is_of_a_comparison_that_is_made(row: list[str]) -> None:
+    plugin, oracle = row[0].removeprefix("| lpkit-").replace("-", "_"), row[1]
+    assert f'"{oracle}"' in (Path(__file__).parent / f"test_{plugin}.py").read_text(encoding="utf-8")

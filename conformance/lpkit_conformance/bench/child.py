@@ -157,15 +157,17 @@ class Plan:
         found: list[Candidate] = []
         for number, (who, cls, case) in enumerate(self._loaded):
             kind = "alternative" if number else "target"
+            again = any(who["name"] == earlier["name"] for earlier, _, _ in self._loaded[:number])
+            label = f"{who['name']} with {case.text}" if again else who["name"]
             for host in hosts_of(interfaces_of(cls), self.hosts):
-                name = f"{who['name']} on {host.upper()}"
+                name = f"{label} on {host.upper()}"
                 found.append(parts_of(host).candidate(name, cls, Parameters(case.fields), device, kind))
         _, cls, case = self._loaded[0]
         identity = f"{cls.__module__}:{cls.__qualname__}"
         for other in self._alternatives(identity, case.fields.get("extra_args") or {}, device):
             if isinstance(other, Candidate):
                 found.append(other)
-            elif (note := f"alternatives skipped: {other}") not in self.notes:
+            elif device == self._device and (note := f"alternatives skipped: {other}") not in self.notes:
                 self.notes.append(note)
         return [*found, *floors()]
 
@@ -202,7 +204,7 @@ class Plan:
 
     def _with_a_gpus_counts(self, point: Point) -> Point:
         """A CPU is sent nothing, and launches nothing: both are counted on a device without memory."""
-        from lpkit_conformance.bench.measure import counts_on
+        from lpkit_conformance.bench.measure import counts_without_memory
         from lpkit_conformance.hosts.steady import SteadyBatch
         from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
         from lpkit_conformance.vllm_api.stub import buffers_on
@@ -211,7 +213,7 @@ class Plan:
         with buffers_on(META), fused_on_meta():
             for candidate in self.candidates(META):
                 steady = SteadyBatch(point.batch, point.vocab, job["context"], job["share"], META, job["seed"])
-                found[candidate.name] = counts_on(META, candidate, steady)
+                found[candidate.name] = counts_without_memory(META, candidate, steady)
         return replace(point, sides=tuple(replace(side, **found.get(side.name, {})) for side in point.sides))
 
 

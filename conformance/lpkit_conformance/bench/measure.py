@@ -215,15 +215,15 @@ def _count_launches(books: Sequence[_Book], steady: SteadyBatch, work: torch.Ten
     for book in books:
         assert book.result is not None
         if not book.result.problem:
-            book.result = replace(book.result, **_launches(book.candidate, steady, work))
+            book.result = replace(book.result, **_launch_counts(book.candidate, steady, work))
 
 
-def _launches(candidate: Candidate, steady: SteadyBatch, logits: torch.Tensor) -> dict[str, Any]:
+def _launch_counts(candidate: Candidate, steady: SteadyBatch, logits: torch.Tensor) -> dict[str, Any]:
     found = launches(candidate, steady, logits)
     return {"launches": found.launches, "kernels": dict(found.kernels)}
 
 
-def counts_on(device: torch.device, candidate: Candidate, steady: SteadyBatch) -> dict[str, Any]:
+def counts_without_memory(device: torch.device, candidate: Candidate, steady: SteadyBatch) -> dict[str, Any]:
     """What later steps copy to and from ``device``, one without memory, and launch there.
 
     Returns:
@@ -240,7 +240,7 @@ def counts_on(device: torch.device, candidate: Candidate, steady: SteadyBatch) -
                 candidate.apply(logits)
             steady.advance()
         found = {"to_device": counter.to_device, "to_host": counter.to_host}
-        found |= _launches(candidate, steady, logits)
+        found |= _launch_counts(candidate, steady, logits)
     return found
 
 

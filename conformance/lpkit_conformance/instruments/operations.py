@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from lpkit_conformance.instruments.dispatch import Watch
 from lpkit_conformance.instruments.meta_kernels import Kernel
+from lpkit_conformance.instruments.values import SeeValues
 
 SYNCS = {
     "_local_scalar_dense": "item",
@@ -89,6 +90,20 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
                 found[called] += self.counts[name]
         return dict(found)
 
+    def __enter__(self) -> MeasureOperations:
+        self._values = SeeValues(lambda: self.to_device, self.sent)
+        self._values.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._values.__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def sent(self, size: int) -> None:
+        """Bytes were copied to a device."""
+        self.to_device += size
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
         given = _tensors((args, kwargs or {}))
@@ -113,11 +128,17 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
                     self.to_device += source.nbytes
                 else:
                     self.to_host += source.nbytes
+        if name in INDEXING and args[0].device.type != "cpu":
+            for index in args[1]:
+                if index is not None and index.device.type == "cpu":
+                    self.sent(index.nbytes)
         return result
 
 
-NEW_MEMORY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
-"""Operations that only take memory."""
+NO_LAUNCH = frozenset(
+    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach_", "scalar_tensor"}
+)
+"""Operations that only take memory or change what autograd sees; numbers that are written are arguments on CUDA."""
 
 
 class CountLaunches(MeasureOperations):  # type: ignore[no-untyped-call]
@@ -141,16 +162,20 @@ class CountLaunches(MeasureOperations):  # type: ignore[no-untyped-call]
     def launches(self) -> int:
         return self.operations.total() + self.kernels.total()
 
+    def sent(self, size: int) -> None:
+        super().sent(size)
+        self.operations["to"] += 1
+
     def __enter__(self) -> CountLaunches:
         self._patches = ExitStack()
         runtime = getattr(sys.modules.get("triton"), "runtime", None)
         for kind in (Kernel, *([runtime.JITFunction] if runtime is not None else [])):
             self._patches.enter_context(mock.patch.object(kind, "run", self._counted(kind.run)))
-        super().__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        super().__exit__(*error)
         self._patches.close()
 
     def _counted(self, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -165,7 +190,7 @@ class CountLaunches(MeasureOperations):  # type: ignore[no-untyped-call]
         result = super().__torch_dispatch__(func, types, args, kwargs)
         name = func.overloadpacket.__name__
         taking_part = (tensor.device.type == self._type for tensor in _tensors((result, args, kwargs)))
-        if self.views == views and name not in NEW_MEMORY and any(taking_part):
+        if self.views == views and name not in NO_LAUNCH and any(taking_part):
             self.operations[name] += 1
         return result
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import torch
 from torch.overrides import TorchFunctionMode
 
 from lpkit_conformance.instruments.dispatch import Watch
 from lpkit_conformance.instruments.edits import author_line
 from lpkit_conformance.instruments.operations import COPIES, INDEXING, SYNCS, CountOperations
+from lpkit_conformance.instruments.values import SUBSCRIPTS, bytes_of_values
 
 Wait = tuple[str, str]
 """What waits, as its author calls it, and the line of the author's that calls it."""
-
-SUBSCRIPTS = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__})
-
-FROM_VALUES = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor})
-"""Functions that make a tensor of values of the host."""
 
 
 class NoteReads(CountOperations):  # type: ignore[no-untyped-call]
@@ -67,7 +60,7 @@ class NoteSends(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         before = self._copies.count
         result = func(*args, **(kwargs or {}))
-        if (self._copies.count > before or _of_values(func, args, result)) and (line := author_line()):
+        if (self._copies.count > before or bytes_of_values(func, args, result)) and (line := author_line()):
             self.waits.append(("indexing from the host" if func in SUBSCRIPTS else func.__name__, line))
         return result
 
@@ -89,14 +82,3 @@ class _CountCopies(Watch):  # type: ignore[no-untyped-call]
         if name in INDEXING and args[0].is_meta:
             self.count += any(index is not None and index.device.type == "cpu" for index in args[1])
         return result
-
-
-def _of_values(func: Callable[..., Any], args: tuple[Any, ...], result: Any) -> bool:
-    """Whether a call makes a tensor on the meta device of values: torch does it in one step that no mode sees."""
-    if func in FROM_VALUES:
-        values = args[func is torch.Tensor.new_tensor]
-        return bool(result.is_meta) and not isinstance(values, torch.Tensor)
-    if func in SUBSCRIPTS and args[0].is_meta:
-        index = args[1] if isinstance(args[1], tuple) else (args[1],)
-        return any(isinstance(item, list | range | np.ndarray) for item in index)
-    return False

@@ -172,17 +172,28 @@ def _bounds(target: TargetBench) -> list[str]:
 def _launches(target: TargetBench) -> list[str]:
     """What the target's steps ask a GPU for, where that could be counted, and what lpkit grants a rule of its kind."""
     found: dict[str, dict[int, tuple[Point, int | None]]] = {}
+    unknown: dict[str, int] = {}
     for point in sorted(target.points, key=lambda point: point.logits_bytes):
         for side in point.sides:
             if side.kind == "target" and side.launches is not None:
                 found.setdefault(side.host, {}).setdefault(side.launches, (point, side.launch_budget))
-    lines = []
+            elif side.kind == "target" and side.launch_budget is not None and side.apply:
+                unknown[side.host] = side.launch_budget
+    lines = [
+        f"{host.upper()}: launches could not be counted without a GPU: the processor reads a value on the host, or "
+        f"fails on a device without memory; the budget of such a rule is {granted}."
+        for host, granted in unknown.items()
+        if host not in found
+    ]
     for host, seen in found.items():
         least, most = min(seen), max(seen)
         (point, granted) = seen[most]
-        count = f"{most}" if least == most else f"{least} to {most} (from {point.batch} x {point.vocab:,} on)"
+        count = f"{most}" if least == most else f"{least} to {most} (at {point.batch} x {point.vocab:,})"
+        count += " launch" if most == 1 else " launches"
         budget = "" if granted is None else f"; the budget of such a rule is {granted}"
-        lines.append(f"{host.upper()}: {count} launches on a GPU in a step in which no request comes or goes{budget}.")
+        advice = ": combine operations, or use lpkit.kernels" if granted is not None and most > granted else ""
+        step = "a step in which no request comes or goes"
+        lines.append(f"{host.upper()}: {count} on a GPU in {step}{budget}{advice}.")
     return lines
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import lpkit
+import numpy as np
 import pytest
 import torch
 from lpkit.runtime import make_config
@@ -94,7 +96,8 @@ def test_the_budget_follows_the_kind_of_the_rule(history: str, granted: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("counts", "shown"), [((9, 9, 9), "9"), ((9, 9, 30), "9 to 30 (from 64 x 100 on)"), ((9, None, None), "9")]
+    ("counts", "shown"),
+    [((3, 3, 3), "3 launches"), ((1, None, None), "1 launch"), ((3, 3, 30), "3 to 30 (at 64 x 100) launches")],
 )
 def test_launches_are_told_where_they_were_counted(counts: tuple[int | None, ...], shown: str) -> None:
     times = Times(1e-3, 1e-3, 3)
@@ -105,9 +108,10 @@ def test_launches_are_told_where_they_were_counted(counts: tuple[int | None, ...
     file = io.StringIO()
     show(Bench((TargetBench("a", points=points),), {}, {}), file)
     text = " ".join(file.getvalue().split())
-    line = f"V2: {shown} launches on a GPU in a step in which no request comes or goes; the budget of such a rule is 4."
+    line = f"V2: {shown} on a GPU in a step in which no request comes or goes; the budget of such a rule is 4"
     assert line in text
-    assert "V1: " not in text
+    assert ("is 4: combine operations" in text) == ("30" in shown)
+    assert "V1: launches could not be counted without a GPU" in text
 
 
 def test_the_peak_is_of_what_is_held_at_the_same_time() -> None:
@@ -138,6 +142,31 @@ def test_copies_to_a_device_are_counted_by_their_bytes() -> None:
         away.clone()
         host.to(torch.float64)
     assert (counter.to_device, counter.to_host) == (80, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "size"),
+    [
+        (lambda away: torch.tensor([1, 2, 3], device=away.device), 24),
+        (lambda away: torch.as_tensor([1.0], device=away.device), 4),
+        (lambda away: torch.as_tensor(np.arange(3), device=away.device), 24),
+        (lambda away: away[[0, 1]], 16),
+        (lambda away: away[torch.tensor([0, 1])], 16),
+    ],
+)
+def test_values_of_the_host_are_a_copy_to_the_device(call: Callable[[torch.Tensor], Any], size: int) -> None:
+    away = torch.zeros(10, device=META)
+    with CountLaunches(META) as counter:
+        call(away)
+    assert counter.to_device == size
+    assert counter.operations["to"] + counter.operations["_to_copy"] == 1
+
+
+def test_a_number_that_is_written_is_one_launch_and_no_copy() -> None:
+    away = torch.zeros(10, device=META)
+    with CountLaunches(META) as counter:
+        away[away > 1] = -math.inf
+    assert (counter.to_device, counter.launches) == (0, 2)
 
 
 # -- the steady batch -------------------------------------------------------------------------------------------
@@ -259,7 +288,9 @@ def test_what_does_not_fit_is_left_out_with_the_reason(monkeypatch: pytest.Monke
 
 def counted(cls: Any) -> dict[str, Any]:
     with fused_on_meta():
-        return measure.counts_on(META, V1Candidate("it", cls, PARAMETERS, META), SteadyBatch(3, 128, 8, 1.0, META))
+        return measure.counts_without_memory(
+            META, V1Candidate("it", cls, PARAMETERS, META), SteadyBatch(3, 128, 8, 1.0, META)
+        )
 
 
 def test_what_a_device_would_be_sent_and_asked_for_is_counted_without_one() -> None:
@@ -319,6 +350,46 @@ def test_a_script_brings_alternatives_that_are_no_processors(tmp_path: Path) -> 
     (point,) = target.points
     (other,) = [candidate for candidate in point.sides if candidate.kind == "alternative"]
     assert other.name == "bias:Good {'bias': 1.5} cpu" and other.apply is not None and not other.problem
+
+
+def test_one_class_with_two_cases_is_two_candidates_with_launches_of_their_own(tmp_path: Path) -> None:
+    plugin = tmp_path / "rules.py"
+    plugin.write_text(TWO_RULES, encoding="utf-8")
+    target = f"{plugin}:Rules"
+    options = run.Options(
+        case='{"extra_args": {"times": 1}}',
+        hosts=("v2",),
+        batches=(2,),
+        vocabs=(64,),
+        quick=True,
+        against=(target,),
+        against_cases=('{"extra_args": {"times": 5}}',),
+    )
+    (bench,) = run.run((target,), options, tmp_path).targets
+    mine, other, *_ = bench.points[0].sides
+    assert other.launches is not None and mine.launches == other.launches - 4
+    assert other.name == f'{target} with {{"extra_args": {{"times": 5}}}} on V2' != mine.name
+
+
+TWO_RULES = """
+import lpkit
+
+
+class Rules(lpkit.LogitsProcessor):
+    class Params(lpkit.Params):
+        times: int
+
+    times = 1
+
+    def admit(self, request):
+        self.times = request.params.times
+        return True
+
+    def process(self, logits, rows):
+        for _ in range(self.times):
+            logits.mul_(2.0)
+        return logits
+"""
 
 
 def test_a_run_without_a_number_of_the_target_fails() -> None:

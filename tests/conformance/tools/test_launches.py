@@ -64,6 +64,13 @@ def test_the_number_does_not_depend_on_the_batch(cls: Any, case: dict[str, Any])
     assert (few.operations, few.kernels) == (many.operations, many.kernels)
 
 
+@pytest.mark.parametrize("runner", launches.RUNNERS)
+@pytest.mark.parametrize(("cls", "case"), CASES)
+def test_rows_of_others_take_two_more_and_only_of_a_dense_rule(cls: Any, case: dict[str, Any], runner: str) -> None:
+    all_of_them, half = (launches.steady(cls, case, runner, share=share) for share in (1.0, 0.5))
+    assert half.launches - all_of_them.launches == (0 if cls._sparse else 2)
+
+
 class BlockingCopies(Watch):
     """Notes the copies from the host to the device that are not told to go on meanwhile."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from decimal import ROUND_UP, Context
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -19,12 +20,12 @@ HEAD = """\
 # Oracles
 
 What each reference plugin is compared with, on V1, on V2 and mostly on V2 with drafts; what is compared; how much a
-value may differ by in the tests; and the largest difference, measured on one CPU (x86-64). *None*: all values are the
-same, bit by bit. *Relative*: the difference of values above 1 is a share of them. Tokens so near a limit that float32
+value may differ by in the tests; and the largest difference, measured on one CPU (x86-64). *None*: all values are
+equal. *Relative*: the difference of values above 1 is a share of them. Tokens so near a limit that float32
 cannot tell are left out for min-p and top-n-sigma.
 
-An oracle is another project's code, a published formula in float64, or plain Python that shares no line with the
-plugin. lpkit-ocr-ngram is compared with vLLM's own class, too, in a real engine: they agree bit by bit.
+An oracle is another project's code, a published formula in float64, or plain code that shares no line with the plugin.
+lpkit-ocr-ngram is compared with vLLM's own class, too, where vLLM is installed: they agree bit by bit.
 
 | plugin | oracle | what is compared | allowed difference | largest difference |
 |---|---|---|---|---|
@@ -60,6 +61,7 @@ def agree(
         within: the most that a value may differ by; where one is infinite, so is the other.
         relative: values above 1 are compared by their ratio.
     """
+    assert ours.numel(), "nothing is compared"
     name = re.search(r"test_(\w+)\.py", os.environ["PYTEST_CURRENT_TEST"])
     assert name is not None
     comparison = Comparison(f"lpkit-{name[1].replace('_', '-')}", oracle, of + ", relative" * relative, within)
@@ -82,7 +84,11 @@ def largest(ours: torch.Tensor, theirs: torch.Tensor, relative: bool = False) ->
 
 
 def shown(difference: float) -> str:
-    return f"{difference:.1g}" if difference else "none"
+    """With one digit, rounded up."""
+    if not difference:
+        return "none"
+    digits = Context(prec=1, rounding=ROUND_UP).create_decimal(repr(difference))
+    return f"{digits:e}".lower()
 
 
 @cache
@@ -91,6 +97,8 @@ def _page() -> str:
 
 
 def write() -> None:
-    """The page, by what this process has compared."""
+    """The page, by what this process has compared: all of it, in one process."""
+    plugins = {path.name for path in PAGE.parents[2].glob("reference_plugins/lpkit-*")}
+    assert {comparison.plugin for comparison in _seen} == plugins, "run it by make oracles"
     lines = [f"{comparison.row} {shown(_seen[comparison])} |\n" for comparison in sorted(_seen)]
     PAGE.write_text(HEAD + "".join(lines), encoding="utf-8")
