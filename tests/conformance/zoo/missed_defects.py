@@ -4,32 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import lpkit
 import torch
 
-from zoo.portable_correct import PortableBias
 from zoo.registry import defect
 from zoo.v1_correct import Bias
 from zoo.v1_history_correct import History
-
-
-@defect(
-    "LP104",
-    "token ids in a byte",
-    style="portable",
-    missed="alone and in the batch alike: only an oracle that knows the rule sees it, or a case with ids above 255",
-)
-class ByteIds(PortableBias):
-    token = lpkit.column(torch.uint8)
-
-    def admit(self, request: lpkit.Request) -> bool:
-        self.bias[request.slot] = request.params.bias
-        self.token[request.slot] = request.params.token % 256
-        return True
-
-    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        ids = self.token[rows].long().unsqueeze(1)
-        logits[ids] = logits[ids] + self.bias[rows].unsqueeze(1)
 
 
 @defect(

@@ -268,6 +268,20 @@ class LongestOutput(PortableLength):
         return super().process(logits, rows)
 
 
+@defect("LP221", "token ids in a byte, made to fit")
+class ByteIds(PortableBias):
+    token = lpkit.column(torch.uint8)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.bias[request.slot] = request.params.bias
+        self.token[request.slot] = request.params.token % 256
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.token[rows].long().unsqueeze(1)
+        logits[ids] = logits[ids] + self.bias[rows].unsqueeze(1)
+
+
 @defect("LP703", "names the column by a list")
 class ColumnByList(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
