@@ -44,10 +44,11 @@ KEYS: dict[str, type] = {
     "program": dict,
     "trace": str,
     "pattern": str,
+    "repeats": bool,
     "found": dict,
 }
-OPTIONAL = frozenset({"lpkit", "manner", "program", "trace", "pattern", "found"})
-WORDS = {str: "a string", int: "a whole number", dict: "an object"}
+OPTIONAL = frozenset({"lpkit", "manner", "program", "trace", "pattern", "repeats", "found"})
+WORDS = {str: "a string", int: "a whole number", dict: "an object", bool: "true or false"}
 
 
 Outcome = Literal["fixed", "failing", "unknown"]
@@ -61,12 +62,14 @@ class Failure:
         target: as ``lpkit check`` was given it.
         code, host: which check on which runner.
         plan: the case, the sizes, the seed and the operations.
+        repeats: false if these operations fail only after earlier runs in the same process: passing them means nothing.
     """
 
     target: str
     code: str
     host: str
     plan: Plan
+    repeats: bool = True
 
 
 # -- saving ------------------------------------------------------------------------------------------------------
@@ -223,7 +226,7 @@ def from_json(data: object) -> Failure:
         program=program_from_json(data["program"]) if "program" in source else None,
         trace=(data["trace"], data["pattern"]) if "trace" in source else None,
     )
-    return Failure(data["target"], code, host, plan)
+    return Failure(data["target"], code, host, plan, data.get("repeats", True))
 
 
 def _check_trace(data: Mapping[str, Any], code: str, host: str) -> None:
@@ -306,7 +309,8 @@ def outcome(failure: Failure, result: TargetResult) -> Outcome:
     """What became of the failure."""
     for check in result.checks:
         if (check.code, check.host) == (failure.code, failure.host) and not result.error:
-            return OUTCOMES.get(check.status, "unknown")
+            found = OUTCOMES.get(check.status, "unknown")
+            return "unknown" if found == "fixed" and not failure.repeats else found
     return "unknown"
 
 

@@ -55,6 +55,11 @@ class Finding:
         """What was raised and where: equal ones have one cause, whatever led there."""
         return (self.exception, self.location) if self.exception and self.location else None
 
+    @property
+    def replayable(self) -> str:
+        """The saved file, unless its operations fail only after earlier runs in the same process."""
+        return self.saved if (self.scenario or {}).get("repeats", True) else ""
+
 
 JSON_KEYS = {"location": "place", "saved": "replay"}
 """Attributes of a finding whose keys in JSON are older than their names."""

@@ -30,6 +30,7 @@ from lpkit_conformance.programs.generate import (
     Swap,
     soak,
 )
+from lpkit_conformance.report.replay import lines
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
@@ -263,6 +264,17 @@ def test_the_same_operations_give_the_same_finding(saved: Path, failed: CheckRes
 
 def test_a_plugin_that_was_mended_is_fixed(saved: Path) -> None:
     assert again(saved, TARGET.replace("ForgetsToReplace", "Good"))[0] == "fixed"
+
+
+def test_passing_what_failed_only_after_earlier_runs_is_no_proof(saved: Path) -> None:
+    data = json.loads(saved.read_text(encoding="utf-8"))
+    saved.write_text(json.dumps({**data, "repeats": False}), encoding="utf-8")
+    target = TARGET.replace("ForgetsToReplace", "Good")
+    outcome, result = again(saved, target)
+    assert outcome == "unknown"
+    last = list(lines(failures.load(saved), result, outcome))[-1]
+    assert last.startswith("CANNOT TELL") and "run `lpkit check` again" in last
+    assert again(saved, TARGET)[0] == "failing"
 
 
 def test_a_plugin_that_is_gone_gives_no_verdict(saved: Path) -> None:

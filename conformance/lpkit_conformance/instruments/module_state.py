@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
+import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -40,11 +43,25 @@ class ModuleState:
             known = _known[name] = plugin, cls(plugin)
         return known[1]
 
+    def changed(self) -> tuple[str, ...]:
+        """What holds something else now: ``Class.name (file.py:line)``, as far as the line is known."""
+        before = {id(container): contents for container, contents in self._contents}
+        return tuple(
+            f"`{owner.__name__}.{name}`{_line(owner, name)}"
+            for owner, names in self._names
+            for name, value in vars(owner).items()
+            if not name.startswith("__")
+            and not isinstance(value, ModuleType)
+            and (name not in names or value is not names[name] or not _same(value, before.get(id(value), value)))
+        )
+
     def restore(self) -> None:
         """Put names and the contents of containers back, and empty what ``functools`` caches."""
         for owner, names in self._names:
-            for name in [name for name in vars(owner) if name not in names]:
-                delattr(owner, name)
+            # Python does not set the name of a submodule again that it has imported once.
+            for name in [name for name, value in vars(owner).items() if not isinstance(value, ModuleType)]:
+                if name not in names:
+                    delattr(owner, name)
             for name, value in names.items():
                 if vars(owner)[name] is not value:
                     setattr(owner, name, value)
@@ -61,11 +78,29 @@ _known: dict[str, tuple[Any, ModuleState]] = {}
 
 def _same(one: Any, other: Any) -> bool:
     """Whether both hold the very same objects; tensors cannot be compared."""
+    if one is other:
+        return True
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(value is other[key] for key, value in one.items())
     if isinstance(one, set):
         return bool(one == other)
     return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+
+
+def _line(owner: Any, name: str) -> str:
+    """`` (file.py:line)`` of the first statement in a class or module that gives ``name`` a value, or empty."""
+    try:
+        lines, first = inspect.getsourcelines(owner)
+        body = ast.parse(textwrap.dedent("".join(lines))).body
+    except (OSError, TypeError, SyntaxError):
+        return ""
+    if isinstance(owner, type):
+        body = next((node.body for node in body if isinstance(node, ast.ClassDef)), [])
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return f" ({Path(inspect.getsourcefile(owner) or '').name}:{max(first, 1) + node.lineno - 1})"
+    return ""
 
 
 def owners(cls: Any) -> Iterator[Any]:

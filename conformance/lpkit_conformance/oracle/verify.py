@@ -17,6 +17,7 @@ from lpkit_conformance.oracle.findings import READ, cause_of, departure, own_lin
 from lpkit_conformance.oracle.hazards import CHANGES, KEPT_FIX, READ_FIXES, Hazard, fix_for, hazards, may_be_read
 from lpkit_conformance.oracle.lines import Fault, look_again
 from lpkit_conformance.oracle.picture import draw, record_frames
+from lpkit_conformance.oracle.repeated import anew, unrepeated
 from lpkit_conformance.oracle.solo import SoloRuns
 from lpkit_conformance.oracle.timeline import timeline
 from lpkit_conformance.programs.as_json import program_to_json
@@ -27,6 +28,7 @@ from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.vllm_api.runners import V2
 
 MakeHost = Callable[[PluginUnderTest, int], Host]
+Outcome = Callable[[Sequence[Op]], Mismatch | PluginError | None]
 
 
 def default_host(subject: PluginUnderTest, max_num_seqs: int) -> Host:
@@ -59,7 +61,7 @@ def verify(
         acted |= acted_alone
         rows += judged
         if mismatch is not None:
-            found = partial(_outcome, subject, program, solo, make_host)
+            found = partial(_outcome, subject, program, make_host)
             finding, small = _finding(subject, program, mismatch, found, make_host)
             raise Failed(replace(finding, fix=finding.fix or _fix(subject, small, finding, mismatch, hazard)))
     if not acted:
@@ -117,10 +119,10 @@ def _run(
 
 
 def _outcome(
-    subject: PluginUnderTest, program: Program, solo: SoloRuns, make_host: MakeHost, ops: Sequence[Op]
+    subject: PluginUnderTest, program: Program, make_host: MakeHost, ops: Sequence[Op]
 ) -> Mismatch | PluginError | None:
     """What is wrong when only these operations of the program are done."""
-    return _run(subject, Program(program.name, tuple(ops), program.max_num_seqs), solo, make_host)[0]
+    return _run(subject, Program(program.name, tuple(ops), program.max_num_seqs), solo_runs(subject), make_host)[0]
 
 
 def _alike(one: Mismatch | PluginError, other: Mismatch | PluginError | None) -> bool:
@@ -134,10 +136,34 @@ def _finding(
     subject: PluginUnderTest,
     program: Program,
     mismatch: Mismatch | PluginError,
-    outcome: Callable[[Sequence[Op]], Mismatch | PluginError | None],
+    outcome: Outcome,
     make_host: MakeHost,
 ) -> tuple[Finding, Program]:
-    """The evidence, and the program made small."""
+    """The evidence, and the program made small: one that fails in a process of its own, too, if there is one."""
+    finding, small = _made_small(subject, program, mismatch, outcome, make_host)
+    still = _alike(mismatch, outcome(small.ops))
+    changed = subject.modules.changed() if subject.modules is not None else ()
+    if _alike(mismatch, anew(subject, outcome, small.ops)):
+        return finding, small
+    whole = anew(subject, outcome, program.ops)
+    if whole is None or not _alike(mismatch, whole):
+        return unrepeated(finding, changed, still), small
+
+    def fresh_host(subject: PluginUnderTest, max_num_seqs: int) -> Host:
+        subject.restore_modules()
+        return make_host(subject, max_num_seqs)
+
+    return _made_small(subject, program, whole, partial(anew, subject, outcome), fresh_host)
+
+
+def _made_small(
+    subject: PluginUnderTest,
+    program: Program,
+    mismatch: Mismatch | PluginError,
+    outcome: Outcome,
+    make_host: MakeHost,
+) -> tuple[Finding, Program]:
+    """The evidence of a program with as few operations as fail alike."""
 
     def fails(ops: Sequence[Op]) -> Mismatch | PluginError | None:
         found = outcome(ops)
@@ -191,7 +217,7 @@ def _fix(
     hazard: Hazard | None,
 ) -> str:
     """What to change, by what is left of the program; none where only an unusual host shows the failure."""
-    usual = _outcome(subject, small, solo_runs(subject), default_host, small.ops)
+    usual = _outcome(subject, small, default_host, small.ops)
     if not _alike(outcome, usual):
         return ""
     return fix_for(small.ops, subject.interface, small.max_num_seqs, hazard, raised=bool(finding.exception))

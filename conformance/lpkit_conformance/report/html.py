@@ -165,8 +165,8 @@ def _evidence(finding: Finding, check: CheckResult) -> Iterator[Element]:
     if finding.operations:
         lines = (element("li", line) for line in finding.operations)
         yield element("details", element("summary", "Operations"), element("ol", *lines), class_="operations")
-    if finding.saved:
-        command = f"lpkit replay {text.quoted(finding.saved)}"
+    if finding.replayable:
+        command = f"lpkit replay {text.quoted(finding.replayable)}"
         yield element("p", element("b", "Replay "), element("code", command, class_="command"))
 
 

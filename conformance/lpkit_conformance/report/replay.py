@@ -23,6 +23,12 @@ def lines(failure: Failure, result: TargetResult, outcome: Outcome, on_engine: b
     if outcome == "fixed":
         yield f"FIXED  {label} passes these operations now; `lpkit check` runs all of them"
         return
+    if outcome == "unknown" and not (failure.repeats or result.error or on_engine):
+        yield (
+            f"CANNOT TELL  {label} passes these operations, but it failed only after earlier runs in the same process: "
+            "it cannot be replayed alone; run `lpkit check` again"
+        )
+        return
     for check in result.checks:
         if on_engine and check.status != "failed":
             continue

@@ -92,8 +92,8 @@ def _message(target: TargetResult, check: CheckResult) -> Iterator[str]:
     for label, said in (("Cause", check.finding.cause), ("Fix", check.finding.fix)) if check.finding else ():
         if said:
             yield f"{label}: {one_line(said)}"
-    if check.finding and check.finding.saved:
-        yield f"Replay: lpkit replay {check.finding.saved}"
+    if check.finding and check.finding.replayable:
+        yield f"Replay: lpkit replay {check.finding.replayable}"
 
 
 def _location(location: str, target: str) -> dict[str, Any]:

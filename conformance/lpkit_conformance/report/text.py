@@ -120,7 +120,7 @@ def finding_lines(finding: Finding) -> Iterator[str]:
         "cause": (finding.cause,),
         "fix": (finding.fix,),
         "line": (finding.location, *source_lines(finding.location)),
-        "replay": (f"lpkit replay {quoted(finding.saved)}" if finding.saved else "",),
+        "replay": (f"lpkit replay {quoted(finding.replayable)}" if finding.replayable else "",),
     }
     for label, texts in shown.items():
         for number, line in enumerate(texts):

@@ -67,6 +67,20 @@ class TakesTurns(V1Base):
         return logits
 
 
+@defect("LP109", "rows in a dict of the class: those of an earlier instance are still there")
+class RowsOfTheClass(V1Base):
+    CASE = {"extra_args": {"bias": 0.5}}
+    rows: dict[int, Any] = {}
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.device = device
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            logits[row, 3] += amount
+        return logits
+
+
 @defect("LP602", "seeds the global generator, so its own results are reproducible", case={"extra_args": {"gseed": 5}})
 class SeedsTorch(V1Base):
     @classmethod
