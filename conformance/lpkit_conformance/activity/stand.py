@@ -44,7 +44,7 @@ class Stance:
     def request(self, subject: PluginUnderTest, name: str) -> Request:
         """The request as it enters a batch at this length: with its outputs, as after a preemption."""
         prompt = subject.prompt(self.character, 5, self.variant)
-        params = subject.params(self.variant, salt=sum(self.character.encode()))
+        params = subject.params(self.variant, salt=sum(self.character.encode()), prompt_len=len(prompt))
         plain = Request(name, params, prompt, 10**6)
         outputs = generated(subject, self.character, self.variant, plain, self.length)
         if self.prompted is not None:

@@ -56,7 +56,7 @@ class LP102(Check):
             raise Failed(findings[0])
         for salt in range(4):
             if subject.accepts(subject.case.params()):
-                self._company(subject, subject.params(0, salt=salt))
+                self._company(subject, subject.asked(0, salt=salt))
         return None
 
     @staticmethod
@@ -188,11 +188,12 @@ class LP105(Check):
 
     def run(self, subject: PluginUnderTest) -> str | None:
         requests: list[tuple[int | None, SamplingParams]] = [
-            *((variant, subject.params(variant)) for variant in range(len(subject.cases))),
-            *((None, subject.params(None, salt=salt)) for salt in range(4)),
+            *((variant, subject.asked(variant)) for variant in range(len(subject.cases))),
+            *((None, subject.asked(None, salt=salt)) for salt in range(4)),
         ]
         for variant, params in requests:
-            before = repr(params), copy.deepcopy(dict(params.extra_args or {}))
+            admitted = subject.completed(copy.deepcopy(params))
+            before = repr(admitted), dict(admitted.extra_args or {})
             refusal = subject.refusal(params)
             if isinstance(refusal, ValueError):
                 if variant is None:
@@ -200,7 +201,7 @@ class LP105(Check):
                 raise Skipped("validate_params refuses the case")
             if refusal is not None:
                 raise refusal
-            serve(subject, params, Step(3), variant)
+            serve(subject, subject.completed(params), Step(3), variant)
             if (repr(params), dict(params.extra_args or {})) != before:
                 raise Failed(
                     "the plugin changed the request's SamplingParams",

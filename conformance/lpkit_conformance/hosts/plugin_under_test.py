@@ -36,6 +36,9 @@ MAX_CACHED_ROWS = 20_000
 
 MOST_WITH_WORDS = 4096
 
+USUAL_PROMPT = 5
+"""Tokens of a prompt whose length makes no difference."""
+
 FOREIGN_ARGS: tuple[dict[str, Any] | None, ...] = (
     None,
     {},
@@ -199,8 +202,20 @@ class PluginUnderTest:
         """Whether the plugin's own validation lets the request in."""
         return self.refusal(params) is None
 
-    def params(self, variant: int | None, greedy: bool = False, salt: int = 0) -> SamplingParams:
-        """Parameters of a request as a server makes them; ``variant`` None does not use the plugin.
+    def params(
+        self, variant: int | None, greedy: bool = False, salt: int = 0, prompt_len: int = USUAL_PROMPT
+    ) -> SamplingParams:
+        """Parameters of a request as they reach the engine; ``variant`` None does not use the plugin."""
+        return self.completed(self.asked(variant, greedy, salt), prompt_len)
+
+    def completed(self, params: SamplingParams, prompt_len: int = USUAL_PROMPT) -> SamplingParams:
+        """``params`` with what vLLM's ``InputProcessor`` fills in once they are validated: ``max_tokens``."""
+        if params.max_tokens is None:
+            params.max_tokens = self.world.max_model_len - prompt_len
+        return params
+
+    def asked(self, variant: int | None, greedy: bool = False, salt: int = 0) -> SamplingParams:
+        """Parameters of a request as a server makes them, and ``validate_params`` gets them.
 
         Requests sometimes carry other plugins' keys, alone or next to this plugin's.
         """

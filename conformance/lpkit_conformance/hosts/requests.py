@@ -132,8 +132,8 @@ def make_active(
     if twin is not None:
         params, prompt = twin.request.params, twin.request.prompt_token_ids
     else:
-        params = subject.params(variant, op.greedy, sum(character.encode()))
         prompt = subject.prompt(character, max(op.prompt_len, op.chunks + 1), variant)
+        params = subject.params(variant, op.greedy, sum(character.encode()), len(prompt))
     request = Request(op.request, params, prompt, 10**6, output_token_ids=begun)
     chunks = 0 if twin is not None else op.chunks
     return ActiveRequest(request, variant, chunks, op, len(begun), params.temperature, list(begun))

@@ -148,8 +148,15 @@ def make_params(fields: Mapping[str, Any], looked_at: set[str] | None = None) ->
     fields = dict(fields)
     if looked_at is not None and fields.get("extra_args") is not None:
         fields["extra_args"] = WatchedArgs(fields["extra_args"], looked_at)
+    if fields.get("logit_bias") is not None:
+        fields["logit_bias"] = _biases(fields["logit_bias"])
     params = SamplingParams(**fields)
     return params
+
+
+def _biases(given: Mapping[Any, float]) -> dict[int, float]:
+    """``logit_bias`` as ``SamplingParams.from_optional`` of vLLM makes it: JSON has no keys but strings."""
+    return {int(token): min(100.0, max(-100.0, bias)) for token, bias in given.items()}
 
 
 class WatchedArgs(dict[str, Any]):

@@ -146,7 +146,7 @@ class Pair:
     def refusal(self, which: int, variant: int) -> BaseException | None:
         """What a plugin's own validation raises for a request; None if it lets the request in."""
         subject = self._of(variant)
-        return replace(subject, cls=self.plugins[which].cls).refusal(subject.params(0))
+        return replace(subject, cls=self.plugins[which].cls).refusal(subject.asked(0))
 
     def request(self, op: Arrive, looked_at: set[str] | None = None) -> ActiveRequest:
         """The request that comes; what is read of its ``extra_args`` is added to ``looked_at``."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Speculate, Step
 from lpkit_conformance.settings.cases import Case
@@ -55,12 +56,20 @@ def test_requests_have_logits_of_different_levels() -> None:
 
 
 def test_own_and_foreign_arguments_come_together_and_max_tokens_may_be_missing() -> None:
-    made = [subject("v1").params(0, salt=salt) for salt in range(12)]
+    made = [subject("v1").asked(0, salt=salt) for salt in range(12)]
     own = set(Case.parse(TwoFaced.CASE).fields["extra_args"])
     assert any(set(params.extra_args or {}) > own for params in made)
     assert {params.max_tokens is None for params in made} == {True, False}
     assert any(len(params.stop_token_ids or ()) > 1 for params in made)
     assert {params.seed is None for params in made} == {True, False}
+
+
+def test_max_tokens_is_filled_in_when_a_request_reaches_the_engine() -> None:
+    plugin = subject("v1")
+    actives = [make_active(plugin, Arrive(f"r{n}", n % 2 or None, prompt_len=n)) for n in range(4, 12)]
+    room = {plugin.world.max_model_len - active.request.prompt_len: active.request.params for active in actives}
+    assert all(params.max_tokens in (left, plugin.world.max_model_len) for left, params in room.items())
+    assert any(params.max_tokens == left for left, params in room.items())
 
 
 def test_requests_bring_different_numbers_of_drafts() -> None:

@@ -52,6 +52,13 @@ def test_each_request_gets_parameters_of_its_own() -> None:
     assert case.params().extra_args == {"ids": [1, 2]}
 
 
+def test_the_keys_of_a_logit_bias_are_ints_as_vllm_makes_them() -> None:
+    case = Case.parse('{"logit_bias": {"5": 1.0, "7": -200}}')
+    assert case.params().logit_bias == {5: 1.0, 7: -100.0}
+    with pytest.raises(CaseError, match="SamplingParams refuses"):
+        Case.parse({"logit_bias": {"five": 1.0}})
+
+
 def test_token_ids_are_all_ints_of_the_arguments_and_no_bools() -> None:
     case = Case.parse({"extra_args": {"on": True, "map": {"a": [4, 5]}, "x": 0.5}, "prompt_token_ids": [9]})
     assert case.token_ids() == (4, 5, 9)

@@ -226,7 +226,16 @@ class OnlyMine(Bias):
         super().validate_params(params)
 
 
-@defect("LP109", "counts down from max_tokens, which need not be there", style="v1")
+@defect("LP102", "refuses a long max_tokens, which need not be there before the engine fills it in", style="v1")
+class LimitsLength(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        super().validate_params(params)
+        if "bias" in (params.extra_args or {}) and params.max_tokens > 4096:
+            raise ValueError("max_tokens must be at most 4096")
+
+
+@sound("counts down from max_tokens, which the engine has filled in when a request enters", "v1")
 class CountsDown(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         state = super().enter(params, prompt, outputs)
@@ -235,6 +244,21 @@ class CountsDown(History):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (weight, outputs, most) in self.rows.items():
             logits[row, 5] += weight / max(most - len(outputs), 1)
+        return logits
+
+
+@sound("reads the ids of logit_bias, which are ints in vLLM, also of a request as JSON", "v1")
+class FollowsLogitBias(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}, "logit_bias": {"5": 1.0, "9": -1.0}}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        return None if bias is None else (bias, [*(params.logit_bias or {})])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, ids) in self.rows.items():
+            for where in [11, *ids]:
+                logits[row, where] += bias
         return logits
 
 
