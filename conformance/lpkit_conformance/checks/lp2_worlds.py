@@ -10,6 +10,7 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.activity.stand import allowed, generated
 from lpkit_conformance.checks.base import STATE, Check
+from lpkit_conformance.checks.engine_lists import leaving_lists
 from lpkit_conformance.checks.exact_ids import compare_ids
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
@@ -29,7 +30,7 @@ class LP221(Check):
     with asynchronous scheduling and a list of end tokens, with speculative decoding configured (a constructor may
     refuse that with ``ValueError``), and on the second of two ranks, where the edits are those of the first. In a
     vocabulary beyond 65,536 tokens the logit of the same token is edited as in a small one: of the one that an argument
-    names, or of one in the prompt or last in the output.
+    names, or of one in the prompt or last in the output. The engine's token lists stay as they are, however long.
 
     Why: buffers of 1,024 tokens, masks of whole words of 32 bits, and ``int(eos_token_id)`` work with most models, and
     stop the engine with the next. Ids in half precision are others from 2,049 on. A rank that edits nothing samples
@@ -128,14 +129,13 @@ def moved(subject: PluginUnderTest, world: World) -> PluginUnderTest:
 def run(subject: PluginUnderTest, requests: Sequence[Request]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The logits before and after each step; requests in the order of their rows."""
     driver = drive(subject, len(subject.world.variants))
-    driver.begin(entering=requests)
     seen = []
     for step in range(subject.world.steps):
-        if step:
-            driver.begin()
         raw = subject.rows([(request.request_id, request.total_len) for request in requests])
         before = driver.stage(raw, [request.params for request in requests])
-        seen.append((before, driver.step(before, requests)))
+        with driver.watched(leaving_lists(subject, lambda: requests, subject.world.name)):
+            driver.begin(entering=() if step else requests)
+            seen.append((before, driver.step(before, requests)))
         wanted = [subject.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
         for request, token in zip(requests, subject.sampled(wanted, seen[-1][1]), strict=True):
             driver.commit(request, [token])

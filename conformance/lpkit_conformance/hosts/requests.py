@@ -101,6 +101,10 @@ class RequestPool:
         n = len(active.request.output_token_ids)
         return self._subject.emitted(active.logits_key, active.variant, n + count, n)
 
+    def all_requests(self) -> list[Request]:
+        """Those that came, whether they run, wait or have finished."""
+        return [active.request for active in self.requests.values()]
+
     def _enter(self, active: ActiveRequest) -> None:
         self.running[active.id] = active
         self.entered.append(active)

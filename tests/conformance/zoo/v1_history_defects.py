@@ -79,6 +79,25 @@ class StripsOutputs(History):
                 outputs.sort()
 
 
+@defect("LP502", "what a request said before it came back is appended to the engine's prompt")
+class ExtendsPromptOnResume(NoRepeatBigram):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        if state is not None and outputs:
+            prompt += outputs  # type: ignore[operator]
+        return state
+
+
+@defect("LP221", "a window of the last 64 tokens is what it leaves of the engine's output list")
+class TrimsOutputs(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            del outputs[:-64]
+            if known := sorted({token for token in outputs if token >= 0}):
+                logits[row, torch.tensor(known)] -= weight
+        return logits
+
+
 @defect("LP503", "len() of a prompt that may be None")
 class NeedsPrompt(NoRepeatBigram):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
