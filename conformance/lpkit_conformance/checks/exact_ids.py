@@ -54,7 +54,9 @@ class Place:
             prompt[1:1] = [token]
         else:
             outputs[-1:] = [token]
-        return Request(f"{self.name} {token}", make_params(fields), prompt, 10**6, output_token_ids=outputs)
+        return Request(
+            f"{self.name} {token}", subject.completed(make_params(fields)), prompt, 10**6, output_token_ids=outputs
+        )
 
 
 PROMPT, OUTPUT = Place("in the prompt"), Place("as the last output")

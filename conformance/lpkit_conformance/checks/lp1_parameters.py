@@ -26,7 +26,7 @@ def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: 
     """What a lone request with these very parameters gets."""
     host = default_host(subject, 4)
     host.pool.do(Arrive("a", variant))
-    host.pool.running["a"].request.params = params
+    host.pool.running["a"].request.params = subject.completed(params)
     return list(host.run((steps,)))
 
 
@@ -141,7 +141,8 @@ class LP103(Check):
 class LP104(Check):
     """An accepted request does not fail later.
 
-    A request that ``validate_params`` accepted goes through its whole life cycle without an exception.
+    A request that ``validate_params`` accepted goes through its whole life cycle without an exception: with odd
+    arguments, and without a field of vLLM's own that the case names, such as ``stop_token_ids``.
 
     Why: an exception in ``update_state``, ``add_request`` or ``apply`` stops the engine for all requests: one
     client's 2**63 or out-of-vocabulary token id is an outage for everyone.
@@ -201,7 +202,7 @@ class LP105(Check):
                 raise Skipped("validate_params refuses the case")
             if refusal is not None:
                 raise refusal
-            serve(subject, subject.completed(params), Step(3), variant)
+            serve(subject, params, Step(3), variant)
             if (repr(params), dict(params.extra_args or {})) != before:
                 raise Failed(
                     "the plugin changed the request's SamplingParams",

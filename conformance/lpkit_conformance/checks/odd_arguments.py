@@ -64,7 +64,8 @@ TOGETHER = 8
 
 
 def odd_requests(subject: PluginUnderTest) -> Iterator[tuple[str, Any, SamplingParams]]:
-    """The case with one argument replaced by each odd value, and with each that the plugin reads besides."""
+    """The case with one argument replaced by each odd value, with each that the plugin reads besides, and without each
+    of vLLM's own fields that it names."""
     given = subject.case.fields.get("extra_args") or {}
     for key, value in given.items():
         for odd in (*ODD_VALUES, *relatives(value, subject.vocab_size)):
@@ -72,6 +73,19 @@ def odd_requests(subject: PluginUnderTest) -> Iterator[tuple[str, Any, SamplingP
     for key in _read_besides(subject)[:MOST_KEYS] if given else ():
         for odd in ODD_VALUES:
             yield key, odd, _params(subject, key, odd)
+    for name in subject.case.fields:
+        params = _without(subject, name) if name != "extra_args" else None
+        if params is not None:
+            yield name, getattr(params, name), params
+
+
+def _without(subject: PluginUnderTest, name: str) -> SamplingParams | None:
+    """The case of a client that leaves a field to its default; None if the others do not fit that."""
+    fields = {key: item for key, item in copy.deepcopy(subject.case.fields).items() if key != name}
+    try:
+        return make_params({**fields, "max_tokens": fields.get("max_tokens")})
+    except Exception:  # of vLLM's classes not all are ValueError
+        return None
 
 
 def _params(subject: PluginUnderTest, key: str, value: Any) -> SamplingParams:
@@ -166,6 +180,7 @@ class _Table:
             before = copy.deepcopy(dict(params.extra_args or {}))
             served.refusal = self._subject.refusal(params)
             if served.refusal is None:
+                self._subject.completed(params)
                 self._serve(served)
             if served.refusal is None and repr(dict(params.extra_args or {})) != repr(before):
                 served.changed = before

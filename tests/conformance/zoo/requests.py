@@ -247,6 +247,26 @@ class CountsDown(History):
         return logits
 
 
+@defect("LP104", "edits the first stop token, of which a request need not have any", style="v1")
+class NeedsStopToken(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}, "stop_token_ids": [5]}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        return None if bias is None else (bias, params.stop_token_ids[0])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, where) in self.rows.items():
+            logits[row, where] += bias
+        return logits
+
+
+@sound("edits the first stop token of a request that has one", "v1")
+class UsesStopToken(NeedsStopToken):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return super().enter(params, prompt, outputs) if params.stop_token_ids else None
+
+
 @sound("reads the ids of logit_bias, which are ints in vLLM, also of a request as JSON", "v1")
 class FollowsLogitBias(V1Base):
     CASE = {"extra_args": {"bias": 2.5}, "logit_bias": {"5": 1.0, "9": -1.0}}
