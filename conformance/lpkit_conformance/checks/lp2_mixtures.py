@@ -10,11 +10,12 @@ from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts import Observation, PluginError, parts_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.hosts.recorded import reached
-from lpkit_conformance.oracle.compare import compare
+from lpkit_conformance.hosts.recorded import TraceHost, reached
+from lpkit_conformance.oracle.compare import Mismatch, compare
 from lpkit_conformance.oracle.drafting import speculating
-from lpkit_conformance.oracle.findings import departure, raised, scenario_of_trace
+from lpkit_conformance.oracle.findings import at_fault, departure, raised, scenario_of_trace
 from lpkit_conformance.oracle.replayed import pictured
+from lpkit_conformance.oracle.styles import drafts_fix, style_of
 from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.results import Failed, NeverActive, Skipped
@@ -100,6 +101,9 @@ class LP220(Check):
                     mismatch = compare(observation, solo)
                     if mismatch is not None:
                         finding = replace(departure(mismatch, where), scenario=scenario)
+                        if _set_apart_by_drafts(subject, host, seen, mismatch):
+                            line = at_fault(subject, "apply")
+                            finding = replace(finding, fix=drafts_fix(subject), location=line)
                         culprit = (mismatch.step, mismatch.request)
                         raise Failed(pictured(finding, subject, host, seen, culprit))
         if not acted:
@@ -115,3 +119,14 @@ class LP220(Check):
         every = own[:1] if subject.turn[0] == 0 else ()
         chosen = {name: own if name in TELLING_TRACES else every for name in traces.names(subject.interface)}
         return {name: patterns for name, patterns in chosen.items() if patterns}
+
+
+def _set_apart_by_drafts(
+    subject: PluginUnderTest, host: TraceHost, seen: Sequence[Observation], mismatch: Mismatch
+) -> bool:
+    """Whether the request had drafts, and none of the books that the author keeps was another request's before."""
+    drafted = any(row.request == mismatch.request and row.local for item in seen for row in item.rows)
+    before = (places.items() for step, places in host.places.items() if step <= mismatch.step)
+    place = host.places[mismatch.step][mismatch.request]
+    others = {name for items in before for name, at in items if at == place} - {mismatch.request}
+    return drafted and (not others or style_of(subject.cls, subject.host) != "raw")

@@ -12,6 +12,7 @@ from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.oracle.distributions import compare_counts
 from lpkit_conformance.oracle.drafting import speculating
 from lpkit_conformance.oracle.speculation import Speculation, Texts
+from lpkit_conformance.oracle.styles import FIXES, style_of
 from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.vllm_api.runners import V2
 
@@ -47,12 +48,13 @@ class LP809(Check):
         if speculating(subject) is None:
             raise Skipped(REFUSES)
         runs = Speculation(subject, max(RUNS // subject.turn[1], FEWEST))
+        fix = FIXES[style_of(subject.cls, V2)].get("drafts", "")
         texts = runs.with_drafts()
         without = runs.without(texts.token_ids)
         if not texts.acted:
             raise NeverActive
         subject.acted = True
-        self._compare(texts, without)
+        self._compare(texts, without, fix)
         before = runs.model[: without.shape[1]].expand_as(without)
         counted = compare_counts(
             texts.token_ids.flatten(),
@@ -68,10 +70,11 @@ class LP809(Check):
                 {"tokens": str(counted.total)} | ({} if counted.group is None else {"row": str(counted.group)}),
                 f"{what} about {counted.expected:.0f} times",
                 f"{counted.got} times: by chance once in {1 / max(counted.chance, 1e-99):.0e} runs",
+                fix=fix,
             )
         return f"{texts.token_ids.numel()} tokens"
 
-    def _compare(self, texts: Texts, without: torch.Tensor) -> None:
+    def _compare(self, texts: Texts, without: torch.Tensor, fix: str) -> None:
         """Each token's probabilities with drafts and without.
 
         Raises:
@@ -90,4 +93,5 @@ class LP809(Check):
             {"run": str(run), "output token": str(place), "row of the request": str(local), "token": str(token)},
             f"probability {float(other[token]):.4f}, as without drafts",
             f"probability {float(one[token]):.4f}, in {int(unlike.sum())} of {unlike.numel()} tokens",
+            fix=fix,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Literal
 
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap
@@ -29,7 +30,8 @@ Hazard = Literal[
 FIXES: Final[Mapping[Hazard, Mapping[str, str]]] = {
     "drafts": {
         V2: "find each row's request in `ctx.expanded_idx_mapping`, and give the row the history that it has: "
-        "`ctx.pos + 1` tokens, committed ones, then the inputs of the request's rows above it",
+        "`ctx.pos + 1` tokens, committed ones, then the inputs of the request's rows above it. The host's bounds "
+        "(`seq_lens_upper_bound_np`) count rejected drafts, too",
     },
     "swap": {
         V1: "for a SWAP take both states out, then store each under the other row; if a row had none, delete the other "
@@ -105,12 +107,6 @@ READ_FIXES: Final[Mapping[str, str]] = {
 }
 """What to change where a new instance goes wrong just the same."""
 
-KEPT_FIX: Final = (
-    "keep a request's values in `lpkit.column`, or in its callable: they go when it goes; what you keep elsewhere, "
-    "write for every request, in each `admit`"
-)
-"""What to change where lpkit tells of requests, and the plugin's own state outlives one."""
-
 CHANGES: Final[frozenset[Hazard]] = frozenset({"replace", "move", "remove", "swap"})
 """After which a row or slot is another request's."""
 
@@ -137,13 +133,21 @@ MANY, LONG = 8, 40
 """More requests at a time, and more tokens, than the programs for other hazards have."""
 
 
-def fix_for(ops: Sequence[Op], interface: str, max_num_seqs: int, meant: Hazard | None, raised: bool) -> str:
+def fix_for(
+    ops: Sequence[Op],
+    interface: str,
+    max_num_seqs: int,
+    meant: Hazard | None,
+    raised: bool,
+    own: Mapping[Hazard, str] = MappingProxyType({}),
+) -> str:
     """What to change, by what is left of a program: what it was ``meant`` for, else the most special hazard.
 
     Empty if several changes of the batch are left, any of which may be at fault.
 
     Args:
         raised: whether the plugin raised, so that there is a line to correct.
+        own: fixes in other words.
     """
     found = hazards(ops, interface, max_num_seqs)
     hazard: Hazard = next(name for name in FIXES if name in found)
@@ -151,7 +155,7 @@ def fix_for(ops: Sequence[Op], interface: str, max_num_seqs: int, meant: Hazard 
         hazard = meant
     elif len(found & {"swap", "resume", "replace", "move", "remove"}) > 2:
         return ""
-    return f"make the line work when {WHEN[hazard]}" if raised else FIXES[hazard].get(interface, "")
+    return f"make the line work when {WHEN[hazard]}" if raised else own.get(hazard, FIXES[hazard].get(interface, ""))
 
 
 def may_be_read(found: set[Hazard]) -> bool:

@@ -12,13 +12,17 @@ from lpkit_conformance.hosts import Host, Observation, PluginError, parts_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import shrink
+from lpkit_conformance.oracle.company import same_arguments, shared_by_argument
 from lpkit_conformance.oracle.compare import Mismatch, compare
-from lpkit_conformance.oracle.findings import READ, cause_of, departure, own_line, raised, settings_of
-from lpkit_conformance.oracle.hazards import CHANGES, KEPT_FIX, READ_FIXES, Hazard, fix_for, hazards, may_be_read
+from lpkit_conformance.oracle.findings import READ, cause_of, departure, method_location, own_line, raised, settings_of
+from lpkit_conformance.oracle.hazards import CHANGES, READ_FIXES, Hazard, fix_for, hazards, may_be_read
 from lpkit_conformance.oracle.lines import Fault, look_again
 from lpkit_conformance.oracle.picture import draw, record_frames
 from lpkit_conformance.oracle.repeated import anew, unrepeated
 from lpkit_conformance.oracle.solo import SoloRuns
+from lpkit_conformance.oracle.styles import DECLARE_TOKENS, PLACEHOLDERS, style_of
+from lpkit_conformance.oracle.styles import FIXES as FIXES_BY_STYLE
+from lpkit_conformance.oracle.styles import READ_FIXES as READ_FIXES_BY_STYLE
 from lpkit_conformance.oracle.timeline import timeline
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
@@ -180,7 +184,8 @@ def _made_small(
     else:
         finding = departure(mismatch, {"program": program.name}, operations)
         finding = replace(finding, cause=cause_of(mismatch, ops))
-        finding = _blamed(subject, finding, small, look_again(subject, ops, program.max_num_seqs, mismatch, make_host))
+        fault = look_again(subject, ops, program.max_num_seqs, mismatch, make_host)
+        finding = _blamed(subject, finding, small, fault, make_host)
         culprit = (mismatch.step, mismatch.request)
     frames, arguments = record_frames(subject, ops, program.max_num_seqs, make_host)
     unit = HOSTS[subject.host].position
@@ -193,20 +198,42 @@ def _made_small(
     return finding, small
 
 
-def _blamed(subject: PluginUnderTest, finding: Finding, small: Program, fault: Fault) -> Finding:
+def _blamed(subject: PluginUnderTest, finding: Finding, small: Program, fault: Fault, make_host: MakeHost) -> Finding:
     """The finding with the line at fault, and with cause and fix where a second look leaves no doubt about them."""
     found = hazards(small.ops, subject.interface, small.max_num_seqs)
+    style = style_of(subject.cls, subject.host)
+    if style == "adapter" and _needs_tokens(subject, small, make_host):
+        return replace(finding, cause=PLACEHOLDERS, fix=DECLARE_TOKENS, location=fault.line)
+    shared = same_arguments(
+        subject,
+        small.ops,
+        finding.where["request"],
+        lambda ops: _outcome(subject, small, make_host, ops) is None,
+    )
+    if shared:
+        return shared_by_argument(finding, shared, method_location(subject.cls, HOSTS[subject.host].told_by))
     if fault.read and may_be_read(found):
-        return replace(finding, cause=READ, fix=READ_FIXES[subject.interface], location=fault.line)
+        read = READ_FIXES_BY_STYLE.get(style, READ_FIXES[subject.interface])
+        return replace(finding, cause=READ, fix=read, location=fault.line)
     if not own_line(subject.cls, HOSTS[subject.host].told_by):  # lpkit keeps the books
         admits = own_line(subject.cls, "admit") or own_line(subject.cls, "new_req_logits_processor")
         if admits and not fault.read and found & CHANGES:
-            return replace(finding, fix=KEPT_FIX, location=admits)
+            return replace(finding, fix=FIXES_BY_STYLE[style]["replace"], location=admits)
         return replace(finding, location=fault.line)
     # Where nobody left or moved, the fault is in what edits the logits; so it is where all that is read there is new.
     if all(isinstance(op, Arrive | Step) for op in small.ops) or (fault.read and subject.interface == V2):
         return replace(finding, location=fault.line)
     return finding
+
+
+def _needs_tokens(subject: PluginUnderTest, program: Program, make_host: MakeHost) -> bool:
+    """Whether the program passes once an adapter that declares lengths declares tokens."""
+    cls = subject.cls
+    if getattr(cls, "history", "") != "length":
+        return False
+    body = {"history": "tokens", "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    other = replace(subject, cls=type(cls)(cls.__name__, (cls,), body), solo_runs=None)
+    return _outcome(other, program, make_host, program.ops) is None
 
 
 def _fix(
@@ -216,11 +243,13 @@ def _fix(
     outcome: Mismatch | PluginError,
     hazard: Hazard | None,
 ) -> str:
-    """What to change, by what is left of the program; none where only an unusual host shows the failure."""
+    """What to change, by what is left of the program; where only an unusual host shows it, what suits all of them."""
+    own = FIXES_BY_STYLE[style_of(subject.cls, subject.host)]
+    raised = bool(finding.exception)
     usual = _outcome(subject, small, default_host, small.ops)
     if not _alike(outcome, usual):
-        return ""
-    return fix_for(small.ops, subject.interface, small.max_num_seqs, hazard, raised=bool(finding.exception))
+        return "" if raised else own.get(hazard or "alone", "")
+    return fix_for(small.ops, subject.interface, small.max_num_seqs, hazard, raised, own)
 
 
 def scenario_of(subject: PluginUnderTest, program: Program, make_host: MakeHost) -> dict[str, Any]:

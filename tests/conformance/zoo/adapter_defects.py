@@ -315,3 +315,45 @@ class RowToList(Simple):
             return logits
 
         return apply
+
+
+@defect("LP804", "declares that it reads lengths, and reads ids")
+class ReadsMoreThanLengths(Simple):
+    history = "length"
+
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            if output_ids:
+                logits[output_ids[-1]] -= amount
+            return logits
+
+        return apply
+
+
+class Alternating:
+    """Lowers a token in every other state; knows the state from the last call, or counts again."""
+
+    def __init__(self, amount: float) -> None:
+        self.amount = amount
+        self.length, self.odd = -1, False
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        if output_ids and len(output_ids) == self.length + 1:
+            self.odd ^= output_ids[-1] % 2 == 1
+        else:
+            self.odd = sum(output_ids) % 2 == 1
+        self.length = len(output_ids)
+        if self.odd:
+            logits[5] -= self.amount
+        return logits
+
+
+@defect("LP201", "one callable with a state for all requests with equal arguments")
+class CallablePerAmount(Simple):
+    def __init__(self, *args: Any) -> None:
+        self.made: dict[float, Alternating] = {}
+        super().__init__(*args)
+
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        self.made = dict(list(self.made.items())[-255:])
+        return self.made.setdefault(amount, Alternating(amount))

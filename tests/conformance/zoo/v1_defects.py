@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from lpkit.v1 import BatchUpdate
 
-from zoo.arguments import INF
+from zoo.arguments import INF, number, token
 from zoo.registry import defect
 from zoo.v1_correct import SWAP, Bias, ByHand, DenseMinP
 
@@ -28,6 +28,27 @@ class BatchMaximum(DenseMinP):
             return super().apply(logits)
         floor = logits.amax() + self.values[: logits.shape[0]].log().unsqueeze(1)
         return logits.masked_fill_(logits < floor, -INF)
+
+
+@defect("LP201", "one entry per token: all requests that name it share it, and one with a bias writes to it")
+class EntryPerToken(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.entries: dict[int, list[float]] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias, where = number(params, "bias"), token(params, "token")
+        if where is None:
+            return None
+        entry = self.entries.setdefault(where, [2.0])
+        if bias is not None:
+            entry[0] = bias
+        return where, entry
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, entry) in self.rows.items():
+            logits[row, where] += entry[0]
+        return logits
 
 
 @defect("LP202", "an Add without the plugin leaves the old occupant's entry, on odd rows only")

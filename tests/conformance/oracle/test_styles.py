@@ -1,0 +1,64 @@
+"""A fix is in the words of what the author writes against."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from lpkit_conformance.oracle.findings import method_location
+from lpkit_conformance.oracle.hazards import Hazard
+from lpkit_conformance.oracle.styles import FIXES, READ_FIXES, Style, style_of
+from lpkit_conformance.results import Finding
+from lpkit_conformance.testing import compute_check
+from zoo import adapter_defects, portable_defects, unseen_defects, v1_defects, v2_defects
+
+RUNNERS = ("ctx.", "row's slot", "batch_update", "update_state", "`added`", "max_num_seqs", "max_num_reqs")
+"""What no author of a callable or a portable class sees."""
+
+
+def found(code: str, cls: Any, host: str = "", **settings: Any) -> Finding:
+    finding = compute_check(code, cls, host=host, case=cls.CASE, **settings).finding
+    assert finding is not None
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("cls", "host", "style"),
+    [
+        (v1_defects.StaleOnDecline, "v1", "raw"),
+        (v2_defects.Boost, "v2", "raw"),
+        (portable_defects.LastAdmitted, "v1", "portable"),
+        (portable_defects.LastAdmitted, "v2", "portable"),
+        (adapter_defects.LateBinding, "v2", "adapter"),
+    ],
+)
+def test_the_style_is_what_the_author_wrote(cls: Any, host: str, style: str) -> None:
+    assert style_of(cls, host) == style
+
+
+def test_nobody_is_told_of_an_interface_that_they_do_not_see() -> None:
+    assert FIXES.keys() == set(get_args(Style))
+    for style in ("adapter", "portable"):
+        assert FIXES[style].keys() == set(get_args(Hazard)) - {"long"}
+        for fix in (*FIXES[style].values(), READ_FIXES[style]):
+            assert not [word for word in RUNNERS if word in fix], fix
+
+
+def test_an_adapter_that_reads_ids_and_declares_lengths_is_told_to_declare_tokens() -> None:
+    finding = found("LP804", adapter_defects.ReadsMoreThanLengths)
+    assert finding.fix.startswith('declare `history = "tokens"`: with it these operations pass')
+    assert "reads what the token ids are" in finding.cause
+
+
+@pytest.mark.parametrize("code", ["LP804", "LP809"])
+def test_an_adapter_that_counts_drafts_is_told_to_derive_from_the_ids_of_the_call(code: str) -> None:
+    finding = found(code, unseen_defects.CountsDrafts)
+    assert finding.fix == FIXES["adapter"]["drafts"]
+    assert "ctx" not in finding.fix
+
+
+def test_a_trace_with_drafts_leads_to_the_callable_and_not_to_what_makes_it() -> None:
+    cls = unseen_defects.CountsDrafts
+    finding = found("LP220", cls, "v2", trace=("v2_drafts", "mixed"))
+    assert finding.fix == FIXES["adapter"]["drafts"]
+    assert finding.location and finding.location != method_location(cls, "new_req_logits_processor")
