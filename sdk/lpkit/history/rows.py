@@ -6,7 +6,9 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
+import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from lpkit.columns.column import Column
 from lpkit.columns.memory import Gathered
@@ -122,6 +124,7 @@ class SparseLogits:
         self._logits = logits
         self._index = rows.index
         self._rows = rows.index.unsqueeze(1)
+        self._whole = rows.whole
         self._last = logits.shape[1] - 1
 
     def __getitem__(self, ids: torch.Tensor) -> torch.Tensor:
@@ -135,7 +138,7 @@ class SparseLogits:
         """
         if (few := self._kernels(ids)) is not None:
             return few.read(self._logits, self._index, ids)  # type: ignore[no-any-return]
-        return self._logits[self._rows, ids.clamp(0, self._last)]
+        return self._take(ids.clamp(0, self._last))
 
     def __setitem__(self, ids: torch.Tensor, values: torch.Tensor | float) -> None:
         """Write logits.
@@ -150,25 +153,60 @@ class SparseLogits:
         if not watched and (few := self._kernels(ids)) is not None:
             few.write(self._logits, self._index, ids, values)
             return
-        within = ids.clamp(0, self._last)
-        real = ids == within
         if not isinstance(values, torch.Tensor):
             # Filled on the device: a tensor made from a Python number would be a blocking copy from the host.
             values = torch.full((), values, dtype=self._logits.dtype, device=self._logits.device)
         spread = values.to(self._logits.dtype).expand(ids.shape)
+        if not watched and self._by_numpy(ids):
+            self._put(*self._filled(ids, spread))
+            return
+        within = ids.clamp(0, self._last)
+        real = ids == within
         if fused.differentiated(self._logits):
             self._write_once(torch.where(real, ids, -1), spread)
             return
         if ids.shape[1] == 1:  # nothing else is written in the row: padding writes back what is there
-            held = self._logits[self._rows, within]
-            self._logits[self._rows, within] = torch.where(real, spread, held)
+            self._put(within, torch.where(real, spread, self._take(within)))
             return
         # A padding write must not race with a real one, so it repeats a real write of its row; a row without
         # any rewrites one token, which nothing else touches.
         first = real.to(torch.int8).argmax(1, keepdim=True)
         fill_ids = within.gather(1, first)
-        fill_values = torch.where(real.gather(1, first), spread.gather(1, first), self._logits[self._rows, fill_ids])
-        self._logits[self._rows, torch.where(real, ids, fill_ids)] = torch.where(real, spread, fill_values)
+        fill_values = torch.where(real.gather(1, first), spread.gather(1, first), self._take(fill_ids))
+        self._put(torch.where(real, ids, fill_ids), torch.where(real, spread, fill_values))
+
+    def _take(self, ids: torch.Tensor) -> torch.Tensor:
+        return self._logits.gather(1, ids) if self._whole else self._logits[self._rows, ids]
+
+    def _put(self, ids: torch.Tensor, values: torch.Tensor) -> None:
+        if self._whole:
+            self._logits.scatter_(1, ids, values)
+        else:
+            self._logits[self._rows, ids] = values
+
+    def _by_numpy(self, ids: torch.Tensor) -> bool:
+        """Whether the ids can be looked at, as nothing has to be waited for."""
+        plain = self._logits.dtype == torch.float32 and ids.dtype == torch.int64
+        return plain and fused.on_host(ids) and fused.on_host(self._logits) and not fused.differentiated(self._logits)
+
+    def _filled(self, ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Ids and values with something to write in place of padding, as :meth:`__setitem__` chooses it.
+
+        Nothing of it is dispatched by torch, so a step has as many operations with padding as without.
+        """
+        given = np.from_dlpack(ids)  # not Tensor.numpy(), which instruments rightly take for a wait
+        if not given.size or (given.min() >= 0 and given.max() <= self._last):
+            return ids, values
+        new = np.from_dlpack(values.detach() if values.requires_grad else values)
+        real = (given >= 0) & (given <= self._last)
+        first = np.arange(len(given)), real.argmax(1)
+        some, fill_ids, fill = real[first], given[first], new[first]
+        if not some.all():
+            fill_ids = np.where(some, fill_ids, 0)
+            held = self._take(from_dlpack(fill_ids[:, np.newaxis]))
+            fill = np.where(some, fill, np.from_dlpack(held)[:, 0])
+        ids = from_dlpack(np.where(real, given, fill_ids[:, np.newaxis]))
+        return ids, from_dlpack(np.where(real, new, fill[:, np.newaxis]))
 
     def _kernels(self, ids: torch.Tensor) -> ModuleType | None:
         """Those that read and write in one launch, if they suit the logits and the ids."""

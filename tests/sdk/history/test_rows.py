@@ -11,11 +11,11 @@ from lpkit.history.rows import HistoryNotDeclaredError, Rows, SparseLogits
 from sdk_hosts import logits_of, recorded_ops
 
 
-def rows_at(*index: int, declared: str = "none") -> Rows:
+def rows_at(*index: int, declared: str = "none", whole: bool = False) -> Rows:
     temperature = Arena({"temperature": column(torch.float32, default=1.0)}, 64, torch.device("cpu")).columns[
         "temperature"
     ]
-    return Rows(torch.tensor(index), torch.tensor(index), None, declared, temperature)
+    return Rows(torch.tensor(index), torch.tensor(index), None, declared, temperature, whole)
 
 
 def edited_by_hand(
@@ -42,24 +42,33 @@ CASES = {
 }
 
 
+HOSTS_LOGITS, OTHERS = torch.float32, torch.float64
+"""By their types: the ids are looked at on the host, or stay where they are, as on a device without kernels."""
+
+
+@pytest.mark.parametrize("dtype", [HOSTS_LOGITS, OTHERS])
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("ids", CASES.values(), ids=CASES)
-def test_each_real_id_is_written_once_and_padding_never(ids: list[list[int]]) -> None:
-    logits = logits_of(4)
-    expected = edited_by_hand(logits, [1, 3], ids, lambda value: value - 2.0)
-    sparse = SparseLogits(logits, rows_at(1, 3))
+def test_each_real_id_is_written_once_and_padding_never(ids: list[list[int]], whole: bool, dtype: torch.dtype) -> None:
+    index = [0, 1] if whole else [1, 3]
+    logits = logits_of(2 if whole else 4).to(dtype)
+    expected = edited_by_hand(logits, index, ids, lambda value: value - 2.0)
+    sparse = SparseLogits(logits, rows_at(*index, whole=whole))
     chosen = torch.tensor(ids)
     sparse[chosen] = sparse[chosen] - 2.0
     torch.testing.assert_close(logits, expected, rtol=0, atol=0)
 
 
-def test_padding_never_races_with_a_write_to_token_0() -> None:
+@pytest.mark.parametrize("dtype", [HOSTS_LOGITS, OTHERS])
+@pytest.mark.parametrize("whole", [False, True])
+def test_padding_never_races_with_a_write_to_token_0(whole: bool, dtype: torch.dtype) -> None:
     """Many paddings beside one real write to id 0: "the old value at 0" would win this race almost surely."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.full((64, 257), -1)
     places = torch.randint(257, (64,), generator=generator)
     ids[torch.arange(64), places] = 0
-    logits = torch.zeros(64, 8)
-    sparse = SparseLogits(logits, rows_at(*range(64)))
+    logits = torch.zeros(64, 8, dtype=dtype)
+    sparse = SparseLogits(logits, rows_at(*range(64), whole=whole))
     sparse[ids] = 5.0
     assert (logits[:, 0] == 5.0).all()
     assert not logits[:, 1:].any()
@@ -80,10 +89,12 @@ def test_reading_padding_gives_some_value_of_the_row_and_no_error() -> None:
     assert read.tolist() == [[float(logits[1, 0]), float(logits[1, 4])]]
 
 
-def test_ids_outside_the_vocabulary_read_some_value_and_write_nothing() -> None:
-    logits = logits_of(2)
+@pytest.mark.parametrize("dtype", [HOSTS_LOGITS, OTHERS])
+@pytest.mark.parametrize("whole", [False, True])
+def test_ids_outside_the_vocabulary_read_some_value_and_write_nothing(whole: bool, dtype: torch.dtype) -> None:
+    logits = logits_of(2).to(dtype)
     before = logits.clone()
-    sparse = SparseLogits(logits, rows_at(0, 1))
+    sparse = SparseLogits(logits, rows_at(0, 1, whole=whole))
     size = logits.shape[1]
     ids = torch.tensor([[size, 2, size + 1000], [size, size, size]])
     sparse[ids] = sparse[ids] + 1
@@ -98,6 +109,16 @@ def test_no_ids_at_all_is_no_edit() -> None:
     nothing = torch.zeros(2, 0, dtype=torch.int64)
     sparse[nothing] = sparse[nothing] * 2
     assert torch.equal(logits, before)
+
+
+def test_as_many_operations_are_dispatched_whether_ids_are_padded_or_not() -> None:
+    counts = []
+    for ids in ([[1, 2], [3, 4]], [[1, -1], [3, 4]]):
+        sparse = SparseLogits(logits_of(2), rows_at(0, 1, whole=True))
+        with recorded_ops() as names:
+            sparse[torch.tensor(ids)] = 1.0
+        counts.append(len(names))
+    assert len(set(counts)) == 1
 
 
 def test_non_contiguous_logits_are_written_in_place() -> None:
