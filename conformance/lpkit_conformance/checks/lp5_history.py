@@ -10,10 +10,12 @@ from lpkit.runtime.engine.v1_async import PLACEHOLDER
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.engine_lists import leaving_lists
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.checks.lp5_placeholders import lone_row
+from lpkit_conformance.checks.lp1_odd import invalid
+from lpkit_conformance.hosts import drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.oracle.compare import first_difference
+from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.oracle.solo import fresh_batch
 from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Step, program
@@ -82,9 +84,10 @@ class LP502(Check):
 class LP503(Check):
     """A prompt may have no token ids.
 
-    With prompt embeddings ``prompt_token_ids`` is None.
+    With prompt embeddings ``prompt_token_ids`` is None. No method raises then, and the request's row stays valid.
 
-    Why: ``len(None)`` in ``update_state`` stops the engine for everyone.
+    Why: ``len(None)`` in ``update_state`` stops the engine for everyone. A prompt whose length is taken for 0 makes NaN
+    of a share of it.
 
     Fix: treat None as unknown; if you need the prompt, leave the logits of such a request unchanged.
     """
@@ -93,7 +96,23 @@ class LP503(Check):
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: PluginUnderTest) -> str | None:
-        lone_row(subject, Request("a", subject.params(0), None, prompt_len=5))
+        request = Request("a", subject.params(0), None, prompt_len=5, output_token_ids=subject.begun("a", 0))
+        driver = drive(subject)
+        for step in range(3):
+            driver.begin(entering=() if step else [request])
+            before = driver.stage(subject.rows([("a", request.total_len)]), [request.params])
+            after = driver.step(before, [request])
+            if problem := invalid(before[0], after[0]):
+                what, token = problem
+                raise Failed(
+                    f"the row of a request without prompt ids {what}",
+                    {"output tokens": str(len(request.output_token_ids)), "token id": str(token)},
+                    f"a valid row (the token had {float(before[0, token]):g})",
+                    f"{float(after[0, token]):g}",
+                    location=at_fault(subject, "apply"),
+                )
+            wanted = subject.emit("a", 0, len(request.output_token_ids))
+            driver.commit(request, subject.sampled([wanted], after))
         return None
 
 

@@ -209,13 +209,6 @@ def unless_forbidden(subject: PluginUnderTest, attempt: Callable[[], torch.Tenso
         return None
 
 
-def lone_row(subject: PluginUnderTest, request: Request) -> torch.Tensor:
-    """What a request gets in a new V1 instance that holds nothing else: ``[1, vocab]``."""
-    driver = drive(subject)
-    driver.begin(entering=[request])
-    return _row(subject, driver, request)
-
-
 def _row(subject: PluginUnderTest, driver: Driver, request: Request) -> torch.Tensor:
     before = driver.stage(subject.rows([(request.request_id, request.total_len)]), [request.params])
     return driver.step(before, [request])

@@ -129,13 +129,13 @@ def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Fi
 
 
 HOOKS: dict[str, tuple[str, ...]] = {
-    "apply": ("process", "new_req_logits_processor", "admit"),
-    "is_argmax_invariant": ("process",),
+    "apply": ("process", "edit", "new_req_logits_processor", "admit"),
+    "is_argmax_invariant": ("process", "edit"),
     "validate_params": ("Params", "new_req_logits_processor", "admit"),
 }
 """What an author writes where lpkit or vLLM has the method; other methods tell of requests."""
 
-TOLD = ("admit", "new_req_logits_processor", "process", "apply")
+TOLD = ("admit", "new_req_logits_processor", "process", "edit", "apply")
 
 
 def method_location(cls: Any, name: str) -> str:

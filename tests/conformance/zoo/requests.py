@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import lpkit
 import torch
 from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import token
+from zoo.portable_correct import PortableBias
 from zoo.registry import defect, sound
 from zoo.v1_correct import Bias, ByHand, V1Base
 from zoo.v1_history_correct import History
@@ -280,6 +282,27 @@ class FollowsLogitBias(V1Base):
             for where in [11, *ids]:
                 logits[row, where] += bias
         return logits
+
+
+# -- prompts without token ids ---------------------------------------------------------------------------------
+
+
+@sound("grows with the reply's share of the prompt, whose length is 0 for prompt embeddings on V1", "portable")
+class SharesKnownPrompt(PortableBias):
+    history = "length"
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.token[rows].unsqueeze(1)
+        logits[ids] = logits[ids] + (self.bias[rows] * rows.output_len / self.length(rows)).unsqueeze(1)
+
+    def length(self, rows: lpkit.Rows) -> torch.Tensor:
+        return rows.prompt_len.clamp(min=1)
+
+
+@defect("LP503", "divides by the length of a prompt that may have none", style="portable")
+class SharesPrompt(SharesKnownPrompt):
+    def length(self, rows: lpkit.Rows) -> torch.Tensor:
+        return rows.prompt_len
 
 
 # -- drafts, and rows ------------------------------------------------------------------------------------------
