@@ -107,6 +107,12 @@ READ_FIXES: Final[Mapping[str, str]] = {
 }
 """What to change where a new instance goes wrong just the same."""
 
+ORDER_FIX: Final = (
+    "carry out an update in this order: `removed`, `added`, then `moved`, entry by entry as given. The swap goes right "
+    "in an update of its own, and wrong in one with other changes"
+)
+"""What to change where only a swap among other changes goes wrong."""
+
 CHANGES: Final[frozenset[Hazard]] = frozenset({"replace", "move", "remove", "swap"})
 """After which a row or slot is another request's."""
 
@@ -164,6 +170,19 @@ def may_be_read(found: set[Hazard]) -> bool:
     What the others are about, it meets as well.
     """
     return bool(found & CHANGES) and found.isdisjoint({"drafts", "resume", "twins", "prefill"})
+
+
+def with_swaps_apart(ops: Sequence[Op]) -> list[Op] | None:
+    """The operations with a step before each swap; None if each swap has an update to itself."""
+    found: list[Op] = []
+    pending = False
+    for op in ops:
+        changes = not isinstance(op, Step | Idle | Speculate)
+        if isinstance(op, Swap) and pending:
+            found.append(Step())
+        found.append(op)
+        pending = changes and (pending or not isinstance(op, Swap))
+    return found if len(found) > len(ops) else None
 
 
 def hazards(ops: Sequence[Op], interface: str, max_num_seqs: int) -> set[Hazard]:

@@ -15,7 +15,16 @@ from lpkit_conformance.oracle import shrink
 from lpkit_conformance.oracle.company import same_arguments, shared_by_argument
 from lpkit_conformance.oracle.compare import Mismatch, compare
 from lpkit_conformance.oracle.findings import READ, cause_of, departure, method_location, own_line, raised, settings_of
-from lpkit_conformance.oracle.hazards import CHANGES, READ_FIXES, Hazard, fix_for, hazards, may_be_read
+from lpkit_conformance.oracle.hazards import (
+    CHANGES,
+    ORDER_FIX,
+    READ_FIXES,
+    Hazard,
+    fix_for,
+    hazards,
+    may_be_read,
+    with_swaps_apart,
+)
 from lpkit_conformance.oracle.lines import Fault, look_again
 from lpkit_conformance.oracle.picture import draw, record_frames
 from lpkit_conformance.oracle.repeated import anew, unrepeated
@@ -29,7 +38,7 @@ from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Arrive, Op, Program, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.settings.hosts import HOSTS
-from lpkit_conformance.vllm_api.runners import V2
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 MakeHost = Callable[[PluginUnderTest, int], Host]
 Outcome = Callable[[Sequence[Op]], Mismatch | PluginError | None]
@@ -244,11 +253,15 @@ def _fix(
     hazard: Hazard | None,
 ) -> str:
     """What to change, by what is left of the program; where only an unusual host shows it, what suits all of them."""
-    own = FIXES_BY_STYLE[style_of(subject.cls, subject.host)]
+    style = style_of(subject.cls, subject.host)
+    own = FIXES_BY_STYLE[style]
     raised = bool(finding.exception)
     usual = _outcome(subject, small, default_host, small.ops)
     if not _alike(outcome, usual):
         return "" if raised else own.get(hazard or "alone", "")
+    apart = with_swaps_apart(small.ops) if style == "raw" and subject.interface == V1 and not raised else None
+    if apart is not None and _outcome(subject, small, default_host, apart) is None:
+        return ORDER_FIX
     return fix_for(small.ops, subject.interface, small.max_num_seqs, hazard, raised, own)
 
 

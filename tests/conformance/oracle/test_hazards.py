@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.oracle.exceptions import read
-from lpkit_conformance.oracle.hazards import FIXES, WHEN, Hazard, fix_for, hazards
+from lpkit_conformance.oracle.hazards import FIXES, ORDER_FIX, WHEN, Hazard, fix_for, hazards, with_swaps_apart
 from lpkit_conformance.oracle.shrink import simplify
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.testing import compute_check
+from zoo import v1_defects
 
 A, B, C = Arrive("a", 0), Arrive("b", 1), Arrive("c", 2)
 
@@ -58,6 +60,29 @@ def test_where_several_changes_are_left_no_one_of_them_is_blamed() -> None:
 def test_an_exception_is_mended_where_it_is_raised() -> None:
     assert fix_for([A, B, Step(), Swap(0, 1), Step()], "v1", 8, None, raised=True).startswith("make the line work when")
     assert "max_model_len" in fix_for([A, Step(41)], "v1", 8, "long", raised=True)
+
+
+def test_swaps_are_put_into_updates_of_their_own() -> None:
+    assert with_swaps_apart([A, B, Swap(0, 1), Step()]) == [A, B, Step(), Swap(0, 1), Step()]
+    assert with_swaps_apart([A, B, Step(), Swap(0, 1), Step()]) is None
+    assert with_swaps_apart([A, B, C, Step(), Swap(0, 1), Swap(1, 2), Step()]) is None
+    assert with_swaps_apart([A, Step()]) is None
+
+
+@pytest.mark.parametrize("name", ["AddsLast", "SwapsFirst"])
+def test_where_a_swap_is_right_alone_the_order_of_an_update_is_at_fault(name: str) -> None:
+    plugin = getattr(v1_defects, name)
+    finding = compute_check("LP206", plugin, case=plugin.CASE).finding
+    assert finding is not None
+    assert finding.fix == ORDER_FIX
+
+
+@pytest.mark.parametrize("name", ["SwapOneSided", "AliasedSwap"])
+def test_a_swap_that_goes_wrong_alone_is_told_as_one(name: str) -> None:
+    plugin = getattr(v1_defects, name)
+    finding = compute_check("LP205", plugin, case=plugin.CASE).finding
+    assert finding is not None
+    assert finding.fix == FIXES["swap"]["v1"]
 
 
 def test_every_hazard_has_words_and_a_fix_on_the_hosts_that_know_it() -> None:
