@@ -60,6 +60,7 @@ class RequestPool:
         self._in_batch: set[str] = set()
         self._finished: list[ActiveRequest] = []
         self._recycler = Recycler()
+        self._kept: list[tuple[object, ...]] | None = None
 
     def do(self, op: Op) -> None:
         """One operation that is not a step."""
@@ -87,10 +88,17 @@ class RequestPool:
         """The swaps whose rows exist once the other changes are carried out."""
         return [(a, b) for a, b in self.swaps if a != b and max(a, b) < len(self.running)]
 
+    def keep_objects(self) -> None:
+        """From now on, finished requests' objects stay: no other gets their addresses."""
+        self._kept = []
+
     def settle(self) -> None:
         """The host has taken the changes over."""
         self._in_batch = set(self.running)
         self.left, self.entered, self.swaps = [], [], []
+        if self._kept is not None:
+            gone = [active.request for active in self._finished]
+            self._kept += [(item.params, item.prompt_token_ids, item.output_token_ids) for item in gone]
         records = self._recycler.let_go([(active.request, active.id in self.shared) for active in self._finished])
         for active, record in zip(self._finished, records, strict=True):
             active.request = record

@@ -23,6 +23,7 @@ Hazard = Literal[
     "replace",
     "move",
     "remove",
+    "short",
     "company",
     "alone",
 ]
@@ -88,6 +89,10 @@ FIXES: Final[Mapping[Hazard, Mapping[str, str]]] = {
         V1: "drop the state of every row in `removed`",
         V2: "read only the slots of this call's rows: no call announces that a request left",
     },
+    "short": dict.fromkeys(
+        (V1, V2),
+        "expect short prompts: before the first output there may be one token and no more",
+    ),
     "company": {
         V1: "compute per row, and look a row's arguments up by its own row",
         V2: "compute per row, and look a row's arguments up by its own slot",
@@ -130,10 +135,14 @@ WHEN: Final[Mapping[Hazard, str]] = {
     "replace": "a request leaves and another one takes its row or slot",
     "move": "a request leaves the middle of the batch",
     "remove": "a request leaves",
+    "short": "a prompt is short: there may be one token, and no output yet",
     "company": "requests with other arguments, or without, are in the batch",
     "alone": "a request is alone",
 }
 """In which situation a line must not raise."""
+
+SHORT = 2
+"""So few tokens are less than a rule may want to see. A program has them only if its failure needs them."""
 
 MANY, LONG = 8, 40
 """More requests at a time, and more tokens, than the programs for other hazards have."""
@@ -177,11 +186,12 @@ def with_swaps_apart(ops: Sequence[Op]) -> list[Op] | None:
     found: list[Op] = []
     pending = False
     for op in ops:
-        changes = not isinstance(op, Step | Idle | Speculate)
-        if isinstance(op, Swap) and pending:
-            found.append(Step())
+        if isinstance(op, Swap):
+            found += [Step()] * pending
+            pending = False
+        else:
+            pending = not isinstance(op, Step | Idle | Speculate)
         found.append(op)
-        pending = changes and (pending or not isinstance(op, Swap))
     return found if len(found) > len(ops) else None
 
 
@@ -201,6 +211,8 @@ def hazards(ops: Sequence[Op], interface: str, max_num_seqs: int) -> set[Hazard]
         found.add("twins")
     if any(op.chunks for op in arrivals):
         found.add("prefill")
+    if any(op.prompt_len <= SHORT for op in arrivals):
+        found.add("short")
     steps = sum(op.count for op in ops if isinstance(op, Step))
     if steps > LONG or any(op.prompt_len > LONG for op in arrivals):
         found.add("long")

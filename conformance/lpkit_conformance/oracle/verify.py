@@ -14,11 +14,24 @@ from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import shrink
 from lpkit_conformance.oracle.company import same_arguments, shared_by_argument
 from lpkit_conformance.oracle.compare import Mismatch, compare
+from lpkit_conformance.oracle.experiments import (
+    ADDRESS_FIX,
+    BY_ADDRESS,
+    EARLY_FIX,
+    PREFILL,
+    PREFILL_FIX,
+    TOO_EARLY,
+    declaring_tokens,
+    hiding_outputs,
+    keeping_objects,
+    reads_too_early,
+)
 from lpkit_conformance.oracle.findings import READ, cause_of, departure, method_location, own_line, raised, settings_of
 from lpkit_conformance.oracle.hazards import (
     CHANGES,
     ORDER_FIX,
     READ_FIXES,
+    SHORT,
     Hazard,
     fix_for,
     hazards,
@@ -35,7 +48,7 @@ from lpkit_conformance.oracle.styles import READ_FIXES as READ_FIXES_BY_STYLE
 from lpkit_conformance.oracle.timeline import timeline
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
-from lpkit_conformance.programs.generate import Arrive, Op, Program, Step
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.vllm_api.runners import V1, V2
@@ -196,6 +209,7 @@ def _made_small(
         fault = look_again(subject, ops, program.max_num_seqs, mismatch, make_host)
         finding = _blamed(subject, finding, small, fault, make_host)
         culprit = (mismatch.step, mismatch.request)
+    finding = replace(finding, where={**finding.where, **_short_prompts(ops)})
     frames, arguments = record_frames(subject, ops, program.max_num_seqs, make_host)
     unit = HOSTS[subject.host].position
     finding = replace(
@@ -207,18 +221,31 @@ def _made_small(
     return finding, small
 
 
+def _short_prompts(ops: Sequence[Op]) -> dict[str, str]:
+    """What the picture does not show of them."""
+    short = [op for op in ops if isinstance(op, Arrive) and op.prompt_len <= SHORT]
+    return {f"prompt of {op.request}": f"{op.prompt_len} token{'s' * (op.prompt_len > 1)}" for op in short}
+
+
 def _blamed(subject: PluginUnderTest, finding: Finding, small: Program, fault: Fault, make_host: MakeHost) -> Finding:
     """The finding with the line at fault, and with cause and fix where a second look leaves no doubt about them."""
     found = hazards(small.ops, subject.interface, small.max_num_seqs)
     style = style_of(subject.cls, subject.host)
-    if style == "adapter" and _needs_tokens(subject, small, make_host):
+    declaring = declaring_tokens(subject) if style == "adapter" else None
+    if declaring is not None and _outcome(declaring, small, make_host, small.ops) is None:
         return replace(finding, cause=PLACEHOLDERS, fix=DECLARE_TOKENS, location=fault.line)
-    shared = same_arguments(
-        subject,
-        small.ops,
-        finding.where["request"],
-        lambda ops: _outcome(subject, small, make_host, ops) is None,
-    )
+    finishes = any(isinstance(op, Finish) for op in small.ops)
+    if finishes and _outcome(subject, small, keeping_objects(make_host), small.ops) is None:
+        return replace(finding, cause=BY_ADDRESS, fix=ADDRESS_FIX, location=fault.line)
+    request = finding.where["request"]
+    if style == "raw" and subject.interface == V2:
+        told = method_location(subject.cls, HOSTS[subject.host].told_by)
+        arrived = next(op for op in small.ops if isinstance(op, Arrive) and op.request == request)
+        if reads_too_early(subject, arrived):
+            return replace(finding, cause=TOO_EARLY, fix=EARLY_FIX, location=told)
+        if "resume" in found and _outcome(subject, small, hiding_outputs(make_host), small.ops) is None:
+            return replace(finding, cause=PREFILL, fix=PREFILL_FIX, location=told)
+    shared = same_arguments(subject, small.ops, request, lambda ops: _outcome(subject, small, make_host, ops) is None)
     if shared:
         return shared_by_argument(finding, shared, method_location(subject.cls, HOSTS[subject.host].told_by))
     if fault.read and may_be_read(found):
@@ -233,16 +260,6 @@ def _blamed(subject: PluginUnderTest, finding: Finding, small: Program, fault: F
     if all(isinstance(op, Arrive | Step) for op in small.ops) or (fault.read and subject.interface == V2):
         return replace(finding, location=fault.line)
     return finding
-
-
-def _needs_tokens(subject: PluginUnderTest, program: Program, make_host: MakeHost) -> bool:
-    """Whether the program passes once an adapter that declares lengths declares tokens."""
-    cls = subject.cls
-    if getattr(cls, "history", "") != "length":
-        return False
-    body = {"history": "tokens", "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    other = replace(subject, cls=type(cls)(cls.__name__, (cls,), body), solo_runs=None)
-    return _outcome(other, program, make_host, program.ops) is None
 
 
 def _fix(

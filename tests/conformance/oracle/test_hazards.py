@@ -34,6 +34,7 @@ A, B, C = Arrive("a", 0), Arrive("b", 1), Arrive("c", 2)
         ("v1", [Arrive("a", 0, chunks=2), Step(3)], {"alone", "prefill"}),
         ("v1", [A, Arrive("b", twin_of="a"), Step()], {"company", "twins"}),
         ("v1", [A, Step(41)], {"alone", "long"}),
+        ("v1", [Arrive("a", 0, 1), Step()], {"alone", "short"}),
         ("v1", [Arrive("a", 0, 100), Step()], {"alone", "long"}),
         ("v2", [A, Speculate(2, 1)], {"alone", "drafts"}),
         ("v1", [*(Arrive(f"r{i}", i) for i in range(9)), Step()], {"company", "many"}),
@@ -64,8 +65,10 @@ def test_an_exception_is_mended_where_it_is_raised() -> None:
 
 def test_swaps_are_put_into_updates_of_their_own() -> None:
     assert with_swaps_apart([A, B, Swap(0, 1), Step()]) == [A, B, Step(), Swap(0, 1), Step()]
+    chained: list[Op] = [Swap(0, 1), Swap(1, 2), Step()]
+    assert with_swaps_apart([A, B, C, *chained]) == [A, B, C, Step(), *chained]
+    assert with_swaps_apart([A, B, C, Step(), *chained]) is None
     assert with_swaps_apart([A, B, Step(), Swap(0, 1), Step()]) is None
-    assert with_swaps_apart([A, B, C, Step(), Swap(0, 1), Swap(1, 2), Step()]) is None
     assert with_swaps_apart([A, Step()]) is None
 
 
@@ -77,10 +80,12 @@ def test_where_a_swap_is_right_alone_the_order_of_an_update_is_at_fault(name: st
     assert finding.fix == ORDER_FIX
 
 
-@pytest.mark.parametrize("name", ["SwapOneSided", "AliasedSwap"])
-def test_a_swap_that_goes_wrong_alone_is_told_as_one(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "code"), [("SwapOneSided", "LP205"), ("AliasedSwap", "LP205"), ("MovesFromSnapshot", "LP206")]
+)
+def test_a_swap_that_goes_wrong_alone_is_told_as_one(name: str, code: str) -> None:
     plugin = getattr(v1_defects, name)
-    finding = compute_check("LP205", plugin, case=plugin.CASE).finding
+    finding = compute_check(code, plugin, case=plugin.CASE).finding
     assert finding is not None
     assert finding.fix == FIXES["swap"]["v1"]
 

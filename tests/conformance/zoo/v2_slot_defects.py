@@ -219,3 +219,38 @@ class ClearsTail(V2Presence):
 class CountsPositionsUp(ByLength):
     def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
         return ctx.pos.add_(1) - self.req_states.prompt_len.gpu[ctx.expanded_idx_mapping.long()]
+
+
+@defect("LP202", "keeps the prompt's last tokens in add_request: the buffer has an earlier request's still")
+class ReadsBeforeTheFlush(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.last: dict[int, torch.Tensor] = {}
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        length = int(self.req_states.prompt_len.np[req_idx])
+        self.last[req_idx] = self.req_states.all_token_ids.gpu[req_idx, max(length - 4, 0) : length].clone()
+        return super().add_request(req_idx, params)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        for row, (slot, amount) in enumerate(
+            zip(ctx.expanded_idx_mapping.tolist(), self.per_row(ctx).tolist(), strict=True)
+        ):
+            logits[row, self.last[slot].unique().clamp(0, logits.shape[1] - 1).long()] += amount
+        return logits
+
+
+@defect("LP211", "keeps prefill_len as the prompt's length: a resumed request's outputs are in it")
+class TakesPrefillForPrompt(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.start = torch.zeros(req_states.max_num_reqs, dtype=torch.int64)
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.start[req_idx] = int(self.req_states.prefill_len.np[req_idx])
+        return super().add_request(req_idx, params)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        starts = self.start.to(self.device)[ctx.expanded_idx_mapping.long()]
+        logits[:, 5] += torch.where(ctx.pos + 1 - starts < 4, self.per_row(ctx), 0.0)
+        return logits
