@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 from lpkit import Bridged
+from lpkit.columns.ragged import ListTooLongError
 from lpkit.portable.base import PortableProcessor
 from lpkit.runtime import Request
 
@@ -135,7 +136,7 @@ class LP113(Check):
 
     lpkit logs an exception in ``admit``, ``new_req_logits_processor`` or ``concerns`` and serves the request without
     the plugin. For the case's own requests no exception is right; for odd arguments a ``ValueError`` is, as it
-    says that the request is declined on purpose.
+    says that the request is declined on purpose; but a list that ``validate_params`` accepts fits into its column.
 
     Why: the engine survives, and nobody notices that requests of one kind are served without the plugin.
 
@@ -159,6 +160,8 @@ class LP113(Check):
                 raise _declined(kind, error)
         for served in serve_odd(subject):
             tried += served.refusal is None
+            if isinstance(served.declined, ListTooLongError):
+                raise _declined(f"a request with {served.argument}", served.declined, LIMIT_IT)
             if served.declined is not None and not isinstance(served.declined, ValueError):
                 raise _declined(f"a request with {served.argument}", served.declined)
         return f"{tried} requests"
@@ -179,7 +182,13 @@ class LP113(Check):
                 yield f"a request without prompt ids {use}", Request("embeds", params, None, prompt_len=5)
 
 
-def _declined(kind: str, error: BaseException) -> Failed:
+LIMIT_IT = (
+    "limit the list where it is declared: `lpkit.Field(max_length=...)`, at most the `limit` of `lpkit.ragged`, 1,024 "
+    "by default: then `validate_params` refuses a longer one, and the client is told"
+)
+
+
+def _declined(kind: str, error: BaseException, fix: str = "") -> Failed:
     raised = f"{type(error).__name__}: {error}"[:300]
     return Failed(
         f"{kind} is declined because of an exception ({raised})",
@@ -187,5 +196,6 @@ def _declined(kind: str, error: BaseException) -> Failed:
         "admitted, or declined without an exception",
         raised,
         cause="lpkit logs the exception and serves the request without the plugin",
+        fix=fix,
         location=location_of(error),
     )

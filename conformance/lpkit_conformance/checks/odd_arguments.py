@@ -58,6 +58,9 @@ ODD_WORDS = ("", " ", "\n", "\u2603\u0301", "\x00", *SPECIAL[1:], "two words")
 MOST_KEYS = 6
 """Of those that the plugin reads and no case gives."""
 
+LONGER_THAN_LIMITS = 2048
+"""Of a list: `lpkit.ragged` holds 1,024, and who thinks of a limit rarely thinks of more."""
+
 STEPS = 2
 TOGETHER = 8
 """Odd requests that one neighbour outlives."""
@@ -126,7 +129,7 @@ def relatives(value: Any, vocab_size: int) -> Iterator[Any]:
         for odd in (*relatives(items[0], vocab_size), None, "x"):
             yield [*items, odd]
             yield [odd]
-        yield [*items, *items[:1] * (vocab_size + 1)]
+        yield [*items, *items[:1] * (max(vocab_size, LONGER_THAN_LIMITS) + 1)]
 
 
 @dataclass

@@ -10,6 +10,10 @@ from lpkit.columns.column import Arena, Column, Declaration, Scalar
 from lpkit.columns.widths import padded
 
 
+class ListTooLongError(ValueError):
+    """A list is longer than its column's limit."""
+
+
 class RaggedColumn(Column):
     """A list of values per request slot.
 
@@ -33,12 +37,13 @@ class RaggedColumn(Column):
             value: the list; it may be empty, one number is a list of one, and a set is sorted.
 
         Raises:
-            ValueError: the list is longer than the column's limit; in ``admit``, that declines the request.
+            ListTooLongError: the list is longer than the column's limit (a ``ValueError``); in ``admit``, that
+                declines the request. Limit the field of ``Params``, and the client is told.
         """
         values = value if isinstance(value, list | tuple) else _listed(value)
         count = len(values)
         if count > self._limit:
-            raise ValueError(f"{count} values; at most {self._limit} are kept per request")
+            raise ListTooLongError(f"{count} values; at most {self._limit} are kept per request")
         before = self._lengths[slot]
         self._resize(slot, count)
         held = self._host[slot]

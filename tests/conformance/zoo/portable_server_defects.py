@@ -33,6 +33,21 @@ class Demands(Dense):
             raise ValueError("dense_amount is missing")
 
 
+@defect("LP113", "accepts lists that its column does not hold", case={"extra_args": {"listed_tokens": [3, 7]}})
+class ListsWithoutLimit(lpkit.LogitsProcessor):
+    class Params(lpkit.Params, prefix="listed_"):
+        tokens: list[lpkit.TokenId] = lpkit.Field(min_length=1)
+
+    tokens = lpkit.ragged(torch.int64)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.tokens[request.slot] = request.params.tokens
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.tokens[rows]] = logits[self.tokens[rows]] - 5.0
+
+
 @defect("LP103", "a validator that compares with None", case={"extra_args": {"v_low": 1.0, "v_high": 3.0}})
 class CrossChecks(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="v_"):
