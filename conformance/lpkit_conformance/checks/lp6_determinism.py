@@ -17,8 +17,8 @@ from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.hosts.calls import Observation
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.compare import first_row, unequal
-from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.oracle.compare import compare, first_row, unequal
+from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import distinct
@@ -32,6 +32,12 @@ CHURN_STEPS = 4
 AT_ONCE = 8
 """How many of them share a batch: each step must still weigh more than half a request, or what every step leaves behind
 is not seen."""
+
+PASSING = 300
+"""Requests that come and go, each with arguments of its own, while one stays."""
+
+PASSING_AT_ONCE = 30
+"""How many of them share a batch with it."""
 
 BLOCKS = 40
 """Looks at state that grows before it is called growth: caches and windows of a few thousand entries fill up."""
@@ -129,10 +135,10 @@ class LP603(Check):
     """State does not grow with the number of requests served.
 
     After hundreds of requests with different arguments have come and gone, an instance holds as much as after the
-    first dozens. A cache or a window of bounded size may fill up.
+    first dozens. A cache or a window of bounded size may fill up, but never drops what a running request uses.
 
     Why: a server runs for weeks, so even a small leak per request, or per argument that a client chooses, exhausts
-    its memory.
+    its memory. With a table that forgets the oldest of its entries, a long request gets another one's arguments.
 
     Fix: forget a request when its row is removed or replaced (V1), or its slot is reused (V2). Give caches a bound:
     `functools.lru_cache(maxsize=...)`.
@@ -144,6 +150,7 @@ class LP603(Check):
     def run(self, subject: PluginUnderTest) -> str | None:
         sizes = self._sizes(subject, other_arguments=True)
         if not _grows(sizes):
+            self._judge_resident(subject)
             return None
         forget = "forget a request when its row is removed or replaced (V1), or its slot is reused (V2)"
         whose, fix = "argument that it has been given", "give the cache a bound: `functools.lru_cache(maxsize=...)`"
@@ -156,6 +163,33 @@ class LP603(Check):
             f"{(sizes[-1] - sizes[-2]) / CHURN:.1f} objects per request",
             fix=fix,
         )
+
+    @staticmethod
+    def _judge_resident(subject: PluginUnderTest) -> None:
+        """Fail if a request departs from its solo run while many come and go whose arguments are all different."""
+        own = replace(subject, solo_runs=None)
+        own.restore_modules()
+        own.cases = [subject.case, *distinct(subject.case, own.accepts, own.vocab_size, range(1, PASSING + 1))]
+        host = default_host(own, 2 + PASSING_AT_ONCE)
+        ops: list[Op] = [Arrive("resident", 0), Step()]
+        for start in range(1, len(own.cases), PASSING_AT_ONCE):
+            names = [(f"r{n}", n) for n in range(start, min(start + PASSING_AT_ONCE, len(own.cases)))]
+            ops += [*(Arrive(name, n) for name, n in names), Step(), *(Finish(name) for name, _ in names)]
+        seen = list(host.run([*ops, Step()]))
+        solo = solo_runs(own)
+        solo.prepare({"resident": host.pool.requests["resident"]})
+        for observation in seen:
+            mismatch = compare(observation, solo)
+            if mismatch is not None:
+                passed = min((observation.step - 1) * PASSING_AT_ONCE, len(own.cases) - 1)
+                raise Failed(
+                    f"a request gets different logits than alone once {passed} others with other arguments have come",
+                    {"token id": str(mismatch.token), "output tokens": str(observation.step - 1)},
+                    f"{mismatch.expected:g}",
+                    f"{mismatch.got:g}",
+                    cause="a table of bounded size has dropped, or given to another one, what a running request uses",
+                    fix="keep what a running request uses with its row or slot, whatever a table of all of them drops",
+                )
 
     @staticmethod
     def _sizes(subject: PluginUnderTest, other_arguments: bool = False) -> list[int]:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from lpkit.v1 import BatchUpdate
 
+from zoo.process_correct import SharesEntries
 from zoo.registry import defect
 from zoo.v1_correct import Bias
 from zoo.v2_correct import V2MinP
@@ -30,6 +31,13 @@ class CachesByArgument(Bias):
     def read(cls, params: Any) -> Any:
         found = super().read(params)
         return found and (found[0], _weight(found[1]))
+
+
+@defect("LP603", "the oldest of 64 entries is overwritten, even if a running request uses it", style="v1")
+class OverwritesEntries(SharesEntries):
+    def reuse(self, old: list[Any], found: Any) -> None:
+        old[:] = found
+        self.table[found] = old
 
 
 @defect("LP605", "a clock that was imported by its name", style="v1")
