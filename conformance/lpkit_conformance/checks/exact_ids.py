@@ -15,6 +15,7 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import make_params
 
@@ -81,10 +82,12 @@ def compare_ids(usual: PluginUnderTest, large: PluginUnderTest) -> None:
         for (place, token), row in edited.items():
             others = [other for key, other in edited.items() if key[0] is place and key[1] != token]
             if others and not row[token]:
-                _refuse_another(place, token, row & ~torch.stack(others).any(0))
+                # What a request generates is not known when it comes.
+                line = at_fault(large, "apply") if place is OUTPUT else ""
+                _refuse_another(place, token, row & ~torch.stack(others).any(0), line)
 
 
-def _refuse_another(place: Place, token: int, instead: torch.Tensor) -> None:
+def _refuse_another(place: Place, token: int, instead: torch.Tensor, line: str) -> None:
     """Raises Failed if logits are edited ``instead`` of the token's; none are where the plugin leaves its id alone."""
     if bool(instead.any()):
         another = int(instead.nonzero()[0])
@@ -94,6 +97,7 @@ def _refuse_another(place: Place, token: int, instead: torch.Tensor) -> None:
             f"an edit of token {token}, as with tokens {', '.join(map(str, SMALL[::2]))}",
             f"an edit of token {another}",
             fix=FIX,
+            location=line,
         )
 
 

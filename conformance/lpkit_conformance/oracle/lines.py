@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from lpkit_conformance.hosts import Host, PluginError
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.edits import NoteEdits
@@ -39,15 +41,16 @@ def look_again(
     """Run a failing program again, up to the step at which a row differs."""
     notes: list[NoteEdits] = []
     edited, read = "", False
+    again: torch.Tensor | None = None
 
     @contextlib.contextmanager
     def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
-        nonlocal read
+        nonlocal again
         if method != "apply":
             yield
             return
         if host.step == mismatch.step:
-            read |= _alike_anew(host, args, mismatch)
+            again = _row_anew(host, args, mismatch.row)
         notes.append(NoteEdits(args[0], mismatch.row))
         with notes[-1]:
             yield
@@ -59,19 +62,19 @@ def look_again(
                 if seen.step == mismatch.step and notes:
                     edited = notes[-1].edited or edited
                     if any(item.request == mismatch.request for item in seen.rows):
+                        read = again is not None and torch.equal(again, seen.after[mismatch.row])
                         break
     wrote = [line for note in notes for line in (note.computed, note.wrote) if line]
     return Fault(edited or (wrote[-1] if wrote else ""), read)
 
 
-def _alike_anew(host: Host, args: tuple[Any, ...], mismatch: Mismatch) -> bool:
-    """Whether a new instance makes the same of the row that differs."""
+def _row_anew(host: Host, args: tuple[Any, ...], row: int) -> torch.Tensor | None:
+    """What a new instance makes of a row of this call; None if there is no such row, or no telling."""
     before, *context = args
-    if mismatch.row >= before.shape[0]:
-        return False
+    if row >= before.shape[0]:
+        return None
     with contextlib.suppress(PluginError):
         driver = host.anew()
         if driver is not None:
-            row = driver.edit_copy(before, *context)[mismatch.row]
-            return row[mismatch.token].item() == mismatch.got
-    return False
+            return driver.edit_copy(before, *context)[row]
+    return None

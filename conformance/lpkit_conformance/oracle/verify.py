@@ -12,48 +12,31 @@ from lpkit_conformance.hosts import Host, Observation, PluginError, parts_of
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.oracle import shrink
-from lpkit_conformance.oracle.company import same_arguments, shared_by_argument
+from lpkit_conformance.oracle.blame import blamed
 from lpkit_conformance.oracle.compare import Mismatch, compare
-from lpkit_conformance.oracle.experiments import (
-    ADDRESS_FIX,
-    BY_ADDRESS,
-    EARLY_FIX,
-    PREFILL,
-    PREFILL_FIX,
-    TOO_EARLY,
-    declaring_tokens,
-    hiding_outputs,
-    keeping_objects,
-    reads_too_early,
-)
-from lpkit_conformance.oracle.findings import READ, cause_of, departure, method_location, own_line, raised, settings_of
+from lpkit_conformance.oracle.experiments import MakeHost
+from lpkit_conformance.oracle.findings import cause_of, departure, raised, settings_of
 from lpkit_conformance.oracle.hazards import (
-    CHANGES,
     ORDER_FIX,
-    READ_FIXES,
     SHORT,
     Hazard,
     fix_for,
-    hazards,
-    may_be_read,
     with_swaps_apart,
 )
-from lpkit_conformance.oracle.lines import Fault, look_again
+from lpkit_conformance.oracle.lines import look_again
 from lpkit_conformance.oracle.picture import draw, record_frames
 from lpkit_conformance.oracle.repeated import anew, unrepeated
 from lpkit_conformance.oracle.solo import SoloRuns
-from lpkit_conformance.oracle.styles import DECLARE_TOKENS, PLACEHOLDERS, style_of
 from lpkit_conformance.oracle.styles import FIXES as FIXES_BY_STYLE
-from lpkit_conformance.oracle.styles import READ_FIXES as READ_FIXES_BY_STYLE
+from lpkit_conformance.oracle.styles import style_of
 from lpkit_conformance.oracle.timeline import timeline
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step
+from lpkit_conformance.programs.generate import Arrive, Op, Program
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.settings.hosts import HOSTS
-from lpkit_conformance.vllm_api.runners import V1, V2
+from lpkit_conformance.vllm_api.runners import V1
 
-MakeHost = Callable[[PluginUnderTest, int], Host]
 Outcome = Callable[[Sequence[Op]], Mismatch | PluginError | None]
 
 
@@ -206,8 +189,15 @@ def _made_small(
     else:
         finding = departure(mismatch, {"program": program.name}, operations)
         finding = replace(finding, cause=cause_of(mismatch, ops))
+
+        def mends(
+            other: PluginUnderTest = subject, host: MakeHost = make_host, changed: Sequence[Op] = small.ops
+        ) -> bool:
+            found, still = _outcome(other, small, host, changed), _outcome(subject, small, make_host, small.ops)
+            return found is None and still is not None
+
         fault = look_again(subject, ops, program.max_num_seqs, mismatch, make_host)
-        finding = _blamed(subject, finding, small, fault, make_host)
+        finding = blamed(subject, finding, small, fault, make_host, mends)
         culprit = (mismatch.step, mismatch.request)
     finding = replace(finding, where={**finding.where, **_short_prompts(ops)})
     frames, arguments = record_frames(subject, ops, program.max_num_seqs, make_host)
@@ -225,41 +215,6 @@ def _short_prompts(ops: Sequence[Op]) -> dict[str, str]:
     """What the picture does not show of them."""
     short = [op for op in ops if isinstance(op, Arrive) and op.prompt_len <= SHORT]
     return {f"prompt of {op.request}": f"{op.prompt_len} token{'s' * (op.prompt_len > 1)}" for op in short}
-
-
-def _blamed(subject: PluginUnderTest, finding: Finding, small: Program, fault: Fault, make_host: MakeHost) -> Finding:
-    """The finding with the line at fault, and with cause and fix where a second look leaves no doubt about them."""
-    found = hazards(small.ops, subject.interface, small.max_num_seqs)
-    style = style_of(subject.cls, subject.host)
-    declaring = declaring_tokens(subject) if style == "adapter" else None
-    if declaring is not None and _outcome(declaring, small, make_host, small.ops) is None:
-        return replace(finding, cause=PLACEHOLDERS, fix=DECLARE_TOKENS, location=fault.line)
-    finishes = any(isinstance(op, Finish) for op in small.ops)
-    if finishes and _outcome(subject, small, keeping_objects(make_host), small.ops) is None:
-        return replace(finding, cause=BY_ADDRESS, fix=ADDRESS_FIX, location=fault.line)
-    request = finding.where["request"]
-    if style == "raw" and subject.interface == V2:
-        told = method_location(subject.cls, HOSTS[subject.host].told_by)
-        arrived = next(op for op in small.ops if isinstance(op, Arrive) and op.request == request)
-        if reads_too_early(subject, arrived):
-            return replace(finding, cause=TOO_EARLY, fix=EARLY_FIX, location=told)
-        if "resume" in found and _outcome(subject, small, hiding_outputs(make_host), small.ops) is None:
-            return replace(finding, cause=PREFILL, fix=PREFILL_FIX, location=told)
-    shared = same_arguments(subject, small.ops, request, lambda ops: _outcome(subject, small, make_host, ops) is None)
-    if shared:
-        return shared_by_argument(finding, shared, method_location(subject.cls, HOSTS[subject.host].told_by))
-    if fault.read and may_be_read(found):
-        read = READ_FIXES_BY_STYLE.get(style, READ_FIXES[subject.interface])
-        return replace(finding, cause=READ, fix=read, location=fault.line)
-    if not own_line(subject.cls, HOSTS[subject.host].told_by):  # lpkit keeps the books
-        admits = own_line(subject.cls, "admit") or own_line(subject.cls, "new_req_logits_processor")
-        if admits and not fault.read and found & CHANGES:
-            return replace(finding, fix=FIXES_BY_STYLE[style]["replace"], location=admits)
-        return replace(finding, location=fault.line)
-    # Where nobody left or moved, the fault is in what edits the logits; so it is where all that is read there is new.
-    if all(isinstance(op, Arrive | Step) for op in small.ops) or (fault.read and subject.interface == V2):
-        return replace(finding, location=fault.line)
-    return finding
 
 
 def _fix(

@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from lpkit import v2
+from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.oracle.compare import Mismatch
 from lpkit_conformance.oracle.findings import method_location
+from lpkit_conformance.oracle.lines import look_again
+from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.programs.generate import Arrive, Finish, Step
+from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.testing import compute_check
-from zoo import adapter_defects, misread, portable_defects, v1_defects
+from zoo import adapter_defects, misread, portable_defects, v1_defects, worlds
 from zoo.v1_contract_defects import NeedsEos
 
 
@@ -72,6 +80,41 @@ def test_where_a_new_instance_goes_wrong_too_what_apply_reads_is_at_fault() -> N
     assert "a new instance" in finding.cause
     assert "behind it" in finding.fix
     assert finding.location == line_with(misread, "BehindItsText", "torch.where(locked")
+
+
+def test_what_becomes_of_generated_ids_is_blamed_on_what_edits_and_not_on_who_keeps_the_books() -> None:
+    finding = compute_check("LP221", worlds.ShortIds, case=worlds.ShortIds.CASE).finding
+    assert finding is not None
+    assert finding.location == method_location(worlds.ShortIds, "apply")
+
+
+class CountsItsCalls(v2.LogitsProcessor):
+    """Raises a token by the number of its calls."""
+
+    CASE = {"extra_args": {"bias": 2.0}}
+
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        self.req_states = req_states
+        self.used: dict[int, bool] = {}
+        self.calls = 0
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.used[req_idx] = bool((params.extra_args or {}).get("bias"))
+        return self.used[req_idx]
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        self.calls += 1
+        for row, slot in enumerate(ctx.expanded_idx_mapping.tolist()):
+            logits[row, 6] += self.calls * self.used[slot]
+        return logits
+
+
+def test_a_new_instance_that_goes_wrong_in_another_way_says_nothing_of_what_apply_reads() -> None:
+    subject = PluginUnderTest("x", CountsItsCalls, "v2", Case.parse(CountsItsCalls.CASE))
+    ops = [Arrive("a", 0), Step(), Finish("a"), Arrive("b", 0), Step()]
+    (seen,) = [item for item in default_host(subject, 8).run(ops) if item.step == 2]
+    mismatch = Mismatch(2, 0, "b", 5, 7, 0.0, float(seen.after[0, 7]), {}, "wrong")  # at a token that both leave alone
+    assert not look_again(subject, ops, 8, mismatch, default_host).read
 
 
 def test_state_beside_the_columns_is_blamed_on_admit() -> None:
