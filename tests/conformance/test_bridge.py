@@ -15,7 +15,9 @@ from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
+from zoo.arguments import number
 from zoo.late_defects import Late
+from zoo.v1_correct import V1Base
 
 V1_ONLY = [specimen for specimen in zoo.CORRECT if specimen.style == "v1"]
 EACH_KIND = {"ForcedSequence", "OwnGenerator", "Sharpen"}
@@ -124,3 +126,29 @@ def test_both_runners_choose_by_the_same_logits(specimen: zoo.Specimen) -> None:
     assert any(not torch.equal(two[key], bare[key]) for key in two), "the processor never acted"
     for key, row in one.items():
         torch.testing.assert_close(row, two[key], rtol=1e-6, atol=1e-6)
+
+
+class EitherKey(V1Base):
+    """Two arguments, each of which switches it on."""
+
+    CASE = Case({"extra_args": {"raise_5": 2.0, "raise_6": 3.0}})
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        found = {token: number(params, f"raise_{token}") for token in (5, 6)}
+        return {token: by for token, by in found.items() if by is not None} or None
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, raised in self.rows.items():
+            for token, by in raised.items():
+                logits[row, token] += by
+        return logits
+
+
+def test_a_key_that_the_bridge_does_not_name_is_found_and_named() -> None:
+    target = lpkit.bridge(EitherKey, keys=("raise_5",), name="HalfOfTheKeys")
+    MODULE.HalfOfTheKeys = target
+    results = Session("it", target, Plan(cases=(EitherKey.CASE,), select=("LP403",))).results()
+    (failed,) = [result for result in results if result.status == "failed"]
+    assert failed.code == "LP403" and failed.finding is not None
+    assert "`keys` names none of the request's arguments (raise_6)" in failed.finding.cause

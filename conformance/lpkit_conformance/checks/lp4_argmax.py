@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from lpkit import Bridged
 from lpkit.interfaces.sampling_params import GREEDY_EPSILON
 
 from lpkit_conformance.activity.acting import RUN_STEPS
@@ -15,6 +16,7 @@ from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
 from lpkit_conformance.hosts import drive
 from lpkit_conformance.hosts.calls import calling
 from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.oracle.compare import first_difference, first_row
 from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
@@ -134,8 +136,9 @@ class LP403(Check):
             raise Skipped("the class has one interface only")
         first, second = replace(subject, host=V1), replace(subject, host=V2)
         hosts = []
+        less = [Arrive(f"less{n}", n) for n in subject.with_less]  # what an argument switches on alone
         for side in (first, second):
-            hosts.append(host_after(side, [*mixed_arrivals(5), Step(4), Finish("r0"), Step(2)]))
+            hosts.append(host_after(side, [*mixed_arrivals(5), Step(4), Finish("r0"), *less, Step(2)]))
             solo_runs(side).prepare(hosts[-1].pool.requests)
         late, actives = hosts[0].driver.invariant, hosts[0].pool.requests
         compared = 0
@@ -152,9 +155,9 @@ class LP403(Check):
                 before = subject.rows([(active.logits_key, position)]) / scale
                 found = first_difference(before, one[None], other[None] / scale, exact_rows=False)
                 if found is not None and scale == 1.0:
-                    raise self._failed(active.id, position, scale, found)
+                    raise self._failed(active.id, position, scale, found, _not_named(subject, active))
                 if found is not None and late_failure is None:
-                    late_failure = self._failed(active.id, position, scale, found)
+                    late_failure = self._failed(active.id, position, scale, found, _not_named(subject, active))
         if late_failure is not None:
             raise late_failure
         if not (first.acted and second.acted):
@@ -162,13 +165,26 @@ class LP403(Check):
         return f"{compared} rows"
 
     @staticmethod
-    def _failed(request: str, position: int, scale: float, found: tuple[int, int, float, float, str]) -> Failed:
+    def _failed(
+        request: str, position: int, scale: float, found: tuple[int, int, float, float, str], not_named: str
+    ) -> Failed:
         _, token, one, other, _ = found
         where = {"request": request, "tokens so far": str(position), "token id": str(token)}
         summary = f"request {request} gets different logits on V2 than on V1"
+        if not_named:
+            cause = f"`keys` names none of the request's arguments ({not_named}), so on V2 the class is not shown it"
+            fix = "name in `keys` every argument that switches the class on"
+            return Failed(summary, where, f"{one:g} (V1)", f"{other:g} (V2)", cause=cause, fix=fix)
         if scale == 1.0:
             cause, fix = "the two interfaces are implemented differently", "compute the same on both runners"
             return Failed(summary, where, f"{one:g} (V1)", f"{other:g} (V2)", cause=cause, fix=fix)
         where["temperature"] = f"{scale:g}"
         cause = "the rule depends on the temperature, and V1 has divided by it already"
         return Failed(summary, where, f"{one:g} (V1)", f"{other:g} (V2, after temperature)", cause=cause)
+
+
+def _not_named(subject: PluginUnderTest, active: ActiveRequest) -> str:
+    """The request's arguments, if the class is a bridge whose ``keys`` name none of them."""
+    keys = getattr(subject.cls, "keys", None) if issubclass(subject.cls, Bridged) else None
+    own = (subject.case.fields.get("extra_args") or {}).keys() & (active.request.params.extra_args or {}).keys()
+    return ", ".join(sorted(own)) if keys and not own & set(keys) else ""

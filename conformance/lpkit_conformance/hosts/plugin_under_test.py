@@ -140,6 +140,12 @@ class PluginUnderTest:
         """The case and its relatives; ``variant`` is an index into them."""
         return variants(self.case, self.accepts, self.vocab_size)
 
+    @property
+    def with_less(self) -> list[int]:
+        """The variants that lack one of the case's ``extra_args``."""
+        count = len(self.case.fields.get("extra_args") or ())
+        return [n for n, case in enumerate(self.cases) if len(case.fields.get("extra_args") or ()) < count]
+
     @cached_property
     def source(self) -> LogitsSource:
         whole = -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
