@@ -57,7 +57,8 @@ def why_inactive(subjects: Sequence[PluginUnderTest]) -> str:
     missing = [key for key in looked if key not in given]
     if looked and not missing:
         late = min(lengths, default=0) > MOST_GENERATED
-        wait = "with a smaller threshold" if late else 'or {"generated": N} for a length'
+        length = '{"generated": N} for a length, or {"max_tokens": N} for what happens shortly before the end'
+        wait = "with a smaller threshold" if late else length
         return (
             f'{text}. Give other values, or what it waits for: {{"output_token_ids": [...]}} is what its requests '
             f'generate, {{"prompt_token_ids": [...]}} what their prompts end with, {wait}.'

@@ -6,6 +6,7 @@ from typing import Any
 
 import lpkit
 import pytest
+import torch
 from lpkit_conformance.activity.acting import Activity
 from lpkit_conformance.activity.search import search
 from lpkit_conformance.catalogue import inactive
@@ -173,6 +174,29 @@ def test_a_suggested_case_is_one_that_the_plugin_accepts() -> None:
     assert case is not None
     assert subject.accepts(case.params())
     assert f"--case '{case.text}'" in why_inactive([subject])
+
+
+class LastTwenty(NoRepeatBigram):
+    """Waits for a request's end, as it is told of it."""
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return None if self.read(params) is None else (params.max_tokens, outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (most, outputs) in self.rows.items():
+            if most - len(outputs) <= 20:
+                logits[row, 2] += 3.0
+        return logits
+
+
+def test_who_waits_for_the_end_is_told_to_name_it() -> None:
+    open_end = subject_of(LastTwenty)
+    assert search(open_end) is None
+    open_end.looked_at.add("bigram")
+    assert '{"max_tokens": N}' in why_inactive([open_end])
+    found = search(subject_of(LastTwenty, {**LastTwenty.CASE, "max_tokens": 40}))
+    assert found is not None
+    assert found.case.generated == 19
 
 
 class NamesAWord(lpkit.LogitsProcessor):
