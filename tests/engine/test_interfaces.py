@@ -243,6 +243,7 @@ def test_sampling_params_normalise_and_refuse_alike(options: dict[str, Any]) -> 
             made = cls(**copy.deepcopy(options))
         except Exception:
             return "refused"
-        return {field.name: getattr(made, field.name) for field in dataclasses.fields(own_params.SamplingParams)}
+        found = {field.name: getattr(made, field.name) for field in dataclasses.fields(own_params.SamplingParams)}
+        return {**found, "sampling_type": made.sampling_type}
 
     assert outcome(own_params.SamplingParams) == outcome(vllms("sampling_params").SamplingParams)

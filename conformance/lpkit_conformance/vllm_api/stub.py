@@ -23,6 +23,7 @@ import torch
 from lpkit import v1, v2
 from lpkit.interfaces import lookup
 from lpkit.interfaces import v1 as own_v1
+from lpkit.interfaces.sampling_params import SamplingType
 from lpkit.runtime.batch.buffers import HostBackedTensor, StagedTensor
 from lpkit.sampling_params import SamplingParams
 
@@ -200,7 +201,7 @@ def contents() -> dict[str, dict[str, Any]]:
             "__version__": VERSION,
             "__lpkit_standin__": True,
         },
-        "vllm.sampling_params": params,
+        "vllm.sampling_params": {**params, "SamplingType": SamplingType},
         "vllm.config": {"VllmConfig": VllmConfig},
         "vllm.exceptions": {"VLLMValidationError": VLLMValidationError},
         "vllm.logger": {"init_logger": parts.init_logger, "logger": parts.init_logger("vllm.logger")},

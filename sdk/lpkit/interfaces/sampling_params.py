@@ -6,12 +6,21 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, Final
 
 GREEDY_EPSILON: Final = 1e-5
 """vLLM samples greedily when ``temperature`` is below this (``_SAMPLING_EPS``)."""
 
 _LOWEST_TEMPERATURE: Final = 1e-2
+
+
+class SamplingType(IntEnum):
+    """How a request's tokens are chosen."""
+
+    GREEDY = 0
+    RANDOM = 1
+    RANDOM_SEED = 2
 
 
 # vLLM's dataclass is positional, with fields that we leave out: only keywords mean the same in both.
@@ -75,6 +84,13 @@ class SamplingParams:
             if self.n > 1:
                 raise ValueError(f"n must be 1 when sampling greedily, got {self.n}.")
         self._all_stop_token_ids.update(self.stop_token_ids)
+
+    @property
+    def sampling_type(self) -> SamplingType:
+        """By temperature and seed."""
+        if self.temperature < GREEDY_EPSILON:
+            return SamplingType.GREEDY
+        return SamplingType.RANDOM if self.seed is None else SamplingType.RANDOM_SEED
 
     @property
     def all_stop_token_ids(self) -> set[int]:

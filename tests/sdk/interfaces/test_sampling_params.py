@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lpkit.interfaces.sampling_params import SamplingParams
+from lpkit.interfaces.sampling_params import SamplingParams, SamplingType
 
 
 def test_only_zero_temperature_is_greedy_and_disables_the_filters() -> None:
@@ -62,3 +62,16 @@ def test_a_clone_is_deep_unless_cloning_is_skipped() -> None:
     args: dict[str, Any] = {"x": [1]}
     assert SamplingParams(extra_args=args).clone().extra_args is not args
     assert SamplingParams(extra_args=args, skip_clone=True).clone().extra_args is args
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"temperature": 0.0, "seed": 3}, "GREEDY"),
+        ({}, "RANDOM"),
+        ({"seed": 0}, "RANDOM_SEED"),
+        ({"seed": -1}, "RANDOM"),
+    ],
+)
+def test_how_tokens_are_chosen_follows_temperature_and_seed(options: dict[str, Any], name: str) -> None:
+    assert SamplingParams(**options).sampling_type is SamplingType[name]
