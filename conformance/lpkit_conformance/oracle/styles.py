@@ -52,7 +52,8 @@ FIXES: Final[Mapping[Style, Mapping[Hazard, str]]] = {
     "portable": {
         **dict.fromkeys(("full", "many", *CHANGES), _COLUMNS),
         **dict.fromkeys(("alone", "idle", "empty"), _NO_STEPS),
-        "company": "compute per row, and look a row's values up by its own request: `self.name[rows]`",
+        "company": "compute per row, and look a row's values up by its own request: `self.name[rows]`. Let nothing "
+        "depend on the number of a slot",
         "drafts": "compute each row from its own history: `rows.total_len` and `rows.tokens` include the drafts above "
         "it. Keep nothing of a row whose draft may be rejected",
         "twins": "keep nothing by `id(params)` or the prompt; a request's values belong in `lpkit.column`",
@@ -77,6 +78,6 @@ def drafts_fix(subject: PluginUnderTest) -> str:
 PLACEHOLDERS: Final = 'the class declares `history = "length"`, and its callable reads what the token ids are'
 
 DECLARE_TOKENS: Final = (
-    'declare `history = "tokens"`: with it these operations pass. With "length" only the number of ids counts on V2: '
+    'declare `history = "tokens"`: the failure is gone with it. With "length" only the number of ids counts on V2: '
     "they may be -1"
 )

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.oracle.hazards import Hazard
-from lpkit_conformance.oracle.styles import FIXES, READ_FIXES, Style, style_of
+from lpkit_conformance.oracle.styles import DECLARE_TOKENS, FIXES, PLACEHOLDERS, READ_FIXES, Style, style_of
 from lpkit_conformance.results import Finding
 from lpkit_conformance.testing import compute_check
 from zoo import adapter_defects, portable_defects, unseen_defects, v1_defects, v2_defects
@@ -44,10 +44,10 @@ def test_nobody_is_told_of_an_interface_that_they_do_not_see() -> None:
             assert not [word for word in RUNNERS if word in fix], fix
 
 
-def test_an_adapter_that_reads_ids_and_declares_lengths_is_told_to_declare_tokens() -> None:
-    finding = found("LP804", adapter_defects.ReadsMoreThanLengths)
-    assert finding.fix.startswith('declare `history = "tokens"`: with it these operations pass')
-    assert "reads what the token ids are" in finding.cause
+@pytest.mark.parametrize("code", ["LP403", "LP804"])
+def test_an_adapter_that_reads_ids_and_declares_lengths_is_told_to_declare_tokens(code: str) -> None:
+    finding = found(code, adapter_defects.ReadsMoreThanLengths)
+    assert (finding.cause, finding.fix) == (PLACEHOLDERS, DECLARE_TOKENS)
 
 
 @pytest.mark.parametrize("code", ["LP804", "LP809"])
