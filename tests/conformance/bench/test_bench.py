@@ -286,11 +286,10 @@ def test_what_does_not_fit_is_left_out_with_the_reason(monkeypatch: pytest.Monke
     assert candidate.apply is None and candidate.problem.startswith("needs 0.0 GiB of memory")
 
 
-def counted(cls: Any) -> dict[str, Any]:
+def counted(cls: Any, batch: int = 3, context: int = 8) -> dict[str, Any]:
     with fused_on_meta():
-        return measure.counts_without_memory(
-            META, V1Candidate("it", cls, PARAMETERS, META), SteadyBatch(3, 128, 8, 1.0, META)
-        )
+        candidate = V1Candidate("it", cls, PARAMETERS, META)
+        return measure.counts_without_memory(META, candidate, SteadyBatch(batch, 128, context, 1.0, META))
 
 
 def test_what_a_device_would_be_sent_and_asked_for_is_counted_without_one() -> None:
@@ -299,6 +298,18 @@ def test_what_a_device_would_be_sent_and_asked_for_is_counted_without_one() -> N
     assert (found["to_device"], found["to_host"]) == (2 * 4 * 4 + 2 * 3 * 8, 0)
     # The gather of the columns, a comparison and the masking.
     assert (found["launches"], found["kernels"]) == (3, {})
+
+
+def test_memory_that_grows_behind_a_request_that_has_just_come_is_not_counted() -> None:
+    class Counts(Floor):
+        history = "tokens"
+
+        def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+            logits[:, 0] += rows.tokens.sum(1)
+            return super().process(logits, rows)
+
+    few, many = (counted(Counts, batch, context=256)["launches"] for batch in (1, 8))
+    assert few == many
 
 
 def test_what_reads_a_value_on_the_host_cannot_be_counted_without_a_device() -> None:
