@@ -12,7 +12,7 @@ import torch
 import zoo
 from lpkit.runtime import Engine, Request, Scheduler, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
-from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.cases import Case, make_params
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from zoo.arguments import number
@@ -99,7 +99,7 @@ def processed(engine: Engine, case: dict[str, Any]) -> dict[tuple[str, int], tor
     for n in range(12):
         fields = {"temperature": (1.0, 0.7)[n % 2], "max_tokens": 12, **(case if n % 3 else {})}
         prompt = [3 + (n * 7 + i) % 40 for i in range(3 + 2 * n)]
-        scheduler.submit(Request(f"r{n}", SamplingParams(**fields), prompt), at_step=n // 3)
+        scheduler.submit(Request(f"r{n}", make_params(fields), prompt), at_step=n // 3)
     rows: dict[tuple[str, int], torch.Tensor] = {}
     while scheduler.unfinished:
         result = scheduler.step()
@@ -112,8 +112,14 @@ def processed(engine: Engine, case: dict[str, Any]) -> dict[tuple[str, int], tor
 
 @pytest.mark.parametrize(
     "specimen",
-    # These requests are too short for rules that begin late.
-    [item for item in V1_ONLY if "extra_args" in item.case.fields and not issubclass(item.target, Late)],
+    # These requests are too short for rules that begin late; and at a stop token one of two would end earlier.
+    [
+        item
+        for item in V1_ONLY
+        if "extra_args" in item.case.fields
+        and "stop_token_ids" not in item.case.fields
+        and not issubclass(item.target, Late)
+    ],
     ids=lambda item: item.name,
 )
 def test_both_runners_choose_by_the_same_logits(specimen: zoo.Specimen) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lpkit.loading import interfaces_of
 from lpkit.runtime import Request, Scheduler, V1Engine, V2Engine
-from lpkit.sampling_params import SamplingParams
+from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.watch.engine import watch
 from lpkit_conformance.watch.settings import Settings
 from zoo import CORRECT, Specimen
@@ -51,7 +51,7 @@ def watched(specimen: Specimen, runner: str, seed: int) -> Any:
     rng = random.Random(seed)
     for number in range(8):
         own = given if rng.random() < 0.6 else {}
-        params = SamplingParams(**({"temperature": rng.choice((0.5, 0.7))} | own))
+        params = make_params({"temperature": rng.choice((0.5, 0.7))} | own)
         prompt = [rng.randrange(3, 500) for _ in range(rng.randint(1, 20))]
         scheduler.submit(Request(f"q{number}", params, prompt, rng.randint(1, 8)), number // 2)
     scheduler.run()
