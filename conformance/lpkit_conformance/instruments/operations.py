@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
@@ -128,10 +128,8 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
                     self.to_device += source.nbytes
                 else:
                     self.to_host += source.nbytes
-        if name in INDEXING and args[0].device.type != "cpu":
-            for index in args[1]:
-                if index is not None and index.device.type == "cpu":
-                    self.sent(index.nbytes)
+        for index in indices_of_the_host(name, args):
+            self.sent(index.nbytes)
         return result
 
 
@@ -193,6 +191,13 @@ class CountLaunches(MeasureOperations):  # type: ignore[no-untyped-call]
         if self.views == views and name not in NO_LAUNCH and any(taking_part):
             self.operations[name] += 1
         return result
+
+
+def indices_of_the_host(name: str, args: Sequence[Any]) -> list[torch.Tensor]:
+    """Those by which the operation ``name`` indexes a device's tensor: each is copied there first."""
+    if name not in INDEXING or args[0].device.type == "cpu":
+        return []
+    return [index for index in args[1] if index is not None and index.device.type == "cpu"]
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

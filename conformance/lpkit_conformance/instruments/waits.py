@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 from lpkit_conformance.instruments.dispatch import Watch
 from lpkit_conformance.instruments.edits import author_line
-from lpkit_conformance.instruments.operations import COPIES, INDEXING, SYNCS, CountOperations
+from lpkit_conformance.instruments.operations import COPIES, SYNCS, CountOperations, indices_of_the_host
 from lpkit_conformance.instruments.values import SUBSCRIPTS, bytes_of_values
 
 Wait = tuple[str, str]
@@ -79,6 +79,5 @@ class _CountCopies(Watch):  # type: ignore[no-untyped-call]
         if name in COPIES and result.is_meta and not given.get("non_blocking"):
             source = given["src"] if name == "copy_" else args[0]
             self.count += source.device.type == "cpu"
-        if name in INDEXING and args[0].is_meta:
-            self.count += any(index is not None and index.device.type == "cpu" for index in args[1])
+        self.count += len(indices_of_the_host(name, args))
         return result

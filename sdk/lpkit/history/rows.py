@@ -186,8 +186,8 @@ class SparseLogits:
 
     def _by_numpy(self, ids: torch.Tensor) -> bool:
         """Whether the ids can be looked at, as nothing has to be waited for."""
-        plain = self._logits.dtype == torch.float32 and ids.dtype == torch.int64
-        return plain and fused.on_host(ids) and fused.on_host(self._logits) and not fused.differentiated(self._logits)
+        on_host = fused.on_host(ids) and fused.on_host(self._logits)
+        return on_host and self._plain(ids) and not fused.differentiated(self._logits)
 
     def _filled(self, ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids and values with something to write in place of padding, as :meth:`__setitem__` chooses it.
@@ -210,8 +210,11 @@ class SparseLogits:
 
     def _kernels(self, ids: torch.Tensor) -> ModuleType | None:
         """Those that read and write in one launch, if they suit the logits and the ids."""
-        plain = self._logits.dtype == torch.float32 and ids.dtype == torch.int64
-        return fused.few_for(self._logits) if plain and ids.shape[:1] == self._index.shape else None
+        fit = self._plain(ids) and ids.shape[:1] == self._index.shape
+        return fused.few_for(self._logits) if fit else None
+
+    def _plain(self, ids: torch.Tensor) -> bool:
+        return self._logits.dtype == torch.float32 and ids.dtype == torch.int64
 
     def _write_once(self, ids: torch.Tensor, values: torch.Tensor) -> None:
         """Under autograd an element that is written twice would get its gradient twice."""
