@@ -27,13 +27,16 @@ DEMO_BIN := $(DEMO_VENV)/bin
 VLLM_BIN := $(VLLM_VENV)/bin
 ENGINES_BIN := $(ENGINES_VENV)/bin
 PIP = -m pip install --disable-pip-version-check -q $(PIP_OPTIONS)
-# conformance/tools is not installed; the mutation tool and traces-value read the test suite's planted defects.
+# conformance/tools is not installed; the mutation tool reads the test suite's correct processors.
 TOOL = PYTHONPATH=conformance/tools:tests/conformance $(BIN)/python -m
 # One torch build everywhere: named first, or pip would bring the gigabytes of another one.
 PINNED = sed '/^torch==/d' constraints.txt >
 
+# A test run starts Python hundreds of times: what is compiled once is kept, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test deep golden test-vllm test-engines test-gpu measure-gpu lint format layers types docs site site-check session docs-check build release-check record canary certify matrix mutation kernels launches oracles traces-value clean
+.PHONY: help venv install demo test quick deep golden test-vllm test-engines test-gpu measure-gpu lint format layers types site site-check docs-check build release-check record canary certify matrix mutation clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -105,6 +108,9 @@ demo: ## scaffold a plugin, install it, check it, list it
 test: $(VENV)/.installed ## run the suite without vLLM and without a GPU
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not deep and not gpu and not engine" $(PYTEST_OPTIONS)
 
+quick: $(VENV)/.installed ## run the tests that a change can reach, nearest first, for a minute; QUICK names files, or --seconds
+	OMP_NUM_THREADS=1 $(TOOL) quick $(QUICK)
+
 deep: $(VENV)/.installed ## run the long matrices
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m deep $(PYTEST_OPTIONS)
 
@@ -142,27 +148,23 @@ format: $(VENV)/.installed ## apply style and format
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
 
-layers: $(VENV)/.installed ## print imports that break the layers
+layers: $(VENV)/.installed ## print the layers, and imports that break them
 	$(TOOL) layers
 
 types: $(VENV)/.installed ## check types, strictly
 	$(BIN)/python -m mypy
+	$(BIN)/python -m mypy tests/sdk/typed/good.py tests/sdk/typed/wrong.py
 
-docs: $(VENV)/.installed ## write the generated pages
-	$(BIN)/python docs/generate.py
-
-site: $(VENV)/.installed ## build the documentation's site into build/site, without a network
+site: $(VENV)/.installed ## generate pages and build the documentation's site into build/site, without a network
 	@rm -rf build/site
+	OMP_NUM_THREADS=1 $(BIN)/python docs/generate.py
 	$(BIN)/python -m sphinx -b dirhtml -W --keep-going -n -q -d build/site-cache docs build/site
 
 site-check: site ## read the site in a headless Chromium, where there is one (LPKIT_REQUIRE_BROWSER=1 demands it)
 	$(BIN)/python -m pytest tests/site -s $(PYTEST_OPTIONS)
 
-session: $(VENV)/.installed ## record the terminal session of the README again
-	OMP_NUM_THREADS=1 $(TOOL) session
-
-docs-check: $(VENV)/.installed ## run the documentation's code and compare its generated parts
-	$(BIN)/python -m pytest tests/docs $(PYTEST_OPTIONS)
+docs-check: $(VENV)/.installed ## run the documentation's code, and follow its links
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs -m "not deep" $(PYTEST_OPTIONS)
 
 build: $(VENV)/.installed ## build wheel and sdist into dist/
 	$(BIN)/python -m build --no-isolation
@@ -176,31 +178,19 @@ release-check: ## build what is committed as a release would, and try it in clea
 record: $(VLLM_VENV)/.installed ## record the shipped traces again, from a real engine
 	$(VLLM_BIN)/lpkit record --all -o conformance/lpkit_conformance/traces
 
-canary: $(VENV)/.installed ## read vLLM's releases from the index and compare what lpkit relies on
-	$(TOOL) vllm_canary --page docs/evidence/vllm-releases.md $(CANARY_OPTIONS)
+canary: $(VENV)/.installed ## compare the table of facts about vLLM with the sources of all releases
+	$(TOOL) vllm_canary $(CANARY_OPTIONS)
 
 certify: export PIP_OPTIONS := $(PIP_OPTIONS)
 certify: $(VENV)/.installed ## run the reference plugins on real engines of several vLLM releases (hours; 3.5 GB each)
 	$(TOOL) certify --work .certify --page docs/evidence/releases.md $(CERTIFY_OPTIONS)
 
-matrix: $(VENV)/.installed ## judge the zoo's new specimens by every check, and write which check catches which defect
+matrix: $(VENV)/.installed ## judge the zoo's new specimens by every check, and print what the checks detect
 	OMP_NUM_THREADS=1 $(TOOL) zoo.verdicts $(MATRIX_OPTIONS)
 
-mutation: $(VENV)/.installed ## mutate the SDK and correct plugins, and count what lpkit check catches (takes hours)
+mutation: $(VENV)/.installed ## mutate the SDK and correct plugins, and print what lpkit check catches (takes hours)
 	$(BIN)/python $(PIP) universalmutator==1.14.1
-	$(TOOL) mutation --work build/mutation --page docs/evidence/mutation.md $(MUTATION_OPTIONS)
-
-kernels: $(VLLM_VENV)/.installed ## compile the Triton kernels for several GPUs, and write down what came out
-	PYTHONPATH=conformance/tools $(VLLM_BIN)/python -m kernels_ahead docs/evidence/kernels.md
-
-launches: $(VENV)/.installed ## count what a step of each reference plugin launches on a GPU, and write it down
-	$(TOOL) launches docs/evidence/launches.md
-
-oracles: $(VENV)/.installed ## compare the reference plugins with their oracles, and write down how near they are
-	LPKIT_ORACLES=write OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $$(grep -l "import agree" tests/reference_plugins/*.py)
-
-traces-value: $(VENV)/.installed ## measure which planted defects each recorded trace catches
-	$(TOOL) traces_value --page docs/evidence/traces-value.md
+	$(TOOL) mutation --work build/mutation $(MUTATION_OPTIONS)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) $(DEMO_VENV) $(VLLM_VENV) $(ENGINES_VENV) $(RELEASE_VENV) .canary .certify demo dist build .mypy_cache .ruff_cache .pytest_cache

@@ -1,4 +1,4 @@
-"""What the kernels of ``lpkit.kernels`` take on a GPU, and what a step of each reference plugin launches there.
+"""Time the kernels of ``lpkit.kernels`` on a GPU, and count the launches of each reference plugin's step.
 
     python benchmarks/kernels_on_gpu.py [--rows 8,64,256] [--vocab 151936]
 
@@ -29,7 +29,7 @@ from plugins_here import FOLDERS, announced
 from torch.profiler import ProfilerActivity, profile
 
 DEVIATION, LIMIT, DISTANCE = 3.0, 6.0, 2.3
-"""Of the logits. Two of it above the mean: tiles change. A tenth of the likeliest token's probability: few stay."""
+"""The logits' deviation; a limit of two deviations; the distance to a tenth of the highest probability."""
 
 ROUNDS = 15
 BATCH, CONTEXT = 8, 100

@@ -1,4 +1,4 @@
-"""How often lpkit-loop-breaker sees a loop in ordinary text: the numbers of its README.
+"""Count the loops that lpkit-loop-breaker sees in ordinary text: the numbers of its README.
 
     python benchmarks/loop_breaker_rates.py [FILE ...]
 

@@ -1,6 +1,6 @@
-"""What users could run instead of a reference plugin: vLLM's own, transformers', a request-level callable.
+"""Alternatives to the reference plugins: vLLM's own rules, and those of transformers.
 
-:data:`TABLE` lists it by the processor's class; the bench's ``Options.alternatives`` takes this file.
+:data:`TABLE` lists it by the processor's class; the bench's ``BenchOptions.alternatives`` takes this file.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import rowwise
 import torch
-from lpkit.portable.adapter import AdapterLogitsProcessor
 from lpkit_conformance.bench.candidates import Function, Parameters
 from lpkit_conformance.hosts.steady import Candidate, SteadyBatch
 from lpkit_conformance.hosts.v1 import V1Candidate
@@ -30,7 +28,7 @@ class Absent(Exception):
 
 
 def alternatives(identity: str, arguments: Arguments, device: torch.device) -> Iterator[Candidate | str]:
-    """What there is instead of ``module:Class`` with these ``extra_args``; a string says what is missing."""
+    """Alternatives to ``module:Class`` with these ``extra_args``; a string says what is missing."""
     for build in TABLE.get(identity, ()):
         try:
             yield build(arguments, device)
@@ -170,36 +168,6 @@ def truncating_warper(arguments: Arguments, device: torch.device) -> Candidate:
     return warper(f"{name}LogitsWarper", lambda cls, args, device: cls(args["truncation_threshold"]))(arguments, device)
 
 
-def row_by_row(rule: Callable[[Arguments], rowwise.Row], arguments: Arguments) -> tuple[str, Any]:
-    """A request-level callable in vLLM's adapter, or in lpkit's where there is no vLLM: a name, and the class."""
-    base: Any = AdapterLogitsProcessor
-    name = "request by request (lpkit's adapter)"
-    try:
-        base = _vllm("vllm.v1.sample.logits_processor").AdapterLogitsProcessor
-        name = "request by request (vLLM's adapter)"
-    except Absent:
-        pass
-
-    class RowByRow(base):  # type: ignore[misc]
-        def is_argmax_invariant(self) -> bool:
-            return False
-
-        def new_req_logits_processor(self, params: Any) -> Any:
-            return rule(arguments) if params.extra_args else None
-
-    return name, RowByRow
-
-
-def adapter(rule: Callable[[Arguments], rowwise.Row]) -> Build:
-    """A request-level callable as an alternative."""
-
-    def build(arguments: Arguments, device: torch.device) -> Candidate:
-        name, cls = row_by_row(rule, arguments)
-        return V1Candidate(name, cls, Parameters({"extra_args": dict(arguments)}), device, "alternative")
-
-    return build
-
-
 def deepseek_ocr_ngram(arguments: Arguments, device: torch.device) -> Candidate:
     """vLLM's class for DeepSeek-OCR, which takes the same keys: a request-level callable in its adapter."""
     _vllm("vllm")
@@ -258,11 +226,8 @@ TABLE: dict[str, tuple[Build, ...]] = {
         builtin("MinPLogitsProcessor", lambda args: {"min_p": args["min_p_threshold"]}),
         v2_min_p,
         warper("MinPLogitsWarper", lambda cls, args, device: cls(args["min_p_threshold"])),
-        adapter(rowwise.min_p),
     ),
-    "lpkit_top_n_sigma.processor:TopNSigma": (adapter(rowwise.top_n_sigma),),
-    "lpkit_allowed_tokens.processor:AllowedTokens": (sampler_masks_allowed, adapter(rowwise.allowed_tokens)),
-    "lpkit_target_token.processor:TargetToken": (adapter(rowwise.target_token),),
+    "lpkit_allowed_tokens.processor:AllowedTokens": (sampler_masks_allowed,),
     "lpkit_logit_bias.processor:LogitBias": (
         builtin(
             "LogitBiasLogitsProcessor",
@@ -276,7 +241,6 @@ TABLE: dict[str, tuple[Build, ...]] = {
                 {(i,): v for i, v in zip(args["logit_bias_ids"], args["logit_bias_values"], strict=True)}
             ),
         ),
-        adapter(rowwise.logit_bias),
     ),
     "lpkit_penalties.processor:Penalties": (
         sampler_penalties,
@@ -285,19 +249,13 @@ TABLE: dict[str, tuple[Build, ...]] = {
             "RepetitionPenaltyLogitsProcessor",
             lambda cls, args, device: cls(float(args.get("penalties_repetition", 1.0))),
         ),
-        adapter(rowwise.penalties),
     ),
     "lpkit_no_repeat_ngram.processor:NoRepeatNgram": (
         warper("NoRepeatNGramLogitsProcessor", lambda cls, args, device: cls(args["no_repeat_ngram_size"])),
-        adapter(rowwise.no_repeat_ngram),
     ),
-    "lpkit_dry.processor:Dry": (adapter(rowwise.dry),),
-    "lpkit_loop_breaker.processor:LoopBreaker": (adapter(rowwise.loop_breaker),),
     "lpkit_ocr_ngram.processor:OcrNgram": (deepseek_ocr_ngram,),
     "lpkit_greenlist_watermark.processor:GreenlistWatermark": (warper("WatermarkLogitsProcessor", _Watermark),),
     "lpkit_synthid.processor:SynthId": (warper("SynthIDTextWatermarkLogitsProcessor", _synthid, memory=50.0),),
-    "lpkit_temperature.processor:Temperature": (adapter(rowwise.dynamic_temperature),),
     "lpkit_truncation.processor:Truncation": (truncating_warper,),
-    "lpkit_xtc.processor:Xtc": (adapter(rowwise.xtc),),
 }
 """By the class of the processor, what says the same with its ``extra_args``."""

@@ -1,4 +1,4 @@
-"""What several plugins in one engine cost in each step, on both runners.
+"""Time several plugins in one engine, on both runners.
 
     python benchmarks/several_plugins.py [--batch 64] [--context 512] [--device cpu]
 

@@ -1,4 +1,4 @@
-"""How well lpkit-synthid's detector tells marked texts from others: the numbers of its README.
+"""Measure how well lpkit-synthid's detector tells marked texts from others: the numbers of its README.
 
     python benchmarks/synthid_detection.py
 

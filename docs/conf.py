@@ -1,4 +1,4 @@
-"""How Sphinx builds the site (``make site``): without a network, and with warnings as errors."""
+"""Configuration of the site (``make site``), which builds without a network."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ extensions = [
     "sphinx_design",
     "api",
     "contents",
-    "redirects",
 ]
-exclude_patterns = ["_site", "generate.py"]
+exclude_patterns = ["_site"]
 nitpicky = True
 smartquotes = False  # they take the dashes of options
 highlight_language = "none"

@@ -1,15 +1,15 @@
-"""Writes the generated pages: ``checks/`` from the checks' docstrings, ``reference/cli.md`` from the command's help,
-and the table of layers in CONTRIBUTING.
+"""Writes the generated pages of the site, which git ignores: ``make site`` and the published build run it first.
 
-``python docs/generate.py`` writes, ``--check`` only compares and exits with 1 if a page is not what it should be.
+``checks/`` comes from the checks' docstrings, ``reference/cli.md`` from the command's help, and
+``evidence/vllm-releases.md`` from the table of facts.
 """
 
 from __future__ import annotations
 
-import argparse
 import enum
 import inspect
 import re
+import shutil
 import sys
 import typing
 from collections.abc import Iterator
@@ -19,62 +19,48 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-for _folder in ("sdk", "conformance", "cli", "conformance/tools"):
+for _folder in ("sdk", "conformance", "conformance/tools", "cli"):
     sys.path.insert(0, str(ROOT / _folder))
 
 import typer  # noqa: E402
-from layers.rules import as_markdown  # noqa: E402
 from lpkit_cli import app as command  # noqa: E402
 from lpkit_conformance import examples  # noqa: E402
 from lpkit_conformance.catalogue import FAMILIES, all_checks, turning_off  # noqa: E402
 from lpkit_conformance.checks.base import Rule  # noqa: E402
 from lpkit_conformance.checks.ladder import LadderCheck  # noqa: E402
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest  # noqa: E402
-from lpkit_conformance.oracle.picture import record_frames  # noqa: E402
-from lpkit_conformance.oracle.shrink import single_steps  # noqa: E402
-from lpkit_conformance.oracle.timeline import timeline  # noqa: E402
+from lpkit_conformance.explanation.picture import record_frames  # noqa: E402
+from lpkit_conformance.explanation.timeline import timeline  # noqa: E402
 from lpkit_conformance.programs.generate import Idle, Speculate, Step  # noqa: E402
 from lpkit_conformance.report.drawing import svg_file  # noqa: E402
+from lpkit_conformance.report.explain import notes  # noqa: E402
 from lpkit_conformance.settings.cases import Case  # noqa: E402
 from lpkit_conformance.settings.hosts import HOSTS, in_words  # noqa: E402
-from pictures import pictures  # noqa: E402
+from lpkit_conformance.shrinking.shrink import single_steps  # noqa: E402
+from lpkit_conformance.subject.subject import Subject  # noqa: E402
+from vllm_canary import page as vllm_page  # noqa: E402
 
-GENERATED = ("checks", "pictures")
-"""Folders that hold nothing else."""
+FACTS = "conformance/lpkit_conformance/facts/vllm.toml"
 
 EXIT_CODES = re.compile(r"Exit codes?:? \d.*?\.(?: Notes do not count\.)?(?= |$)")
-"""What the help says of them; the page leads to the one that has them all."""
+"""The exit codes in a command's help; the page links to the table of all of them instead."""
 
 MOST_STEPS = 10
-"""Of a program that is drawn."""
+"""The most steps of a program that a drawing shows."""
 
-NOTICE = "<!-- Written by docs/generate.py (make docs); edit {} instead. -->"
-
-
-ONLY_WITH = {"vllm": "--engine vllm", "together": "--together"}
-"""The option that runs the checks of an engine, where it is not the default."""
+NOTICE = "<!-- Written by docs/generate.py (make site); edit {} instead. -->"
 
 
 def pages() -> dict[str, str]:
-    """Every generated page, by its path below ``docs/``."""
+    """Every generated page and picture, by its path below ``docs/``."""
     checks = all_checks(None)
+    drawn = [check for check in checks if has_batch(check)]
     return {
         **{f"checks/{check.code}.md": check_page(check) for check in checks},
-        **{
-            f"checks/{check.code}.svg": svg_file(batch_of(check)[1], check.code) for check in checks if has_batch(check)
-        },
+        **{f"checks/{check.code}.svg": svg_file(batch_of(check)[1], check.code) for check in drawn},
         "checks/index.md": check_index(checks),
-        **{f"pictures/{name}": text for name, text in pictures().items()},
         "reference/cli.md": cli_page(),
-        "../CONTRIBUTING.md": with_layers(read("../CONTRIBUTING.md")),
+        "evidence/vllm-releases.md": f"{NOTICE.format(FACTS)}\n\n{vllm_page.releases()}",
     }
-
-
-def with_layers(text: str) -> str:
-    """The page with the table of layers as it is today."""
-    begin, end = "<!-- layers: written by make docs from conformance/tools/layers/table.toml -->", "<!-- /layers -->"
-    before, _, rest = text.partition(begin)
-    return f"{before}{begin}\n\n{as_markdown()}\n\n{end}{rest.partition(end)[2]}"
 
 
 # -- checks ------------------------------------------------------------------------------------------------------
@@ -113,24 +99,22 @@ def check_page(check: type[Rule]) -> str:
         lines += [f"![{name}, step by step]({check.code}.svg)", ""]
     lines += example_section(check.code)
     lines += ["## Turning it off", "", turning_off(check), ""]
-    if check.engine != "reference":
-        lines += [f"Runs with `lpkit check {ONLY_WITH[check.engine]}` only.", ""]
-    if check.needs_action:
-        lines += ["A run in which the plugin never changes a logit is skipped, not passed.", ""]
+    for note in notes(check):
+        lines += [note, ""]
     lines += ["[All checks](index.md)", ""]
     return "\n".join(lines)
 
 
 def has_batch(check: type[Rule]) -> bool:
-    """Whether there is a drawing of its first program: for the checks of bookkeeping."""
+    """True for the bookkeeping checks: their pages show a drawing of their first program."""
     return check.code.startswith(("LP2", "LP8")) and issubclass(check, LadderCheck)
 
 
 @cache
 def batch_of(check: type[LadderCheck]) -> tuple[str, dict[str, Any]]:
-    """The name of the first program, and what happens to the batch in its first steps."""
+    """The name of the check's first program, and a timeline of its first steps."""
     host = check.hosts[0]
-    subject = PluginUnderTest("", object, host, Case())
+    subject = Subject.of("", object, host, Case())
     first = next(iter(check().programs(subject)))
     ops = single_steps(first.ops)
     ends = [number for number, op in enumerate(ops, 1) if isinstance(op, Step | Idle | Speculate)]
@@ -140,11 +124,10 @@ def batch_of(check: type[LadderCheck]) -> tuple[str, dict[str, Any]]:
 
 
 def example_section(code: str) -> list[str]:
-    """From wrong to right, in the processors that the examples belong to."""
+    """The check's examples, as diffs from wrong to right."""
     lines = []
-    for found in examples.examples_of(code):
-        module = f"[{found.module}.py](../../conformance/lpkit_conformance/examples/{found.module}.py)"
-        lines += [f"From wrong to right, on {found.bases}, in {module}:", "", "```diff", found.diff, "```", ""]
+    for example in examples.examples_of(code):
+        lines += [f"From wrong to right, on {example.bases}:", "", "```diff", example.diff, "```", ""]
     return ["## Example", "", *lines] if lines else []
 
 
@@ -241,7 +224,7 @@ def parameters(callback: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def value_name(kind: Any) -> str:
-    """What stands behind an option of this type; choices are spelt out, flags have nothing."""
+    """The value that an option of this type takes: its choices, or the name of its type; nothing for a flag."""
     options = [option for option in typing.get_args(kind) if option is not type(None)]
     kind = options[0] if options else kind
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
@@ -264,43 +247,17 @@ def paragraphs(callback: Any) -> Iterator[str]:
         yield ""
 
 
-# -- writing and comparing ---------------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------------
 
 
-def stale() -> list[str]:
-    """Paths below ``docs/`` that are missing, differ, or should not be there."""
-    wanted = pages()
-    present = {f"{folder}/{path.name}" for folder in GENERATED for path in (DOCS / folder).iterdir()}
-    differ = [name for name, text in wanted.items() if not (DOCS / name).is_file() or read(name) != text]
-    return sorted({*differ, *(present - wanted.keys())})
-
-
-def read(name: str) -> str:
-    return (DOCS / name).read_text(encoding="utf-8")
-
-
-def write() -> None:
-    wanted = pages()
-    for folder in GENERATED:
-        (DOCS / folder).mkdir(exist_ok=True)
-        for path in (DOCS / folder).iterdir():
-            if f"{folder}/{path.name}" not in wanted:
-                path.unlink()
-    for name, text in wanted.items():
-        (DOCS / name).write_text(text, encoding="utf-8")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    if not parser.parse_args().check:
-        write()
-        return 0
-    names = stale()
-    for name in names:
-        print(f"docs/{name} is stale: run make docs")
-    return 1 if names else 0
+def main() -> None:
+    """Write every page, and remove those of checks that no longer exist."""
+    shutil.rmtree(DOCS / "checks", ignore_errors=True)
+    for name, text in pages().items():
+        path = DOCS / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,1 +1,1 @@
-"""The ``lpkit`` command: a thin shell, one module per command, over the conformance suite and the SDK."""
+"""The ``lpkit`` command over the conformance suite and the SDK, with one thin module per command."""

@@ -1,4 +1,4 @@
-"""``lpkit``: the command's entry point, and the handling of errors: users' mistakes and internal errors.
+"""``lpkit``: the command's entry point, and its handling of users' mistakes and internal errors.
 
 Exit codes: 0 conformant, 1 a check failed, 2 could not run or nothing ran, 3 internal error, 130 interrupted.
 """
@@ -24,12 +24,12 @@ INTERNAL_ERROR = 3
 INTERRUPTED = 130
 
 EXTRAS = {"torch": "check", "numpy": "check", "pytest": "check", "cookiecutter": "new"}
-"""Packages that only some commands need, and the extra that brings each."""
+"""Packages that only some commands need, and the extra that installs each."""
 
 
 class _Commands(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its options; a switch that was not given is False."""
+        """Return the options; a switch that was not given is False."""
         params = super().get_params(ctx)
         for option in params:
             # Typer's own switches default to None, which it converts with pydantic: half of the time of `lpkit list`.
@@ -38,7 +38,7 @@ class _Commands(TyperGroup):
         return params
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, whose switch for help is spared the same."""
+        """Return a command, with the same default for its help switch."""
         command = super().get_command(ctx, cmd_name)
         option = command and command.get_help_option(ctx)
         if option:
@@ -46,7 +46,7 @@ class _Commands(TyperGroup):
         return command
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; a mistake of its user is one line and exit code 2."""
+        """Run a command; a user's mistake is one line and exit code 2."""
         try:
             return super().invoke(ctx)
         except UserError as error:
@@ -76,15 +76,15 @@ def _version(wanted: bool) -> None:
 
 
 def _surroundings() -> list[str]:
-    """What lpkit's rules are taken from, and what it would work with here; nothing of it is imported."""
+    """Show the vLLM release of lpkit's rules and the installed vLLM and torch, without importing them."""
     from lpkit_conformance.discovery import metadata
+    from lpkit_conformance.facts.vllm import VLLM
     from lpkit_conformance.index import index
-    from lpkit_conformance.vllm_api import VERSION
 
-    lines = [f"rules  {len(index())} checks, of vLLM {VERSION}"]
+    lines = [f"rules  {len(index())} checks, of vLLM {VLLM.developed_with}"]
     for name, title in (("vllm", "vLLM"), ("torch", "torch")):
-        found = metadata.find(name)
-        lines.append(f"{title:6} {found.version if found else 'not installed'}")
+        distribution = metadata.find(name)
+        lines.append(f"{title:6} {distribution.version if distribution else 'not installed'}")
     return lines
 
 
@@ -107,9 +107,9 @@ for _command in (new, update, check, list_, doctor, explain, record, replay, ben
 
 
 def main() -> None:
-    """Run the command; never shows a traceback unless ``LPKIT_DEBUG`` is set."""
+    """Run the command; it shows a traceback only if ``LPKIT_DEBUG`` is set."""
     for stream in (sys.stdout, sys.stderr):
-        # A Windows console or a C locale cannot print every character; that must not end a run.
+        # A Windows console or a C locale cannot print every character; this must not end a run.
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
@@ -136,7 +136,7 @@ def _report(error: Exception) -> None:
         return
     saved = _save(error)
     where = f"The traceback is in {saved}; " if saved else ""
-    print(f"{where}LPKIT_DEBUG=1 shows it here. This is a fault of lpkit: please report it.", file=sys.stderr)
+    print(f"{where}LPKIT_DEBUG=1 prints it. This is a bug in lpkit: please report it.", file=sys.stderr)
 
 
 def _debugging() -> bool:

@@ -1,4 +1,4 @@
-"""What the commands share towards their user: reports in files, a line of progress on a terminal."""
+"""Output to the user: reports in files, and a progress line on a terminal."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def write(path: Path, report: Callable[[IO[str]], object]) -> None:
 
 
 def on_a_terminal() -> bool:
-    """Whether a user can answer questions."""
+    """True if a user can answer questions."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def rewrite_line(text: str = "") -> None:
-    """Replace the current line of a terminal; nothing in a pipe."""
+    """Replace the current line of a terminal; do nothing in a pipe."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[2K{text}"[:LONGEST_LINE])
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Waiting for a change of a plugin's files."""
+"""Waits for a change of a plugin's files."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Times = dict[Path, int]
 
 
 def roots(targets: Iterable[str]) -> list[Path]:
-    """The current folder, the folders of targets that are files, and the packages of those that are modules."""
-    found = [Path.cwd()]
+    """Return the current folder, the folders of file targets, and the packages of module targets."""
+    folders = [Path.cwd()]
     for target in targets:
         module, _, _ = target.partition(":")
         if ".py" in target:
-            found.append(Path(target.rpartition(":")[0] if not target.endswith(".py") else target).resolve().parent)
+            folders.append(Path(target.rpartition(":")[0] if not target.endswith(".py") else target).resolve().parent)
         elif ":" in target:
-            top = importlib.util.find_spec(module.partition(".")[0])  # of a top level: nothing is imported
-            found += [Path(folder) for folder in (top.submodule_search_locations or ())] if top else []
-    return [path for path in dict.fromkeys(found) if path.is_dir()]
+            top = importlib.util.find_spec(module.partition(".")[0])  # finds the top level only: nothing is imported
+            folders += [Path(folder) for folder in (top.submodule_search_locations or ())] if top else []
+    return [path for path in dict.fromkeys(folders) if path.is_dir()]
 
 
 def times(folders: Iterable[Path]) -> Times:
-    """When each Python file and each pyproject.toml below these folders was last changed."""
-    found: Times = {}
+    """Return the time of the last change of each Python file and pyproject.toml below these folders."""
+    changed_at: Times = {}
     waiting = list(folders)
     while waiting:
         try:
@@ -40,14 +40,14 @@ def times(folders: Iterable[Path]) -> Times:
                 waiting += [] if path.name in SKIPPED else [path]
             elif path.suffix == ".py" or path.name == "pyproject.toml":
                 try:
-                    found[path] = path.stat().st_mtime_ns
+                    changed_at[path] = path.stat().st_mtime_ns
                 except OSError:
                     continue
-    return found
+    return changed_at
 
 
 def wait(folders: Iterable[Path], before: Times) -> list[Path]:
-    """Return when a file is new, changed or gone; which ones."""
+    """Wait until a file is new, changed or gone; return these files."""
     folders = list(folders)
     while True:
         now = times(folders)

@@ -5,7 +5,7 @@ Importing this module loads no check, and so no torch; asking for them does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -13,7 +13,7 @@ from types import ModuleType
 
 from lpkit_conformance.checks.base import Engine, Rule
 from lpkit_conformance.index import ROOMS, index
-from lpkit_conformance.results import CheckResult
+from lpkit_conformance.results import NEEDS, CheckResult
 from lpkit_conformance.settings.plan import Plan
 
 FAMILIES = {
@@ -30,13 +30,13 @@ FAMILIES = {
 }
 
 QUICK = ("LP001", "LP101", "LP202", "LP203", "LP205", "LP301", "LP601", "LP802", "LP803", "LP231")
-"""What ``lpkit check --quick`` runs: cheap checks of the mistakes that are made most."""
+"""Checks that ``lpkit check --quick`` runs: cheap checks for the most frequent mistakes."""
 
 MOST_NAMED = 8
 
 BOOKKEEPING = "LP2"
 MOST_SILENT = 2
-"""Checks of the bookkeeping that never saw the plugin act, for each one that did."""
+"""Ratio of bookkeeping checks without action to those with action from which the result counts as inactive."""
 
 
 def _modules(engine: Engine | None) -> Iterator[ModuleType]:
@@ -50,7 +50,7 @@ def _modules(engine: Engine | None) -> Iterator[ModuleType]:
 
 
 def _checks_in(module: ModuleType) -> Iterator[type[Rule]]:
-    """The checks that a module defines; those it imports, and bases without a code, are not its own."""
+    """Return the checks that a module defines, without imported checks and without bases that have no code."""
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == module.__name__:
             yield from [value] if "code" in vars(value) else []
@@ -58,10 +58,10 @@ def _checks_in(module: ModuleType) -> Iterator[type[Rule]]:
 
 @cache
 def by_code(engine: Engine | None = None) -> dict[str, type[Rule]]:
-    """The checks that run on ``engine``, None: every one, by their codes and in the order of these.
+    """Return the checks that run on ``engine`` (None: all checks), by their codes, in the given order.
 
     Raises:
-        ValueError: if two checks have one code, or some require each other.
+        ValueError: if two checks share a code, or checks require each other.
     """
     found: dict[str, type[Rule]] = {}
     for check in (check for module in _modules(engine) for check in _checks_in(module)):
@@ -73,10 +73,10 @@ def by_code(engine: Engine | None = None) -> dict[str, type[Rule]]:
 
 
 def requirements_first(codes: Iterable[str], requires: Callable[[str], Iterable[str]]) -> list[str]:
-    """The codes and those that they require, directly or through others; each after the ones it requires.
+    """Return the codes and those that they require, directly or indirectly; each after the codes that it requires.
 
     Raises:
-        ValueError: if some require each other, in a circle.
+        ValueError: if checks require each other in a circle.
     """
     found: dict[str, None] = {}
 
@@ -94,12 +94,12 @@ def requirements_first(codes: Iterable[str], requires: Callable[[str], Iterable[
 
 
 def all_checks(engine: Engine | None = "reference") -> list[type[Rule]]:
-    """The checks that run on ``engine``, by code; None: on any."""
+    """Return the checks that run on ``engine``, by code; None: on any engine."""
     return list(by_code(engine).values())
 
 
 def chosen(plan: Plan, engine: Engine = "reference") -> list[type[Rule]]:
-    """The checks of a plan and those that they require, each after the ones it requires."""
+    """Return the checks of a plan and those that they require, each after the checks that it requires."""
     known = by_code(engine)
 
     def requires(code: str) -> list[str]:
@@ -110,10 +110,10 @@ def chosen(plan: Plan, engine: Engine = "reference") -> list[type[Rule]]:
 
 
 def inactive(results: Iterable[CheckResult]) -> bool:
-    """Whether too few checks saw the plugin act to mean anything.
+    """Return True if the plugin acted in too few checks for a meaningful result.
 
-    That is so if every check that needs an active plugin was skipped for want of action, or, on any of the hosts, most
-    of those that hold the bookkeeping.
+    This is the case if all checks that need an active plugin were skipped for lack of action. It is also the case if
+    most bookkeeping checks of any host were.
     """
     results = list(results)
     if not any(result.never_active for result in results):
@@ -130,6 +130,36 @@ def inactive(results: Iterable[CheckResult]) -> bool:
     return False
 
 
+def one_report_each(results: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
+    """Report each exception of the plugin once, by the first of these results that met it.
+
+    Other failures with this exception, and the results that they block, become blocked by that check. ``results`` are
+    in the order of a whole run, independent of the order of execution.
+    """
+    first: dict[tuple[str, str], str] = {}
+    for result in results:
+        if result.status == "failed" and result.finding and result.finding.raised:  # advice must not hide a failure
+            first.setdefault(result.finding.raised, result.code)
+    roots: dict[tuple[str, str], str] = {}
+    for result in results:
+        met = result.finding.raised if result.finding else None
+        if met in first and first[met] != result.code:
+            roots[result.code, result.host] = first[met]
+
+    def told(result: CheckResult) -> CheckResult:
+        root = roots.get((result.code, result.host))
+        if root is None and result.status != "blocked":
+            return result
+        codes = {roots.get((code, result.host), roots.get((code, ""), code)) for code in result.roots}
+        if root is None and codes == result.roots:
+            return result
+        return CheckResult(
+            result.code, result.name, result.host, "blocked", NEEDS + ", ".join(sorted({root} if root else codes))
+        )
+
+    return tuple(map(told, results))
+
+
 def dependents(code: str) -> list[str]:
     """Codes of the checks that need ``code`` to pass, directly or through others."""
     known = by_code()
@@ -141,7 +171,7 @@ def dependents(code: str) -> list[str]:
 
 
 def turning_off(check: type[Rule]) -> str:
-    """What a project no longer sees if it ignores the check, or expects it to fail."""
+    """Return the defects that a project no longer sees if it ignores the check, or expects it to fail."""
     others = dependents(check.code)
     if not others:
         return f"Ignoring {check.code} hides only this rule; no other check depends on it."

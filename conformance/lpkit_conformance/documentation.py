@@ -1,4 +1,4 @@
-"""Where the documentation is published."""
+"""Web address of the published documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with what a user gave or has; the ``lpkit`` command shows each in one line, without a traceback.
+"""Errors in a user's input or setup; the ``lpkit`` command shows each in one line, without a traceback.
 
     UserError
      + UsageError           a command's own arguments: targets, codes, names, devices
@@ -6,10 +6,10 @@
      + CaseError            a case
      + FailureFileError     a saved failure, for lpkit replay
      + TraceError           a recorded trace
-     + NotBridgeableError   what lpkit new --wrap was given
+     + NotBridgeableError   the target of lpkit new --wrap
      + OutputError          a file or a folder that cannot be written
      + EngineUnavailable    the vLLM that a command needs
-     + StandinError         what a plugin needs of vLLM, where there is only the stand-in
+     + StandinError         a part of vLLM that a plugin needs and the stand-in lacks
 
 A plugin that cannot be loaded is the SDK's :class:`lpkit.loading.LoadError`: a finding, not the end of a command.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """``problem`` says what is wrong, ``remedy`` what to do ("" if unknown); ``details`` are for a developer."""
+    """``problem`` describes the error, ``remedy`` its correction ("" if unknown); ``details`` are for a developer."""
 
     def __init__(self, problem: str, remedy: str = "", details: str = "") -> None:
         super().__init__(problem, remedy, details)
@@ -35,15 +35,15 @@ class UsageError(UserError, ValueError):
 
 
 class ProjectError(UserError, ValueError):
-    """The project's pyproject.toml cannot be used; says where and why."""
+    """The project's pyproject.toml cannot be used; the message names the position and the reason."""
 
 
 class CaseError(UserError, ValueError):
-    """A case that cannot be used; says which and why."""
+    """A case that cannot be used; the message names the case and the reason."""
 
 
 class FailureFileError(UserError, ValueError):
-    """A file that holds no failure that can be run; says what does not fit, with the nearest right name."""
+    """A file without a failure that can be run; the message names the invalid entry and the nearest valid name."""
 
 
 class TraceError(UserError, ValueError):
@@ -55,7 +55,7 @@ class TraceError(UserError, ValueError):
 
 
 class NotBridgeableError(UserError, ValueError):
-    """The target cannot be bridged; the message says what it is, and what to do."""
+    """The target cannot be bridged; the message names its kind and an alternative."""
 
 
 class OutputError(UserError):
@@ -67,4 +67,4 @@ class StandinError(UserError):
 
 
 class EngineUnavailable(UserError):
-    """There is no vLLM here, or one that does not work; the message is one line."""
+    """vLLM is not installed, or does not work; the message is one line."""

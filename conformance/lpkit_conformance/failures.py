@@ -15,11 +15,10 @@ from lpkit._nearest import did_you_mean
 from lpkit_conformance import run, traces
 from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.errors import FailureFileError, UsageError, UserError
-from lpkit_conformance.programs.as_json import program_from_json
 from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
 from lpkit_conformance.run import SERVED, TRACES
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import Case, knows_cases
+from lpkit_conformance.settings.cases import knows_cases
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, check_target
@@ -28,7 +27,7 @@ from lpkit_conformance.traces.patterns import PATTERNS, RECORDED
 SCHEMA = "lpkit.failure/1"
 
 FOLDER = Path(".lpkit", "failures")
-"""Where ``lpkit check`` saves failures, below the current folder."""
+"""The folder for saved failures of ``lpkit check``, below the current folder."""
 
 KEYS: dict[str, type] = {
     "schema": str,
@@ -56,13 +55,14 @@ Outcome = Literal["fixed", "failing", "unknown"]
 
 @dataclass(frozen=True)
 class Failure:
-    """One saved failure.
+    """A saved failure.
 
     Attributes:
-        target: as ``lpkit check`` was given it.
-        code, host: which check on which runner.
+        target: as ``lpkit check`` received it.
+        code, host: the check and its runner.
         plan: the case, the sizes, the seed and the operations.
-        repeats: false if these operations fail only after earlier runs in the same process: passing them means nothing.
+        repeats: False if these operations fail only after earlier runs in the same process: passing then proves
+            nothing.
     """
 
     target: str
@@ -106,7 +106,7 @@ def save_check(target: str, check: CheckResult, folder: Path = FOLDER) -> CheckR
 
 
 def to_text(target: str, check: CheckResult) -> str:
-    """The file of a failure: JSON, one operation per line."""
+    """Return the file of a failure: JSON, one operation per line."""
     finding = check.finding
     assert finding is not None and finding.scenario is not None
     scenario = {key: value for key, value in finding.scenario.items() if key != "manner" or value}
@@ -131,13 +131,14 @@ def _program_text(program: Mapping[str, Any]) -> str:
 
 
 def load(path: Path, cases: Sequence[str] = ()) -> Failure:
-    """The failure in a file: one that was saved, or the one that a trace of ``lpkit watch`` was saved for.
+    """Load the failure in a file: a saved failure, or a trace that ``lpkit watch`` saved.
 
     Args:
-        cases: what a trace's requests use the plugin with, instead of the arguments in it; a saved failure has its own.
+        cases: arguments with which a trace's requests use the plugin, instead of those in it. A saved failure ignores
+            them.
 
     Raises:
-        FailureFileError: naming the file and what does not fit, with the nearest right name.
+        FailureFileError: names the file and the invalid entry, with the nearest valid name.
         TraceError, UsageError, CaseError, ProjectError: the trace cannot be replayed.
     """
     try:
@@ -162,7 +163,7 @@ def load(path: Path, cases: Sequence[str] = ()) -> Failure:
 
 
 def _is_trace(text: str) -> bool:
-    """Whether the first line is the header of a trace."""
+    """Return True if the first line is the header of a trace."""
     try:
         head = json.loads(text.partition("\n")[0])
     except ValueError:
@@ -216,16 +217,9 @@ def from_json(data: object) -> Failure:
         raise FailureFileError(f"vocab_size must be a multiple of 128, not {data['vocab_size']}")
     if data["max_num_seqs"] < 1:
         raise FailureFileError(f"max_num_seqs must be at least 1, not {data['max_num_seqs']}")
-    plan = Plan(
-        cases=(Case.parse(data["case"], complete=knows_cases()),),
-        hosts=(host,),
-        select=(code,),
-        vocab_size=data["vocab_size"],
-        max_num_seqs=data["max_num_seqs"],
-        seed=data["seed"],
-        program=program_from_json(data["program"]) if "program" in source else None,
-        trace=(data["trace"], data["pattern"]) if "trace" in source else None,
-    )
+    trace = (data["trace"], data["pattern"]) if "trace" in source else None
+    told = {**data, "cases": [data["case"]], "hosts": [host], "select": [code], "trace": trace}
+    plan = Plan.from_json(told, knows_cases())
     return Failure(data["target"], code, host, plan, data.get("repeats", True))
 
 
@@ -269,29 +263,30 @@ def rerun(failure: Failure, limit: float | None = None) -> TargetResult:
 def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResult:
     """Serve the requests of these operations, or of this trace, in a tiny real vLLM engine, alone and in the batch.
 
-    What cannot be asked of an engine is left to it; notes of the result name that, or how much of the trace was met.
+    The engine schedules requests itself, so some operations cannot be requested from it. Notes of the result list those
+    operations, or the share of the trace that the engine reproduced.
 
     Raises:
         FailureFileError: the failure is not of a runner.
         EngineUnavailable: vLLM is absent or broken.
         ProjectError: if the current folder's pyproject.toml cannot be used.
     """
-    from lpkit_conformance.engine_checks.played import left_to_the_engine
-    from lpkit_conformance.suite import on_engine
+    from lpkit_conformance.engine import checking
+    from lpkit_conformance.engine.played import left_to_the_engine
 
     program = failure.plan.program
     if failure.host not in RUNNER_HOSTS:
         raise FailureFileError(f"it failed on the host {failure.host}, which is not a runner of vLLM")
-    on_engine.require_vllm()
+    checking.require_vllm()
     spec, path = whereabouts(failure)
     plan = replace(failure.plan, select=SERVED)
-    result = on_engine.check_target(spec, plan, path, limit=limit)
+    result = checking.check_target(spec, plan, path, limit=limit)
     notes = [f"left to the engine: {', '.join(left_to_the_engine(program))}"] if program is not None else []
     return replace(result, target=failure.target, notes=(*result.notes, *notes))
 
 
 def whereabouts(failure: Failure) -> tuple[str, list[str]]:
-    """The target as Python finds it, and the folders that it is imported from besides the usual ones.
+    """Return the target as Python finds it, and additional folders that it is imported from.
 
     Raises:
         ProjectError: if the current folder's pyproject.toml cannot be used.
@@ -306,7 +301,7 @@ OUTCOMES: dict[Status, Outcome] = {"passed": "fixed", "skipped": "fixed", "faile
 
 
 def outcome(failure: Failure, result: TargetResult) -> Outcome:
-    """What became of the failure."""
+    """State if the failure still occurs."""
     for check in result.checks:
         if (check.code, check.host) == (failure.code, failure.host) and not result.error:
             found = OUTCOMES.get(check.status, "unknown")
@@ -315,7 +310,7 @@ def outcome(failure: Failure, result: TargetResult) -> Outcome:
 
 
 def outcome_on_engine(result: TargetResult) -> Outcome:
-    """What became of the failure in a real engine."""
+    """State if the failure occurs in a real engine."""
     if any(check.status == "failed" for check in result.checks):
         return "failing"
     if result.error or not any(check.status == "passed" and check.code == "LP902" for check in result.checks):

@@ -1,6 +1,6 @@
-"""Metadata of every check, without loading it: a command that only watches a run needs no torch for it.
+"""Metadata of every check, without importing it: a command that only supervises a run needs no torch for it.
 
-Read from the sources of the checks, whose classes say it in literals.
+The metadata are read from the source: the classes of the checks state them as literals.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _WANTED = ("code", "name", "tier", "hosts", "needs_action")
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One check, as its class says it."""
+class CheckEntry:
+    """Metadata of one check, from its class."""
 
     code: str
     name: str
@@ -35,20 +35,20 @@ class Entry:
 
 
 @cache
-def index() -> dict[str, Entry]:
+def index() -> dict[str, CheckEntry]:
     """Every check by its code, in the order of the codes."""
     rooms = {
         engine: [item for file in sorted((Path(__file__).parent / room).glob("*.py")) for item in _classes(file)]
         for room, engine in ROOMS.items()
     }
     classes = {item.name: item for room in rooms.values() for item in room}
-    found: dict[str, Entry] = {}
+    found: dict[str, CheckEntry] = {}
     for engine, room in rooms.items():
         for item in room:
             if "code" in _literals(item):
                 title = " ".join((ast.get_docstring(item) or "").partition("\n\n")[0].split())
                 values = _inherited(item, classes)
-                found[values["code"]] = Entry(title=title.rstrip(".").replace("``", "`"), engine=engine, **values)
+                found[values["code"]] = CheckEntry(title=title.rstrip(".").replace("``", "`"), engine=engine, **values)
     return dict(sorted(found.items()))
 
 
@@ -58,7 +58,7 @@ def _classes(file: Path) -> Iterator[ast.ClassDef]:
 
 
 def _inherited(item: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, Any]:
-    """What the class says, and what its bases say of the rest."""
+    """Read the metadata of a class, with missing entries from its bases."""
     found: dict[str, Any] = {}
     for base in reversed(item.bases):
         if isinstance(base, ast.Name) and base.id in classes:

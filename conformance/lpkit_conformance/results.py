@@ -1,7 +1,8 @@
-"""What a run of the suite found: plain data, rendered elsewhere."""
+"""Results of a run of the suite: plain data, rendered elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
@@ -21,18 +22,18 @@ class Finding:
     """Evidence of a defect, in the author's terms.
 
     Attributes:
-        summary: one sentence: what is wrong.
-        where: request, row, step and the like, as label -> text.
-        expected, got: what the rule asks for and what came.
-        operations: what happened to the batch until then, one line each.
-        cause, fix: the likely mistake and what to change.
-        location: ``file:line`` of the method at fault, if it can be told.
+        summary: the defect in one sentence.
+        where: request, row, step and similar facts, as label -> text.
+        expected, got: the rule's expectation and the actual result.
+        operations: operations on the batch until then, one line each.
+        cause, fix: the likely mistake and its correction.
+        location: ``file:line`` of the method at fault, if known.
         picture: the batch over these operations, as a small table.
-        timeline: the same as data, see :func:`lpkit_conformance.oracle.timeline.timeline`.
+        timeline: the same as data, see :func:`lpkit_conformance.explanation.timeline.timeline`.
         logits: of the tokens that differ most: the model's, alone and in the batch, as texts.
-        scenario: what `lpkit replay` needs to do it again, but for target, check and host.
+        scenario: input for `lpkit replay`, without target, check and host.
         saved: the file that holds it for `lpkit replay`, once it is saved.
-        exception: the type of what the plugin raised, if that is what is wrong.
+        exception: the type of the plugin's exception, if the exception is the defect.
     """
 
     summary: str
@@ -50,19 +51,21 @@ class Finding:
     saved: str = ""
     exception: str = ""
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Finding:
+        """Inverse of ``asdict``; other keys, as a report has, are ignored."""
+        values = {item.name: data[item.name] for item in fields(cls)}
+        return cls(**{**values, "operations": tuple(values["operations"]), "picture": tuple(values["picture"])})
+
     @property
     def raised(self) -> tuple[str, str] | None:
-        """What was raised and where: equal ones have one cause, whatever led there."""
+        """Type and line of the plugin's exception. Equal values have one cause, independent of the check."""
         return (self.exception, self.location) if self.exception and self.location else None
 
     @property
     def replayable(self) -> str:
         """The saved file, unless its operations fail only after earlier runs in the same process."""
         return self.saved if (self.scenario or {}).get("repeats", True) else ""
-
-
-JSON_KEYS = {"location": "place", "saved": "replay"}
-"""Attributes of a finding whose keys in JSON are older than their names."""
 
 
 class Failed(Exception):
@@ -90,11 +93,11 @@ class Failed(Exception):
 
 
 class Skipped(Exception):
-    """The check cannot say anything about this plugin; the reason is shown."""
+    """The check has no verdict on this plugin; the reason is shown."""
 
 
 NEEDS = "needs "
-"""How a blocked check's message begins; the labels or codes of those that block it follow."""
+"""Start of a blocked check's message; the labels or codes of the blocking checks follow."""
 
 
 class Blocked(BaseException):
@@ -115,7 +118,7 @@ class NeverActive(Skipped):
 
 
 def label_of(code: str, host: str) -> str:
-    """``LP203[v1]``; checks that need no host have none."""
+    """The label ``LP203[v1]``; a check without a host has no brackets."""
     return f"{code}[{host}]" if host else code
 
 
@@ -124,7 +127,7 @@ class CheckResult:
     """Outcome of one check on one host.
 
     Attributes:
-        never_active: skipped, because the plugin changed no logit; the report says so in words.
+        never_active: skipped because the plugin changed no logit; the report explains it.
     """
 
     code: str
@@ -149,20 +152,24 @@ class CheckResult:
 
     @property
     def said(self) -> tuple[str, str, str]:
-        """What is said, whichever host it is said of: equal ones are one finding."""
+        """The content of the result, independent of the host: equal contents are one finding."""
         return self.code, self.status, self.finding.location if self.finding else self.message
 
     def to_json(self) -> dict[str, Any]:
         """Its part of ``lpkit.check/1``."""
         found = {key: value for key, value in asdict(self).items() if key != "never_active"}
         if self.finding is not None:
-            finding = {JSON_KEYS.get(key, key): value for key, value in found["finding"].items()}
-            found["finding"] = {**finding, "documentation": check_page(self.code)}
+            found["finding"] = {**found["finding"], "documentation": check_page(self.code)}
         return found
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CheckResult:
+        """Inverse of :meth:`to_json`."""
+        return cls(**{**data, "finding": Finding.from_json(data["finding"]) if data["finding"] else None})
 
-class Entry(NamedTuple):
-    """One finding: what a check said of each of these hosts, with the evidence of the first."""
+
+class GroupedResult(NamedTuple):
+    """One finding: a check's result on each of these hosts, with the evidence of the first."""
 
     check: CheckResult
     hosts: tuple[str, ...]
@@ -181,16 +188,16 @@ class Entry(NamedTuple):
             "hosts": list(self.hosts),
             "checks": [label_of(check.code, host) for host in self.hosts or ("",)],
             "message": check.message,
-            "place": check.finding.location if check.finding else "",
+            "location": check.finding.location if check.finding else "",
         }
 
 
 @dataclass(frozen=True)
 class TargetResult:
-    """Everything found out about one plugin.
+    """All results about one plugin.
 
     Attributes:
-        settings: what it takes to get this result again: seed, cases, what was selected and ignored, versions.
+        settings: the settings that reproduce this result: seed, cases, selected and ignored checks, versions.
     """
 
     target: str
@@ -216,13 +223,13 @@ class TargetResult:
     def count(self, *statuses: Status) -> int:
         return sum(check.status in statuses for check in self.checks)
 
-    def together(self, *statuses: Status) -> list[Entry]:
-        """The results of these statuses, those that say the same of several hosts as one."""
-        found: dict[tuple[str, str, str], Entry] = {}
+    def together(self, *statuses: Status) -> list[GroupedResult]:
+        """Return the results of these statuses; equal results of several hosts become one finding."""
+        found: dict[tuple[str, str, str], GroupedResult] = {}
         for check in self.checks:
             if check.status in statuses:
-                first = found.setdefault(check.said, Entry(check, ()))
-                found[check.said] = Entry(first.check, (*first.hosts, check.host) if check.host else ())
+                first = found.setdefault(check.said, GroupedResult(check, ()))
+                found[check.said] = GroupedResult(first.check, (*first.hosts, check.host) if check.host else ())
         return list(found.values())
 
 
@@ -264,13 +271,3 @@ class Report:
                 for target in self.targets
             ],
         }
-
-
-def result_from_json(item: dict[str, Any]) -> CheckResult:
-    """Inverse of :meth:`CheckResult.to_json`."""
-    finding = item.get("finding")
-    if finding is not None:
-        values = {field.name: finding[JSON_KEYS.get(field.name, field.name)] for field in fields(Finding)}
-        lines = {name: tuple(values[name]) for name in ("operations", "picture")}
-        finding = Finding(**{**values, **lines})
-    return CheckResult(**{**item, "finding": finding})

@@ -20,7 +20,7 @@ from lpkit_conformance.catalogue import QUICK
 from lpkit_conformance.checks.base import Engine
 from lpkit_conformance.discovery.release_rules import rules_of
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
-from lpkit_conformance.index import Entry, index
+from lpkit_conformance.index import CheckEntry, index
 from lpkit_conformance.processes.supervise import Child
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.settings import last_failures
@@ -29,7 +29,7 @@ from lpkit_conformance.settings.cases import Case, knows_cases
 from lpkit_conformance.settings.expression import expression
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan, resolve_device
-from lpkit_conformance.settings.project import Expected, Project, entry_points_of
+from lpkit_conformance.settings.project import ExpectedFailure, Project, entry_points_of
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_target
 from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.choose import STANDIN
@@ -43,20 +43,23 @@ SERVED = ("LP901", "LP902", "LP903")
 MOST_CASES = 3
 """Taken from the arguments in a trace."""
 
+REPEATED = ("seed", "cases", "select", "ignore", "device", "vocab_size", "max_num_seqs")
+"""The parts of a plan that a report repeats."""
+
 TOGETHER: Final = "together"
 """The engine of the checks of two plugins."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for; None and empty leave the choice to the project and the defaults.
+    """The user's options; None and empty leave the choice to the project and the defaults.
 
     Attributes:
         expression: narrows the checks down by their codes and names.
-        release: of vLLM, by whose rules plugins are judged; empty: those of the newest.
-        quick: only a few checks on one case, those that failed last first.
-        trace: replay this trace of ``lpkit watch``, and nothing else.
-        engine: ``together``: on the reference runtime, every two of the targets.
+        release: the vLLM release whose rules apply; empty: the newest.
+        quick: run only a few checks on one case, the last failures first.
+        trace: replay only this trace of ``lpkit watch``.
+        engine: ``together``: check every two of the targets, on the reference runtime.
     """
 
     cases: tuple[str, ...] = ()
@@ -74,7 +77,7 @@ class Options:
 
 
 def known_code(code: str, engine: Engine | None = None) -> str:
-    """``code`` if it is a check's or begins some checks' codes; of those that run on ``engine``, if one is given.
+    """Return ``code`` if it is a check's code or a prefix, among the checks that run on ``engine``, if given.
 
     Raises:
         UsageError: with the nearest match.
@@ -92,15 +95,15 @@ def known_code(code: str, engine: Engine | None = None) -> str:
     raise UsageError(f"there is no check {code}", remedy or "see `lpkit explain`")
 
 
-def wanted(options: Options, failed: Sequence[str] = ()) -> list[Entry]:
-    """The checks that the options ask for, but for those that these require.
+def wanted(options: Options, failed: Sequence[str] = ()) -> list[CheckEntry]:
+    """Return the checks that the options select, without the checks that these require.
 
     Args:
-        options: those of the command.
+        options: of the command.
         failed: checks that a quick run repeats because they failed last.
 
     Raises:
-        UsageError: for codes that do not exist, or if nothing is left.
+        UsageError: for codes that do not exist, or if no check is left.
     """
     select = tuple(known_code(code, options.engine) for code in options.select)
     ignore = tuple(known_code(code) for code in options.ignore)
@@ -131,14 +134,14 @@ def run(
     progress_for: Callable[[str], Progress] = lambda _: Progress(),
     ahead: Child | None = None,
 ) -> Report:
-    """Check every target; without any, the entry points of the project in ``folder``.
+    """Check every target; without targets, the entry points of the project in ``folder``.
 
-    Together, every two of them, and without any, those of the environment as well.
+    Together: check every two of the targets; without targets, include the environment's entry points.
 
-    ``ahead``: a process that was started for the first of them (:func:`~lpkit_conformance.suite.ahead.start_ahead`).
+    ``ahead``: a process that was started for the first target (:func:`~lpkit_conformance.suite.ahead.start_ahead`).
 
     Raises:
-        UsageError, ProjectError, CaseError, EngineUnavailable: before anything runs.
+        UsageError, ProjectError, CaseError, EngineUnavailable: before the first check.
     """
     project = projects.find(folder or Path.cwd())
     names = list(targets) or (_everything(project) if options.engine == TOGETHER else entry_points_of(project, "check"))
@@ -165,7 +168,7 @@ def run(
 
 
 def _everything(project: Project | None) -> list[str]:
-    """The project's processors, and those that are installed, in the order in which vLLM loads them."""
+    """Return the project's and the installed processors, in the order in which vLLM loads them."""
     return [*(project.entry_points if project else ()), *(entry.name for entry in entry_points(group=GROUP))]
 
 
@@ -175,7 +178,7 @@ def _pairs(
     progress_for: Callable[[str], Progress],
     ahead: Child | None,
 ) -> Iterator[TargetResult]:
-    """Every two of the targets in one engine."""
+    """Check every two of the targets in one engine."""
     if len(jobs) < 2:
         named = f"only {jobs[0][0]} is" if jobs else "no processor is"
         raise UsageError(f"--together needs two targets, and {named} named or installed")
@@ -205,8 +208,7 @@ def _pairs(
         ahead = None
         settings = _settings(plans[first], result.judged_with)
         settings["together"] = [
-            {"target": jobs[nth][0], "cases": [json.loads(case.text) for case in plans[nth].cases]}
-            for nth in (first, second)
+            {"target": jobs[nth][0], "cases": [case.to_json() for case in plans[nth].cases]} for nth in (first, second)
         ]
         result = replace(result, target=target, settings=settings)
         # What is announced for the plugin beside one other need not come beside the next.
@@ -216,7 +218,7 @@ def _pairs(
 
 
 def _spec(name: str, own: Project | None) -> str:
-    """What is loaded for a target."""
+    """Return the object that a target loads."""
     return own.entry_points.get(name, name) if own else name
 
 
@@ -236,7 +238,7 @@ def check_expected(project: Project) -> None:
 
 
 def _require_engine(options: Options) -> None:
-    from lpkit_conformance.suite.on_engine import require_vllm
+    from lpkit_conformance.engine.checking import require_vllm
 
     if options.device == "cuda":
         raise UsageError("--engine vllm runs on the CPU: omit --device")
@@ -250,7 +252,7 @@ def _owner(name: str, project: Project | None) -> Project | None:
 
 
 def plan_for(options: Options, project: Project | None) -> Plan:
-    """The plan of a target; ``project`` is None if its settings are not meant for the target."""
+    """Return the plan of a target; ``project`` is None if its settings do not apply to the target."""
     complete = knows_cases()
     cases = [Case.parse(text, complete) for text in options.cases]
     if not cases and project:
@@ -288,11 +290,12 @@ def _narrowed(plan: Plan, options: Options, failed: Sequence[str]) -> Plan:
 
 
 def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
-    """The plan that replays one trace of ``lpkit watch`` on its runner, with the requests that used the plugin there.
+    """Return the plan that replays a trace of ``lpkit watch`` on its runner, with the requests that used the plugin
+    there.
 
     Raises:
         TraceError: it cannot be read.
-        UsageError: it is another kind of trace, or the options want something else.
+        UsageError: it is another kind of trace, or the options contradict it.
     """
     trace = traces.load(path)
     watch = trace.settings.get("watch")
@@ -316,9 +319,9 @@ def _one(
     spec = _spec(name, own)
     path = own.import_path if own else []
     if options.engine == "vllm":
-        from lpkit_conformance.suite import on_engine as engines
+        from lpkit_conformance.engine import checking
 
-        result = engines.check_target(spec, plan, path, progress, options.limit)
+        result = checking.check_target(spec, plan, path, progress, options.limit)
     else:
         result = check_target(spec, plan, path, progress, options.limit or CALL_SECONDS, ahead)
     if options.release:
@@ -328,15 +331,10 @@ def _one(
 
 
 def _settings(plan: Plan, judged_with: str) -> dict[str, Any]:
-    """What a reader needs to get the same result again."""
+    """Return the settings that reproduce a result."""
+    planned = plan.to_json()
     return {
-        "seed": plan.seed,
-        "cases": [json.loads(case.text) for case in plan.cases],
-        "select": list(plan.select),
-        "ignore": list(plan.ignore),
-        "device": plan.device,
-        "vocab_size": plan.vocab_size,
-        "max_num_seqs": plan.max_num_seqs,
+        **{key: planned[key] for key in REPEATED},
         "versions": {
             "lpkit": __version__,
             "vllm": "stand-in" if judged_with.startswith(STANDIN) else judged_with.removeprefix("vLLM ") or None,
@@ -346,8 +344,8 @@ def _settings(plan: Plan, judged_with: str) -> dict[str, Any]:
     }
 
 
-def expect(result: TargetResult, expected: Sequence[Expected]) -> TargetResult:
-    """Turn failures that the project announced into ``expected``, and announced ones that passed into failures."""
+def expect(result: TargetResult, expected: Sequence[ExpectedFailure]) -> TargetResult:
+    """Turn failures that the project announced into ``expected``, and announced failures that passed into failures."""
     by_code = {item.code: item for item in expected}
     ran = {check.code for check in result.checks if check.status in ("passed", "failed", "advice")}
     failed = {check.code for check in result.checks if check.status in ("failed", "advice")}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lpkit.loading import LoadError
 
     from lpkit_conformance.results import CheckResult, TargetResult
+    from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.settings.project import Project
     from lpkit_conformance.suite.in_process import Session
@@ -46,11 +47,12 @@ class ConformanceError(AssertionError):
 
 
 class _Run:
-    """The results of one plugin, computed as they are asked for, with those that they rest on.
+    """The results of one plugin, computed on demand, with the results that they require.
 
     Attributes:
         items: code, name and host of every check.
-        reported: what failed tests have said so far, with the label of each.
+        reported: findings and exceptions that failed tests have reported, with the label of the first.
+        raised: labels of the checks whose findings were raised.
     """
 
     def __init__(self, target: str, plan: Plan, project: Project | None, judged_with: str) -> None:
@@ -61,7 +63,8 @@ class _Run:
         self.target, self.project, self._judged_with = target, project, judged_with
         self._unloadable: CheckResult | None = None
         self._session: Session | None = None
-        self.reported: dict[tuple[str, str, str], str] = {}
+        self.reported: dict[tuple[str, ...], str] = {}
+        self.raised: set[str] = set()
         try:
             cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
         except LoadError as error:
@@ -85,11 +88,19 @@ class _Run:
             results = expect(TargetResult(self.target, (), results), self.project.expected).checks
         return next(result for result in results if result.label == label)
 
+    def roots(self, result: CheckResult) -> list[CheckResult]:
+        """Return the results that block this result; empty unless it is blocked."""
+        if result.status != "blocked":
+            return []
+        labels = [code if not host else f"{code}[{host}]" for code, _, host in self.items if code in result.roots]
+        return [self.result(label) for label in labels if label.partition("[")[2] in ("", f"{result.host}]")]
+
     def everything(self) -> TargetResult:
-        """What ``lpkit check`` reports; runs all checks."""
+        """Return the result that ``lpkit check`` reports; runs all checks."""
+        from lpkit_conformance.catalogue import one_report_each
         from lpkit_conformance.results import TargetResult
 
-        results = tuple(self.result(label) for label in self._labels())
+        results = one_report_each([self.result(label) for label in self._labels()])
         if self._session is None:
             return TargetResult(self.target, (), results, judged_with=self._judged_with)
         interface = " and ".join(sorted(self._session.interfaces))
@@ -97,7 +108,7 @@ class _Run:
         return TargetResult(self.target, self._session.hosts, results, interface, self._judged_with, error)
 
     def inactive(self) -> bool:
-        """Whether no check at all saw the plugin act; runs them all."""
+        """Return True if the plugin acted in no check; runs all checks."""
         from lpkit_conformance.catalogue import inactive
 
         return inactive([self._compute(label) for label in self._labels()])
@@ -123,18 +134,17 @@ class _Run:
 
 def _unloadable(error: LoadError) -> CheckResult:
     from lpkit_conformance.instruments.author_lines import location_of
-    from lpkit_conformance.results import CheckResult, Finding
+    from lpkit_conformance.suite.load_failures import LoadFailure
 
     location = location_of(error.__cause__) if error.__cause__ else ""
-    finding = Finding(error.problem, fix=error.remedy, location=location)
-    return CheckResult("LP001", "is-a-processor", "", "failed", error.problem, finding)
+    return LoadFailure(error.problem, error.remedy, location).result()
 
 
 @contextmanager
 def _surroundings() -> Iterator[str]:
-    """What loading a plugin and running its checks needs of the process, and other tests must not see.
+    """Isolate the process settings of loading a plugin and running its checks from other tests.
 
-    Gives what plugins are judged with.
+    Yields the API that plugins are judged with: vLLM or the stand-in.
     """
     with choose.prepared() as judged_with:
         import torch
@@ -168,27 +178,41 @@ class BoundCheck:
         return f"{self.label} {self.name}"
 
     def run(self) -> None:
-        """Raise :class:`ConformanceError` if the plugin breaks the rule; skip the test if nothing can be said."""
+        """Raise :class:`ConformanceError` if the plugin breaks the rule; skip the test without a verdict."""
         import pytest
-
-        from lpkit_conformance.failures import save_check
-        from lpkit_conformance.report.text import check_lines
 
         __tracebackhide__ = True
         result = self._run.result(self.label)
-        if result.status in ("failed", "unexpected_pass", "error"):
-            first = self._run.reported.setdefault(result.said, self.label)
-            if first != self.label:
-                pytest.skip(f"the same finding as that of {first}, which failed")
-            with suppress(OSError):  # a folder that cannot be written costs the file, not the verdict
-                result = save_check(self._run.target, result)
-            raise ConformanceError("\n".join(["", *check_lines(result)]))
+        # With `-k` the check that blocks this one may have no test that says so.
+        for judged in (result, *self._run.roots(result)):
+            if judged.status in ("failed", "unexpected_pass", "error"):
+                self._fail(judged)
         if result.status == "expected":
             pytest.xfail(result.message)
         if result.status in ("skipped", "blocked"):
             if result.never_active and self._run.inactive():
                 raise ConformanceError(self._run.hint())
             pytest.skip(f"{result.status}: {result.message}")
+
+    def _fail(self, result: CheckResult) -> None:
+        """Raise the finding, or skip the test if another test has raised it."""
+        import pytest
+
+        from lpkit_conformance.failures import save_check
+        from lpkit_conformance.report.text import check_lines
+
+        __tracebackhide__ = True
+        met = result.finding.raised if result.finding else None
+        for said in (result.said, *([met] if met else [])):
+            first = self._run.reported.setdefault(said, result.label)
+            if first != result.label:
+                pytest.skip(f"the same finding as that of {first}, which failed")
+        if result.label != self.label and result.label in self._run.raised:
+            pytest.skip(f"blocked: needs {result.label}, which failed")
+        self._run.raised.add(result.label)
+        with suppress(OSError):  # a folder that cannot be written costs the file, not the verdict
+            result = save_check(self._run.target, result)
+        raise ConformanceError("\n".join(["", *check_lines(result)]))
 
 
 def checks(
@@ -201,9 +225,9 @@ def checks(
     seed: int = 0,
     root: Path | None = None,
 ) -> list[BoundCheck]:
-    """Every check for ``target``, to be run one by one or all together.
+    """Return every check for ``target``, to be run separately or together.
 
-    A target that cannot be loaded gives one check, which fails.
+    A target that cannot be loaded gives a single check, which fails.
 
     Args:
         seed: of the simulated model and the generated programs.
@@ -211,7 +235,7 @@ def checks(
         cases: case objects; by default those of ``[tool.lpkit]``.
         select, ignore: a code or a family (``LP2``), or several.
         hosts: ``v1``, ``v2`` or both; by default those of ``[tool.lpkit]``, or of the class.
-        root: the project's folder; by default the current one.
+        root: the project's folder; by default the current folder.
 
     Raises:
         UsageError, ProjectError, CaseError: for settings that cannot be used.
@@ -287,20 +311,20 @@ def parametrize_with_checks(target: str, cases: Iterable[Any] | None = None, **s
 
 
 def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, **settings: Any) -> CheckResult:
-    """The result of one check on one plugin; the checks that it requires do not run.
+    """Return the result of one check on one plugin, without running the checks that it requires.
 
         assert compute_check("LP203", MyProcessor, case={"extra_args": {"bias": 2.0}}).status == "passed"
 
     Args:
-        code: the check's.
-        target: the class, or what :func:`checks` takes.
+        code: the check's code.
+        target: the class, or a target as for :func:`checks`.
         host: ``v1`` or ``v2``; by default the first that the check judges and the class has an interface for.
-        case: a case object; by default one that sets nothing.
-        settings: of ``seed``, ``vocab_size``, ``max_num_seqs`` and ``device``; ``program``: run only this one;
+        case: a case object; by default an empty case.
+        settings: of ``seed``, ``vocab_size``, ``max_num_seqs`` and ``device``; ``program``: run only this program;
             ``trace``: replay only this recorded trace, given as its name and a pattern.
 
     Raises:
-        UsageError: if there is no such check, or it does not run on this host or class.
+        UsageError: if the check does not exist, or does not run on this host or class.
         CaseError: for a case that cannot be used.
         LoadError: if the class cannot be loaded.
     """
@@ -329,7 +353,7 @@ def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, *
 
 
 def require(result: CheckResult) -> None:
-    """Demand that a plugin broke no rule.
+    """Assert that a plugin broke no rule.
 
         require(compute_check("LP203", MyProcessor, case={"extra_args": {"bias": 2.0}}))
 
@@ -344,6 +368,28 @@ def require(result: CheckResult) -> None:
     __tracebackhide__ = True
     if result.status in ("failed", "advice", "error"):
         raise ConformanceError("\n".join(["", *check_lines(result)]))
+
+
+def project_cases(root: Path | None = None) -> list[Case]:
+    """Return the cases of ``[tool.lpkit]``, for tests that serve requests with them.
+
+    Args:
+        root: the project's folder; by default the current folder.
+
+    Raises:
+        ProjectError, CaseError: for settings that cannot be used.
+    """
+    from lpkit_conformance.settings.cases import Case
+
+    project = projects.find(root or Path.cwd())
+    return [Case.parse(case) for case in project.cases] if project else []
+
+
+def install_standin() -> None:
+    """Put a stand-in in the place of vLLM's modules, for a plugin that imports them where there is no vLLM."""
+    from lpkit_conformance.vllm_api.stub import install
+
+    install()
 
 
 class ConformanceTests:
@@ -373,6 +419,8 @@ __all__ = [
     "check",
     "checks",
     "compute_check",
+    "install_standin",
     "parametrize_with_checks",
+    "project_cases",
     "require",
 ]

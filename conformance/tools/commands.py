@@ -1,4 +1,4 @@
-"""How the tools run commands: what one printed, or why it did not end as it should."""
+"""Runs commands for the tools: returns their output, or raises with the reason of their failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN = 4000
 """Characters from the end of what a command printed, in the message when it failed."""
 
 OWN = ("PYTHON", "VIRTUAL_ENV", "LPKIT_")
-"""How the names of variables begin that are about this process's environment."""
+"""Prefixes of environment variables that are specific to this process's environment."""
 
 
 class CommandFailed(Exception):
@@ -20,7 +20,7 @@ class CommandFailed(Exception):
 
 
 def output(command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None, code: int = 0) -> str:
-    """What a command prints to its standard output.
+    """Return a command's standard output.
 
     Raises:
         CommandFailed: it did not end with ``code``.
@@ -33,5 +33,5 @@ def output(command: Sequence[str], cwd: Path | None = None, env: Mapping[str, st
 
 
 def variables() -> dict[str, str]:
-    """Those of this process, for a command in another environment: without what is about its own."""
+    """Return this process's variables for a command in another environment, without those specific to its own."""
     return {key: value for key, value in os.environ.items() if not key.startswith(OWN)}

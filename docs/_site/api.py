@@ -1,4 +1,4 @@
-"""What autodoc needs to know about the SDK: public names are documented where users import them."""
+"""Extension for autodoc: the SDK's public names are documented where users import them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def look_up(app: Sphinx) -> None:
 
 
 def resolve(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element) -> Any:
-    """Lead a name in an annotation to the public name of the same thing; names that are not public stay text."""
+    """Link a name in an annotation to its public name; other names stay text."""
     if node.get("refdomain") != "py":
         return None
     target = str(node.get("reftarget"))
@@ -42,12 +42,12 @@ def resolve(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, con
 
 
 def hide_constructor(app: Sphinx, what: str, name: str, *rest: Any) -> tuple[str, None] | None:
-    """Nobody constructs these by hand."""
+    """Hide the constructor of classes that only engines construct."""
     return ("", None) if what == "class" and name in MADE_BY_ENGINES else None
 
 
 def find_comment(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """The docstring behind a constant, in the module that defines it."""
+    """Find a constant's docstring in the module that defines it."""
     if what != "data" or name.rpartition(".")[0] not in MODULES:
         return
     for module in sorted(item for item in sys.modules if item.startswith("lpkit.")):
@@ -62,7 +62,7 @@ def find_comment(app: Sphinx, what: str, name: str, value: Any, options: Any, li
 
 
 def tidy_fields(app: Sphinx, doctree: nodes.document) -> None:
-    """Sphinx writes two hyphens for a dash, and calls what an instance has variables."""
+    """Replace Sphinx's two hyphens by a dash, and its heading *Variables* by *Attributes*."""
     for field in doctree.findall(nodes.field):
         for text in [*field.findall(nodes.Text)]:
             if text == " -- ":

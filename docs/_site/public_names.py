@@ -20,9 +20,6 @@ MODULES = (
     "lpkit.train",
     "lpkit.v1",
     "lpkit.v2",
-    "lpkit_conformance.cases",
-    "lpkit_conformance.project",
-    "lpkit_conformance.standin",
     "lpkit_conformance.testing",
 )
 """Modules whose ``__all__`` is documented."""
@@ -40,12 +37,11 @@ MADE_BY_ENGINES = frozenset(
         "lpkit.SparseLogits",
         "lpkit.TokenSetColumn",
         "lpkit.dynamo.DynamoLogitsProcessor",
-        "lpkit_conformance.project.Project",
         "lpkit_conformance.testing.BoundCheck",
         "lpkit_conformance.testing.ConformanceTests",
     }
 )
-"""Classes whose constructor nobody calls by hand."""
+"""Classes that only engines and lpkit construct."""
 
 DECLARATIONS = frozenset({"lpkit.column", "lpkit.ragged", "lpkit.token_set"})
 """Classes that are written in class bodies, and have no members for authors."""

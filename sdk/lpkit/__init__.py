@@ -1,6 +1,6 @@
 """lpkit: write a vLLM logits processor once, run it on both of vLLM's runners, test that it is right.
 
-The names below load what they need when first used, so that ``import lpkit`` itself is nearly free.
+The names below load their modules on first use, so ``import lpkit`` itself is nearly free.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ __all__ = [
 
 
 _ROOMS = ("export", "train")
-"""Rooms with functions of their own, ``lpkit.export.transformers`` and the like: here without an import of theirs."""
+"""Packages that ``lpkit.NAME`` imports on first use, e.g. ``lpkit.export.transformers``."""
 
 
 def __getattr__(name: str) -> Any:

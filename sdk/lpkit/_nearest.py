@@ -1,4 +1,4 @@
-"""The known name nearest to a misspelt one, for messages."""
+"""Find the known name nearest to a misspelt name, for messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The nearest of ``known``, whatever its case, or ""."""
+    """Return the nearest of ``known``, ignoring case, or ""."""
     options = list(known)
     match = difflib.get_close_matches(name, options, n=1)
     if not match:  # difflib is case-sensitive: MINP and MinP share two letters
@@ -17,12 +17,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'x'?``, or "" if nothing is near."""
+    """Return ``did you mean 'x'?``, or "" if no name is near."""
     match = nearest(name, known)
     return f"did you mean {match!r}?" if match else ""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'x'?``, or all that is known if nothing is near."""
+    """Return ``did you mean 'x'?``, or all known names if no name is near."""
     options = list(known)
     return did_you_mean(name, options) or f"known: {', '.join(options)}"

@@ -1,9 +1,9 @@
-"""NVIDIA Dynamo's logits processors on both of vLLM's runners: its specifications, and wrappers for its processors.
+"""NVIDIA Dynamo's logits processors on both of vLLM's runners: specifications, and wrappers for processors.
 
-A Dynamo worker resolves a :class:`LogitsProcessorSpec` once, when its engine and tokenizer are up, and activates it per
-request: :func:`entries_for` decides by the worker's role, :func:`activate` puts the entries into
-``SamplingParams.extra_args["dynamo_logits"]``, and an installed plugin (``lpkit-forced-sequence``) acts on them. Dynamo
-need not be installed; its own specification objects are accepted as well.
+A Dynamo worker resolves a :class:`LogitsProcessorSpec` once, when its engine and tokenizer are up. For each request,
+:func:`entries_for` chooses entries by the worker's role, and :func:`activate` puts them into
+``SamplingParams.extra_args["dynamo_logits"]``. An installed plugin (``lpkit-forced-sequence``) acts on them. Dynamo
+need not be installed; its own specification objects work as well.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 ]
 
 KEY = "dynamo_logits"
-"""Where a request carries its entries."""
+"""The key of ``extra_args`` that holds a request's entries."""
 
 GENERATING_ROLES = frozenset({"agg", "aggregated", "decode"})
-"""Workers whose tokens the client sees. A prefill worker's one token is made without processors."""
+"""Roles of workers whose tokens the client sees. A prefill worker makes its one token without processors."""
 
 
 class BaseLogitsProcessor(Protocol):
@@ -48,11 +48,11 @@ class BaseLogitsProcessor(Protocol):
 
 @dataclass(frozen=True)
 class ForcedTokenSequenceSpec:
-    """Force a sequence, then the end-of-sequence token for good.
+    """Force a sequence of tokens, then the end-of-sequence token forever.
 
     Attributes:
         token_ids: the sequence; it may be empty.
-        eos_token_id: what follows at each later position.
+        eos_token_id: the token at each later position.
     """
 
     token_ids: tuple[int, ...]
@@ -61,10 +61,10 @@ class ForcedTokenSequenceSpec:
 
 @dataclass(frozen=True)
 class PythonProcessorSpec:
-    """A live callable; it cannot leave its process, so no vLLM engine can be given one.
+    """A live callable. It cannot leave its process, so it cannot reach a vLLM engine.
 
     Attributes:
-        processor: called as a :class:`BaseLogitsProcessor`.
+        processor: called like a :class:`BaseLogitsProcessor`.
     """
 
     processor: Callable[..., Any]
@@ -75,11 +75,11 @@ Entry = ForcedTokenSequenceSpec | PythonProcessorSpec
 
 @dataclass(frozen=True)
 class LogitsProcessorSpec:
-    """What every request of a worker is to be processed with.
+    """Entries for every request of a worker.
 
     Attributes:
         entries: in the order in which they act.
-        generation_only: spare prefill workers.
+        generation_only: True to leave prefill workers out.
     """
 
     entries: tuple[Entry, ...]
@@ -87,21 +87,21 @@ class LogitsProcessorSpec:
 
 
 def forced_text(text: str, tokenizer: Any) -> LogitsProcessorSpec:
-    """The specification that makes every reply the same text.
+    """Make the specification that gives every reply the same text.
 
     Args:
         text: the reply.
-        tokenizer: one of transformers, used here only.
+        tokenizer: a tokenizer of transformers, used only in this call.
     """
     ids = tuple(tokenizer.encode(text, add_special_tokens=False))
     return LogitsProcessorSpec((ForcedTokenSequenceSpec(ids, tokenizer.eos_token_id),))
 
 
 def entries_for(spec: LogitsProcessorSpec | None, role: Any) -> list[Entry]:
-    """The entries for one request on a worker; empty where it is not to be processed.
+    """Return the entries for one request on a worker; empty if the worker does not process requests.
 
     Args:
-        spec: of the worker; None: it has none.
+        spec: of the worker, or None.
         role: a name, or Dynamo's ``DisaggregationMode``.
     """
     name = str(getattr(role, "value", role)).lower()
@@ -111,14 +111,14 @@ def entries_for(spec: LogitsProcessorSpec | None, role: Any) -> list[Entry]:
 
 
 def activate(sampling_params: SamplingParams, entries: Sequence[Entry]) -> None:
-    """Put entries into a request. Without any, remove what a client may have put there.
+    """Put entries into a request. Without entries, remove any that the client sent.
 
     Args:
         sampling_params: of the request; its ``extra_args`` are replaced.
-        entries: what :func:`entries_for` gave.
+        entries: the result of :func:`entries_for`.
 
     Raises:
-        TypeError: for an entry that cannot travel to the engine's process.
+        TypeError: an entry cannot travel to the engine's process.
     """
     others = {key: value for key, value in (sampling_params.extra_args or {}).items() if key != KEY}
     if entries:
@@ -137,35 +137,35 @@ def _as_json(entry: Any) -> dict[str, Any]:
 
 
 class DynamoLogitsProcessor(AdapterLogitsProcessor):
-    """Base for plugins made of Dynamo processors: override :meth:`new_processors`.
+    """Base for plugins made from Dynamo processors: override :meth:`new_processors`.
 
-    Dynamo's processors may count their calls; vLLM calls more often than it keeps tokens (unfinished prefills, rejected
-    drafts), and not from the start for a resumed request. So each request's processors are called once per position, in
-    order: when the engine jumps, they are made anew and called for the positions before, on logits that are discarded.
-    What was masked stays masked, and a row is never left without a token.
+    Dynamo's processors may count their calls. vLLM calls more often than it keeps tokens (unfinished prefills, rejected
+    drafts), and starts in the middle for a resumed request. So lpkit calls each request's processors exactly once per
+    position, in order. If the engine jumps, lpkit makes new processors and replays the earlier positions on logits that
+    it discards. Masked tokens stay masked, and every row keeps a token.
     """
 
     history = "tokens"
 
     @abstractmethod
     def new_processors(self, params: Any) -> Sequence[BaseLogitsProcessor]:
-        """Make fresh processors for a request. Override it.
+        """Make new processors for a request. Override it.
 
         Args:
             params: an instance of ``Params``; None if the class declares none.
 
         Returns:
-            The processors; none, if the request does not use this one.
+            The processors; empty if the request does not use this plugin.
         """
 
     def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
-        """Make the callable that keeps the order of calls.
+        """Make the callable that keeps the calls in order.
 
         Args:
             params: of the request.
 
         Returns:
-            One callable for all of the request's processors; None if there are none.
+            A callable that runs all of the request's processors; None without processors.
         """
         wanted = self.params(params)
         if wanted is None and self.Params is not None:

@@ -1,7 +1,7 @@
-"""Random numbers that are a function of what they are asked for: (seed, position), never of a call's turn.
+"""Random numbers that depend only on a key (seed, position), never on the order of calls.
 
-Whatever order or batch the rows come in, on whichever rank or device, the same key gives the same number. Integer
-operations alone, so the CPU and a GPU agree to the bit. Not for secrets.
+The same key gives the same number in every order, batch, rank and device. The functions use integer operations alone,
+so the CPU and a GPU agree to the bit. Do not use them for secrets.
 """
 
 from lpkit.kernels.hashes import context_seeds, mix, mix32_, uniform

@@ -1,4 +1,4 @@
-"""``SamplingParams``: vLLM's class where vLLM is installed, an equal one elsewhere."""
+"""``SamplingParams``: vLLM's class where vLLM is installed, an equal class elsewhere."""
 
 from __future__ import annotations
 

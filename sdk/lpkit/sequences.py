@@ -1,8 +1,8 @@
 """Questions about token histories, answered for all rows at once: repetitions, markers, counts.
 
 Histories are ``rows.tokens``: ``[n, W]`` int64 from the start, -1 behind the end of each. Patterns are ragged columns:
-``[n, k]`` int64 with k at least 1, -1 behind the end. A history that is shorter than a pattern, or empty, and an empty
-pattern match nothing. Nothing waits for the device, and the number of operations does not depend on ``n``, which may
+``[n, k]`` int64 with k at least 1, -1 behind the end. An empty pattern matches nothing, and neither does a pattern
+longer than the history. No function waits for the device. The number of operations does not depend on ``n``, which may
 be 0.
 """
 
@@ -20,36 +20,35 @@ __all__ = [
     "completes_ngram",
     "counts",
     "end_of_last",
-    "end_stood_before",
     "largest_per_id",
     "match_lengths",
     "next_in_loop",
 ]
 
 MOST_COMPARED = 4096
-"""Tokens of a history that are counted, and ids that are found once, by comparing each with each, where a kernel does
-so in one launch; more are sorted.
+"""Longest history whose tokens are counted, or whose ids are found, by comparing each with each in one kernel launch;
+longer histories are sorted.
 
-At this length it is 17 million comparisons per row, of which those with a stretch of the prompt are left out. By an
-H100's integer throughput, 256 rows that are all output take about 0.6 ms; an estimate, not a measurement."""
+At this length a row takes 17 million comparisons; stretches of the prompt are left out. From an H100's integer
+throughput, 256 rows of output take about 0.6 ms. This is an estimate, not a measurement."""
 
 _BASE = 0x9E3779B97F4A7C15 - 2**64
 _NOWHERE = 0xD1B54A32D192ED03 - 2**64
 
 
 def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tensor | None = None) -> torch.Tensor:
-    """For each position, how many tokens before it are also the last ones of the history.
+    """For each position, count the tokens before it that equal the end of the history.
 
-    It is the largest k with ``tokens[i - k : i] == tokens[L - k : L]``, so ``tokens[i]`` is what followed when the
-    history's last k tokens stood there before. The DRY penalty and n-gram lookups ask this.
+    The result is the largest k with ``tokens[i - k : i] == tokens[L - k : L]``. So ``tokens[i]`` followed the last time
+    the history's last k tokens occurred there. The DRY penalty and n-gram lookups use this.
 
-    Found by bisection on 64-bit hashes of stretches of the history, in log W steps; an error takes a collision. Texts
-    made for it collide (a Thue-Morse sequence of 1,024 tokens does). On CUDA a kernel compares the tokens themselves,
-    in one launch.
+    Found by bisection on 64-bit hashes of stretches of the history, in log W steps. A hash collision gives a wrong
+    count, and texts can be made to collide (a Thue-Morse sequence of 1,024 tokens does). On CUDA a kernel compares the
+    tokens themselves, in one launch.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
-        lengths: int64 ``[n]``, how long each is.
+        lengths: int64 ``[n]``, length of each history.
         since: int64 ``[n]``, may be negative; only tokens before a position that stand at ``>= since`` count, e.g.
             ``rows.prompt_len``. None: all.
 
@@ -64,25 +63,25 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tens
     while step:
         start = start.add(ends.follow(start - step), alpha=-step)
         step //= 2
-    found = torch.zeros_like(tokens).index_put_((ends.row, ends.position), (ends.place - start) * ends.known)
+    matched = torch.zeros_like(tokens).index_put_((ends.row, ends.position), (ends.place - start) * ends.known)
     if since is None:
-        return found
-    return found.minimum(torch.arange(tokens.shape[1], device=tokens.device) - since.unsqueeze(1)).clamp_(min=0)
+        return matched
+    return matched.minimum(torch.arange(tokens.shape[1], device=tokens.device) - since.unsqueeze(1)).clamp_(min=0)
 
 
 def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """For each position, whether the last ``count`` tokens of the history stand right before it too.
+    """For each position, test if the tokens before it equal the last ``count`` tokens of the history.
 
-    By hashes or one kernel, as :func:`match_lengths`; :func:`completes_ngram` asks this.
+    Found by hashes or one kernel, as in :func:`match_lengths`; :func:`completes_ngram` uses this.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
-        lengths: int64 ``[n]``, how long each is.
-        count: int64 ``[n, 1]``, not negative. 0 is true at every position of the history; more tokens than it has, at
-            none.
+        lengths: int64 ``[n]``, length of each history.
+        count: int64 ``[n, 1]``, not negative. For 0, every position of the history is True; for more tokens than the
+            history has, no position is.
 
     Returns:
-        bool ``[n, W]``; the end itself does not count, and what lies behind it is False.
+        bool ``[n, W]``; False at the end of the history and behind it.
     """
     if (few := fused.few_for(tokens)) is not None:
         return few.end_stood_before(tokens, lengths, count)  # type: ignore[no-any-return]
@@ -95,14 +94,14 @@ def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.T
 def completes_ngram(
     tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor
 ) -> torch.Tensor:
-    """For each position, whether its token, written next, would complete an n-gram that ends there a second time.
+    """For each position, test if writing its token next would repeat the n-gram that ends there.
 
-    By hashes or one kernel, as :func:`match_lengths`. These are the tokens that a ban of repeated n-grams masks.
+    Found by hashes or one kernel, as in :func:`match_lengths`. A ban on repeated n-grams masks these tokens.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
-        lengths: int64 ``[n]``, how long each is.
-        size: int64 ``[n]``, tokens of an n-gram, at least 1. With 1, every token completes what stood there.
+        lengths: int64 ``[n]``, length of each history.
+        size: int64 ``[n]``, tokens of an n-gram, at least 1. With 1, every token repeats an n-gram.
         since: int64 ``[n]``; only n-grams that begin at positions ``>= since`` count, e.g. ``rows.prompt_len``.
 
     Returns:
@@ -122,26 +121,26 @@ def next_in_loop(
     least: torch.Tensor,
     since: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The token that would go on with the loop that each history ends in.
+    """Return the token that would continue the loop at the end of each history.
 
-    That is one span, written several times in a row; of several such spans it is the shortest. By hashes, or two
-    kernels, as :func:`match_lengths`.
+    A loop is one span of tokens, written several times in a row; if several spans fit, the shortest counts. Found by
+    hashes, or two kernels, as in :func:`match_lengths`.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
-        lengths: int64 ``[n]``, how long each is.
-        times: int64 ``[n]``, at least 2: how often the span is written.
-        least: int64 ``[n]``, at least 1: how many tokens the loop has.
+        lengths: int64 ``[n]``, length of each history.
+        times: int64 ``[n]``, at least 2: number of times that the span is written.
+        least: int64 ``[n]``, at least 1: number of tokens in the loop.
         since: int64 ``[n]``, may be negative; only tokens at positions ``>= since`` count, e.g. ``rows.prompt_len``.
             None: all.
 
     Returns:
-        int64 ``[n]``; -1 where there is no loop, or a draft that is unknown would go on with it.
+        int64 ``[n]``; -1 without a loop, or if an unknown draft would continue it.
     """
     if (few := fused.few_for(tokens)) is not None:
         return few.next_in_loop(tokens, lengths, times, least, since)  # type: ignore[no-any-return]
     place = torch.arange(tokens.shape[1], device=tokens.device)
-    span = lengths.unsqueeze(1) - place  # the end has this period, if what stands before `place` is the end
+    span = lengths.unsqueeze(1) - place  # the period, if the tokens before `place` equal the end
     matched = match_lengths(tokens, lengths, since)
     loops = (matched >= (times - 1).unsqueeze(1) * span) & (matched + span >= least.unsqueeze(1)) & (tokens >= 0)
     last = torch.where(loops, place, -1).amax(1, keepdim=True)
@@ -149,13 +148,13 @@ def next_in_loop(
 
 
 class _Ends:
-    """Compares stretches of histories that end at some positions with those at their ends, by their hashes.
+    """Compares stretches of histories that end at some positions with the ends of the histories, by their hashes.
 
     Attributes:
-        row, position: int64 ``[m]``, the positions at which a stretch can be the same: on a host those behind the
-            tokens that stand at the ends, else all.
-        known: bool ``[m]``, which of them the histories have.
-        place: int64 ``[m]``, where the hashes are that end before them.
+        row, position: int64 ``[m]``, positions at which a stretch can match. On a host, these follow a token equal to
+            the history's last; elsewhere, all positions.
+        known: bool ``[m]``, True for positions inside the histories.
+        place: int64 ``[m]``, index of the hash that ends before each position.
     """
 
     def __init__(self, tokens: torch.Tensor, lengths: torch.Tensor) -> None:
@@ -163,7 +162,7 @@ class _Ends:
         self.row, self.position = _behind_last(tokens, lengths) if fused.on_host(tokens) else _everywhere(tokens)
         powers = torch.full((width,), _BASE, dtype=torch.int64, device=tokens.device).cumprod(0)  # from the first on
         # hashes[i + 1] covers the first i tokens; a stretch is a difference, times a power that moves it to the end.
-        # The first column has a number of its own: nothing that begins before the history equals anything.
+        # The first column holds a special number: no stretch that begins before the history equals another.
         hashes = torch.full((n, width + 2), _NOWHERE, dtype=torch.int64, device=tokens.device)
         hashes[:, 1] = 0
         torch.cumsum(mix(tokens) * powers, 1, out=hashes[:, 2:])
@@ -174,13 +173,13 @@ class _Ends:
         self.known = beyond > 0
         self._distance = beyond.clamp_(min=0)
         self._to_end = powers.index_select(0, (self._distance - 1).clamp_(min=0))
-        # Two stretches are equal if what they begin behind differs as much, so moved, as what they end with.
+        # Two stretches are equal if their hash differences are equal, once both are moved to the end.
         self._difference = self._behind(self.place)
 
     def follow(self, start: torch.Tensor) -> torch.Tensor:
-        """Where the tokens from ``start``, a place for each position, to the position are the history's last ones too.
+        """Test if the tokens from ``start``, an index per position, to the position equal the end of the history.
 
-        None are where nothing is between the two; where the start lies before the history, there is no match.
+        An empty stretch matches. A start before the history does not.
         """
         return self._behind(torch.maximum(start, self._first)) == self._difference
 
@@ -190,13 +189,13 @@ class _Ends:
 
 
 def _everywhere(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows and positions of all tokens, ``[n * W]`` each."""
+    """Return rows and positions of all tokens, ``[n * W]`` each."""
     rows, positions = (torch.arange(size, device=tokens.device) for size in tokens.shape)
     return rows.unsqueeze(1).expand_as(tokens).reshape(-1), positions.expand_as(tokens).reshape(-1)
 
 
 def _behind_last(tokens: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows and positions before which the history's last token stands, ``[m]`` each."""
+    """Return rows and positions that follow a token equal to the history's last, ``[m]`` each."""
     last = tokens.gather(1, (lengths - 1).clamp_(min=0).unsqueeze(1))
     stands = (tokens == last)[:, :-1].contiguous().view(torch.uint8)
     flat = torch.from_numpy(np.flatnonzero(np.from_dlpack(stands)))
@@ -205,7 +204,7 @@ def _behind_last(tokens: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Ten
 
 
 def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
-    """The position behind the last occurrence of each row's pattern.
+    """Return the position behind the last occurrence of each row's pattern.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
@@ -227,17 +226,17 @@ def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
 
 
 def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, since: torch.Tensor) -> torch.Tensor:
-    """How many tokens of each row's pattern the history ends with, less than all of them: a marker that is half
+    """Count the tokens of each row's pattern that the history ends with, if the pattern is incomplete: a marker half
     written.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
-        lengths: int64 ``[n]``, how long each is.
+        lengths: int64 ``[n]``, length of each history.
         pattern: int64 ``[n, k]``, k at least 1, -1 behind the end.
         since: int64 ``[n]``; only tokens at positions ``>= since`` count, e.g. ``rows.prompt_len``.
 
     Returns:
-        int64 ``[n]``; 0 if nothing is begun, or the pattern is complete or empty.
+        int64 ``[n]``; 0 if no pattern is begun, or if it is complete or empty.
     """
     if (few := fused.few_for(tokens)) is not None:
         return few.begun(tokens, lengths, pattern, since)  # type: ignore[no-any-return]
@@ -252,11 +251,11 @@ def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, si
 
 
 def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
-    """How often each token occurs among some tokens of its row.
+    """Count each token's occurrences among some tokens of its row.
 
     Args:
         tokens: int64 ``[n, W]``, histories; ids below 2**31.
-        among: bool ``[n, W]``, the tokens to count, e.g. ``rows.is_output``.
+        among: bool ``[n, W]``, True for tokens to count, e.g. ``rows.is_output``.
 
     Returns:
         int64 ``[n, W]``. For ``tokens[i, j]`` it is the number of selected positions of row i that hold the same
@@ -269,28 +268,28 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
     keys = kernels.sorted_values(tokens << bits | torch.arange(width, device=tokens.device))
     place = keys & ((1 << bits) - 1)
     keys >>= bits
-    run = torch.zeros_like(keys)  # of equal tokens
+    run = torch.zeros_like(keys)  # numbers of runs of equal tokens
     torch.cumsum(keys[:, 1:] != keys[:, :-1], 1, out=run[:, 1:])
     run = torch.empty_like(run).scatter_(1, place, run)
     return torch.zeros_like(run).scatter_add_(1, run, among.expand_as(run).to(torch.int64)).gather(1, run)
 
 
 def largest_per_id(ids: torch.Tensor, values: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each row's distinct ids, once, with the largest of their values: what ``SparseLogits`` can be written at.
+    """Return each row's distinct ids, once, with the largest of their values, ready to write with ``SparseLogits``.
 
     Args:
-        ids: int64 ``[n, k]``; negative ones are left out.
-        values: int64 ``[n, k]``, below ``limit``; an id with a negative one is left out.
+        ids: int64 ``[n, k]``; negative ids are left out.
+        values: int64 ``[n, k]``, below ``limit``; an id with a negative value is left out.
         limit: above every value; ``limit`` times the largest id must fit into int64.
 
     Returns:
-        int64 ``[n, k]`` ids, in any order, and int64 ``[n, k]`` values. Places that are left over have id -1, which
-        ``SparseLogits`` ignores, and some value below ``limit``.
+        int64 ``[n, k]`` ids, in any order, and int64 ``[n, k]`` values. Unused entries have id -1, which
+        ``SparseLogits`` ignores, and any value below ``limit``.
     """
     if ids.shape[1] <= MOST_COMPARED and (few := fused.few_for(ids)) is not None:
         return few.largest_per_id(ids, values)  # type: ignore[no-any-return]
     keys = kernels.sorted_values(torch.where((ids < 0) | (values < 0), -limit, ids * limit + values))
-    found = keys.div(limit, rounding_mode="floor")
-    largest = torch.ones_like(found, dtype=torch.bool)
-    largest[:, :-1] = found[:, 1:] != found[:, :-1]
-    return torch.where(largest, found, -1), keys - found * limit
+    sorted_ids = keys.div(limit, rounding_mode="floor")
+    largest = torch.ones_like(sorted_ids, dtype=torch.bool)
+    largest[:, :-1] = sorted_ids[:, 1:] != sorted_ids[:, :-1]
+    return torch.where(largest, sorted_ids, -1), keys - sorted_ids * limit

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lpkit.interfaces import lookup
-from lpkit.interfaces.v1 import AddedRequest, MovedRequest, RemovedRequest, RequestLogitsProcessor
+from lpkit.interfaces.v1_interface import AddedRequest, MovedRequest, RemovedRequest, RequestLogitsProcessor
 
 if TYPE_CHECKING:
-    from lpkit.interfaces.v1 import (
+    from lpkit.interfaces.v1_interface import (
         BatchUpdate,
         BatchUpdateBuilder,
         LogitsProcessor,
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 else:
     _module = lookup.find(lookup.V1_MODULE).module
     if _module is None:
-        from lpkit.interfaces import v1 as _module
-        from lpkit.interfaces.v1 import process_dict_updates
+        from lpkit.interfaces import v1_interface as _module
+        from lpkit.interfaces.v1_interface import process_dict_updates
     else:
         from vllm.v1.sample.logits_processor.builtin import process_dict_updates
         from vllm.v1.sample.logits_processor.interface import AddedRequest, MovedRequest, RemovedRequest

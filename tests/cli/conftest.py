@@ -36,5 +36,5 @@ def new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> New:
 
 @pytest.fixture(autouse=True)
 def _not_on_github(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports look alike wherever the tests run."""
+    """Make reports independent of the machine that runs the tests."""
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from lpkit_cli.app import app
+from lpkit_conformance.bench import run
+from typer.testing import CliRunner, Result
 
 PLUGIN = """
 import os, time
@@ -50,46 +54,87 @@ cases = [{ extra_args = { bias = 1.5 } }]
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", "cli"))
 SMALL = ("--quick", "--batch", "2,3", "--vocab", "256")
+LEAST = ("--quick", "--batch", "1", "--vocab", "128")
+
+
+def write_project(folder: Path, settings: str = "") -> Path:
+    (folder / "plugin.py").write_text(PLUGIN, encoding="utf-8")
+    (folder / "pyproject.toml").write_text(PROJECT + settings, encoding="utf-8")
+    return folder
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "plugin.py").write_text(PLUGIN, encoding="utf-8")
-    (tmp_path / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
-    return tmp_path
+    return write_project(tmp_path)
 
 
-def test_the_project_is_measured_on_both_runners(lpkit, project: Path) -> None:
-    files = ("--json", "out.json", "--plot", "out.svg")
-    done = lpkit("bench", *SMALL, *files, "--against", "plugin.py:Bias", cwd=project)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "mine on V1" in done.stdout and "one read and write" in done.stdout
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """``lpkit bench`` in this process, with the fewest rounds; it starts the measuring process as always."""
+    monkeypatch.setattr(run, "QUICK_SECONDS", 0.0)
+
+    def invoke(*arguments: str, cwd: Path) -> Result:
+        monkeypatch.chdir(cwd)
+        return CliRunner().invoke(app, ["bench", *arguments])
+
+    return invoke
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """A project that names what it is compared with, measured once on both runners."""
+    folder = write_project(tmp_path_factory.mktemp("project"), 'against = ["plugin:Bias"]')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "QUICK_SECONDS", 0.0)
+        patch.chdir(folder)
+        return folder, CliRunner().invoke(app, ["bench", *SMALL, "--json", "out.json", "--plot", "out.svg"])
+
+
+def test_the_project_is_measured_on_both_runners(measured: tuple[Path, Result]) -> None:
+    folder, done = measured
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "mine on V1" in done.stdout and "plugin:Bias on V1" in done.stdout and "one read and write" in done.stdout
     assert "\x1b" not in done.stdout
-    report = json.loads((project / "out.json").read_text(encoding="utf-8"))
+    report = json.loads((folder / "out.json").read_text(encoding="utf-8"))
     assert report["schema"] == "lpkit-bench/1"
     (target,) = report["targets"]
     assert [(point["batch"], point["vocab"]) for point in target["points"]] == [(2, 256), (3, 256)]
     sides = target["points"][0]["sides"]
     assert [side["kind"] for side in sides] == ["target"] * 2 + ["alternative"] * 2 + ["floor"] * 2
     assert all(side["apply"]["rounds"] >= 3 and not side["problem"] for side in sides)
-    curves = [item for item in ET.parse(project / "out.svg").iter() if item.tag.endswith("polyline")]
+    curves = [item for item in ET.parse(folder / "out.svg").iter() if item.tag.endswith("polyline")]
     assert [item.get("class", "").split()[1] for item in curves] == [side["kind"] for side in sides]
     assert report["settings"]["threads"] == report["environment"]["threads"] == 1
+
+
+def test_a_budget_takes_its_sizes_from_the_file_and_fails_when_more_is_done(bench, measured, project: Path) -> None:
+    recorded, _ = measured
+    document = json.loads((recorded / "out.json").read_text(encoding="utf-8"))
+    for point in document["targets"][0]["points"]:
+        for side in point["sides"]:
+            side["versus_floor"] = 1e9  # what this machine takes does not matter
+    (project / "budget.json").write_text(json.dumps(document), encoding="utf-8")
+    more = PLUGIN.replace("unsqueeze(1))", "unsqueeze(1)).add_(0.0)")
+    (project / "plugin.py").write_text(more, encoding="utf-8")
+    done = bench("--quick", "--budget", "budget.json", cwd=project)
+    assert done.exit_code == 1
+    worse = [line.partition(": ")[0] for line in done.stdout.splitlines() if " operations; there were " in line]
+    assert worse == [f"WORSE  mine on {host}, {batch} x 256" for batch in (2, 3) for host in ("V1", "V2")]
 
 
 def test_a_vllm_that_ends_the_process_is_told_and_the_stand_in_used(lpkit, project: Path) -> None:
     (project / "site" / "vllm").mkdir(parents=True)
     (project / "site" / "vllm" / "__init__.py").write_text("import os\nos._exit(11)\n", encoding="utf-8")
     path = os.pathsep.join([str(project / "site"), SOURCES])
-    done = lpkit("bench", "--quick", "--batch", "1", "--vocab", "128", cwd=project, env={"PYTHONPATH": path})
+    done = lpkit("bench", *LEAST, "--host", "v2", cwd=project, env={"PYTHONPATH": path})
     assert (done.returncode, done.stderr) == (0, "")
     shown = " ".join(done.stdout.split())
     assert "the installed vLLM is broken: importing it, the process ended with exit code 11" in shown
     assert "mine on V2" in shown
 
 
-def test_standard_output_can_be_the_json(lpkit, project: Path) -> None:
-    done = lpkit("bench", "--quick", "--batch", "1", "--vocab", "128", "--host", "v2", "--json", "-", cwd=project)
+def test_standard_output_can_be_the_json(bench, project: Path) -> None:
+    done = bench(*LEAST, "--host", "v2", "--json", "-", cwd=project)
     assert [side["host"] for side in json.loads(done.stdout)["targets"][0]["points"][0]["sides"]] == ["v2", "", ""]
 
 
@@ -106,7 +151,7 @@ def test_standard_output_can_be_the_json(lpkit, project: Path) -> None:
         (("--against-case", "{}"), "there are more --against-case than --against"),
         (("--json", "-", "--plot", "-"), "only one of --json and --plot can be standard output"),
         (("--against", "plugin.py:Bais", *SMALL), "mine: "),
-        (("plugin.py:Raises", *SMALL), "plugin.py:Raises on V1: apply: raised RuntimeError: boom"),
+        (("plugin.py:Raises", *LEAST, "--host", "v1"), "plugin.py:Raises on V1: apply: raised RuntimeError: boom"),
         (("plugin.py:Exits", *SMALL), "the process ended with exit code 3 while measuring 2 x 256"),
         (("plugin.py:Prints", *SMALL), "the plugin printed more than 8 MiB while measuring 2 x 256"),
     ],
@@ -131,26 +176,3 @@ def test_a_wrong_against_in_the_project_is_refused(lpkit, project: Path, line: s
     (project / "pyproject.toml").write_text(PROJECT + line, encoding="utf-8")
     done = lpkit("bench", cwd=project)
     assert done.returncode == 2 and said in done.stderr
-
-
-def test_a_project_names_what_it_is_measured_against(lpkit, project: Path) -> None:
-    (project / "pyproject.toml").write_text(PROJECT + 'against = ["plugin:Bias"]', encoding="utf-8")
-    done = lpkit("bench", *SMALL, "--host", "v1", cwd=project)
-    assert done.returncode == 0 and "plugin:Bias on V1" in done.stdout
-
-
-def test_a_budget_takes_its_sizes_from_the_file_and_fails_when_more_is_done(lpkit, project: Path) -> None:
-    recorded = lpkit("bench", *SMALL, "--json", "budget.json", cwd=project)
-    assert recorded.returncode == 0
-    document = json.loads((project / "budget.json").read_text(encoding="utf-8"))
-    for point in document["targets"][0]["points"]:
-        for side in point["sides"]:
-            side["versus_floor"] = 1e9  # whatever this machine does besides
-    (project / "budget.json").write_text(json.dumps(document), encoding="utf-8")
-    same = lpkit("bench", "--quick", "--budget", "budget.json", cwd=project)
-    assert (same.returncode, "2 x 256" in same.stdout, "3 x 256" in same.stdout) == (0, True, True)
-    source = (project / "plugin.py").read_text(encoding="utf-8")
-    (project / "plugin.py").write_text(source.replace("unsqueeze(1))", "unsqueeze(1)).add_(0.0)"), encoding="utf-8")
-    more = lpkit("bench", "--quick", "--budget", "budget.json", cwd=project)
-    assert more.returncode == 1
-    assert "WORSE  mine on V1, 2 x 256: " in more.stdout and " operations; there were " in more.stdout

@@ -40,7 +40,7 @@ def lpkit(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess
 
 
 def refused(*arguments: str) -> str:
-    """What a run that cannot start says; in this process, as nothing of a plugin runs."""
+    """Return the message of a run that cannot start; in this process, because no plugin code runs."""
     done = CliRunner().invoke(app, ["check", *arguments])
     assert done.exit_code == 2, done.output
     assert "Traceback" not in done.output
@@ -52,7 +52,7 @@ def refused(*arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the suspects as its modules, and an installed distribution beside it."""
+    """A project with the suspects as its modules, next to an installed distribution."""
     found = tmp_path_factory.mktemp("project")
     for file in SUSPECTS.glob("*.py"):
         (found / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")

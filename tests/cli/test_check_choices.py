@@ -1,4 +1,4 @@
-"""Which checks run: lists with commas, ``-k``, ``--list-checks``, ``--quick`` with what failed last, ``--watch``."""
+"""Choice of checks: lists with commas, ``-k``, ``--list-checks``, ``--quick`` with the last failures, ``--watch``."""
 
 from __future__ import annotations
 

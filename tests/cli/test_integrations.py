@@ -104,7 +104,7 @@ PLUGINS = [("Good", 0), ("ForgetsToReplace", 1)]
 
 
 def real_environment(folder: Path, **variables: str) -> dict[str, str]:
-    """Of a runner, or a machine, on which lpkit is installed; ``folder`` gets the plugins."""
+    """Return the environment of a runner, or a machine, with lpkit installed; ``folder`` gets the plugins."""
     shutil.copy(SUSPECTS / "bias.py", folder)
     bin_folder = str(Path(sys.executable).parent)
     return {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", **variables}

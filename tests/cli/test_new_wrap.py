@@ -1,4 +1,4 @@
-"""``lpkit new --wrap``: a project around something that exists, and what it says when there is nothing to wrap."""
+"""``lpkit new --wrap``: a project around an existing processor, and the message if nothing can be wrapped."""
 
 from __future__ import annotations
 

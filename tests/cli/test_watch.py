@@ -1,4 +1,4 @@
-"""`lpkit watch`: what was found in a run of a server."""
+"""`lpkit watch` shows the numbers and violations of a server's run."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from lpkit_cli.app import app
 from lpkit_conformance.watch import run_directory
+from lpkit_conformance.watch.numbers import ProcessCounts, ProcessorCounts, Violation
 from lpkit_conformance.watch.run_directory import write_numbers
-from lpkit_conformance.watch.tally import Seen, Tally, Violation
 from typer.testing import CliRunner
 
 
 def run(folder: Path, **violations: int) -> Path:
-    tally = Tally()
+    tally = ProcessCounts()
     tally.runner, tally.steps = "v1", 7
-    tally.processors["a:B"] = Seen(rows=3, violations=violations)
+    tally.processors["a:B"] = ProcessorCounts(rows=3, violations=violations)
     for kind in violations:
         tally.keep(
             Violation("a:B", kind, "no logit becomes NaN", "v1", 4, {"x": "<int>"}, "1.5", "nan", trace="f.jsonl")

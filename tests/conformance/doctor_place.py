@@ -1,4 +1,4 @@
-"""Environments for ``lpkit doctor``: packages that lie on disk, and what it said of them."""
+"""Environments for ``lpkit doctor``: packages on disk, and the doctor's output about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether processes of plugins are still there."""
+"""Waits for the end of plugins' processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Return True if a process exists and is no zombie."""
     if Path("/proc/self").exists():
         try:
             return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
@@ -22,7 +22,7 @@ def runs(pid: int) -> bool:
 
 
 def ends(pid: int, seconds: float = 10) -> bool:
-    """Whether a process that was killed goes: one that lets go of its memory still runs for a moment."""
+    """Return True if a killed process ends; a process that releases its memory runs for a moment longer."""
     deadline = time.monotonic() + seconds
     while (there := runs(pid)) and time.monotonic() < deadline:
         time.sleep(0.001)

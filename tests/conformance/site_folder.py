@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from lpkit.loading import GROUP
-from lpkit_conformance.discovery.installed import Inventory, Plugin, take_inventory
+from lpkit_conformance.discovery.installed import DiscoveredPlugin, Inventory, take_inventory
 
 
 class Site:
@@ -36,11 +36,11 @@ class Site:
     def take(self) -> Inventory:
         return take_inventory([str(self.folder)])
 
-    def only(self) -> Plugin:
+    def only(self) -> DiscoveredPlugin:
         (plugin,) = self.take().plugins
         return plugin
 
-    def of(self, body: str, target: str = "plug:P") -> Plugin:
+    def of(self, body: str, target: str = "plug:P") -> DiscoveredPlugin:
         """The row of a one-module plugin."""
         self.write("plug.py", body)
         self.dist("plug-dist", "0.7", f"plug = {target}")

@@ -61,7 +61,7 @@ OPS: tuple[Op, ...] = (
 
 @pytest.fixture(scope="module")
 def failed() -> CheckResult:
-    """What the command sees of a plugin that fails LP202."""
+    """The command's result for a plugin that fails LP202."""
     return compute_check("LP202", TARGET, case=CASE)
 
 

@@ -1,4 +1,4 @@
-"""What pages of checks say about lpkit's base classes, against the zoo's processors on them."""
+"""Statements of check pages about lpkit's base classes hold for the zoo's processors on them."""
 
 from __future__ import annotations
 

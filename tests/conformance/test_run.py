@@ -1,4 +1,4 @@
-"""Which targets run with which settings, and what becomes of announced failures."""
+"""Targets run with their own settings, and announced failures are judged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.run import Options, expect, known_code, plan_for
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.settings.project import Expected, Project
+from lpkit_conformance.settings.project import ExpectedFailure, Project
 
 PAST = datetime.date(2020, 1, 1)
 FUTURE = datetime.date(2999, 1, 1)
@@ -28,7 +28,7 @@ def result(*statuses: str, code: str = "LP202", error: str = "") -> TargetResult
 
 
 def after(found: TargetResult, **announced: object) -> list[str]:
-    judged = expect(found, [Expected("LP202", "why", **announced)])
+    judged = expect(found, [ExpectedFailure("LP202", "why", **announced)])
     return [check.status for check in judged.checks if check.code == "LP202"]
 
 
@@ -50,7 +50,7 @@ def test_an_announced_failure_must_come_on_one_host(before: list[str], expected:
 
 
 def test_an_announced_failure_makes_no_verdict_and_an_unexpected_pass_does() -> None:
-    announced = [Expected("LP202", "why")]
+    announced = [ExpectedFailure("LP202", "why")]
     assert expect(result("failed"), announced).verdict == "pass"
     assert expect(result("passed"), announced).verdict == "fail"
 
@@ -61,12 +61,12 @@ def test_an_announcement_expires(until: datetime.date, expected: str) -> None:
 
 
 def test_an_expired_announcement_says_so() -> None:
-    judged = expect(result("failed"), [Expected("LP202", "why", PAST)])
+    judged = expect(result("failed"), [ExpectedFailure("LP202", "why", PAST)])
     assert "was expected until 2020-01-01: why" in judged.checks[1].message
 
 
 def test_other_checks_are_not_excused() -> None:
-    assert expect(result("failed", code="LP203"), [Expected("LP202", "why")]).verdict == "fail"
+    assert expect(result("failed", code="LP203"), [ExpectedFailure("LP202", "why")]).verdict == "fail"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,9 @@ def test_settings_go_to_the_projects_targets_only(tmp_path, monkeypatch) -> None
         return result("failed")
 
     monkeypatch.setattr(run, "check_target", check_target)
-    monkeypatch.setattr(projects, "find", lambda _: replace(project(tmp_path), expected=(Expected("LP202", "why"),)))
+    monkeypatch.setattr(
+        projects, "find", lambda _: replace(project(tmp_path), expected=(ExpectedFailure("LP202", "why"),))
+    )
     report = run.run(["mine", "theirs:X", "mine"], Options(), tmp_path)
     assert seen == {"pkg:Mine": (256, True), "theirs:X": (512, False)}
     assert [target.target for target in report.targets] == ["mine", "theirs:X"]

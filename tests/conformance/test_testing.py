@@ -20,9 +20,9 @@ from lpkit_conformance.run import Options
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import ConformanceError, check, checks, compute_check
-from zoo.portable_correct import PortableTokenBias
-from zoo.v1_correct import Bias
-from zoo.v1_defects import StaleOnDecline
+from zoo.correct.portable import PortableTokenBias
+from zoo.correct.v1 import Bias
+from zoo.lp202 import StaleOnDecline
 
 ROOT = Path(__file__).resolve().parents[2]
 SUSPECTS = Path(__file__).parent / "suspects"
@@ -219,7 +219,7 @@ def test_a_finding_on_both_hosts_is_one_failure_and_either_test_alone_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = checks("zoo.portable_defects:LastAdmitted", cases=DENSE, select="LP201")
+    found = checks("zoo.lp201:LastAdmitted", cases=DENSE, select="LP201")
     one, other = (item for item in found if item.code == "LP201")
     with pytest.raises(ConformanceError):
         other.run()
@@ -231,8 +231,8 @@ def test_a_finding_on_both_hosts_is_one_failure_and_either_test_alone_fails(
 
 def test_different_findings_on_both_hosts_are_two_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(LP201, "run", lambda self, subject: _fail_on(subject.host))
-    found = checks("zoo.portable_defects:LastAdmitted", cases=DENSE, select="LP201")
+    monkeypatch.setattr(LP201, "run", lambda self, subject: _fail_on(subject.setup.host))
+    found = checks("zoo.lp201:LastAdmitted", cases=DENSE, select="LP201")
     bound = [item for item in found if item.code == "LP201"]
     assert len(bound) == 2
     for item in bound:

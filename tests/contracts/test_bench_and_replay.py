@@ -1,4 +1,4 @@
-"""``lpkit bench --json``, and a failure that version 0.1.0 saved."""
+"""``lpkit bench --json``, and saved failures that are replayed."""
 
 from __future__ import annotations
 
@@ -43,16 +43,9 @@ def test_bench(folder: Path) -> None:
     )
 
 
-def test_bench_of_drafts(folder: Path) -> None:
-    done = lpkit("bench", "plugins.py:Portable", *CASE, "--drafts", "--json", "-", cwd=folder)
-    document = json.loads(done.stdout)
-    literal = ("schema", "target", "interface", "error", "points")
-    hold("bench_drafts", {"exit code": done.returncode, **shape(document, literal)})
-
-
 @pytest.mark.parametrize("name", ["program", "trace"])
-def test_a_failure_saved_by_0_1_0_still_fails(folder: Path, name: str) -> None:
-    saved = (FOLDER / "failures_0_1_0" / f"{name}.json").read_text(encoding="utf-8")
+def test_a_saved_failure_still_fails(folder: Path, name: str) -> None:
+    saved = (FOLDER / "failures" / f"{name}.json").read_text(encoding="utf-8")
     failure = json.loads(saved)
     (folder / "saved.json").write_text(saved, encoding="utf-8")
     done = lpkit("replay", "saved.json", cwd=folder)
@@ -64,7 +57,7 @@ def test_a_failure_saved_by_0_1_0_still_fails(folder: Path, name: str) -> None:
     "wrong", [{"schema": "lpkit.failure/9"}, {"check": "LP999"}, {"host": "v3"}, {"target": "nowhere.py:Plugin"}]
 )
 def test_a_failure_that_cannot_run_is_exit_code_2(tmp_path: Path, wrong: dict[str, str]) -> None:
-    saved = json.loads((FOLDER / "failures_0_1_0" / "program.json").read_text(encoding="utf-8"))
+    saved = json.loads((FOLDER / "failures" / "program.json").read_text(encoding="utf-8"))
     (tmp_path / "saved.json").write_text(json.dumps(saved | wrong), encoding="utf-8")
     done = CliRunner().invoke(app, ["replay", str(tmp_path / "saved.json")])
     assert done.exit_code == 2, done.output

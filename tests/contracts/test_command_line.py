@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import typer
-from golden import hold
+from golden import FOLDER, hold
 from lpkit_cli.app import app, main
 from lpkit_conformance.catalogue import all_checks
 from typer.testing import CliRunner
 
 
 def parameters(callback: Any) -> Iterator[dict[str, Any]]:
-    """What the callback of a command takes, by its signature."""
+    """Return the parameters of a command's callback, by its signature."""
     hints = typing.get_type_hints(callback, include_extras=True)
     for name, item in inspect.signature(callback).parameters.items():
         if hints[name] is typer.Context:  # nothing that a user gives
@@ -86,18 +86,6 @@ def test_what_cannot_be_understood_is_exit_code_2(arguments: tuple[str, ...], tm
 
 
 def test_the_codes_of_the_checks() -> None:
-    hold(
-        "codes",
-        {
-            check.code: {
-                "name": check.name,
-                "hosts": list(check.hosts),
-                "tier": check.tier,
-                "engine": check.engine,
-                "requires": list(check.requires),
-                "needs_action": check.needs_action,
-                "once": check.once,
-            }
-            for check in all_checks(None)
-        },
-    )
+    # Written by hand: a code, once published, keeps its name, its tier and its engine, and is never used again.
+    lines = (FOLDER / "codes.txt").read_text(encoding="utf-8").splitlines()
+    assert lines == [f"{check.code} {check.tier} {check.engine} {check.name}" for check in all_checks(None)]

@@ -1,4 +1,4 @@
-"""The migration guide is walked through: its files are written, its commands run, and print what it says."""
+"""The migration guide is followed: its files are written, its commands run, and their output is as shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tutorial is walked through, command by command; what it says is printed is printed."""
+"""The tutorial is followed command by command, and the output is as shown."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ def test_what_is_not_run_needs_vllm_or_the_network() -> None:
     for block in marked:
         assert any(word in block.value for word in ("vllm", "pip", "curl")), f"line {block.line}: {block.value}"
     assert len([block for block in BLOCKS if block.language == "bash" and block not in marked]) >= 6
+
+
+def test_the_failure_in_the_readme_is_the_tutorials() -> None:
+    (shown,) = (block.text for block in blocks(ROOT / "README.md") if block.language == "text")
+    assert shown.startswith("FAIL LP201")
+    assert any(shown in block.text for block in BLOCKS)
 
 
 def test_every_mark_is_one_that_the_walk_knows() -> None:

@@ -1,9 +1,9 @@
-"""What the engine tests share. A test here that cannot run has failed: a skip would say green without an engine.
+"""Fixtures of the engine tests. A test here that cannot run has failed: a skip would say green without an engine.
 
 Only what an older vLLM does not have yet is skipped there: ``@pytest.mark.needs_release("0.32")``, and before 0.31,
 where V2 loads no processors, every test with "v2" in its name or its parameters.
 
-How to test a plugin on the real engine (see ``lpkit_conformance.recording`` for the classes):
+How to test a plugin on the real engine (see ``lpkit_conformance.engine`` for the classes):
 
     def test_something(engines):                      # or start EngineProcess yourself, as a module fixture
         engine = engines("v2", ["my_plugin:MyProcessor"], sys_path=[folder_of_my_plugin])
@@ -89,7 +89,7 @@ def release() -> Release | None:
 
 @pytest.fixture(scope="session")
 def runners() -> tuple[Runner, ...]:
-    """Those of the installed vLLM that load processors."""
+    """Runners of the installed vLLM that load processors."""
     return (V1,) if is_before(_release(), V2_PROCESSORS_SINCE) else (V1, V2)
 
 

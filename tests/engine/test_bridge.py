@@ -22,7 +22,8 @@ from lpkit_conformance.discovery import bridgeable
 from lpkit_conformance.discovery.releases import Release
 from lpkit_conformance.engine import beyond_cpu
 from lpkit_conformance.engine.process import EngineProcess
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Answer, Ask
 from unusual_engines import drafting
 
 pytestmark = pytest.mark.engine

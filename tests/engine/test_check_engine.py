@@ -132,7 +132,7 @@ def test_state_left_behind_by_a_move_fails_on_v1_once(planted: Ran) -> None:
     added = 20.0 / float(finding["where"]["temperature"])
     assert float(finding["got"]) == pytest.approx(float(finding["expected"]) + added, abs=0.01)
     assert "an earlier request is still there" in finding["cause"]
-    assert finding["place"].endswith(line_of("def update_state"))
+    assert finding["location"].endswith(line_of("def update_state"))
 
 
 def test_a_plugin_for_v1_only_does_not_start_on_v2_and_the_engine_says_why(planted: Ran) -> None:
@@ -242,7 +242,7 @@ def test_a_plugin_that_ends_the_engines_process_fails_with_its_line(runs: dict[s
     finding = result(report, "v1", "LP902")["finding"]
     assert finding["got"] == "the process ended with exit code 0"
     lines = HOSTILE.read_text(encoding="utf-8").splitlines()
-    assert finding["place"] == f"{HOSTILE}:{lines.index('        os._exit(0)') + 1}"
+    assert finding["location"] == f"{HOSTILE}:{lines.index('        os._exit(0)') + 1}"
 
 
 def test_other_installed_plugins_are_left_out(planted: Ran) -> None:

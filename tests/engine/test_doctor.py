@@ -13,7 +13,8 @@ from lpkit_conformance.discovery.releases import SWITCH
 from lpkit_conformance.doctor.examine import Diagnosis, Settings, examine
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import RemoteError
-from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Ask
 from unusual_engines import AsyncEngine
 
 pytestmark = pytest.mark.engine

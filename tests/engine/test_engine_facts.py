@@ -1,4 +1,4 @@
-"""What the real engine does that one would not guess: our hosts and documents rely on each of these."""
+"""Surprising behaviour of the real engine; our hosts and documents rely on each of these facts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from lpkit_conformance.discovery.releases import Release, is_before, parse_release
 from lpkit_conformance.engine.process import ClassRef, EngineProcess, RemoteError
-from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Ask
 
 pytestmark = pytest.mark.engine
 
@@ -137,7 +138,7 @@ def test_v1_skips_invariant_processors_only_when_every_request_is_greedy(v1: Eng
 
 
 def test_v1_gives_all_processors_the_same_configuration_and_the_same_lists_of_a_request(engines) -> None:
-    """What the SDK copies once for all of an engine's processors rests on it."""
+    """The SDK relies on this to copy data once for all of an engine's processors."""
     engine = engines("v1", ["engine_probes:V1Neighbour"] * 3)
     engine.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2, 3), GREEDY, at=2)])
     given = [event[1:] for event in _named(_events(engine), "given")]
@@ -201,7 +202,7 @@ def test_v2_context_types(v2: EngineProcess, release: Release | None) -> None:
 
 
 def test_v2_gives_all_processors_the_same_buffers_and_the_same_context_of_a_step_which_it_then_drops(engines) -> None:
-    """What the SDK finds once for all of an engine's processors rests on it."""
+    """The SDK relies on this to find data once for all of an engine's processors."""
     engine = engines("v2", [ClassRef("engine_probes:V2Neighbour")] * 3)
     engine.generate([Ask("a", (1, 2), {**GREEDY, "extra_args": {"probe": 1}})])
     events = _events(engine)

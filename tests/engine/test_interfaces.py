@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from lpkit.interfaces import sampling_params as own_params
-from lpkit.interfaces import v1 as own_v1
-from lpkit.interfaces import v2 as own_v2
+from lpkit.interfaces import v1_interface as own_v1
+from lpkit.interfaces import v2_interface as own_v2
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
 

@@ -151,7 +151,7 @@ def target(rng: random.Random) -> str:
 
 
 def starts(runner: str) -> bool:
-    """Whether vLLM's own loader takes what is installed, and its constructor call goes through."""
+    """vLLM's own loader takes the installed processors, and its constructor call succeeds."""
     arguments = (None, None, False) if runner == "v1" else (None, None)
     try:
         for cls in vllms_loader(runner)([]):

@@ -22,7 +22,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Ask
 from serving import COMPLETIONS, CURL_HEADER, EOS, PROBES, START_TIMEOUT, VOCAB, WORDS, Made, Server, end_group, make
 
 pytestmark = pytest.mark.engine
@@ -77,7 +78,7 @@ def numbers(text: str) -> Tokens:
 
 @pytest.fixture(scope="module")
 def plain(engines: Callable[..., Any], made: Made) -> dict[str, Tokens]:
-    """What the model says to each prompt in an engine that has no plugin."""
+    """The model's answer to each prompt in an engine without plugins."""
     engine = engines(EngineSettings("v1", extra={"model": str(made.home / "MODEL"), "skip_tokenizer_init": True}))
     asks = [Ask(prompt, tuple(numbers(prompt)), {"max_tokens": 100, "temperature": 0.0}) for prompt in PROMPTS]
     said = {name: answer.token_ids for name, answer in engine.generate(asks).items()}

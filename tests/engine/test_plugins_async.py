@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from lpkit_conformance.engine.process import EngineProcess
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Answer, Ask
 from unusual_engines import AsyncEngine
 
 pytestmark = pytest.mark.engine
@@ -39,7 +40,7 @@ ASKS = (
 
 
 def chosen(ask: Ask, answer: Answer) -> list[int]:
-    """What the rule leaves at the top of the model's logits, at each position."""
+    """Return the best token that the rule leaves of the model's logits, at each position."""
     size = (ask.params["extra_args"] or {}).get("no_repeat_ngram_size")
     tokens = []
     for position, row in enumerate(answer.rows):

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from lpkit_conformance.discovery.releases import Release
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Answer, Ask
 from unusual_engines import DraftingEngine, drafting, needs_v2_drafts
 
 pytestmark = [pytest.mark.engine, pytest.mark.needs_release("0.31")]
@@ -53,7 +54,7 @@ ALONE = tuple(ask for ask in ASKS if ask.prompt_token_ids == STAIRS)
 
 
 def chosen(ask: Ask, answer: Answer) -> list[int]:
-    """What the rules leave at the top of the model's logits, at each position."""
+    """Return the best token that the rules leave of the model's logits, at each position."""
     args = ask.params["extra_args"] or {}
     tokens = []
     for position, raw in enumerate(answer.rows):

@@ -22,7 +22,8 @@ from lpkit_cli.scaffold.baking import bake
 from lpkit_cli.scaffold.naming import names_for
 from lpkit_conformance.discovery.installed import take_inventory
 from lpkit_conformance.engine.process import ClassRef, EngineProcess
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Answer, Ask
 
 pytestmark = pytest.mark.engine
 
@@ -116,7 +117,7 @@ def with_seed(ask: Ask, built_in: bool) -> Ask:
 
 
 def ruled(row: np.ndarray, args: dict[str, Any], output: list[int], temperature: float) -> np.ndarray:
-    """What is left of a row of the model's logits for a request with ``args`` that has generated ``output``."""
+    """Return the remaining row of the model's logits for a request with ``args`` that has generated ``output``."""
     row = row.astype(np.float64)
     if "target_token" in args and args["target_token"] < VOCAB:
         row[np.arange(VOCAB) != args["target_token"]] = -np.inf

@@ -1,4 +1,4 @@
-"""What keeps an engine from starting, and what does not: as ``lpkit list`` predicts it."""
+"""Plugins that keep an engine from starting, and plugins that do not, as ``lpkit list`` predicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from lpkit_conformance.discovery.installed import take_inventory
 from lpkit_conformance.engine.process import ClassRef, EngineProcess, RemoteError
-from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Ask
 
 pytestmark = pytest.mark.engine
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from lpkit_conformance import traces
 from lpkit_conformance.engine.process import Worker
-from lpkit_conformance.recording.record import record, record_to, record_workload
-from lpkit_conformance.recording.workloads import WORKLOADS
+from lpkit_conformance.engine.recorded_workloads import WORKLOADS
+from lpkit_conformance.engine.recording import record, record_to, record_workload
 from unusual_engines import needs_v2_drafts
 
 pytestmark = pytest.mark.engine

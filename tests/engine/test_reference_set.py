@@ -19,7 +19,9 @@ from lpkit import dynamo
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.discovery.releases import Release
 from lpkit_conformance.engine.process import EngineProcess
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Answer, Ask
+from lpkit_conformance.settings import project
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from unusual_engines import DraftingEngine, drafting
 
@@ -28,24 +30,17 @@ pytestmark = pytest.mark.engine
 ROOT = Path(__file__).resolve().parents[2]
 PROBES = Path(__file__).parent / "probes"
 VOCAB = 512
-TARGETS = (
-    "dynamo_probes:HelloWorld",
-    "lpkit_allowed_tokens.processor:AllowedTokens",
-    "lpkit_cite_from_prompt.processor:CiteFromPrompt",
-    "lpkit_dry.processor:Dry",
-    "lpkit_forced_sequence.processor:ForcedSequence",
-    "lpkit_greenlist_watermark.processor:GreenlistWatermark",
-    "lpkit_logit_bias.processor:LogitBias",
-    "lpkit_loop_breaker.processor:LoopBreaker",
-    "lpkit_ocr_ngram.processor:OcrNgram",
-    "lpkit_penalties.processor:Penalties",
-    "lpkit_synthid.processor:SynthId",
-    "lpkit_temperature.processor:Temperature",
-    "lpkit_thinking_budget.processor:ThinkingBudget",
-    "lpkit_top_n_sigma.processor:TopNSigma",
-    "lpkit_truncation.processor:Truncation",
-    "lpkit_xtc.processor:Xtc",
-)
+
+
+def announced(plugin: Path) -> list[str]:
+    """The entry points of a plugin, as ``module:Class``."""
+    found = project.find(plugin)
+    assert found is not None
+    return list(found.entry_points.values())
+
+
+PLUGINS = sorted(path.parent for path in ROOT.glob("reference_plugins/*/pyproject.toml"))
+TARGETS = ("dynamo_probes:HelloWorld", *(target for plugin in PLUGINS for target in announced(plugin)))
 
 
 class HelloTokenizer:
@@ -74,7 +69,7 @@ HELLO = dynamo.forced_text("Hello world!", TOKENIZER)  # once, when the tokenize
 
 
 def activated(role: str) -> dict[str, Any]:
-    """What Dynamo's worker of this role puts into each request."""
+    """Parameters that Dynamo's worker of this role puts into each request."""
     params = SamplingParams()
     dynamo.activate(params, dynamo.entries_for(HELLO, role))
     return dict(params.extra_args or {})
@@ -162,7 +157,7 @@ def repetitions(text: list[int], breakers: list[int]) -> dict[int, int]:
 
 
 def looped(output: list[int], span: int, length: int) -> bool:
-    """Whether the last ``length`` tokens repeat ``span`` of them."""
+    """Return True if the last ``length`` tokens repeat ``span`` of them."""
     end = output[-length:]
     return len(end) == length and end[span:] == end[:-span]
 
@@ -235,7 +230,7 @@ def run(request: pytest.FixtureRequest, release: Release | None) -> Run:
         block_size=32,
         extra={"speculative_config": drafting(release)} if drafts else {},
     )
-    sources = [PROBES, *(ROOT / "reference_plugins").glob("*/src")]
+    sources = [PROBES, *(plugin / "src" for plugin in PLUGINS)]
     with (DraftingEngine if drafts else EngineProcess)(settings, TARGETS, sys_path=sources) as engine:
         engine.inspect("plugin_probes:watch")
         if drafts:

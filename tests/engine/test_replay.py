@@ -15,7 +15,8 @@ import pytest
 from lpkit_conformance.discovery.releases import Release, is_before
 from lpkit_conformance.engine import beyond_cpu
 from lpkit_conformance.engine.process import EngineProcess
-from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Ask
 from unusual_engines import SPECULATIVE, needs_v2_drafts
 
 pytestmark = pytest.mark.engine

@@ -1,4 +1,4 @@
-"""Which runner vLLM chooses where the environment asks for V1."""
+"""The runner that vLLM chooses where the environment asks for V1."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.releases import SWITCH, Demands, Release, is_before
 from lpkit_conformance.doctor.serving import read_command
+from lpkit_conformance.facts.vllm import VLLM
 
 pytestmark = pytest.mark.engine
 
 
 def uses_v2(watermark: object = None, hisparse: object = None) -> Any:
-    """What the property of vLLM's configuration says; a whole configuration with these features needs a GPU."""
+    """Read the property of vLLM's configuration alone; a whole configuration with these features needs a GPU."""
     config = importlib.import_module("vllm.config").VllmConfig
     asked = SimpleNamespace(
         attention_config=SimpleNamespace(hisparse_config=hisparse),
@@ -57,7 +57,7 @@ METHODS = (
 @pytest.mark.needs_release("0.31")
 @pytest.mark.parametrize("method", METHODS)
 def test_a_drafter_that_v2_lacks_is_on_v1_for_the_doctor_and_the_engine(method: str, release: Release | None) -> None:
-    lacking = method in releases.methods_on_v1(release)
+    lacking = method in VLLM.entries("only-on-v1", release)
     assert bool(unsupported(method=method)) is lacking
     assert bool(demands(release, "--speculative-config.method", method).v1) is lacking
 
@@ -147,7 +147,7 @@ def test_mask_replay_refuses_a_passed_processor_only() -> None:
 
 
 def demands(release: Release | None, *options: str) -> Demands:
-    """What the doctor reads in a command."""
+    """Return the doctor's reading of a command."""
     return read_command(("vllm", "serve", *options)).demands(release)
 
 
@@ -162,7 +162,7 @@ def unsupported(
     stages: int = 1,
     **draft: Any,
 ) -> list[str]:
-    """What vLLM says that V2 lacks for these drafts, and for these of its other settings."""
+    """vLLM's message about features that V2 lacks, for these drafts and other settings."""
     config = importlib.import_module("vllm.config").VllmConfig
     speculative = SimpleNamespace(**{"parallel_drafting": False, "use_heterogeneous_vocab": False, **draft})
     parallel = SimpleNamespace(
@@ -192,7 +192,7 @@ def unsupported(
 def refused_by_v1(
     *, sharded: bool = False, contexts: int = 1, stages: int = 1, asynchronous: bool = False, **draft: Any
 ) -> list[str]:
-    """What vLLM says that V1 lacks for these drafts, and for these of its other settings."""
+    """vLLM's message about features that V1 lacks, for these drafts and other settings."""
     config = importlib.import_module("vllm.config").VllmConfig
     asked = SimpleNamespace(
         speculative_config=SimpleNamespace(**{"enable_adaptive_verification": False, **draft}) if draft else None,

@@ -28,7 +28,7 @@ with warnings.catch_warnings():
         make_config,
     )
     from lpkit.sampling_params import SamplingParams
-    from lpkit_conformance.recording.batch import input_batch
+    from lpkit_conformance.engine.input_batch import input_batch
     from vllm.v1.sample.logits_processor import builtin as vllm_builtin
     from vllm.v1.sample.sampler import Sampler
     from vllm.v1.worker.gpu.buffer_utils import StagedWriteTensor, UvaBackedTensor

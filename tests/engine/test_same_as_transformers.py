@@ -14,7 +14,8 @@ import torch
 import transformers
 from lpkit_conformance.engine import model as tiny
 from lpkit_conformance.engine.process import EngineProcess
-from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Ask
 
 pytestmark = pytest.mark.engine
 

@@ -146,9 +146,9 @@ def test_v1_forces_what_vllm_forces_in_every_state(markers: ThinkingMarkers) -> 
 
 
 def test_v1_leaves_a_budget_behind_where_a_request_without_one_moves_in() -> None:
-    """What vLLM 0.32 does: the destination of a move is in no ``removed``, and its state stays.
+    """Reproduce vLLM 0.32: the destination of a move is in no ``removed``, and its state stays.
 
-    A fault of the engine that the twin has to share; when it goes, so must ours.
+    The twin has to share this fault of the engine; when vLLM corrects it, so must lpkit.
     """
     markers = ThinkingMarkers((1,), (2,))
     for stage, states, sync in (

@@ -11,7 +11,8 @@ import pytest
 import torch
 from lpkit import train
 from lpkit_conformance.engine.process import EngineProcess
-from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Ask
 
 pytestmark = pytest.mark.engine
 

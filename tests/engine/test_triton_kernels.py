@@ -202,8 +202,8 @@ HISTORIES = """
 import torch
 from lpkit.kernels import fused, triton_few
 from lpkit.history.rows import Rows
-from lpkit.history.v1 import Entry, V1History
-from lpkit.history.v2 import V2History
+from lpkit.history.staged import AdmittedRequest, V1History
+from lpkit.history.in_place import V2History
 from types import SimpleNamespace as Bag
 import numpy as np
 
@@ -219,7 +219,7 @@ def compare(*given):
     return len(pairs)
 
 lengths = [(3, 0), (1, 70), (100, 5), (2, 2)]
-entries = [Entry(2 * i, list(range(5, 5 + p)), list(range(900, 900 + o))) for i, (p, o) in enumerate(lengths)]
+entries = [AdmittedRequest(2 * i, list(range(5, 5 + p)), list(range(900, 900 + o))) for i, (p, o) in enumerate(lengths)]
 history = V1History(9, torch.device("cpu"), True)
 places = [history.enter(entry) for entry in entries]
 assert history.sync(places, entries) == [True] * 4

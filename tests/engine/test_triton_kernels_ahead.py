@@ -1,15 +1,10 @@
-"""What the compiler makes of the fused kernels for GPUs that are not here: no spills, and words of 128 bits."""
+"""Compiled code of the fused kernels for GPUs that this machine lacks: no spills, and words of 128 bits."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "conformance" / "tools"))
-
 from kernels_ahead import CAPABILITIES, FEW, TOURNAMENT, WHOLE_ROWS, Kernel, compiled
 from lpkit.kernels.traffic import SPAN
 

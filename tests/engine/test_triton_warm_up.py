@@ -1,6 +1,6 @@
-"""What a processor compiles when it is made is all that its requests need: none waits for a compiler.
+"""A new processor compiles all that its requests need: no request waits for a compiler.
 
-Triton binds, specializes and compiles here as for a GPU that is not there; nothing is launched.
+Triton binds, specializes and compiles here as for a GPU that this machine lacks; nothing is launched.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The watcher in a real server of both runners, and in a real engine: what it finds, and that it blames nobody else."""
+"""The watcher in real servers and engines of both runners: it blames a wrong plugin, and only that one."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +18,10 @@ import pytest
 from lpkit_conformance import failures, traces
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
-from lpkit_conformance.engine.tiny import Ask, EngineSettings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Ask
+from lpkit_conformance.watch import SWITCH
 from lpkit_conformance.watch.run_directory import RUN, read_numbers
-from lpkit_conformance.watch.switch import SWITCH
 from serving import LONGEST, PROBES, VOCAB, Made, Server, never_ending, write_metadata_of_vllm, write_tokenizer
 
 pytestmark = pytest.mark.engine
@@ -28,16 +31,19 @@ NEIGHBOUR, PUSH = "watch_probes:Neighbour", "watch_probes:Push"
 
 
 def install_entry_points(site: Path) -> None:
-    """As pip would, from this project's own pyproject.toml."""
+    """Write the metadata that pip would, from this project's pyproject.toml.
+
+    The distribution has lpkit's name, so it hides the metadata of an older lpkit that is installed in this environment.
+    """
     import tomllib
 
     declared = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
-    folder = site / "watcher-1.0.dist-info"
+    folder = site / "vllm_lpkit-1.0.dist-info"
     folder.mkdir(parents=True)
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: watcher\nVersion: 1.0\n", encoding="utf-8")
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-lpkit\nVersion: 1.0\n", encoding="utf-8")
     lines = []
-    for group in ("vllm.general_plugins", "vllm.endpoint_plugins"):
-        lines += [f"[{group}]\n", *(f"{name} = {target}\n" for name, target in declared[group].items())]
+    for group, targets in declared.items():
+        lines += [f"[{group}]\n", *(f"{name} = {target}\n" for name, target in targets.items())]
     (folder / "entry_points.txt").write_text("".join(lines), encoding="utf-8")
 
 
@@ -57,14 +63,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def servers(made: Made, runners: tuple[str, ...]) -> Iterator[dict[str, Server]]:
-    """One on each runner that loads processors, started side by side."""
+    """Start a server on each runner that loads processors."""
     with ExitStack() as stack:
         started = {}
         for runner in runners:
             environment = {
                 "PYTHONPATH": f"{PROBES}:{made.environment(made.site)['PYTHONPATH']}",
                 SWITCH: str(made.home / "watch.toml"),
-                "VLLM_PLUGINS": "lpkit_watch",
             }
             started[runner] = Server(runner, made, ["--logits-processors", PUSH, NEIGHBOUR], environment)
             stack.callback(started[runner].close)
@@ -73,8 +78,31 @@ def servers(made: Made, runners: tuple[str, ...]) -> Iterator[dict[str, Server]]
         yield started
 
 
+LOAD_PLUGINS = """
+import sys
+from vllm import plugins
+plugins.load_general_plugins()
+getattr(plugins, "load_endpoint_plugins", tuple)()
+print(*sorted(name for name in sys.modules if name.partition(".")[0] in ("lpkit", "lpkit_conformance", "lpkit_cli")))
+"""
+
+
+def test_without_the_switch_vllm_prints_nothing_about_lpkit_and_loads_one_small_module(made: Made) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD_PLUGINS],
+        env=made.environment(made.site),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    *printed, loaded = done.stdout.splitlines()
+    assert loaded.split() == ["lpkit_conformance", "lpkit_conformance.watch"]
+    assert "lpkit" not in "".join(printed) + done.stderr
+
+
 def ask(server: Server, number: int) -> int:
-    """Every other request uses the processors."""
+    """Send a request, and return its status; every second request uses the processors."""
     extra = {"vllm_xargs": {"push": 1.0}} if number % 2 else {}
     body = {"model": "MODEL", "prompt": f"w{number + 3}", "max_tokens": 8, **extra}
     return server.curl(json.dumps(body))[0]
@@ -88,19 +116,19 @@ def until(condition: Callable[[], Any], what: str) -> None:
 
 
 @pytest.mark.parametrize("runner", ["v1", "v2"])
-def test_a_defective_plugin_is_found_while_serving_and_the_correct_one_beside_it_is_not_blamed(
+def test_the_watcher_blames_a_defective_plugin_and_not_the_correct_one_next_to_it(
     servers: dict[str, Server], runner: str
 ) -> None:
     server = servers[runner]
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda number: ask(server, number), range(40))) == {200}
-    until(lambda: json.loads(server.get("/lpkit/violations"))["violations"], "no violation was told")
+    until(lambda: json.loads(server.get("/lpkit/violations"))["violations"], "no violation was reported")
     told = json.loads(server.get("/lpkit/violations"))
     assert list(told["counts"]) == [NEIGHBOUR]
     assert list(told["counts"][NEIGHBOUR]) == ["touched"]
     first = told["violations"][0]
     assert first["runner"] == runner
-    assert first["arguments"] == {}  # of the request whose row was changed, which gave none
+    assert first["arguments"] == {}  # those of the request whose row was changed
     trace = traces.load(first["trace"])
     assert trace.runner == runner
     assert trace.settings["watch"]["uses"][trace.settings["watch"]["request"]] is False
@@ -119,7 +147,7 @@ def test_the_numbers_are_in_the_metrics_and_in_the_log(servers: dict[str, Server
     until(lambda: metric("lpkit_watch_rows_total", processor=PUSH), "no row was compared")
     assert metric("lpkit_watch_active") == 1
     assert metric("lpkit_watch_errors_total") == 0
-    # On a busy machine it backs off whatever it is told to sample.
+    # On a busy machine, the watcher samples fewer steps than the settings allow.
     assert 0 < metric("lpkit_watch_sampled_steps_total") <= metric("lpkit_watch_steps_total")
     assert metric("lpkit_watch_calls_total", processor=PUSH, method="apply") > 0
     assert metric("lpkit_watch_violations_total", processor=PUSH) == 0
@@ -141,7 +169,7 @@ def start(made: Made, folder: Path, processor: str, runner: str = "v1") -> Engin
 
 
 def requests(count: int, length: int) -> list[Ask]:
-    """In twos and threes, short ones after long ones, half of them with the argument."""
+    """Return requests of mixed lengths, three per step, half of them with the argument."""
     return [
         Ask(
             f"q{number}",

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from lpkit_conformance.engine import following
 from lpkit_conformance.engine.process import EngineProcess
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineSettings, TinyEngine
+from lpkit_conformance.engine.tiny import EngineSettings, TinyEngine
+from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.engine_checks.evidence import Tally
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
@@ -18,16 +19,16 @@ pytestmark = pytest.mark.engine
 
 ZOO = Path(__file__).parents[1] / "conformance"
 SPECIMENS: dict[str, dict[str, Any]] = {
-    "zoo.portable_correct:PortableMinP": {"temperature": 0.8, "extra_args": {"min_p": 0.2}},
-    "zoo.portable_correct:PortableRepetition": {"extra_args": {"rep_penalty": 1.7}},
-    "zoo.portable_correct:PortableTokenBias": {"extra_args": {"pb_bias": 3.0, "pb_token": 17}},
-    "zoo.portable_correct:PortableMinTokens": {"extra_args": {"least_tokens": 5}},
-    "zoo.portable_correct:PortableCopyBoost": {"extra_args": {"copy_boost": 1.2}},
-    "zoo.portable_correct:PortableXtc": {"extra_args": {"xtc_threshold": 0.05}},
-    "zoo.portable_correct:PortableBan": {"extra_args": {"ban_ids": [5, 8, 13]}},
-    "zoo.misread:NoisyBySeed": {"seed": 11, "extra_args": {"jitter_scale": 2.0}},
-    "zoo.unseen_defects:Eta": {"extra_args": {"eta_epsilon": 0.02}},
-    "zoo.adapter_correct:AdapterPartial": {"extra_args": {"ad_amount": 2.25}},
+    "zoo.correct.portable:PortableMinP": {"temperature": 0.8, "extra_args": {"min_p": 0.2}},
+    "zoo.correct.portable:PortableRepetition": {"extra_args": {"rep_penalty": 1.7}},
+    "zoo.correct.portable:PortableTokenBias": {"extra_args": {"pb_bias": 3.0, "pb_token": 17}},
+    "zoo.correct.portable:PortableMinTokens": {"extra_args": {"least_tokens": 5}},
+    "zoo.correct.portable:PortableCopyBoost": {"extra_args": {"copy_boost": 1.2}},
+    "zoo.correct.portable:PortableXtc": {"extra_args": {"xtc_threshold": 0.05}},
+    "zoo.correct.portable:PortableBan": {"extra_args": {"ban_ids": [5, 8, 13]}},
+    "zoo.correct.portable_odd:NoisyBySeed": {"seed": 11, "extra_args": {"jitter_scale": 2.0}},
+    "zoo.correct.portable_odd:Eta": {"extra_args": {"eta_epsilon": 0.02}},
+    "zoo.correct.adapter:AdapterPartial": {"extra_args": {"ad_amount": 2.25}},
 }
 TOKENS: dict[Runner, int] = {V1: 6, V2: 3}  # a step of V2 takes a tenth of a second and more
 

@@ -1,4 +1,4 @@
-"""What the tests on other engines' packages share. A test here that cannot run has failed: a skip proves nothing."""
+"""Fixtures of tests on other engines' packages. A test here that cannot run has failed: a skip proves nothing."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Runner:
 
 
 class Request:
-    """What SGLang's ``Req`` shows of itself."""
+    """The attributes that SGLang's ``Req`` shows."""
 
     def __init__(self, name: str, prompt: list[int], custom: dict[str, Any] | None = None, carried: str | None = None):
         self.rid, self.origin_input_ids, self.output_ids = name, array("q", prompt), array("q")
@@ -98,7 +98,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 class Schedule(SimpleNamespace):
-    """What SGLang's ``ScheduleBatch`` shows; the engine keeps weak references to it."""
+    """The attributes that SGLang's ``ScheduleBatch`` shows; the engine keeps weak references to it."""
 
 
 def batch_of(requests: list[Request]) -> Any:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from device_under_test import DEVICE, INTERPRETED, all_or, on_both, same_bits
 from lpkit import kernels
+from lpkit.history.in_place import V2History
 from lpkit.history.rows import Rows, SparseLogits
-from lpkit.history.v1 import Entry, V1History
-from lpkit.history.v2 import V2History
+from lpkit.history.staged import AdmittedRequest, V1History
 
 pytestmark = pytest.mark.gpu
 
@@ -88,7 +88,9 @@ def test_v1_shows_the_same_histories() -> None:
     lengths = [(3, 0), (1, 70), (100, 5), (2, 2)]
 
     def compute(device: torch.device) -> list[torch.Tensor]:
-        entries = [Entry(2 * i, list(range(5, 5 + p)), list(range(900, 900 + o))) for i, (p, o) in enumerate(lengths)]
+        entries = [
+            AdmittedRequest(2 * i, list(range(5, 5 + p)), list(range(900, 900 + o))) for i, (p, o) in enumerate(lengths)
+        ]
         history = V1History(9, device, True)
         places = [history.enter(entry) for entry in entries]
         assert history.sync(places, entries) == [True] * len(entries)

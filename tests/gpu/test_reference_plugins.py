@@ -14,11 +14,11 @@ from lpkit.loading import resolve_target
 from lpkit.runtime import make_config
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.hosts import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step, Swap
 from lpkit_conformance.settings import project
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.stub import lend_buffers
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode")]
@@ -31,12 +31,12 @@ LATE_CYCLES = 5_000_000
 
 
 ROUNDED = {"lpkit-synthid": 1e-3}
-"""How far results may lie apart: where one token has nearly all, what a round leaves of the others is rounded."""
+"""Tolerance of results: if one token has nearly all probability, the rounding error of the others is large."""
 
 
 @contextmanager
 def waiting_forbidden() -> Iterator[None]:
-    """Whatever makes the host wait for the GPU is an error."""
+    """Error for every call that makes the host wait for the GPU."""
     if not HAVE_GPU:
         yield
         return
@@ -48,7 +48,7 @@ def waiting_forbidden() -> Iterator[None]:
 
 
 def late() -> None:
-    """What was asked of the device before and after this happens much later."""
+    """Delay between this call and the device's work before and after it."""
     if HAVE_GPU:
         torch.cuda._sleep(LATE_CYCLES)
 
@@ -70,13 +70,13 @@ def hurried(cls: type) -> type:
     return type(cls.__name__, (cls,), {name: watched(name) for name in CALLS})
 
 
-def subjects(name: str, host: str, device: torch.device, wrap: Any = lambda cls: cls) -> Iterator[PluginUnderTest]:
+def subjects(name: str, host: str, device: torch.device, wrap: Any = lambda cls: cls) -> Iterator[Subject]:
     """The plugin with each of its cases."""
     settings = project.find(PLUGINS / name)
     assert settings is not None
     cls = wrap(resolve_target(next(iter(settings.entry_points.values()))).cls)
     for case in settings.cases:
-        yield PluginUnderTest(name, cls, host, Case.parse(case), device=device)
+        yield Subject.of(name, cls, host, Case.parse(case), device=device)
 
 
 OPS: list[Op] = [
@@ -93,11 +93,11 @@ OPS: list[Op] = [
 ]
 
 
-def processed(subject: PluginUnderTest) -> list[torch.Tensor]:
+def processed(subject: Subject) -> list[torch.Tensor]:
     """Every step's logits of a short run, with the rows that count."""
-    lend_buffers(subject.device)
+    lend_buffers(subject.setup.device)
     try:
-        seen = list(default_host(subject, subject.max_num_seqs).run(OPS))
+        seen = list(default_host(subject, subject.setup.max_num_seqs).run(OPS))
     finally:
         lend_buffers(torch.device("cpu"))
     kept = [torch.tensor([not row.discarded for row in item.rows]) for item in seen]
@@ -119,12 +119,12 @@ def runs_ahead(name: str, device: torch.device) -> list[torch.Tensor]:
     """V1 by hand: requests come, move and go while the device still works on the first step."""
     results = []
     for subject in subjects(name, "v1", device):
-        prompts = [subject.prompt(f"p{i}", 6, i % 4) for i in range(12)]
+        prompts = [subject.model.prompt(f"p{i}", 6, i % 4) for i in range(12)]
         outputs: list[list[int]] = [[] for _ in prompts]
         params = [subject.params(i % 4) for i in range(12)]
-        config = make_config(max_num_seqs=4, vocab_size=subject.vocab_size)
-        processor = subject.cls(config, device, device.type == "cuda")
-        logits = subject.rows([(f"p{i}", i) for i in range(4)])
+        config = make_config(max_num_seqs=4, vocab_size=subject.setup.vocab_size)
+        processor = subject.plugin.cls(config, device, device.type == "cuda")
+        logits = subject.model.rows([(f"p{i}", i) for i in range(4)])
         rows: list[int] = []
         late()
         with torch.inference_mode(), waiting_forbidden():
@@ -139,7 +139,7 @@ def runs_ahead(name: str, device: torch.device) -> list[torch.Tensor]:
                 processor.update_state(BatchUpdate(len(rows), [], added, moved))
                 results.append(processor.apply(logits[: len(rows)].clone()))
                 for item in rows:
-                    outputs[item].append(subject.emit(f"p{item}", item % 4, len(outputs[item])))
+                    outputs[item].append(subject.model.emit(f"p{item}", item % 4, len(outputs[item])))
     return [result.cpu() for result in results]
 
 

@@ -38,7 +38,7 @@ class Installed:
 
     @property
     def home(self) -> Path:
-        """What HOME says there; it does not exist."""
+        """Value of HOME there; the folder does not exist."""
         return self.folder / "no-such-home"
 
     def run(self, *command: str | Path, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -64,7 +64,7 @@ class Installed:
         return self.run("-m", "lpkit_cli.app", *arguments, cwd=cwd, check=check)
 
     def install(self, *what: Path) -> None:
-        """pip install, without dependencies, from what is at hand."""
+        """pip install, without dependencies, from the files available offline."""
         pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "-q", "--no-deps"]
         done = subprocess.run(
             [*pip, "--no-index", "--no-build-isolation", "--disable-pip-version-check", *map(str, what)],

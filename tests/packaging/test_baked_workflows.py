@@ -77,7 +77,7 @@ def runner(once) -> Path:
 
 
 def run(script: str, project: Path, runner: Path, **more: str) -> str:
-    """What a step prints on a runner without a network; it must end well."""
+    """Return the output of a step on a runner without a network; it must succeed."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "PYTHON", "GITHUB_"))}
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_CONFIG_FILE": os.devnull}
     own = {

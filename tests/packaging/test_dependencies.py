@@ -1,4 +1,4 @@
-"""What is declared is imported, and what is imported is declared."""
+"""Declared dependencies are imported, and imported packages are declared."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SHIPPED = ("sdk/lpkit", "conformance/lpkit_conformance", "cli/lpkit_cli")
 OTHERS = ("benchmarks", "conformance/tools", "docs", "tests")
 OURS = {"lpkit", "lpkit_conformance", "lpkit_cli"}
 OPTIONAL = {"safetensors", "triton", "typing_extensions", "vllm"}
-"""What vLLM and torch bring where they are, and what only type checkers read."""
+"""Packages that vLLM and torch bring, and modules that only type checkers read."""
 WITH_VLLM = {"transformers", "fastapi"}
 """vLLM needs them: for a plugin that loads a tokenizer, and for routes of vLLM's server."""
 OTHER_ENGINES = {"mlx", "sglang"}
 """They call an exported processor where they are, so they are there."""
 PARTS = {"pydantic_core": "pydantic"}
-"""Packages that another one brings, in the version that fits it."""
+"""Packages that another package brings, in the version that fits it."""
 COMMANDS = {"build", "hatch-fancy-pypi-readme", "hatchling", "mypy", "pip", "pytest-xdist", "ruff"}
 """Run, not imported."""
 

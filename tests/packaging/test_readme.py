@@ -25,5 +25,5 @@ def test_nothing_says_to_install_the_other_lpkit() -> None:
 
 def test_it_says_what_it_must() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for needed in ("make demo", "make test", "not affiliated with the vLLM project", "Apache-2.0", "130"):
+    for needed in ("make demo", "make test", "not affiliated with the vLLM project", "Apache-2.0", "exit-codes.md"):
         assert needed in readme

@@ -1,4 +1,4 @@
-"""What `make release-check` reads is read right, and what is committed would pass."""
+"""`make release-check` reads distributions correctly, and the committed tree passes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import lpkit
 import pytest
 from lpkit_conformance.discovery import releases
-from lpkit_conformance.vllm_api import VERSION
+from lpkit_conformance.facts.vllm import VLLM, in_short
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "conformance" / "tools"))
@@ -79,8 +79,8 @@ def test_the_page_on_support_says_what_is_declared(built: Built) -> None:
     assert found["Requires-Python"] == f">={versions[0]}"
     assert "torch>=2.4; extra == 'runtime'" in found.get_all("Requires-Dist", [])
     assert "| torch | 2.4 and newer |" in page
-    since = ".".join(map(str, releases.V2_PROCESSORS_SINCE[:2]))
-    engine = VERSION.rpartition(".")[0]
+    since = in_short(releases.V2_PROCESSORS_SINCE)
+    engine = VLLM.developed_with.rpartition(".")[0]
     assert f"| vLLM, on both runners | {since} and newer | `make test-vllm` runs a real engine of {engine}, " in page
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     assert f'python: ["{versions[0]}", "{versions[-1]}"]' in workflow

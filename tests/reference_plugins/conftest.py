@@ -1,4 +1,4 @@
-"""The plugins as they lie in the tree, and the hand-driven hosts of the SDK's tests."""
+"""The plugins in the source tree, and the hand-driven hosts of the SDK's tests."""
 
 import sys
 import warnings
@@ -21,10 +21,3 @@ def transformers_rules() -> ModuleType:
         from transformers.generation import logits_process
 
     return logits_process
-
-
-def pytest_sessionfinish(exitstatus: int) -> None:
-    import oracles
-
-    if oracles.WRITE and exitstatus == 0:
-        oracles.write()

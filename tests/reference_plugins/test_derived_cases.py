@@ -1,4 +1,4 @@
-"""Each plugin can be judged where it is installed, without its project's cases: its parameters tell enough."""
+"""Each plugin can be judged where it is installed, without its project's cases: its parameters suffice."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from lpkit_conformance.activity.search import ENOUGH, search
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.subject.subject import Subject
 from shipped import PLUGINS, load
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda path: path.name)
 def test_a_case_with_which_it_acts_soon_and_often_is_derived(plugin: Path) -> None:
-    found = search(PluginUnderTest(plugin.name, load(plugin), "v2", Case()))
+    found = search(Subject.of(plugin.name, load(plugin), "v2", Case()))
     assert found is not None
     assert not found.case.generated
     assert found.soon >= ENOUGH

@@ -37,7 +37,7 @@ def rollout(engine: Engine, request: Request, forced: list[int]) -> tuple[list[i
 
 
 def sampled(cls: type[Any], cases: Sequence[dict[str, Any]], runner: str) -> tuple[list[SamplingParams], Any, Any]:
-    """Requests with all cases, greedy and sampled ones, and one without any; their prompts and what they gave."""
+    """Requests with all cases, greedy and sampled, and a request without a case; their prompts and outputs."""
     wanted = [
         *({"extra_args": case["extra_args"], "temperature": 0.8} for case in cases),
         {"extra_args": cases[0]["extra_args"], **STAGES},
@@ -100,7 +100,7 @@ def test_gradients_are_those_of_finite_differences(cls: type[Any], parameters: A
 def test_every_plugin_gives_finite_gradients_of_what_it_gives_without(
     cls: type[Any], cases: Sequence[dict[str, Any]]
 ) -> None:
-    """Plain operations stand in for the fast ones where autograd follows: values and kept tokens stay the same."""
+    """Plain operations replace the fast operations where autograd follows: values and kept tokens stay the same."""
     torch.manual_seed(4)
     logits = torch.randn(12, VOCAB).mul_(3)
     response = logits.argmax(-1).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from shipped import PLUGINS, load, settings
 
 VOCAB = 512
 FEW = list(range(40, 52))
-NEED_REPETITIONS = {"lpkit-loop-breaker", "lpkit-ocr-ngram"}
 
 MODES: dict[str, dict[str, Any]] = {
     "greedy": {"do_sample": False},
@@ -96,6 +96,15 @@ class Before(transformers.LogitsProcessor):
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda path: path.name)
 def test_it_edits_the_scores_as_on_v2(model: Any, plugin: Path, mode: str, caplog: pytest.LogCaptureFixture) -> None:
     cls, cases = load(plugin), settings(plugin).cases[:2]
+    # With three tokens a text soon repeats itself: some rules wait for that.
+    assert edits_as_on_v2(model, cls, cases, MODES[mode]) or edits_as_on_v2(
+        model, cls, cases, MODES[mode] | only(FEW[:3])
+    )
+    assert not caplog.records
+
+
+def edits_as_on_v2(model: Any, cls: type[Any], cases: Sequence[dict[str, Any]], options: dict[str, Any]) -> bool:
+    """Hold that every step is edited as on V2; return true if any was."""
     arguments = [cases[0]["extra_args"], None, cases[1]["extra_args"]]
     texts = [[30, *case.get("prompt_token_ids", []), *case.get("output_token_ids", [31])[:-1]] for case in cases]
     texts.insert(1, [32])
@@ -111,18 +120,16 @@ def test_it_edits_the_scores_as_on_v2(model: Any, plugin: Path, mode: str, caplo
         max_new_tokens=10,
         top_k=0,
         eos_token_id=50,
-        **MODES[mode],
-        **(only(FEW[:3]) if plugin.name in NEED_REPETITIONS else {}),
+        **options,
     )
-    acted = 0
+    acted = False
     for (ids, logits), (_, edited) in zip(before.steps, after.steps, strict=True):
-        expected = on_v2(cls, arguments, prompts, ids, logits, MODES[mode]["temperature"])
+        expected = on_v2(cls, arguments, prompts, ids, logits, options["temperature"])
         torch.testing.assert_close(edited, expected, rtol=1e-5, atol=1e-5)
-        acted += int((edited != logits).any())
+        acted |= bool((edited != logits).any())
         middle = slice(len(ids) // 3, 2 * len(ids) // 3)
         assert torch.equal(edited[middle], logits[middle])
-    assert acted
-    assert not caplog.records
+    return acted
 
 
 def on_v2(
@@ -144,7 +151,7 @@ def on_v2(
 
 
 class OnlyFew(v1.LogitsProcessor):
-    """A V1 class as they were written before: one argument, the same tokens for all who have it."""
+    """A V1 class in the older style: one argument, the same tokens for all requests that have it."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self.rows: dict[int, bool] = {}

@@ -15,7 +15,7 @@ from sdk_hosts import logits_of
 
 
 def goes_on(output: list[int], times: int, least: int) -> int | None:
-    """What would continue the loop with the shortest span, if the output ends in one."""
+    """Return the token that continues the loop with the shortest span, if the output ends in a loop."""
     for span in range(1, len(output) // times + 1):
         length = max(span * times, least)
         end = output[len(output) - length :] if length <= len(output) else []

@@ -26,7 +26,7 @@ EARLY = "behaviour or LP104 or LP201 or LP202 or LP204"
 
 
 def own_tests(plugin: Path, *options: str) -> int:
-    """How many of its own tests passed; none may fail."""
+    """Return the number of its own tests that passed; none may fail."""
     path = os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", plugin / "src"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options],
@@ -43,7 +43,7 @@ def own_tests(plugin: Path, *options: str) -> int:
 
 
 def passed(plugin: Path, **chosen: Any) -> list[CheckResult]:
-    """What passed of the chosen checks with its first case, in this process; nothing may fail."""
+    """Return the chosen checks that passed with its first case, in this process; none may fail."""
     plan = Plan(cases=(Case.parse(settings(plugin).cases[0]),), **chosen)
     results = list(Session(plugin.name, load(plugin), plan).results())
     assert not [item for item in results if item.status not in ("passed", "skipped")]

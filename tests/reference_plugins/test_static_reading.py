@@ -1,4 +1,4 @@
-"""What ``lpkit list`` and ``lpkit doctor`` read in a plugin's source is what its class says when it is imported."""
+"""``lpkit list`` and ``lpkit doctor`` read the same from a plugin's source as from its imported class."""
 
 from __future__ import annotations
 

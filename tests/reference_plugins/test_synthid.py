@@ -39,7 +39,7 @@ def args(ngram_len: int, size: int, skip: bool, keys: list[int]) -> dict[str, An
 
 
 def replies(seed: int) -> list[list[int]]:
-    """Of many lengths; of few tokens, so that contexts come again, 0 among them as it also stands before a reply."""
+    """Texts of many lengths and few tokens: contexts come again. 0, which also stands before a reply, is among them."""
     rng = random.Random(seed)
     return [[rng.randrange(rng.choice((1, 3, VOCAB))) for _ in range(length)] for length in (0, 1, 2, 4, 7, 16, 30, 60)]
 

@@ -15,7 +15,7 @@ THRESHOLDS = [0.0005, 0.002, 0.01, 0.05, 0.1, 0.3]
 
 
 def sorted_form(row: torch.Tensor, threshold: float) -> torch.Tensor:
-    """Which tokens stay when the coin says so: after sorting, all but the last of those above the threshold go."""
+    """Tokens that stay when the random draw removes any: after sorting, all but the last above the threshold go."""
     shares, order = row.double().softmax(-1).sort(descending=True)
     removed = torch.zeros_like(shares, dtype=torch.bool)
     removed[:-1] = shares[1:] >= threshold

@@ -20,7 +20,7 @@ SENT = [{"kind": "forced_sequence", "token_ids": [5, 6, 7], "eos_token_id": 2}]
 
 
 class Role(Enum):
-    """As Dynamo's DisaggregationMode."""
+    """An enum like Dynamo's DisaggregationMode."""
 
     AGGREGATED = "agg"
     PREFILL = "prefill"

@@ -10,7 +10,9 @@ import pytest
 HEAVY = ["torch", "vllm", "pydantic", "typer", "rich", "numpy"]
 
 
-@pytest.mark.parametrize("module", ["lpkit", "lpkit.loading", "lpkit.interfaces.v1", "lpkit.interfaces.v2"])
+@pytest.mark.parametrize(
+    "module", ["lpkit", "lpkit.loading", "lpkit.interfaces.v1_interface", "lpkit.interfaces.v2_interface"]
+)
 def test_importing_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*sorted({set(HEAVY)!r} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""What ``help()`` shows of the base classes is what the documentation describes, and vLLM's own interface."""
+"""``help()`` of the base classes shows the documented names and vLLM's own interface, and no others."""
 
 from __future__ import annotations
 

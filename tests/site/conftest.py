@@ -36,7 +36,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 class Server(http.server.ThreadingHTTPServer):
     def handle_error(self, *args: Any) -> None:
-        """A browser that leaves a page hangs up on what it no longer needs; what it needs and misses, it tells."""
+        """A server that ignores aborted connections: a browser that leaves a page closes unused connections."""
 
 
 @pytest.fixture(scope="session")

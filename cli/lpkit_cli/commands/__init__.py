@@ -1,1 +1,1 @@
-"""One module per command: its options, the call, and what is printed."""
+"""One module per command: its options, the call, and the output."""

@@ -1,4 +1,4 @@
-"""``lpkit bench``: what a processor costs per step, next to its alternatives."""
+"""``lpkit bench``: the cost of a processor per step, next to its alternatives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lpkit_cli.console import rewrite_line, write
 
 if TYPE_CHECKING:
     from lpkit_conformance.bench.results import Bench
-    from lpkit_conformance.bench.run import Progress
+    from lpkit_conformance.bench.run import Tell
 
 
 def register(app: typer.Typer) -> None:
@@ -58,19 +58,12 @@ def bench(
         typer.Option(metavar="JSON", help="Case of the --against at the same position; by default the target's."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Two sizes and fewer rounds.")] = False,
-    drafts: Annotated[
-        bool,
-        typer.Option(
-            "--drafts",
-            help="Estimate which share of a drafter's tokens is accepted, for every case, instead of times.",
-        ),
-    ] = False,
     budget: Annotated[
         Path | None,
         typer.Option(
             "--budget",
             metavar="FILE",
-            help="Compare with an older --json FILE, by ratios and counts; exit code 1 if any has got worse.",
+            help="Compare with an older --json FILE, by ratios and counts; exit code 1 if any is worse.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed for the logits and the batches.")] = 0,
@@ -89,25 +82,21 @@ def bench(
 ) -> None:
     """Measure what processors cost per step, next to the alternatives.
 
-    All candidates alternate on the same logits: the processor on each runner, the processors that
-    --against names, and the least that this device needs: a single pass over the logits.
+    All candidates alternate on the same logits: the processor on each runner, the processors that --against names, and
+    this device's lower bound: a single pass over the logits.
     Exit code 0: measured; 1: worse than --budget allows; 2: could not run.
     """
     from lpkit.interfaces import lookup
 
-    lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
+    lookup.do_without()  # only the processes that run plugins need vLLM, whose import takes seconds
     from lpkit_conformance.errors import UsageError
 
-    if drafts and budget is not None:
-        raise UsageError("--budget compares times and counts, which --drafts does not measure")
-    if drafts and plot_file is not None:
-        raise UsageError("--plot draws times, which --drafts does not measure")
     if json_file == plot_file == Path("-"):
         raise UsageError("only one of --json and --plot can be standard output")
     sizes = [_numbers("--batch", batch, {}), _numbers("--vocab", vocab, _vocabularies())]
     from lpkit_conformance.bench import run as benches
 
-    options = benches.Options(
+    options = benches.BenchOptions(
         case=case,
         hosts=None if host == "all" else (HOSTS[host].name,),
         batches=sizes[0],
@@ -121,10 +110,9 @@ def bench(
         against=tuple(against or ()),
         against_cases=tuple(against_case or ()),
         limit=limit,
-        drafts=drafts,
         budget=budget,
     )
-    found = benches.run(targets or (), options, progress_for=_progress)
+    found = benches.run(targets or (), options, tell_of=_tell)
     _show(found, json_file, plot_file)
     for target in found.targets:
         if target.error:
@@ -142,7 +130,7 @@ def _numbers(option: str, given: list[str] | None, names: dict[str, int]) -> tup
     from lpkit._nearest import suggest
     from lpkit_conformance.errors import UsageError
 
-    found = []
+    numbers = []
     for word in (word.strip() for text in given or () for word in text.split(",")):
         number = names.get(word.lower())
         if number is None and word.isdecimal() and 1 <= int(word) <= 2**24:
@@ -150,24 +138,22 @@ def _numbers(option: str, given: list[str] | None, names: dict[str, int]) -> tup
         if number is None:
             problem = f"{option} takes whole numbers of at least 1, not {word!r}"
             raise UsageError(problem, suggest(word, names) if names else "")
-        found.append(number)
-    return tuple(dict.fromkeys(found))
+        numbers.append(number)
+    return tuple(dict.fromkeys(numbers))
 
 
-def _progress(target: str) -> Progress:
-    """A line that is overwritten."""
-    from lpkit_conformance.bench.run import Progress
-
-    return Progress(lambda label: rewrite_line(f"{target}: {label}"), lambda _: rewrite_line())
+def _tell(target: str) -> Tell:
+    """Rewrite one line of the terminal."""
+    return lambda label: rewrite_line(label and f"{target}: {label}")
 
 
-def _show(found: Bench, json_file: Path | None, plot_file: Path | None) -> None:
+def _show(measured: Bench, json_file: Path | None, plot_file: Path | None) -> None:
     from lpkit_conformance.report import as_json
     from lpkit_conformance.report import bench as reports
 
     if Path("-") not in (json_file, plot_file):
-        reports.show(found, sys.stdout)
+        reports.show(measured, sys.stdout)
     if json_file is not None:
-        write(json_file, lambda file: as_json.write(found, file))
+        write(json_file, lambda file: as_json.write(measured, file))
     if plot_file is not None:
-        write(plot_file, lambda file: reports.write_plot(found, file))
+        write(plot_file, lambda file: reports.write_plot(measured, file))

@@ -17,7 +17,7 @@ from lpkit_conformance.report import formats
 from lpkit_cli import watching
 from lpkit_cli.commands.options import (
     Device,
-    Engine,
+    EngineChoice,
     Targets,
     Wanted,
     completed_codes,
@@ -38,11 +38,11 @@ def register(app: typer.Typer) -> None:
 
 
 def _start_ahead(context: typer.Context, list_checks: bool) -> bool:
-    """Start the process that runs the checks while the options are read and the suite is imported."""
+    """Start the process that runs the checks, while the options are read and the suite is imported."""
     if not (list_checks or context.resilient_parsing):
         from lpkit_conformance.suite.ahead import start_ahead
 
-        # The root is closed even if an option is wrong.
+        # The root context is closed even if an option is wrong.
         context.obj = context.find_root().with_resource(start_ahead())
     return list_checks
 
@@ -64,8 +64,9 @@ def check(
         ),
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="Run in lpkit's reference runtime, or run the checks LP9 in a real vLLM on the CPU.")
-    ] = Engine.reference,
+        EngineChoice,
+        typer.Option(help="Run in lpkit's reference runtime, or run the checks LP9 in a real vLLM on the CPU."),
+    ] = EngineChoice.reference,
     device: Annotated[
         Device, typer.Option(help="Device of the tensors; auto is CUDA if a GPU is present.")
     ] = Device.cpu,
@@ -73,7 +74,7 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="CODES",
-            help="Run these checks (or families: LP2,LP301) and what they require.",
+            help="Run these checks (or families: LP2,LP301) and the checks they require.",
             autocompletion=completed_codes,
         ),
     ] = None,
@@ -91,7 +92,7 @@ def check(
         bool,
         typer.Option(
             "--list-checks",
-            help="List the checks that these options choose, and run none.",
+            help="List the checks that these options select, and run none.",
             is_eager=True,
             callback=_start_ahead,
         ),
@@ -107,8 +108,8 @@ def check(
         bool,
         typer.Option(
             "--together",
-            help="Check every two targets in one engine, in both orders of loading; without a target, everything that "
-            "is installed.",
+            help="Check every two targets in one engine, in both orders of loading; without a target, everything "
+            "installed.",
         ),
     ] = False,
     watch: Annotated[
@@ -127,7 +128,7 @@ def check(
         typer.Option(
             "--vllm",
             metavar="RELEASE",
-            help="Judge by the rules of this release, such as 0.27.1, where they differ from the newest one's.",
+            help="Apply the rules of this release, such as 0.27.1, where they differ from the newest release.",
         ),
     ] = "",
     seed: Annotated[int, typer.Option(help="Seed for the simulated model and the generated programs.")] = 0,
@@ -147,18 +148,18 @@ def check(
         ),
     ] = None,
 ) -> None:
-    """Check that processors do what vLLM relies on.
+    """Check that processors keep vLLM's rules.
 
     Replays recorded engine traces and generated programs and compares every request with the same request
     alone. Exit code 0: conformant; 1: a check failed; 2: could not run, or no case made the plugin act.
     """
     from lpkit.interfaces import lookup
 
-    lookup.do_without()  # only the processes that run plugins need it; importing it takes seconds
+    lookup.do_without()  # only the processes that run plugins need vLLM, whose import takes seconds
     from lpkit_conformance import run
     from lpkit_conformance.settings import last_failures
 
-    if together and engine is Engine.vllm:
+    if together and engine is EngineChoice.vllm:
         raise UsageError("--together runs on the reference runtime: omit --engine")
     options = run.Options(
         cases=tuple(case or ()),
@@ -180,18 +181,18 @@ def check(
 
     def once(ahead: Child) -> int:
         report = _save(run.run(targets or (), options, progress_for=_progress, ahead=ahead), save)
-        if save is None:  # who names a folder gets files there and nowhere else
+        if save is None:  # with --save, files appear only in the named folder
             last_failures.remember(report.targets)
         _show(report, wanted, verbose)
         return report.exit_code
 
-    if engine is Engine.vllm:
-        context.obj.end()  # a real engine has its own
+    if engine is EngineChoice.vllm:
+        context.obj.end()  # a real engine has its own process
     raise typer.Exit(_again_and_again(once, targets or [], context) if watch else once(context.obj))
 
 
 def _again_and_again(once: Callable[[Child], int], targets: list[str], context: typer.Context) -> int:
-    """Run, and run again after each change; Ctrl-C ends it with the last exit code. A mistake may be repaired, too."""
+    """Run now and after each change, even after a mistake; Ctrl-C returns the last exit code."""
     from lpkit_conformance.suite.ahead import start_ahead
 
     folders = watching.roots(targets)
@@ -206,7 +207,7 @@ def _again_and_again(once: Callable[[Child], int], targets: list[str], context: 
                 typer.echo(f"lpkit check: {error}", err=True)
                 code = 2
             sys.stdout.flush()
-            typer.echo("\nwaiting for a change; Ctrl-C ends this", err=True)
+            typer.echo("\nwaiting for a change; Ctrl-C to stop", err=True)
             context.obj = context.with_resource(start_ahead())
             changed = watching.wait(folders, before)
             typer.echo(f"{', '.join(path.name for path in changed[:3])} changed\n", err=True)
@@ -226,7 +227,7 @@ def _save(report: Report, folder: Path | None) -> Report:
 
 
 def _progress(target: str) -> Progress:
-    """A line that is overwritten."""
+    """Return a progress line that overwrites itself."""
     from lpkit_conformance.suite.supervisor import Progress
 
     return Progress(
@@ -242,7 +243,7 @@ def _show(report: Report, wanted: Wanted, verbose: bool) -> None:
 
 
 def _default_style() -> str:
-    """Colours on a terminal, annotations and a job summary under GitHub Actions, plain text elsewhere."""
+    """Return github (annotations, job summary) under GitHub Actions, rich (colours) on a terminal, else plain."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
         return "github"
     return "rich" if sys.stdout.isatty() else "plain"

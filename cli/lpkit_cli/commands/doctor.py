@@ -1,4 +1,4 @@
-"""``lpkit doctor``: what is installed, which runner vLLM would choose, and what it would do with each plugin."""
+"""``lpkit doctor``: the installed versions, the runner that vLLM would choose, and vLLM's treatment of each plugin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def doctor(
         list[str] | None,
         typer.Argument(
             metavar="-- VLLM SERVE ...",
-            help="How the engine is started, behind two dashes: -- vllm serve MODEL --speculative-config '{...}'.",
+            help="Command that starts the engine, after two dashes: -- vllm serve MODEL --speculative-config '{...}'.",
             show_default=False,
         ),
     ] = None,
@@ -47,10 +47,10 @@ def doctor(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON of schema lpkit.doctor/1.")] = False,
 ) -> None:
-    """Predict what vLLM does with the processors installed here, and what to change.
+    """Predict what vLLM does with the installed processors, and advise changes.
 
-    Exit code 0: no problems found; 1: problems found; 2: could not run. Notes do not count. Nothing is imported
-    unless --load is given.
+    Exit code 0: no problems found; 1: problems found; 2: could not run. Notes do not count. Nothing is imported without
+    --load.
     """
     if release is not None and not re.fullmatch(r"v?\d+\.\d+(\.\d+)?([.+a-z]\S*)?", release):
         raise UsageError(f"--vllm takes a release such as 0.33.0, not {release!r}")
@@ -72,6 +72,6 @@ def doctor(
     judged = release.removeprefix("v") if release else None
     words = tuple(command or ())
     settings = Settings(tuple(passed or ()), drafts, no_async, judged, load, template_versions()[-1], words)
-    found = examine(settings)
-    write(found, sys.stdout) if as_json else show(report.lines(found), sys.stdout)
-    raise typer.Exit(0 if found.ok else FOUND)
+    diagnosis = examine(settings)
+    write(diagnosis, sys.stdout) if as_json else show(report.lines(diagnosis), sys.stdout)
+    raise typer.Exit(0 if diagnosis.ok else FOUND)

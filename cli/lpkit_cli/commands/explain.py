@@ -1,4 +1,4 @@
-"""``lpkit explain``: what a check is about."""
+"""``lpkit explain``: the rule behind a check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lpkit list``: which logits processors a vLLM in this environment would load, and whether it would start."""
+"""``lpkit list``: the logits processors that vLLM would load from this environment, and if it would start."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def list_(
         bool, typer.Option("--load", help="Import the plugins, in a child process, instead of reading their source.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also say on which runners and in which engines each can run.")
+        bool, typer.Option("--verbose", "-v", help="Also list the runners and engines of each processor.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON of schema lpkit.list/1.")] = False,
 ) -> None:
-    """List the installed logits processors, and whether vLLM would start with them.
+    """List the installed logits processors, and tell if vLLM would start with them.
 
-    Nothing is imported unless --load is given.
+    Nothing is imported without --load.
     """
     from lpkit_conformance.discovery.installed import take_inventory
     from lpkit_conformance.report import list_ as report

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Style(str, enum.Enum):
-    """What the generated processor derives from."""
+    """Base class of the generated processor."""
 
     processor = "processor"
     request = "request"
 
 
 class Engines(str, enum.Enum):
-    """Which engines load the installed package."""
+    """Engines that load the installed package."""
 
     vllm = "vllm"
     vllm_and_sglang = "vllm,sglang"
@@ -62,20 +62,20 @@ def new(
             help='With --wrap: SamplingParams that switch it on, {"extra_args": {...}}; by default guessed.',
         ),
     ] = None,
-    bare: Annotated[bool, typer.Option("--bare", help="Leave out the example rule; you write your own.")] = False,
+    bare: Annotated[bool, typer.Option("--bare", help="Leave out the example rule, to write your own.")] = False,
     engines: Annotated[
         Engines,
-        typer.Option("--engines", help="Who loads the installed package; for SGLang it gets a second entry point."),
+        typer.Option("--engines", help="Engines that load the installed package; SGLang needs a second entry point."),
     ] = Engines.vllm,
-    output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to put the project into.")] = Path(),
+    output: Annotated[Path, typer.Option("--output-dir", "-o", help="Parent folder of the project.")] = Path(),
     lpkit_from: Annotated[
         str | None,
         typer.Option(
             "--lpkit-from",
             metavar="WHERE",
-            help="What the project and its CI install vllm-lpkit from: index, a URL (git+https://...@COMMIT), or a "
-            "wheel, a folder with one or a checkout, whose wheel is copied into the project. By default where this "
-            "lpkit was installed from.",
+            help="Source of vllm-lpkit for the project and its CI: index, a URL (git+https://...@COMMIT), or a "
+            "wheel, a folder with a wheel or a checkout, whose wheel is copied into the project. By default, the "
+            "source of this lpkit.",
         ),
     ] = None,
     description: Annotated[str | None, typer.Option("--description", help="One line for the package index.")] = None,
@@ -83,7 +83,7 @@ def new(
     email: Annotated[str | None, typer.Option("--email", help="By default git's user.email.")] = None,
     repository: Annotated[
         str | None,
-        typer.Option("--repository", metavar="URL", help="By default the one that the folder was cloned from."),
+        typer.Option("--repository", metavar="URL", help="By default the folder's origin."),
     ] = None,
     no_input: Annotated[bool, typer.Option("--no-input", help="Take the defaults without asking.")] = False,
     no_git: Annotated[
@@ -132,16 +132,16 @@ def _origin(given: str | None, asked: bool) -> Origin:
 
     if given is not None:
         return origin.parse(given)
-    own = origin.own()
+    installed = origin.own()
     if not asked:
-        return own
-    default = str(own.local or own.answer)
+        return installed
+    default = str(installed.local or installed.answer)
     said = typer.prompt("Install vllm-lpkit from (index, a URL, a wheel, a checkout)", default=default)
-    return own if said == default else origin.parse(said)
+    return installed if said == default else origin.parse(said)
 
 
 def _wheel(origin: Origin, scratch: Path, chosen: bool) -> tuple[Path | None, str]:
-    """The wheel that the project brings along, and why there is none; what the user chose must work."""
+    """Return the wheel that the project contains, or the reason for its absence; an explicit choice must work."""
     try:
         return origin.wheel(scratch), ""
     except UsageError as error:
@@ -153,13 +153,13 @@ def _wheel(origin: Origin, scratch: Path, chosen: bool) -> tuple[Path | None, st
 def _publishing(given: dict[str, str | None], output: Path, asked: bool) -> dict[str, str]:
     from lpkit_cli.scaffold import publishing
 
-    found = publishing.defaults(output)
+    values = publishing.defaults(output)
     for key, question in publishing.QUESTIONS.items():
         value = given[key]
         if value is None and asked:
-            value = typer.prompt(question, default=found[key], show_default=bool(found[key]))
-        found[key] = found[key] if value is None else value
-    return publishing.checked(found)
+            value = typer.prompt(question, default=values[key], show_default=bool(values[key]))
+        values[key] = values[key] if value is None else value
+    return publishing.checked(values)
 
 
 def _check_options(style: Style | None, wrap: str | None, case: list[str] | None, bare: bool) -> None:
@@ -172,18 +172,18 @@ def _check_options(style: Style | None, wrap: str | None, case: list[str] | None
 
 
 def _wrapped(target: str, case: list[str], names: Names) -> tuple[dict[str, Any], list[str]]:
-    """The template's variables for ``--wrap``, and what to tell besides."""
+    """Return the template's variables for ``--wrap``, and notes for the user."""
     from lpkit_conformance.discovery.bridgeable import find
     from lpkit_conformance.report.new import notes
 
     from lpkit_cli.scaffold import wrapping
 
-    found = find(target)
-    if found.module.partition(".")[0] == names.package:
-        problem = f"the project's package would be {names.package!r}, which hides the one of {target}"
+    bridgeable = find(target)
+    if bridgeable.module.partition(".")[0] == names.package:
+        problem = f"the project's package would be {names.package!r}, which hides the package of {target}"
         raise UsageError(problem, f"choose another name, e.g. {names.project}-bridge")
-    more = wrapping.context(found, names, _cases(case))
-    return more, list(notes(found, guessed=bool(more["_cases_are_guessed"])))
+    more = wrapping.context(bridgeable, names, _cases(case))
+    return more, list(notes(bridgeable, guessed=bool(more["_cases_are_guessed"])))
 
 
 def _cases(texts: list[str]) -> list[dict[str, Any]]:
@@ -191,7 +191,7 @@ def _cases(texts: list[str]) -> list[dict[str, Any]]:
         return []
     from lpkit.interfaces import lookup
 
-    lookup.do_without()  # its SamplingParams would take seconds to import
+    lookup.do_without()  # vLLM's SamplingParams would take seconds to import
     import json
 
     from lpkit_conformance.settings.cases import Case

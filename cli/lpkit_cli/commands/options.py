@@ -1,4 +1,4 @@
-"""Options that commands share, and those that the table of formats gives."""
+"""Options that commands share, and options made from the table of formats."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ else:
 
 
 def several(texts: list[str] | None) -> tuple[str, ...]:
-    """Values that were given one by one, or with commas between them."""
+    """Split values that were given one by one, or separated by commas."""
     return tuple(part.strip() for text in texts or () for part in text.split(",") if part.strip())
 
 
 def completed_codes(incomplete: str) -> list[tuple[str, str]]:
-    """For the shell: codes that begin so, with their rules; the last one of a list with commas."""
+    """Complete a code in the shell, with its rule; in a list with commas, the last code."""
     from lpkit_conformance.index import index
 
     before, comma, last = incomplete.rpartition(",")
@@ -37,10 +37,10 @@ def completed_codes(incomplete: str) -> list[tuple[str, str]]:
 
 
 def hosts_named(texts: list[str] | None) -> tuple[str, ...] | None:
-    """The hosts of a list; None if there is none, which leaves the choice to the class.
+    """Return the hosts of a list; None for an empty list, which leaves the choice to the class.
 
     Raises:
-        UsageError: with the nearest name.
+        UsageError: a host is unknown; the message has the nearest name.
     """
     from lpkit._nearest import did_you_mean
 
@@ -51,8 +51,8 @@ def hosts_named(texts: list[str] | None) -> tuple[str, ...] | None:
     return tuple(name for name in HOSTS if name in (*names, *RUNNER_HOSTS)) if "all" in names else names or None
 
 
-class Engine(str, enum.Enum):
-    """What runs a plugin: lpkit's reference runtime, or a tiny real vLLM."""
+class EngineChoice(str, enum.Enum):
+    """Runtime of a plugin: lpkit's reference runtime, or a tiny real vLLM."""
 
     reference = "reference"
     vllm = "vllm"
@@ -76,14 +76,14 @@ Targets = Annotated[
 
 @dataclass(frozen=True)
 class Wanted:
-    """The formats that a user asked for: one for people, or "", and those for files."""
+    """The formats that a user chose: a style for the terminal, or "", and files."""
 
     style: str = ""
     files: dict[str, Path] = field(default_factory=dict)
 
 
 def takes_formats(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with the options of the table of formats, instead of its parameter ``wanted``."""
+    """Replace the parameter ``wanted`` of ``command`` by the options of the table of formats."""
     style: Any = enum.Enum("Style", {name: name for name, row in FORMATS.items() if not row.option}, type=str)  # type: ignore[misc]
     options: dict[str, Any] = {
         f"{name}_file": Annotated[Path | None, typer.Option(row.option, metavar="FILE", help=row.help)]

@@ -1,4 +1,4 @@
-"""``lpkit record``: traces of workloads on a real vLLM engine, for ``lpkit check`` to replay anywhere."""
+"""``lpkit record``: records traces of workloads on a real vLLM engine, for ``lpkit check`` to replay anywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lpkit_conformance.errors import EngineUnavailable, OutputError, UsageError
 from lpkit_cli.console import rewrite_line
 
 if TYPE_CHECKING:
-    from lpkit_conformance.recording.workloads import Workload
+    from lpkit_conformance.engine.recorded_workloads import RecordedWorkload
 
 
 class RunnerChoice(str, enum.Enum):
@@ -37,24 +37,23 @@ def record(
     every: Annotated[bool, typer.Option("--all", help="Record every workload.")] = False,
     output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write the traces to.")] = Path(),
     token_ids: Annotated[
-        bool, typer.Option("--token-ids", help="Keep token ids as they were instead of renumbering them.")
+        bool, typer.Option("--token-ids", help="Keep the original token ids instead of renumbering them.")
     ] = False,
     listing: Annotated[bool, typer.Option("--list", help="Show the workloads and exit.")] = False,
 ) -> None:
-    """Record what a real vLLM engine sends its logits processors, as traces (JSON Lines).
+    """Record the calls of a real vLLM engine to its logits processors, as traces (JSON Lines).
 
     Needs vLLM in this environment; a CPU build is enough. The engine is tiny and downloads nothing.
     """
-    from lpkit_conformance.recording.workloads import WORKLOADS
-    from lpkit_conformance.report import record as report
+    from lpkit_conformance.engine.recorded_workloads import WORKLOADS
 
-    known = [w for w in WORKLOADS.values() if runner is RunnerChoice.all or w.runner == runner.value]
+    recordable = [w for w in WORKLOADS.values() if runner is RunnerChoice.all or w.runner == runner.value]
     if listing:
-        typer.echo("\n".join(report.index(known)))
+        typer.echo("\n".join(f"{workload.trace_name:12}  {workload.summary}" for workload in recordable))
         return
     if not workloads and not every:
         raise UsageError("name a workload, or pass --all", "--list shows them")
-    chosen = known if every else _choose(workloads or [], known)
+    chosen = recordable if every else _choose(workloads or [], recordable)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -62,22 +61,21 @@ def record(
     _run(chosen, output, token_ids)
 
 
-def _choose(wanted: Iterable[str], known: list[Workload]) -> list[Workload]:
-    chosen: list[Workload] = []
+def _choose(wanted: Iterable[str], recordable: list[RecordedWorkload]) -> list[RecordedWorkload]:
+    chosen: list[RecordedWorkload] = []
     for name in wanted:
-        found = [w for w in known if name in (w.name, w.trace_name)]
-        if not found:
-            raise UsageError(f"unknown workload {name!r}", f"there are {', '.join(w.trace_name for w in known)}")
-        chosen += [w for w in found if w not in chosen]
+        matches = [w for w in recordable if name in (w.name, w.trace_name)]
+        if not matches:
+            raise UsageError(f"unknown workload {name!r}", f"there are {', '.join(w.trace_name for w in recordable)}")
+        chosen += [w for w in matches if w not in chosen]
     return chosen
 
 
-def _run(chosen: list[Workload], output: Path, token_ids: bool) -> None:
+def _run(chosen: list[RecordedWorkload], output: Path, token_ids: bool) -> None:
+    from lpkit_conformance.engine.losses import short
     from lpkit_conformance.engine.process import Worker
+    from lpkit_conformance.engine.recording import record_to
     from lpkit_conformance.engine.tiny import EngineError
-    from lpkit_conformance.recording.record import record_to
-    from lpkit_conformance.report import record as report
-    from lpkit_conformance.suite.engine_losses import short
 
     try:
         for runner in dict.fromkeys(workload.runner for workload in chosen):
@@ -88,7 +86,7 @@ def _run(chosen: list[Workload], output: Path, token_ids: bool) -> None:
                     path = output / f"{workload.trace_name}.jsonl"
                     done = worker.call(record_to, workload.trace_name, str(path), token_ids)
                     rewrite_line()
-                    typer.echo(report.written(path, done))
+                    typer.echo(f"{path}: {done['steps']} steps, {done['requests']} requests, {done['runner_class']}")
     except EngineError as error:
         rewrite_line()
         raise EngineUnavailable(short(error) or type(error).__name__, details=getattr(error, "details", "")) from None

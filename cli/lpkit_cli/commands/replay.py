@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lpkit_cli.commands.options import Engine
+from lpkit_cli.commands.options import EngineChoice
 from lpkit_cli.console import write
 
 EXIT_CODES = {"fixed": 0, "failing": 1, "unknown": 2}
@@ -25,9 +25,7 @@ def replay(
     ],
     case: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="JSON", help="Arguments that the requests of a trace use the plugin with; see lpkit check."
-        ),
+        typer.Option(metavar="JSON", help="Arguments with which a trace's requests use the plugin; see lpkit check."),
     ] = None,
     script: Annotated[
         Path | None,
@@ -42,16 +40,17 @@ def replay(
         ),
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="Replay in lpkit's reference runtime, or its requests in a real vLLM on the CPU.")
-    ] = Engine.reference,
+        EngineChoice,
+        typer.Option(help="Replay in lpkit's reference runtime, or its requests in a real vLLM on the CPU."),
+    ] = EngineChoice.reference,
 ) -> None:
     """Replay exactly the operations of a saved failure, or the batches of a trace from a server.
 
-    With `--engine vllm`, a real engine serves their requests: the same arrivals, finishes, arguments and texts.
-    Preemptions, swaps and the order of rows are the engine's own, and drafts unless a trace has them; of a trace, it
-    says how many were met.
+    With `--engine vllm`, a real engine serves their requests: the same arrivals, finishes, arguments and texts. The
+    engine decides on preemptions, swaps, the order of rows, and drafts unless a trace has them. For a trace, the report
+    counts the reproduced events.
 
-    Exit code 0: the plugin passes them now; 1: it still fails; 2: could not run.
+    Exit code 0: the plugin passes now; 1: it still fails; 2: could not run.
     """
     from lpkit.interfaces import lookup
 
@@ -61,7 +60,7 @@ def replay(
     from lpkit_conformance.report.terminal import show
 
     failure = failures.load(file, case or ())
-    on_engine = engine is Engine.vllm
+    on_engine = engine is EngineChoice.vllm
     if on_engine:
         result = failures.rerun_on_engine(failure, limit)
         outcome = failures.outcome_on_engine(result)

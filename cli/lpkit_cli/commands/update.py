@@ -1,4 +1,4 @@
-"""``lpkit update``: a project of an older template is brought to today's, and keeps what its author has changed."""
+"""``lpkit update``: updates a project to the current template, and keeps the author's changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from lpkit_conformance.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
-    from lpkit_cli.scaffold.merging import Change
+    from lpkit_cli.scaffold.merging import FileChange
 
 CONFLICTS = 1
 BACKUPS = Path(".lpkit", "before-update")
@@ -64,8 +64,8 @@ def update(
         raise typer.Exit(CONFLICTS)
 
 
-def _write(project: Path, changes: list[Change], allow_dirty: bool) -> Path | None:
-    """Carry the changes out; returns the folder of what git could not restore, if there is such."""
+def _write(project: Path, changes: list[FileChange], allow_dirty: bool) -> Path | None:
+    """Write the changes; return the backup folder of files that git could not restore, or None."""
     from lpkit_cli.scaffold import git, merging
 
     dirty = git.changed(project)

@@ -1,1 +1,1 @@
-"""Projects of ``lpkit new``: names, what the template is told, baking, and the merge of a newer template into them."""
+"""Projects of ``lpkit new``: names, template variables, baking, and the merge of a newer template."""

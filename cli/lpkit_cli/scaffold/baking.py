@@ -15,33 +15,41 @@ from lpkit_conformance.errors import OutputError, UsageError
 from lpkit_cli.scaffold.naming import Names
 
 PAST = "past"
-"""The folder of the template that holds those of older versions: ``lpkit update`` needs what they gave."""
+"""The template's folder of released templates: ``lpkit update`` bakes them again. Absent before the first release."""
 
 
-def template_directory(version: str = "") -> Path:
-    """The template bundled in an installed wheel, or the checkout's own; of ``version``, by default of today.
+def bundled_template() -> Path:
+    """Today's template: in an installed wheel, or in the checkout.
 
     Raises:
         OutputError: if this installation has neither.
-        UsageError: it has no template of that version.
     """
     here = Path(__file__).resolve().parents[1]
     for candidate in (here / "_template", here.parents[1] / "template"):
         if (candidate / "cookiecutter.json").is_file():
-            break
-    else:
-        raise OutputError(f"the project template is missing from this installation ({here / '_template'})")
-    if version in ("", _version(candidate)):
-        return candidate
-    if not (candidate / PAST / version / "cookiecutter.json").is_file():
+            return candidate
+    raise OutputError(f"the project template is missing from this installation ({here / '_template'})")
+
+
+def template_directory(version: str = "") -> Path:
+    """The template of this version, by default today's.
+
+    Raises:
+        OutputError: if this installation has no template.
+        UsageError: if it has no template of that version.
+    """
+    today = bundled_template()
+    if version in ("", _version(today)):
+        return today
+    if not (today / PAST / version / "cookiecutter.json").is_file():
         raise UsageError(f"lpkit has no template {version}", f"it has {', '.join(template_versions())}")
-    return candidate / PAST / version
+    return today / PAST / version
 
 
 def template_versions() -> list[str]:
-    """The versions that there are templates of, today's last."""
-    today = template_directory()
-    past = [folder.name for folder in (today / PAST).iterdir() if folder.is_dir()]
+    """The versions of the templates that there are, today's last."""
+    today = bundled_template()
+    past = [file.parent.name for file in today.glob(f"{PAST}/*/cookiecutter.json")]
     return [*sorted(past, key=ordered), _version(today)]
 
 
@@ -56,18 +64,18 @@ def bake(names: Names, style: str, output: Path, more: Mapping[str, Any] | None 
         UsageError: cookiecutter is not installed.
         OutputError: the folder cannot be written.
     """
-    own = {"project_name": names.project, "package_name": names.package, "class_name": names.class_name}
-    return render({**own, "style": style, **(more or {})}, output)
+    named = {"project_name": names.project, "package_name": names.package, "class_name": names.class_name}
+    return render({**named, "style": style, **(more or {})}, output)
 
 
 def render(answers: Mapping[str, Any], output: Path, version: str = "") -> Path:
     """Write the project of ``answers``, a template's variables, into a new folder in ``output``; return the folder.
 
     Args:
-        version: of the template; by default today's.
+        version: of the template; by default the current version.
 
     Raises:
-        UsageError: cookiecutter is not installed, or there is no such template.
+        UsageError: cookiecutter is not installed, or the template does not exist.
         OutputError: the folder cannot be written.
     """
     try:
@@ -100,7 +108,7 @@ def render(answers: Mapping[str, Any], output: Path, version: str = "") -> Path:
 
 
 def _config(scratch: Path) -> Path:
-    """A cookiecutter configuration that neither reads nor writes HOME, which may be read-only."""
+    """Make a cookiecutter configuration that neither reads nor writes HOME, which may be read-only."""
     # JSON is YAML, and quotes a Windows path correctly.
     config = {
         "replay_dir": str(scratch / "replay"),

@@ -1,4 +1,4 @@
-"""git, as far as projects need it: who the author is, where a folder was cloned from, a first commit, what changed."""
+"""The git commands that projects need: author, origin, first commit, changed files, merge."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from lpkit_conformance.errors import UsageError
 
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
-"""Set in a hook, where they name its repository, not the folder's."""
+"""Variables of a hook, which name the hook's repository instead of the folder's."""
 
 _SCP_LIKE = re.compile(r"(?:[\w.+-]+@)?(?P<host>[\w.-]+\.[\w-]+):(?P<path>[^/\\].*)")
 _URL = re.compile(r"(?:https?|ssh|git)://(?:[^@/]*@)?(?P<host>[^/:]+)(?::\d+)?/(?P<path>.+)")
 
 
 def run(*arguments: str, folder: Path, accepted: Sequence[int] = (0,)) -> bytes | None:
-    """What ``git *arguments`` prints in ``folder``; None if there is no git, or it ends otherwise."""
+    """Return the output of ``git *arguments`` in ``folder``; None without git, or if it fails."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
@@ -33,28 +33,28 @@ def run(*arguments: str, folder: Path, accepted: Sequence[int] = (0,)) -> bytes 
 
 
 def line(*arguments: str, folder: Path) -> str:
-    """The same as text without surrounding space; "" for None."""
+    """Return the same as text without surrounding space; "" for None."""
     return (run(*arguments, folder=folder) or b"").decode("utf-8", "replace").strip()
 
 
 def inside(folder: Path) -> bool:
-    """Whether ``folder`` lies in a work tree."""
+    """Return true if ``folder`` lies in a work tree."""
     return line("rev-parse", "--is-inside-work-tree", folder=folder) == "true"
 
 
 def address(remote: str) -> str:
-    """The page of a remote repository, without user and password; "" for one on this machine."""
-    found = _URL.fullmatch(remote) or _SCP_LIKE.fullmatch(remote)
-    return f"https://{found['host']}/{found['path'].strip('/').removesuffix('.git')}" if found else ""
+    """Return the page of a remote repository, without user and password; "" for a repository on this machine."""
+    match = _URL.fullmatch(remote) or _SCP_LIKE.fullmatch(remote)
+    return f"https://{match['host']}/{match['path'].strip('/').removesuffix('.git')}" if match else ""
 
 
 def origin(folder: Path) -> str:
-    """The page of the repository that ``folder`` was cloned from, or ""."""
+    """Return the page of the repository that ``folder`` was cloned from, or ""."""
     return address(line("remote", "get-url", "origin", folder=folder))
 
 
 def start(folder: Path) -> str:
-    """A repository with a first commit in ``folder``; what could not be done, or ""."""
+    """Make a repository with a first commit in ``folder``; return the problem, or ""."""
     if run("init", "--quiet", "--initial-branch=main", folder=folder) is None:
         return "no git repository was made: git is missing, or older than 2.28"
     run("add", "--all", folder=folder)
@@ -65,7 +65,7 @@ def start(folder: Path) -> str:
 
 
 def changed(folder: Path) -> list[str] | None:
-    """Files below ``folder`` that git could not restore, relative to it, ignored ones left out; None: no work tree."""
+    """Return files below ``folder`` that git could not restore, except ignored files; None outside a work tree."""
     if not inside(folder):
         return None
     printed = run("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", ".", folder=folder)
@@ -76,17 +76,17 @@ def changed(folder: Path) -> list[str] | None:
 
 
 def tracked(folder: Path) -> set[str]:
-    """The files below ``folder`` that git knows, relative to it."""
+    """Return the files below ``folder`` that git tracks, relative to it."""
     return {
         name for name in (run("ls-files", "-z", folder=folder) or b"").decode("utf-8", "replace").split("\0") if name
     }
 
 
 def merge(ours: Path, base: Path, theirs: Path, labels: tuple[str, str, str]) -> tuple[bytes, bool]:
-    """``ours`` with the changes from ``base`` to ``theirs``, and whether some are marked as conflicts.
+    """Merge the changes from ``base`` to ``theirs`` into ``ours``; the second result is True with conflict marks.
 
     Raises:
-        UsageError: there is no git, or it cannot merge these files.
+        UsageError: git is missing, or cannot merge these files.
     """
     named = [word for label in labels for word in ("-L", label)]
     command = ["merge-file", "--stdout", "--diff3", *named, str(ours), str(base), str(theirs)]

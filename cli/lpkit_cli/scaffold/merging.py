@@ -1,4 +1,4 @@
-"""A project and two templates: what the template changed is merged into what the author changed, file by file."""
+"""Merges the changes of a template into a project, file by file, and keeps the author's changes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Literal, TypeAlias
 from lpkit_cli.scaffold import git
 
 Fate: TypeAlias = Literal["added", "merged", "removed", "conflict", "kept", "deleted"]
-"""kept: the author's own file, not written; deleted: by the author, and not brought back."""
+"""kept: the author's own file, not written; deleted: the author deleted it, and it stays deleted."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """What becomes of one file.
+class FileChange:
+    """The fate of one file.
 
     Attributes:
         name: relative to the project, with slashes.
-        fate: how it came about.
-        before: what the project has; None: no such file.
-        after: what it gets; None: no such file.
-        reason: for what is kept, why.
+        fate: kind of the change.
+        before: content in the project; None: no such file.
+        after: new content; None: no such file.
+        reason: reason for keeping a file.
     """
 
     name: str
@@ -35,13 +35,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Sides:
-    """The folders to merge: a project, what it was baked as, and what today's template gives for the same answers.
+    """The folders to merge: a project, its original baked form, and the current template with the same answers.
 
     Attributes:
-        labels: of the three, for the marks of conflicts.
-        record: the file that is not merged: the project gets the one of ``new``.
-        examples: files whose beginning, up to the given heading, is an example that authors replace ("": all of it).
-            What they put there stays as it is where both changed it; no marks are put into it.
+        labels: names of the three, for conflict marks.
+        record: the file that is not merged: the project gets the version of ``new``.
+        examples: files whose beginning, up to the given heading, is an example that authors replace ("": the whole
+            file). Where both changed it, the author's text stays, without conflict marks.
     """
 
     project: Path
@@ -52,8 +52,8 @@ class Sides:
     examples: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan(sides: Sides) -> list[Change]:
-    """The changes that bring the project to ``new``; nothing is written.
+def plan(sides: Sides) -> list[FileChange]:
+    """Return the changes that bring the project to ``new``; writes nothing.
 
     Raises:
         UsageError: git is missing, or cannot merge a file.
@@ -62,8 +62,8 @@ def plan(sides: Sides) -> list[Change]:
     return [change for name in names if (change := _change(name, sides))]
 
 
-def write(project: Path, changes: list[Change]) -> None:
-    """Carry the plan out.
+def write(project: Path, changes: list[FileChange]) -> None:
+    """Write the planned changes.
 
     Raises:
         OSError: a file cannot be written.
@@ -83,41 +83,41 @@ def _files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def _change(name: str, sides: Sides) -> Change | None:
+def _change(name: str, sides: Sides) -> FileChange | None:
     path = sides.project / name
     ours, old, todays = _bytes(path), _bytes(sides.base / name), _bytes(sides.new / name)
     if name == sides.record:
-        return None if ours == todays else Change(name, "merged", ours, todays)
+        return None if ours == todays else FileChange(name, "merged", ours, todays)
     if ours is not None and b"\r\n" in ours:  # a checkout on Windows
         old, todays = _with_crlf(old), _with_crlf(todays)
     if old == todays or ours == todays:
         return None
     obstacle = _obstacle(path, sides.project)
     if obstacle:
-        return Change(name, "kept", ours, ours, obstacle)
+        return FileChange(name, "kept", ours, ours, obstacle)
     if ours is None and old is not None:
-        return Change(name, "deleted", None, None, "you deleted it; the template has changed it")
+        return FileChange(name, "deleted", None, None, "you deleted it; the template has changed it")
     if ours is None or ours == old:
-        return Change(name, "removed" if todays is None else "added" if ours is None else "merged", ours, todays)
+        return FileChange(name, "removed" if todays is None else "added" if ours is None else "merged", ours, todays)
     if old is None:
-        return Change(name, "kept", ours, ours, "you have your own; the template brings one now")
+        return FileChange(name, "kept", ours, ours, "you have your own file; the template now has this file as well")
     if todays is None:
-        return Change(name, "kept", ours, ours, "you changed it; the template has none any more")
+        return FileChange(name, "kept", ours, ours, "you changed it; the template no longer has this file")
     return _merged(name, ours, old, todays, sides)
 
 
-def _merged(name: str, ours: bytes, old: bytes, todays: bytes, sides: Sides) -> Change | None:
+def _merged(name: str, ours: bytes, old: bytes, todays: bytes, sides: Sides) -> FileChange | None:
     merged, conflict = _merge(ours, old, todays, sides.labels)
     if conflict and name in sides.examples:
         heading = sides.examples[name].encode()
         if not heading:
-            return Change(name, "kept", ours, ours, "it is yours; the template's example has changed")
-        own = ours.partition(heading)[0]
-        old, todays = (own + b"".join(side.partition(heading)[1:]) for side in (old, todays))
+            return FileChange(name, "kept", ours, ours, "it is yours; the template's example has changed")
+        example = ours.partition(heading)[0]
+        old, todays = (example + b"".join(side.partition(heading)[1:]) for side in (old, todays))
         merged, conflict = _merge(ours, old, todays, sides.labels)
     if merged == ours:
         return None
-    return Change(name, "conflict" if conflict else "merged", ours, merged)
+    return FileChange(name, "conflict" if conflict else "merged", ours, merged)
 
 
 def _merge(ours: bytes, old: bytes, todays: bytes, labels: tuple[str, str, str]) -> tuple[bytes, bool]:
@@ -129,7 +129,7 @@ def _merge(ours: bytes, old: bytes, todays: bytes, labels: tuple[str, str, str])
 
 
 def _obstacle(path: Path, project: Path) -> str:
-    """Why ``path`` is not written; "" if it can be."""
+    """Return the reason why ``path`` cannot be written; "" if it can be."""
     if path.exists() and not path.is_file():
         return "it is not a file"
     while path != project:

@@ -1,4 +1,4 @@
-"""Which project names ``lpkit new`` takes, and what package and class are called after them."""
+"""Project names that ``lpkit new`` accepts, and the names of package and class made from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lpkit_conformance.errors import UsageError
 
 MAX_LENGTH = 40
-"""Longer names would break the line lengths, and on Windows the path lengths, of what is generated."""
+"""Longer names would break the line lengths, and on Windows the path lengths, of generated files."""
 
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
@@ -38,10 +38,10 @@ class Names:
 
 
 def names_for(project: str) -> Names:
-    """The names of a project called ``project``.
+    """Return the names of a project called ``project``.
 
     Raises:
-        UsageError: if it is not a valid distribution or package name, or is taken.
+        UsageError: the name is not a valid distribution or package name, or is taken.
     """
     problem = _problem(project)
     if problem:

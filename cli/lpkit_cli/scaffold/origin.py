@@ -1,4 +1,4 @@
-"""Where a project installs lpkit from: the package index, a reference that pip takes, or a wheel inside the project."""
+"""Sources that a project installs lpkit from: the package index, a URL that pip takes, or a wheel in the project."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from lpkit_cli.scaffold import git
 
 INDEX = "index"
 WHEELHOUSE = "wheelhouse"
-"""The answer, and the folder of the project that the wheel is copied into."""
+"""The answer, and the project's folder for the wheel."""
 
 DISTRIBUTION = "vllm-lpkit"
 _INSTALLERS = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
-"""Files of the metadata that pip adds, or that are written anew."""
+"""Files of the metadata that pip adds, or that are rewritten."""
 
 _REFERENCE = re.compile(r"(git\+)?(https?|ssh|file)://\S+")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """``answer`` is what the project records; for a wheelhouse ``local`` is the wheel, or a checkout of lpkit.
+    """The project records ``answer``. For a wheelhouse, ``local`` is the wheel, or a checkout of lpkit.
 
-    Without ``local`` its wheel is packed from what is installed.
+    Without ``local``, the wheel is packed from the installed files.
     """
 
     answer: str
     local: Path | None = None
 
     def wheel(self, scratch: Path) -> Path | None:
-        """The wheel that the project needs, made in ``scratch`` if there is none yet.
+        """Return the wheel that the project needs; it is made in ``scratch`` if necessary.
 
         Raises:
-            UsageError: it cannot be built.
+            UsageError: the wheel cannot be built.
         """
         if self.answer != WHEELHOUSE or (self.local is not None and self.local.is_file()):
             return self.local
@@ -51,10 +51,10 @@ class Origin:
 
 
 def parse(text: str) -> Origin:
-    """What ``--lpkit-from`` says.
+    """Parse the value of ``--lpkit-from``.
 
     Raises:
-        UsageError: there is no lpkit there.
+        UsageError: there is no lpkit at this place.
     """
     if text == INDEX or _REFERENCE.fullmatch(text):
         return Origin(text)
@@ -66,12 +66,12 @@ def parse(text: str) -> Origin:
     wheels = sorted(path.glob("vllm_lpkit-*.whl"), key=lambda wheel: wheel.stat().st_mtime) if path.is_dir() else []
     if wheels:
         return Origin(WHEELHOUSE, wheels[-1])
-    remedy = "take index, a URL such as git+https://..., a wheel, a folder with one, or a checkout"
+    remedy = "take index, a URL such as git+https://..., a wheel, a folder with a wheel, or a checkout"
     raise UsageError(f"--lpkit-from: there is no lpkit in {text!r}", remedy)
 
 
 def own() -> Origin:
-    """Where this lpkit was installed from itself: that works."""
+    """Return the source that this lpkit was installed from."""
     from lpkit_conformance.discovery import metadata
 
     dist = metadata.find(DISTRIBUTION)
@@ -90,7 +90,7 @@ def own() -> Origin:
 
 
 def _published(checkout: Path) -> Origin | None:
-    """The commit that is checked out, if the repository it was cloned from has it."""
+    """Return the commit that is checked out, if the repository's origin has it."""
     if not (checkout / ".git").exists():
         return None
     page, commit = git.origin(checkout), git.line("rev-parse", "HEAD", folder=checkout)
@@ -100,14 +100,14 @@ def _published(checkout: Path) -> Origin | None:
 
 
 def _packed(scratch: Path) -> Path:
-    """The wheel that the installed files came in."""
+    """Pack the installed files into a wheel again."""
     from lpkit_conformance.discovery import metadata
 
     dist = metadata.find(DISTRIBUTION)
     files = [file for file in (dist.files if dist else None) or () if ".." not in file.parts and file.suffix != ".pyc"]
     about = next((file.parent for file in files if file.name == "WHEEL"), None)
     if dist is None or about is None:
-        raise UsageError("what is installed of lpkit is not complete", "say where lpkit comes from: --lpkit-from")
+        raise UsageError("this installation of lpkit is incomplete", "name the source of lpkit: --lpkit-from")
     packed = [file for file in files if file.parent != about or file.name not in _INSTALLERS]
     tag = re.search(r"^Tag: (\S+)", (dist.read_text("WHEEL") or ""), re.M)
     wheel = scratch / f"{about.name.removesuffix('.dist-info')}-{tag[1] if tag else 'py3-none-any'}.whl"
@@ -125,12 +125,12 @@ def _build(checkout: Path, scratch: Path) -> Path:
     else:
         command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(scratch), "."]
     done = subprocess.run(command, cwd=checkout, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    found = list(scratch.glob("*.whl"))
-    if done.returncode or not found:
+    wheels = list(scratch.glob("*.whl"))
+    if done.returncode or not wheels:
         raise UsageError(
-            f"no wheel can be built from {checkout}", "say where lpkit comes from: --lpkit-from", done.stderr
+            f"no wheel can be built from {checkout}", "name the source of lpkit: --lpkit-from", done.stderr
         )
-    return found[0]
+    return wheels[0]
 
 
 def bring(wheel: Path, project: Path) -> None:

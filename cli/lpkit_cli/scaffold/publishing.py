@@ -1,4 +1,4 @@
-"""What a package index shows of a project: its description, author and repository."""
+"""A project's entry in a package index: its description, author and repository."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _MANGLED = re.compile(r"[\x00-\x1f\x7f]|\{\{|\{%|\{#")
 
 
 def defaults(folder: Path) -> dict[str, str]:
-    """What git knows, for a project in ``folder``."""
-    known = folder if folder.is_dir() else Path.cwd()
-    found = {
+    """Return git's answers for a project in ``folder``."""
+    existing = folder if folder.is_dir() else Path.cwd()
+    answers = {
         "description": DESCRIPTION,
-        "author": git.line("config", "user.name", folder=known),
-        "email": git.line("config", "user.email", folder=known),
-        "repository": git.origin(known),
+        "author": git.line("config", "user.name", folder=existing),
+        "email": git.line("config", "user.email", folder=existing),
+        "repository": git.origin(existing),
     }
-    for key, value in found.items():
+    for key, value in answers.items():
         if _problem(key, value):
-            found[key] = ""
-    return found
+            answers[key] = ""
+    return answers
 
 
 def checked(answers: dict[str, str]) -> dict[str, str]:
-    """The answers without surrounding space.
+    """Return the answers without surrounding space.
 
     Raises:
-        UsageError: one cannot be written into pyproject.toml.
+        UsageError: an answer cannot be written into pyproject.toml.
     """
     answers = {key: value.strip() for key, value in answers.items()}
     answers["repository"] = answers["repository"].rstrip("/").removesuffix(".git")

@@ -1,4 +1,4 @@
-"""What the template is told of a target for ``lpkit new --wrap``: how to import it, and how requests switch it on."""
+"""Template variables of a target for ``lpkit new --wrap``: its import, and the keys that switch it on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def context(target: Bridgeable, names: Names, cases: list[dict[str, Any]]) -> dict[str, Any]:
-    """The template's variables for ``target``; without ``cases`` one is guessed.
+    """Return the template's variables for ``target``; without ``cases``, a case is guessed.
 
     Raises:
         CaseError: a case cannot be written as TOML.
@@ -47,14 +47,14 @@ def context(target: Bridgeable, names: Names, cases: list[dict[str, Any]]) -> di
 
 
 def import_line(module: str, name: str, alias: str) -> str:
-    """``from module import name``, wrapped where it would be too long."""
+    """Return ``from module import name``, wrapped if it is too long."""
     what = name if name == alias else f"{name} as {alias}"
     line = f"from {module} import {what}"
     return line if len(line) <= MAX_LINE else f"from {module} import (\n    {what},\n)"
 
 
 def guess(target: Bridgeable, names: Names) -> dict[str, Any]:
-    """A case with a value for each key that the target's module reads."""
+    """Make a case with a value for each key that the target's module reads."""
     if target.kind == "callable":
         return {"extra_args": {names.package: True}}
     return {"extra_args": {key: _value(key) for key in target.keys}} if target.keys else {}
@@ -74,10 +74,10 @@ def _value(key: str) -> Any:
 
 
 def toml(value: Any) -> str:
-    """A JSON value as inline TOML.
+    """Write a JSON value as inline TOML.
 
     Raises:
-        CaseError: TOML has no null.
+        CaseError: the value holds null, which TOML lacks.
     """
     if value is None:
         raise CaseError("a case in pyproject.toml cannot hold null")
@@ -94,7 +94,7 @@ def toml(value: Any) -> str:
 
 
 def python(value: Any) -> str:
-    """A JSON value as Python, with double quotes."""
+    """Write a JSON value as Python, with double quotes."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{json.dumps(key)}: {python(item)}' for key, item in value.items())}}}"
     if isinstance(value, list):

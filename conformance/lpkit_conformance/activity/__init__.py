@@ -1,1 +1,1 @@
-"""Where a plugin acts: at which steps, and what switches it on."""
+"""Activity of a plugin: the steps at which it acts, and the tokens that switch it on."""

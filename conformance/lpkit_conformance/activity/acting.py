@@ -7,15 +7,16 @@ from functools import cached_property
 from itertools import pairwise
 
 from lpkit_conformance.activity.shape import UNTOUCHED, Shape, shapes
-from lpkit_conformance.activity.stand import Stance, Standing, stand_after, stand_at
+from lpkit_conformance.activity.stand import RUN_STEPS, Stance, Standing, arrivals, stand_after, stand_at
 from lpkit_conformance.activity.triggers import sweep
 from lpkit_conformance.errors import StandinError
 from lpkit_conformance.hosts import PluginError, parts_of
-from lpkit_conformance.hosts.plugin_under_test import MAX_MODEL_LEN, PluginUnderTest
-from lpkit_conformance.programs.generate import Arrive, Op, Step
+from lpkit_conformance.programs.generate import Step
 from lpkit_conformance.results import Blocked
+from lpkit_conformance.subject.memo import fact
+from lpkit_conformance.subject.setup import MAX_MODEL_LEN
+from lpkit_conformance.subject.subject import Subject
 
-RUN_STEPS = 40
 LADDER = (48, 64, 96, 128, 192, 256, 384, 480)
 """Lengths of outputs beyond the run."""
 
@@ -24,17 +25,17 @@ MOST_STANCES = 14
 
 
 class Activity:
-    """Where a plugin acts on one host.
+    """The steps at which a plugin acts on one host.
 
     Args:
         subject: the plugin and its requests.
 
     Attributes:
-        seen: per variant, each length of its outputs in order, and what the plugin did to its row there.
-        raises: whether the plugin raised an exception on the way; the checks that run programs say so.
+        seen: by variant, each length of its outputs in order, and the plugin's edit of its row at that length.
+        raises: True if the plugin raised an exception meanwhile; the checks that run programs report it.
     """
 
-    def __init__(self, subject: PluginUnderTest) -> None:
+    def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self.seen: dict[int, list[tuple[int, Shape]]] = {i: [] for i in range(len(subject.cases))}
         self.raises = False
@@ -46,17 +47,17 @@ class Activity:
 
     @property
     def lengths(self) -> list[int]:
-        """Where its rows were edited: the lengths of their outputs, of all variants."""
+        """Output lengths at which rows were edited, of all variants."""
         return [length for seen in self.seen.values() for length, shape in seen if shape != UNTOUCHED]
 
     @property
     def acts(self) -> bool:
-        """Whether any row was edited."""
+        """True if any row was edited."""
         return bool(self.lengths)
 
     @cached_property
     def stances(self) -> tuple[Stance, ...]:
-        """Where to judge: where each variant starts to act, where the kind of its edit changes, and late."""
+        """Stances to judge: where each variant starts to act, where the kind of its edit changes, and late."""
         chosen = [_telling(seen) for seen in self.seen.values()]
         # First of all variants, then second of all, so that a limit takes from the longest lists.
         picked = [
@@ -69,17 +70,17 @@ class Activity:
 
     @cached_property
     def triggers(self) -> list[Stance]:
-        """Where one token makes the plugin do something else."""
+        """Stances in which a single token changes the plugin's action."""
         return sweep(self._subject)
 
     @cached_property
     def strangers(self) -> tuple[Stance, ...]:
-        """Requests beside them that do not use the plugin, young and old."""
+        """Requests in the same batch that do not use the plugin, young and old."""
         lengths = sorted(stance.length for stance in self.stances)
         return tuple(Stance(None, f"stranger {i}", length) for i, length in enumerate({lengths[0], lengths[-1]}))
 
     def standings(self) -> Iterator[Standing]:
-        """New batches of requests at these steps, none if the plugin acts nowhere."""
+        """Return new batches of requests at these steps; no batch if the plugin never acts."""
         if not self.stances:
             return
         standing = stand_at(self._subject, [*self.stances, *self.triggers, *self.strangers])
@@ -89,14 +90,13 @@ class Activity:
         # A plugin that forgets when its requests are preempted: LP211's to say.
         first = self.stances[0]
         if first.length < RUN_STEPS:
-            yield stand_after(self._subject, self._arrivals(), first.length + 1)
-
-    def _arrivals(self) -> list[Op]:
-        return [Arrive(f"v{i}", i, character=_character(i)) for i in self.seen]
+            yield stand_after(self._subject, arrivals(self._subject), first.length + 1)
 
     def _run(self) -> None:
-        host = parts_of(self._subject.host).host(self._subject, max(self._subject.max_num_seqs, len(self.seen)))
-        for seen in host.run([*self._arrivals(), Step(RUN_STEPS)]):
+        host = parts_of(self._subject.setup.host).host(
+            self._subject, max(self._subject.setup.max_num_seqs, len(self.seen))
+        )
+        for seen in host.run([*arrivals(self._subject), Step(RUN_STEPS)]):
             for row, shape in zip(seen.rows, shapes(seen.before, seen.after), strict=True):
                 active = host.pool.requests[row.request]
                 assert active.variant is not None
@@ -105,7 +105,7 @@ class Activity:
 
     def _climb(self) -> None:
         """Longer outputs, each in a row of its own; then the lengths between which a late rule starts."""
-        longest = max(len(self._subject.prompt(_character(i), 5, i)) for i in self.seen)
+        longest = max(len(self._subject.model.prompt(_character(i), 5, i)) for i in self.seen)
         rungs = [length for length in LADDER if length + longest < MAX_MODEL_LEN]
         ladder = [(variant, length) for variant in list(self.seen)[:LEAST_VARIANTS] for length in rungs]
         self._note(ladder)
@@ -128,7 +128,7 @@ def _character(variant: int) -> str:
 
 
 def _telling(seen: list[tuple[int, Shape]]) -> list[int]:
-    """The lengths that tell most about a variant: the first at which it acts, each new kind of edit, the last."""
+    """Return the most informative lengths of a variant: its first action, each new kind of edit, the last length."""
     kinds: dict[Shape, int] = {}
     acting = [(length, shape) for length, shape in seen if shape != UNTOUCHED]
     for length, shape in acting:
@@ -140,17 +140,14 @@ def _telling(seen: list[tuple[int, Shape]]) -> list[int]:
 
 
 def _unseen_starts(seen: list[tuple[int, Shape]]) -> range:
-    """The lengths that were left out before the first one at which a variant acts."""
+    """Return the lengths that were left out before the first length at which a variant acts."""
     for (low, _), (high, shape) in pairwise(seen):
         if shape != UNTOUCHED:
             return range(low + 1, high)
     return range(0)
 
 
-def activity(subject: PluginUnderTest) -> Activity:
-    """Where the subject acts, shared by all checks that ask."""
-    if subject.activity is None:
-        subject.activity = Activity(subject)
-    found = subject.activity
-    assert isinstance(found, Activity)
-    return found
+@fact
+def activity(subject: Subject) -> Activity:
+    """Return where the subject acts."""
+    return Activity(subject)

@@ -1,46 +1,45 @@
-"""A case for which a plugin acts, where the given one does not say all that it takes."""
+"""Search for a case in which a plugin acts, if the given case lacks an argument or a token."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lpkit_conformance.activity.acting import Activity, activity
 from lpkit_conformance.errors import CaseError
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.settings.cases import MOST_GENERATED, Case
 from lpkit_conformance.settings.derived import derived_cases
+from lpkit_conformance.subject.subject import Subject
 
 SOON = 4
 """Output tokens by which a request should be edited: short programs end then."""
 
 ENOUGH = 2
-"""Edits within these that rule an accident out."""
+"""Number of edits in the first steps that rules out an accident."""
 
 EARLY = 12
 """Output tokens in which the better of two derived cases has more edits: most programs end then."""
 
 PLENTY = 26
-"""Edits within these with which a derived case is taken without looking at others: half of those of four requests."""
+"""Number of edits within these tokens that ends the search at a derived case: half the edits of four requests."""
 
 MOST_SWEPT = 2
-"""Derived cases whose tokens are looked at, if none of them makes the plugin act as it is."""
+"""Derived cases whose trigger tokens are examined, if no derived case makes the plugin act unchanged."""
 
 MANY = 8
-"""Edits in the whole run with which the first may be one that came late."""
+"""Number of edits in the whole run that makes a single early edit credible."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A case to be used in place of the given one.
+    """A case to use instead of the given case.
 
     Attributes:
-        case: it.
-        why: what was found out.
-        soon: how often its requests are edited in their first steps.
-        early: how often in those and some more.
+        case: the case.
+        why: the finding that led to it.
+        soon: number of edits in the first steps of its requests.
+        early: number of edits in those and some later steps.
     """
 
     case: Case
@@ -50,29 +49,27 @@ class Found:
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
-        """What makes it better than another one: it acts soon, without aged requests, and often."""
+        """Rank of a candidate: it acts soon, without aged requests, and often."""
         return self.soon >= ENOUGH, not self.case.generated, self.early
 
 
-def search(subject: PluginUnderTest) -> Found | None:
-    """A case for which the plugin acts soon; None: the given one is as good as any, or makes the plugin raise."""
+def search(subject: Subject) -> Found | None:
+    """Return a case for which the plugin acts soon; None: no case is better, or the plugin raises."""
     given = activity(subject)
     soon = _often(given, 0)
     if given.raises or soon >= ENOUGH or (soon and len(given.lengths) >= MANY):
         return None
     best = _best(subject, _given(subject))
-    if not given.acts and not subject.case.fields.get("extra_args"):
-        derived = derived_cases(subject.cls, subject.accepts)
+    if not given.acts and not subject.setup.case.fields.get("extra_args"):
+        derived = derived_cases(subject.plugin.cls, subject.plugin.accepts)
         for candidates, plenty in ((_plain(derived), PLENTY), (_switched_on(subject, derived), 0)):
             if best is None or best.soon < ENOUGH:
                 best = _best(subject, candidates, best, plenty)
-    return None if best is None or best.case == subject.case else best
+    return None if best is None or best.case == subject.setup.case else best
 
 
-def _best(
-    subject: PluginUnderTest, candidates: Iterable[Found], best: Found | None = None, plenty: int = 0
-) -> Found | None:
-    """The candidate for which the plugin acts soon and most often; none is tried after one that does well enough."""
+def _best(subject: Subject, candidates: Iterable[Found], best: Found | None = None, plenty: int = 0) -> Found | None:
+    """Return the candidate for which the plugin acts soonest and most often; stop at the first good candidate."""
     for found in candidates:
         acts = _tried(subject, found.case)
         first = min(acts.lengths, default=None)
@@ -88,9 +85,9 @@ def _best(
     return best
 
 
-def _given(subject: PluginUnderTest) -> Iterator[Found]:
-    yield Found(subject.case, "")
-    yield from _written_out(subject.case)
+def _given(subject: Subject) -> Iterator[Found]:
+    yield Found(subject.setup.case, "")
+    yield from _written_out(subject.setup.case)
     yield from _triggered(subject, "")
 
 
@@ -99,7 +96,7 @@ def _written_out(case: Case) -> Iterator[Found]:
     for name, value in (case.fields.get("extra_args") or {}).items():
         if isinstance(value, list | tuple) and len(value) > 1 and all(type(token) is int for token in value):
             with contextlib.suppress(CaseError):
-                written = Case.parse({**json.loads(case.text), "output_token_ids": list(value)})
+                written = Case.parse({**case.to_json(), "output_token_ids": list(value)})
                 yield Found(written, f"the plugin acts once {name} was generated")
 
 
@@ -107,13 +104,13 @@ def _plain(derived: Iterable[Case]) -> Iterator[Found]:
     return (Found(case, "derived from the declared parameters") for case in derived)
 
 
-def _switched_on(subject: PluginUnderTest, derived: Sequence[Case]) -> Iterator[Found]:
+def _switched_on(subject: Subject, derived: Sequence[Case]) -> Iterator[Found]:
     for case in derived[:MOST_SWEPT]:
-        yield from _triggered(subject.with_case(case), "derived from the declared parameters; ")
+        yield from _triggered(subject.having(case=case), "derived from the declared parameters; ")
 
 
-def _triggered(subject: PluginUnderTest, before: str) -> Iterator[Found]:
-    case = subject.case
+def _triggered(subject: Subject, before: str) -> Iterator[Found]:
+    case = subject.setup.case
     for stance in activity(subject).triggers:
         if stance.prompted is not None:
             prompt = (*case.prompt_token_ids, stance.prompted)
@@ -136,10 +133,10 @@ def _aged(found: Found, start: int, first: int) -> Found:
     return Found(replace(found.case, generated=start), why)
 
 
-def _tried(subject: PluginUnderTest, case: Case) -> Activity:
-    return activity(subject if case == subject.case else subject.with_case(case))
+def _tried(subject: Subject, case: Case) -> Activity:
+    return activity(subject if case == subject.setup.case else subject.having(case=case))
 
 
 def _often(found: Activity, start: int, steps: int = SOON) -> int:
-    """How many requests are edited in these steps from this length on, each step counted."""
+    """Count the edits of requests in these steps from this length on."""
     return sum(start <= length <= start + steps for length in found.lengths)

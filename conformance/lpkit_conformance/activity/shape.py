@@ -1,4 +1,4 @@
-"""What kind of edit a row got: coarse enough that rows of one rule agree, fine enough that another rule shows."""
+"""The kind of a row's edit: coarse enough that rows of one rule agree, fine enough to tell rules apart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import torch
 
 Shape = tuple[int, ...]
-"""How many logits were raised, lowered, masked and made NaN, each as the number of its binary digits."""
+"""Return how many logits were raised, lowered, masked and made NaN, each as a number of binary digits."""
 
 UNTOUCHED: Shape = (0, 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Which tokens switch a plugin on, or change what it does: every token of the vocabulary in a row of its own."""
+"""Tokens that switch a plugin on or change its action: every token of the vocabulary, in a row of its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from lpkit_conformance.activity.shape import Shape, shapes
 from lpkit_conformance.activity.stand import Stance, stand_at
 from lpkit_conformance.errors import StandinError
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.results import Blocked
+from lpkit_conformance.subject.subject import Subject
 
 LENGTH = 3
 """Tokens that the requests of the sweep have generated."""
@@ -24,19 +24,19 @@ MOST_ALIKE = 8
 MOST_TRIGGERS = 4
 
 
-def sweep(subject: PluginUnderTest) -> list[Stance]:
-    """Requests in which one token makes the plugin do something else than for most tokens; few of them.
+def sweep(subject: Subject) -> list[Stance]:
+    """Return a few requests in which a single token makes the plugin act differently than for most tokens.
 
-    The token is the last output, stands in the prompt, or has the largest logit. What the plugin raises meanwhile is
-    not told: the checks find it by ordinary means, or it has to do with the size of the batch.
+    The token is the last output, is in the prompt, or has the largest logit. Exceptions of the plugin are ignored here:
+    the checks find them in ordinary runs, or the size of the batch causes them.
     """
     with contextlib.suppress(PluginError, Blocked, StandinError):
         return _sweep(subject)
     return []
 
 
-def _sweep(subject: PluginUnderTest) -> list[Stance]:
-    vocab = subject.vocab_size
+def _sweep(subject: Subject) -> list[Stance]:
+    vocab = subject.setup.vocab_size
     tokens = range(0, vocab, -(-vocab // MOST_ROWS))
     plain = Stance(0, "sweep", LENGTH)
     # One batch for the outputs and the prompts: which of both it was is asked of the few rows that stand out.
@@ -63,7 +63,7 @@ def _sweep(subject: PluginUnderTest) -> list[Stance]:
 
 
 def _unusual(kinds: Sequence[Shape]) -> tuple[Shape, list[int]]:
-    """What happens to most rows, and rows to which few others have the like happen: one of each kind."""
+    """Return the most frequent edit, and rows with rare edits, one of each kind."""
     counts = Counter(kinds)
     usual, _ = counts.most_common(1)[0]
     first: dict[Shape, int] = {}

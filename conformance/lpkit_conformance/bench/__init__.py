@@ -1,5 +1,5 @@
-"""``lpkit bench``: what a processor costs per step, next to its alternatives.
+"""``lpkit bench``: the cost of a processor per step, next to its alternatives.
 
-:mod:`steady_batch` plays the engine, :mod:`candidates` are what is measured, :mod:`measure` alternates between them,
-:mod:`child` does all that in a child process, :mod:`run` is its parent, and :mod:`results` is what comes out.
+:mod:`lpkit_conformance.hosts.steady` plays the engine and :mod:`measure` alternates between :mod:`candidates`, in a
+child process (:mod:`child`) of :mod:`run`; :mod:`results` holds the numbers.
 """

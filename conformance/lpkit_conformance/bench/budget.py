@@ -1,4 +1,4 @@
-"""Compares a bench with an older one by ratios and counts, which do not depend on how fast the machine is."""
+"""Compares a bench with an older one by ratios and counts, which do not depend on the machine's speed."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from lpkit_conformance.bench.results import SCHEMA, Bench, CandidateResult
 from lpkit_conformance.errors import UsageError
 
 SLACK = 0.25
-"""How much larger a ratio may be: what it differs by from run to run on a machine with other work."""
+"""A ratio may be larger by this share: it differs that much from run to run on a busy machine."""
 
-SETTINGS = ("device", "threads", "context", "share", "drafts")
-"""What the numbers depend on, besides target, case and size."""
+SETTINGS = ("device", "threads", "context", "share")
+"""Settings that must be equal, in addition to target, case and size."""
 
 
-class Budget:
-    """What was measured once, and is not to get worse.
+class OlderBench:
+    """Numbers that a later bench must not exceed.
 
     Args:
-        file: of ``lpkit bench --json``.
+        file: written by ``lpkit bench --json``.
 
     Raises:
-        UsageError: it is not one.
+        UsageError: the file is not a bench.
     """
 
     def __init__(self, file: Path) -> None:
@@ -38,7 +38,7 @@ class Budget:
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise UsageError(f"--budget {file} is not a bench ({SCHEMA})", f"write it: lpkit bench --json {file}")
         self.settings: Mapping[str, Any] = document["settings"]
-        self._known = {
+        self._sides = {
             (target["target"], side["name"], point["batch"], point["vocab"]): {**side, "case": target["case"]}
             for target in document["targets"]
             for point in target["points"]
@@ -47,7 +47,7 @@ class Budget:
         }
 
     def compare(self, bench: Bench, slack: float = SLACK) -> tuple[str, ...]:
-        """What has got worse, in sentences.
+        """Return a sentence for each number that got worse.
 
         Raises:
             UsageError: the two were measured differently, or have nothing in common.
@@ -57,11 +57,11 @@ class Budget:
             if old != new:
                 problem = f"{self.file} was measured with {name} {old}, this is measured with {new}"
                 raise UsageError(problem, "measure with the same options, or write it again")
-        found, compared = [], 0
+        worse, compared = [], 0
         for target in bench.targets:
             for point in target.points:
                 for side in point.sides:
-                    old = self._known.get((target.target, side.name, point.batch, point.vocab))
+                    old = self._sides.get((target.target, side.name, point.batch, point.vocab))
                     if old is None or side.apply is None:
                         continue
                     if old["case"] != target.case:
@@ -69,11 +69,11 @@ class Budget:
                         raise UsageError(problem, "give that --case, or write it again")
                     compared += 1
                     where = f"{side.name}, {point.batch} x {point.vocab:,}"
-                    found += [f"{where}: {what}" for what in _worse(old, side, slack)]
+                    worse += [f"{where}: {what}" for what in _worse(old, side, slack)]
         if not compared and any(target.measured for target in bench.targets):
             problem = f"{self.file} has none of the sizes and targets that were measured"
             raise UsageError(problem, "give its --batch and --vocab, or write it again")
-        return tuple(found)
+        return tuple(worse)
 
 
 def _worse(old: Mapping[str, Any], side: CandidateResult, slack: float) -> Iterator[str]:

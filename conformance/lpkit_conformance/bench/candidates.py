@@ -1,4 +1,4 @@
-"""What is measured besides processors on their hosts: plain functions of the logits."""
+"""Candidates that are plain functions of the logits, and the parameters of candidates that are processors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lpkit_conformance.settings.cases import Case
 
 
 class Function(Candidate):
-    """A function of the logits; ``ready`` makes it anew for each step's requests, not timed."""
+    """A function of the logits; ``ready`` makes it for each step's requests, untimed."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Function(Candidate):
 
 
 class Parameters:
-    """``SamplingParams`` of requests that use a processor, and of those that do not."""
+    """``SamplingParams`` of requests that use a processor, and of the others."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._case = Case(dict(fields))
@@ -50,8 +50,8 @@ class Parameters:
 
 
 def floors() -> list[Candidate]:
-    """What this device needs at least: one pass that reads the logits, and one that reads and writes them."""
-    # Both are vectorized on every device, and neither needs memory worth mentioning.
+    """The device's lower bounds: a pass that reads the logits, and a pass that reads and writes them."""
+    # Both are vectorized on every device, and need almost no memory.
     read = Function("one read (amax)", lambda steady: lambda logits: logits.amax(-1), 0.0, "floor")
     write = Function("one read and write (mul_)", lambda steady: lambda logits: logits.mul_(1.0), 0.0, "floor")
     return [read, write]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lpkit_conformance.processes.child import Parent
 from lpkit_conformance.settings.hosts import hosts_of
-from lpkit_conformance.suite.child import load_failure
+from lpkit_conformance.suite.load_failures import load_failure
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 
 if TYPE_CHECKING:
@@ -49,62 +49,32 @@ def work(parent: Parent) -> None:
             loaded.append((who, resolve_target(who["spec"]).cls, Case.parse(who["case"])))
         except LoadError as error:
             failure = load_failure(who["spec"], error, judged_with.startswith(STANDIN))
-            parent.tell("unusable", problem=". ".join(filter(None, (failure["problem"], failure["remedy"]))))
+            parent.tell("unusable", problem=str(failure))
             return
         except CaseError as error:
             parent.tell("unusable", problem=str(error))
             return
-    plan = Plan(loaded, job, device)
-    if not plan.hosts:
+    comparison = BenchPlan(loaded, job, device)
+    if not comparison.hosts:
         wanted = " or ".join(job["hosts"])
-        parent.tell("unusable", problem=f"it implements {plan.interface}, but should be measured on {wanted}")
+        parent.tell("unusable", problem=f"it implements {comparison.interface}, but should be measured on {wanted}")
         return
     for who, cls, case in loaded:
         refusal = refused(cls, case)
         if refusal:
             parent.tell("unusable", problem=f"{who['name']} refuses the case {case.text}: {refusal}")
             return
-    parent.tell("loaded", interface=plan.interface, case=loaded[0][2].text, notes=plan.notes, points=len(plan.sizes))
-    if job["drafts"]:
-        measure_drafts(parent, loaded[0][1], job, device)
-        return
+    parent.tell("loaded", interface=comparison.interface, case=loaded[0][2].text)
     effort = Effort(job["seconds"], job["rounds"])
-    for point in plan.points(effort, lambda label: parent.tell("progress", label=label)):
+    for point in comparison.points(effort, lambda label: parent.tell("progress", label=label)):
         parent.tell("point", point=asdict(point))
         if any(candidate.kind == "target" and candidate.problem for candidate in point.sides):
-            break  # it would say the same at every size
-    parent.tell("done", notes=plan.notes)
-
-
-def measure_drafts(parent: Parent, cls: Any, job: dict[str, Any], device: torch.device) -> None:
-    """The acceptance of drafts, case by case."""
-    from lpkit.loading import interfaces_of
-
-    from lpkit_conformance.bench.acceptance import acceptance
-    from lpkit_conformance.hosts.calls import PluginError
-    from lpkit_conformance.settings.cases import Case
-    from lpkit_conformance.vllm_api.runners import V2
-
-    if V2 not in interfaces_of(cls):
-        parent.tell("unusable", problem="it has no V2 interface, and V1 takes no drafts beside processors")
-        return
-    for value in job["draft_cases"]:
-        case = Case.parse(value)
-        parent.tell("progress", label=f"drafts with {case.text}")
-        refusal = refused(cls, case)
-        if refusal:
-            parent.tell("unusable", problem=f"it refuses the case {case.text}: {refusal}")
-            return
-        try:
-            found = acceptance(cls, case, device, job["seed"])
-        except PluginError as error:
-            parent.tell("unusable", problem=str(error))
-            return
-        parent.tell("drafts", acceptance=asdict(found))
+            break  # the same problem at every size
+    parent.tell("done", notes=comparison.notes)
 
 
 def refused(cls: Any, case: Any) -> str:
-    """What the plugin's own validation says against the case; empty if it lets it in."""
+    """The reason why the plugin refuses the case; empty if it accepts it."""
     try:
         cls.validate_params(case.params())
     except AttributeError:
@@ -115,7 +85,7 @@ def refused(cls: Any, case: Any) -> str:
 
 
 def alternatives_of(file: str) -> Callable[..., Iterable[Candidate | str]]:
-    """The function of :attr:`Options.alternatives`."""
+    """The function of :attr:`BenchOptions.alternatives`."""
     if not file:
         return lambda *_: ()
     path = Path(file).resolve()
@@ -128,8 +98,8 @@ Loaded = tuple[dict[str, Any], Any, Any]
 """A processor: its names, its class, its case."""
 
 
-class Plan:
-    """What is measured, and where.
+class BenchPlan:
+    """The target and its alternatives, on every host that is measured.
 
     Args:
         loaded: the target and what it is to be compared with, each as (names, class, case).
@@ -142,12 +112,11 @@ class Plan:
         implemented = interfaces_of(loaded[0][1])
         self.interface = " and ".join(sorted(implemented))
         self.hosts = hosts_of(implemented, job["hosts"] or None)
-        self.sizes = [(batch, vocab) for vocab in job["vocabs"] for batch in job["batches"]]
         self.notes: list[str] = []
         self._alternatives = alternatives_of(job["alternatives"])
 
     def candidates(self, device: torch.device) -> list[Candidate]:
-        """Everything anew: the target on its hosts, its alternatives, the floors."""
+        """Make new candidates: the target on its hosts, its alternatives, the floors."""
         from lpkit.loading import interfaces_of
 
         from lpkit_conformance.bench.candidates import Parameters, floors
@@ -172,7 +141,7 @@ class Plan:
         return [*found, *floors()]
 
     def points(self, effort: Effort, news: Callable[[str], None]) -> Iterator[Point]:
-        """Every size, largest batch of a vocabulary first made room for."""
+        """Measure every size; the logits of a vocabulary's largest batch serve all of them."""
         import torch
 
         from lpkit_conformance.bench.measure import make_logits, measure, shortage
@@ -194,31 +163,31 @@ class Plan:
                     continue
                 at = f"{batch} x {vocab:,}: "
 
-                def told(label: str, at: str = at) -> None:
+                def tell(label: str, at: str = at) -> None:
                     news(at + label)
 
                 steady = SteadyBatch(batch, vocab, job["context"], job["share"], device, job["seed"])
-                point = measure(steady, self.candidates(device), source[:batch], memory[:batch], effort, told)
-                yield point if device.type != "cpu" else self._with_a_gpus_counts(point)
+                point = measure(steady, self.candidates(device), source[:batch], memory[:batch], effort, tell)
+                yield point if device.type != "cpu" else self._with_launches(point)
             del source, memory
 
-    def _with_a_gpus_counts(self, point: Point) -> Point:
-        """A CPU is sent nothing, and launches nothing: both are counted on a device without memory."""
-        from lpkit_conformance.bench.measure import counts_without_memory
+    def _with_launches(self, point: Point) -> Point:
+        """Count on a device without memory what a GPU would be asked for: a CPU launches nothing."""
+        from lpkit_conformance.bench.measure import launches_without_memory
         from lpkit_conformance.hosts.steady import SteadyBatch
         from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
         from lpkit_conformance.vllm_api.stub import buffers_on
 
-        job, found = self._job, {}
+        job, counts = self._job, {}
         with buffers_on(META), fused_on_meta():
             for candidate in self.candidates(META):
                 steady = SteadyBatch(point.batch, point.vocab, job["context"], job["share"], META, job["seed"])
-                found[candidate.name] = counts_without_memory(META, candidate, steady)
-        return replace(point, sides=tuple(replace(side, **found.get(side.name, {})) for side in point.sides))
+                counts[candidate.name] = launches_without_memory(META, candidate, steady)
+        return replace(point, sides=tuple(replace(side, launches=counts.get(side.name)) for side in point.sides))
 
 
 def environment(device: torch.device, threads: int) -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The machine and the versions that the numbers depend on."""
     import torch
     from lpkit import kernels
 

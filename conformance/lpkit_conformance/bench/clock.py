@@ -9,18 +9,18 @@ from typing import Any
 import torch
 
 AHEAD = 4_000_000
-"""Cycles that a GPU does nothing while the host runs ahead: some two milliseconds."""
+"""Cycles that a GPU sleeps while the host runs ahead: about two milliseconds."""
 
 
 class Clock:
-    """Seconds on the host, waiting for a device at both ends; and on a GPU, those of its own work."""
+    """Seconds on the host, with a wait for the device at both ends; and seconds of a GPU's own work."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
         self._wait: Callable[[], Any] = torch.cuda.synchronize if self._on_gpu else lambda: None
 
     def time(self, call: Callable[[], Any]) -> tuple[float, float]:
-        """(until the result is there, until the call came back)."""
+        """Return the seconds until the result is there, and until the call returned."""
         self._wait()
         begun = time.perf_counter()
         call()
@@ -29,7 +29,7 @@ class Clock:
         return time.perf_counter() - begun, back - begun
 
     def on_gpu(self, call: Callable[[], Any]) -> float | None:
-        """What a GPU works on a call whose host is ahead of it, as while it computes the model; elsewhere None."""
+        """GPU time of a call while the host runs ahead, as during a forward pass; None on other devices."""
         if not self._on_gpu:
             return None
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""How often a step in which no request comes or goes asks a GPU for something, and how often it may."""
+"""Launches of a step in which no request comes or goes, and their budget."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lpkit_conformance.hosts.steady import Candidate, SteadyBatch
 from lpkit_conformance.instruments.operations import CountLaunches
 
 SPARSE, WITH_HISTORY, DENSE = 4, 6, 3
-"""The budget, whatever the batch: of sparse rules without history, of those with it, and of dense rules."""
+"""Budgets of sparse rules without and with history, and of dense rules, independent of the batch size."""
 
 
 def budget(cls: Any) -> int | None:
-    """How many launches a step of a class may take; None where lpkit sets none."""
+    """Launches that a step of a class may take; None for a class without lpkit's base."""
     if not (isinstance(cls, type) and issubclass(cls, LogitsProcessor)):
         return None
     if not cls._sparse:
@@ -24,7 +24,7 @@ def budget(cls: Any) -> int | None:
 
 
 def launches(candidate: Candidate, steady: SteadyBatch, logits: torch.Tensor) -> CountLaunches:
-    """Of a step that changes nothing: :meth:`SteadyBatch.advance` has given each request a token."""
+    """Count the launches of a step without changes, after :meth:`SteadyBatch.advance` gave each request a token."""
     candidate.prepare(steady, steady.no_change())
     with torch.inference_mode(), CountLaunches(logits.device) as counter:
         candidate.rest()

@@ -1,4 +1,4 @@
-"""Takes turns among the candidates of one size, so that whatever else the machine does hits all of them alike."""
+"""Measures the candidates of one size in turns, so that other work on the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ import torch
 from lpkit_conformance.bench.bounds import bound, seconds_per_operation
 from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.bench.launches import budget, launches
-from lpkit_conformance.bench.prediction import with_predictions
 from lpkit_conformance.bench.results import CandidateResult, Point, Times
-from lpkit_conformance.hosts.calls import PluginError
 from lpkit_conformance.hosts.steady import HEADROOM, BatchChange, Candidate, SteadyBatch
 from lpkit_conformance.instruments.operations import MeasureOperations
+from lpkit_conformance.subject.calls import PluginError
 
 IDLE_CALLS = 10
-"""Steps without changes that are timed together: one takes less than a microsecond."""
+"""Steps without changes that are timed together: each takes less than a microsecond."""
 
 MOST_ROUNDS = 200
 SPARE = 1.15
-"""Of the memory that is needed, to have some left."""
+"""Factor on the memory that is needed, to leave some free."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long one candidate is measured at one size, what an engine would do included: ``seconds``, but at least
-    ``rounds`` times."""
+    """Measuring time of each candidate at each size, its engine's work included, and the least number of rounds."""
 
     seconds: float = 1.0
     rounds: int = 5
@@ -41,7 +39,7 @@ class Effort:
 
 @dataclass
 class _Book:
-    """What was seen of one candidate."""
+    """The times of one candidate, by round."""
 
     candidate: Candidate
     apply: dict[int, float] = field(default_factory=dict)
@@ -60,7 +58,7 @@ def make_logits(batch: int, vocab: int, device: torch.device, seed: int) -> torc
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that can be had on the device; None if that cannot be told."""
+    """Free bytes on the device; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -71,7 +69,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def shortage(batch: int, vocab: int, copies: float, device: torch.device) -> str:
-    """Why ``copies`` tensors of logits do not fit; empty if they do."""
+    """The reason why ``copies`` tensors of logits do not fit; empty if they do."""
     free = free_memory(device)
     need = batch * vocab * 4 * copies * SPARE
     if free is None or need <= free:
@@ -87,11 +85,11 @@ def measure(
     effort: Effort,
     news: Callable[[str], None] = lambda _: None,
 ) -> Point:
-    """All candidates at one size.
+    """Measure all candidates at one size.
 
     Args:
         source: the logits; never written.
-        work: memory of the same shape that each candidate gets a copy of them in.
+        work: memory of the same shape, for the copy of the logits that each candidate gets.
     """
     device = source.device
     books = []
@@ -111,7 +109,7 @@ def measure(
             with torch.inference_mode():
                 book.result = replace(_count(candidate, source, work), first=first)
         except Exception as error:
-            book.result = CandidateResult(candidate.name, candidate.kind, candidate.host, problem=told(error))
+            book.result = CandidateResult(candidate.name, candidate.kind, candidate.host, problem=one_line(error))
     if device.type != "cpu":  # on a CPU nothing is launched, and other code runs
         steady.advance()
         _count_launches(books, steady, work)
@@ -131,13 +129,10 @@ def measure(
                     _round(book, number, steady, change, source, work, clock)
                 except Exception as error:
                     assert book.result is not None
-                    book.result = replace(book.result, problem=told(error))
+                    book.result = replace(book.result, problem=one_line(error))
                 book.spent += time.perf_counter() - begun
         per_operation = seconds_per_operation(source, work)
     sides = bound(tuple(_summary(books)), source.nbytes, per_operation)
-    if device.type == "cuda":
-        cache = torch.cuda.get_device_properties(device).L2_cache_size
-        sides = with_predictions(sides, steady.size, steady.vocab, cache)
     return Point(steady.size, steady.vocab, source.nbytes, sides)
 
 
@@ -153,7 +148,7 @@ def _is_due(book: _Book, effort: Effort, number: int) -> bool:
 def _first_call(
     candidate: Candidate, steady: SteadyBatch, change: BatchChange, source: torch.Tensor, work: torch.Tensor
 ) -> float:
-    """Seconds of the first step of an instance that is used for nothing else."""
+    """Seconds of the first step of a new instance."""
     own = copy.copy(candidate)
     own.prepare(steady, change)
     work.copy_(source)
@@ -167,7 +162,7 @@ def _first_call(
 
 
 class _DeviceMemory:
-    """The most bytes that a GPU's allocator had given out within it, above what it had before; 0 elsewhere."""
+    """Peak bytes of a GPU's allocator within the context, above those before; 0 on other devices."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self.peak = device, 0
@@ -184,29 +179,23 @@ class _DeviceMemory:
 
 
 def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> CandidateResult:
-    """A first step: it warms up, and its operations are counted."""
-    with MeasureOperations() as books:
-        candidate.follow()
+    """Count the operations of a first step, which also warms up."""
+    candidate.follow()
     work.copy_(source)
     with MeasureOperations() as counter:
         result = candidate.apply(work)
     work.copy_(source)
     with MeasureOperations() as warm, _DeviceMemory(source.device) as memory:  # what a first call sets up is paid once
         candidate.apply(work)
-    on_device = source.device.type != "cpu"
     return CandidateResult(
         candidate.name,
         candidate.kind,
         candidate.host,
         operations=counter.launches,
         launch_budget=budget(getattr(candidate, "cls", None)),
-        views=counter.views,
         syncs=counter.syncs,
         passes=round(counter.elements / source.numel(), 3),
-        allocated=warm.allocated,
         peak=max(warm.peak, memory.peak),
-        to_device=counter.to_device + books.to_device if on_device else None,
-        to_host=counter.to_host + books.to_host if on_device else None,
         acted=not isinstance(result, torch.Tensor) or result.shape != source.shape or not torch.equal(result, source),
     )
 
@@ -215,36 +204,24 @@ def _count_launches(books: Sequence[_Book], steady: SteadyBatch, work: torch.Ten
     for book in books:
         assert book.result is not None
         if not book.result.problem:
-            book.result = replace(book.result, **_launch_counts(book.candidate, steady, work))
+            book.result = replace(book.result, launches=launches(book.candidate, steady, work).launches)
 
 
-def _launch_counts(candidate: Candidate, steady: SteadyBatch, logits: torch.Tensor) -> dict[str, Any]:
-    found = launches(candidate, steady, logits)
-    return {"launches": found.launches, "kernels": dict(found.kernels)}
-
-
-def counts_without_memory(device: torch.device, candidate: Candidate, steady: SteadyBatch) -> dict[str, Any]:
-    """What later steps copy to and from ``device``, one without memory, and launch there.
-
-    Returns:
-        Values of :class:`~lpkit_conformance.bench.results.CandidateResult`, as far as they can be told: code that reads
-        a value on the host fails on such a device.
-    """
-    found: dict[str, Any] = {}
+def launches_without_memory(device: torch.device, candidate: Candidate, steady: SteadyBatch) -> int | None:
+    """Launches of a later step on ``device``, which holds no memory; None if the code reads a value on the host."""
     logits = torch.empty(steady.size, steady.vocab, device=device)
     with contextlib.suppress(Exception):
         for _ in range(2):
             candidate.prepare(steady, steady.change())
-            with torch.inference_mode(), MeasureOperations() as counter:
+            with torch.inference_mode():
                 candidate.follow()
                 candidate.apply(logits)
             steady.advance()
-        found = {"to_device": counter.to_device, "to_host": counter.to_host}
-        for _ in range(2):  # in the first, memory may grow for those that came before it
-            counted = _launch_counts(candidate, steady, logits)
+        for _ in range(2):  # in the first, memory may grow for requests that came before it
+            counted = launches(candidate, steady, logits).launches
             steady.advance()
-        found |= counted
-    return found
+        return counted
+    return None
 
 
 def _round(
@@ -290,13 +267,13 @@ def _times(values: Any) -> Times | None:
 
 
 def _ratio(book: _Book, other: _Book) -> float | None:
-    """Median over the rounds that both were in."""
+    """Median over the rounds that have both candidates."""
     common = book.apply.keys() & other.apply.keys()
     return statistics.median(book.apply[n] / other.apply[n] for n in common) if common else None
 
 
-def told(error: BaseException) -> str:
-    """An error in one line, with the plugin's line if it is the plugin's."""
+def one_line(error: BaseException) -> str:
+    """An error in one line, with the plugin's line if the plugin raised it."""
     if isinstance(error, PluginError):
         return f"{error}" + (f" ({error.location})" if error.location else "")
     return f"{type(error).__name__}: {error}"[:300]

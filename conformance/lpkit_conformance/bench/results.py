@@ -1,4 +1,4 @@
-"""What a bench found, and its JSON form (``docs/reference/schemas.md`` describes it)."""
+"""The numbers of a bench, and their JSON form (``docs/reference/schemas.md`` describes it)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Times:
 
 @dataclass(frozen=True)
 class Bound:
-    """What binds a step's time.
+    """The main reason for a step's time.
 
     Attributes:
-        by: ``waiting``, ``host``, ``launches``, ``allocation``, ``memory`` or ``computation``; empty: it takes about as
-            long as one read and write of the logits, or less.
+        by: ``waiting``, ``host``, ``launches``, ``allocation``, ``memory`` or ``computation``; empty for a step that
+            takes about as long as one read and write of the logits, or less.
         why: the evidence.
-        advice: what makes it faster.
+        advice: the change that makes it faster.
     """
 
     by: str
@@ -34,51 +34,29 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What a step moves by :mod:`lpkit.kernels.traffic`, in sizes of the logits, and the seconds that this takes.
-
-    Attributes:
-        least_read, most_read: from the GPU's memory, if as good as no token and if one in every span stays.
-        written: there at most.
-        least, most: seconds at the speed of the floors, without launches.
-    """
-
-    least_read: float
-    most_read: float
-    written: float
-    least: float
-    most: float
-
-
-@dataclass(frozen=True)
 class CandidateResult:
-    """One thing that was measured at one size.
+    """One candidate at one size.
 
     Attributes:
         kind: ``target``, ``alternative`` or ``floor``.
-        host: whose calls it got: ``v1``, ``v2``, or empty for a plain function.
+        host: ``v1`` or ``v2``, or empty for a plain function.
         apply: one ``apply``, until its result is there.
-        first: seconds of the first step of a new instance of the target, bookkeeping included: what is compiled or
-            set up at the first request.
-        launch: on a GPU, the host's part of it.
-        gpu: on a GPU, what it works on one ``apply`` whose host is ahead of it; None elsewhere.
+        first: seconds of the first step of a new instance of the target, bookkeeping and compilation included.
+        launch: the part of ``apply`` until the call returned: on a GPU, the host's part.
+        gpu: GPU time of one ``apply`` while the host runs ahead; None on other devices.
         churn: bookkeeping of a step in which requests come and go.
-        idle: bookkeeping of a step in which none does.
-        operations, views, syncs: of one ``apply``.
-        launches: operations and Triton kernels that a GPU is asked for in a step in which no request comes or goes,
-            bookkeeping included; None: could not be counted.
-        launch_budget: how many of these lpkit grants a rule of this kind; None: to a class of another base.
-        kernels: of these launches, the Triton kernels by name.
-        predicted: what the kernels of one ``apply`` should take; None where other operations go over the logits too.
-        passes: elements that the operations of one ``apply`` went over, by those of the logits.
-        allocated: bytes of new tensors in one ``apply``.
-        peak: the most bytes that one ``apply`` held at the same time, besides the logits.
-        to_device, to_host: bytes copied in one step, bookkeeping included; None: could not be told.
-        acted: whether the first step changed a logit.
-        problem: why there are no numbers.
+        idle: bookkeeping of a step in which no request comes or goes.
+        operations, syncs: of one ``apply``.
+        launches: operations and Triton kernels in a step in which no request comes or goes, bookkeeping included; None
+            if they could not be counted.
+        launch_budget: launches that lpkit grants a rule of this kind; None for a class without lpkit's base.
+        passes: elements that the operations of one ``apply`` process, over the number of logits.
+        peak: most bytes that one ``apply`` holds at the same time, besides the logits.
+        acted: the first step changed a logit.
+        problem: the reason why there are no numbers.
         versus_target: its ``apply`` time over that of the target on V1 (else V2), median of the rounds.
         versus_floor: its ``apply`` time over one read and write of the logits.
-        bound: what binds the ``apply`` of a processor.
+        bound: the main reason for the time of a processor's ``apply``.
     """
 
     name: str
@@ -91,17 +69,11 @@ class CandidateResult:
     idle: Times | None = None
     first: float | None = None
     operations: int | None = None
-    views: int | None = None
     launches: int | None = None
     launch_budget: int | None = None
-    kernels: dict[str, int] | None = None
-    predicted: Prediction | None = None
     syncs: dict[str, int] = field(default_factory=dict)
     passes: float | None = None
-    allocated: int | None = None
     peak: int | None = None
-    to_device: int | None = None
-    to_host: int | None = None
     acted: bool = True
     problem: str = ""
     versus_target: float | None = None
@@ -111,7 +83,7 @@ class CandidateResult:
 
 @dataclass(frozen=True)
 class Point:
-    """One size. ``problem`` says why nothing was measured there."""
+    """One size. ``problem`` is the reason why nothing was measured there."""
 
     batch: int
     vocab: int
@@ -121,28 +93,8 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Acceptance:
-    """What one case costs in drafts, by a drafter equal to the model without the processor.
-
-    Attributes:
-        rows: positions of texts that were looked at.
-        mean: probability that a draft is accepted.
-        lowest: that at the tenth of the positions where it is lowest is at most this.
-        changed: share of the positions where it is below 1.
-        tokens_per_step: by the number of drafts per step, as text: accepted tokens and the one that is sampled.
-    """
-
-    case: str
-    rows: int
-    mean: float
-    lowest: float
-    changed: float
-    tokens_per_step: dict[str, float]
-
-
-@dataclass(frozen=True)
 class TargetBench:
-    """One target; ``error`` says why it could not be measured, or not to the end."""
+    """One target; ``error`` is the reason why it was not measured, or not completely."""
 
     target: str
     interface: str = ""
@@ -151,25 +103,19 @@ class TargetBench:
     points: tuple[Point, ...] = ()
     notes: tuple[str, ...] = ()
     error: str = ""
-    drafts: tuple[Acceptance, ...] = ()
 
     @property
     def measured(self) -> bool:
-        return bool(self.drafts) or any(
-            candidate.kind == "target" and candidate.apply for point in self.points for candidate in point.sides
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Its part of ``lpkit-bench/1``, where a key is older than the name ``judged_with``."""
-        return {"against" if key == "judged_with" else key: value for key, value in asdict(self).items()}
+        return any(side.kind == "target" and side.apply for point in self.points for side in point.sides)
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A whole run. ``environment`` and ``settings`` are what its numbers depend on.
+    """A whole run.
 
     Attributes:
-        worse: what has got worse than a budget, in sentences.
+        environment, settings: the machine, versions and options that the numbers depend on.
+        worse: a sentence for each number that exceeds the budget.
     """
 
     targets: tuple[TargetBench, ...]
@@ -188,7 +134,7 @@ class Bench:
             "schema": SCHEMA,
             "environment": self.environment,
             "settings": self.settings,
-            "targets": [target.to_json() for target in self.targets],
+            "targets": [asdict(target) for target in self.targets],
             "worse": list(self.worse),
         }
 
@@ -201,5 +147,4 @@ def point_from_json(value: dict[str, Any]) -> Point:
 def _candidate(value: dict[str, Any]) -> CandidateResult:
     times = {key: Times(**value[key]) if value[key] else None for key in ("apply", "launch", "gpu", "churn", "idle")}
     bound = Bound(**value["bound"]) if value["bound"] else None
-    predicted = Prediction(**value["predicted"]) if value["predicted"] else None
-    return CandidateResult(**{**value, **times, "bound": bound, "predicted": predicted})
+    return CandidateResult(**{**value, **times, "bound": bound})

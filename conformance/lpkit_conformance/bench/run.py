@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.bench.budget import Budget
-from lpkit_conformance.bench.results import Acceptance, Bench, Point, TargetBench, point_from_json
+from lpkit_conformance.bench.budget import OlderBench
+from lpkit_conformance.bench.results import Bench, Point, TargetBench, point_from_json
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import Event, Lost
@@ -22,25 +22,27 @@ from lpkit_conformance.vllm_api.attempts import run_child
 
 BATCHES = (1, 8, 64, 256, 1024)
 VOCABS = {"32k": 32_000, "128k": 128_256, "152k": 151_936}
-"""Vocabularies by the name people give them: those of Llama 2, Llama 3 and Qwen."""
+"""Vocabularies of Llama 2, Llama 3 and Qwen, by their usual names."""
 
 QUICK_BATCHES = (8, 256)
 QUICK_VOCABS = (128_256,)
+SECONDS, QUICK_SECONDS = 1.0, 0.3
+"""Measuring time of a candidate at each size."""
 LIMIT_SECONDS = 300.0
 
 CHILD = "lpkit_conformance.bench.child:work"
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the user asked for; empty leaves the choice to the project and the defaults.
+class BenchOptions:
+    """The user's options; empty options leave the choice to the project and the defaults.
 
-    ``budget`` is a file of ``--json`` of an older run, whose ratios must not be exceeded by much; sizes that are not
-    given are its own.
-
-    ``alternatives`` is a Python file for comparisons with things that are not processors. Its function
-    ``alternatives`` is told the target's ``module:Class``, its ``extra_args`` and the device, and yields a
-    :class:`~lpkit_conformance.hosts.steady.Candidate` for each alternative, or a text that says why there is none.
+    Attributes:
+        budget: the ``--json`` file of an older run, which this run must not exceed. Sizes that the user omits come from
+            the file.
+        alternatives: a Python file with a function ``alternatives``. It takes the target's ``module:Class``, its
+            ``extra_args`` and the device. It yields a :class:`~lpkit_conformance.hosts.steady.Candidate` for each
+            alternative that is not a processor, or a text that explains why an alternative is missing.
     """
 
     case: str = ""
@@ -57,12 +59,11 @@ class Options:
     against_cases: tuple[str, ...] = ()
     alternatives: str = ""
     limit: float = LIMIT_SECONDS
-    drafts: bool = False
     budget: Path | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """For the child, and for readers of the numbers."""
+        """Settings for the child, which the report repeats."""
         return {
             "batches": list(self.batches or (QUICK_BATCHES if self.quick else BATCHES)),
             "vocabs": list(self.vocabs or (QUICK_VOCABS if self.quick else VOCABS.values())),
@@ -70,23 +71,18 @@ class Options:
             "threads": self.threads,
             "context": self.context,
             "share": self.share,
-            "seconds": 0.3 if self.quick else 1.0,
+            "seconds": QUICK_SECONDS if self.quick else SECONDS,
             "rounds": 3 if self.quick else 5,
             "seed": self.seed,
-            "drafts": self.drafts,
         }
 
 
-@dataclass
-class Progress:
-    """Told about what is measured as it begins, and about every size as it ends; for a terminal."""
-
-    started: Callable[[str], None] = lambda label: None
-    finished: Callable[[Point], None] = lambda point: None
+Tell = Callable[[str], None]
+"""Called with what is measured next, and with an empty text after each size; for a terminal."""
 
 
 @dataclass
-class _State:
+class _Measured:
     bench: TargetBench
     environment: dict[str, Any] = field(default_factory=dict)
     current: str = ""
@@ -94,16 +90,16 @@ class _State:
 
 def run(
     targets: Sequence[str],
-    options: Options,
+    options: BenchOptions,
     folder: Path | None = None,
-    progress_for: Callable[[str], Progress] = lambda _: Progress(),
+    tell_of: Callable[[str], Tell] = lambda target: lambda label: None,
 ) -> Bench:
-    """Measure every target; without any, the entry points of the project in ``folder``.
+    """Measure every target, or the entry points of the project in ``folder``.
 
     Raises:
         UsageError, ProjectError, CaseError: before anything runs.
     """
-    budget = Budget(options.budget) if options.budget else None
+    budget = OlderBench(options.budget) if options.budget else None
     if budget is not None:
         batches, vocabs = (tuple(budget.settings[name]) for name in ("batches", "vocabs"))
         options = replace(options, batches=options.batches or batches, vocabs=options.vocabs or vocabs)
@@ -115,8 +111,8 @@ def run(
     found: list[TargetBench] = []
     environment: dict[str, Any] = {}
     for name, job in zip(names, jobs, strict=True):
-        state = _State(TargetBench(name))
-        _measure(job, state, progress_for(name), options.limit)
+        state = _Measured(TargetBench(name))
+        _measure(job, state, tell_of(name), options.limit)
         found.append(state.bench)
         environment = environment or state.environment
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -124,7 +120,7 @@ def run(
     return replace(bench, worse=budget.compare(bench)) if budget else bench
 
 
-def _job(name: str, own: Project | None, options: Options) -> dict[str, Any]:
+def _job(name: str, own: Project | None, options: BenchOptions) -> dict[str, Any]:
     complete = knows_cases()
     case: Any = options.case or (own.cases[0] if own and own.cases else {})
     against = [
@@ -133,11 +129,9 @@ def _job(name: str, own: Project | None, options: Options) -> dict[str, Any]:
     ]
     for item in own.against if own else ():
         against.append({"name": item.target, "spec": item.target, "case": item.case or case})
-    draft_cases = [case] if options.case or not own else list(own.cases) or [case]
-    for value in (case, *draft_cases, *(item["case"] for item in against)):
+    for value in (case, *(item["case"] for item in against)):
         Case.parse(value, complete)
     return {
-        "draft_cases": draft_cases,
         "target": {"name": name, "spec": own.entry_points.get(name, name) if own else name, "case": case},
         "against": against,
         "alternatives": options.alternatives,
@@ -147,14 +141,14 @@ def _job(name: str, own: Project | None, options: Options) -> dict[str, Any]:
     }
 
 
-def _measure(job: dict[str, Any], state: _State, progress: Progress, limit: float) -> None:
+def _measure(job: dict[str, Any], state: _Measured, tell: Tell, limit: float) -> None:
     try:
-        run_child(CHILD, job, partial(_take, state, progress), limit, {"OMP_NUM_THREADS": str(job["threads"])})
+        run_child(CHILD, job, partial(_take, state, tell), limit, {"OMP_NUM_THREADS": str(job["threads"])})
     except Lost as loss:
         state.bench = replace(state.bench, error=_blame(loss, state))
 
 
-def _take(state: _State, progress: Progress, event: Event) -> None:
+def _take(state: _Measured, tell: Tell, event: Event) -> None:
     kind, bench = event["event"], state.bench
     if kind == "ready":
         state.environment = event["environment"]
@@ -165,23 +159,21 @@ def _take(state: _State, progress: Progress, event: Event) -> None:
         state.bench = replace(bench, interface=event["interface"], case=event["case"])
     elif kind == "progress":
         state.current = event["label"]
-        progress.started(event["label"])
+        tell(event["label"])
     elif kind == "point":
         point = point_from_json(event["point"])
         state.bench = replace(bench, points=(*bench.points, point), error=_first_problem(point) or bench.error)
-        progress.finished(point)
-    elif kind == "drafts":
-        state.bench = replace(bench, drafts=(*bench.drafts, Acceptance(**event["acceptance"])))
+        tell("")
     elif kind == "done":
         state.bench = replace(bench, notes=tuple(event["notes"]))
 
 
 def _first_problem(point: Point) -> str:
-    """Why the target itself has no number; a missing number of an alternative is not an error."""
+    """The reason why the target has no number; a missing number of an alternative is not an error."""
     return next((f"{s.name}: {s.problem}" for s in point.sides if s.kind == "target" and s.problem), "")
 
 
-def _blame(loss: Lost, state: _State) -> str:
+def _blame(loss: Lost, state: _Measured) -> str:
     where = f" while measuring {state.current}" if state.current else ""
     text = f"{loss.what}{where}" if state.environment else f"the measuring process did not start: {loss.what}"
     location = location_in(loss.stacks)

@@ -1,4 +1,4 @@
-"""Several processors in one V2 engine, all of which every request uses."""
+"""Several processors in one V2 engine; every request uses all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lpkit_conformance.hosts.steady import BatchChange, SteadyBatch
 
 
 class OneEngine:
-    """A V2 engine's processors, and what it tells them in a step.
+    """A V2 engine's processors, called as in a step.
 
     Args:
         plugins: classes, each with the fields of a request that uses it.
@@ -31,12 +31,12 @@ class OneEngine:
         self._ctx: LogitsContext
 
     def prepare(self, change: BatchChange) -> None:
-        """What the engine would have ready at this step; no work of the processors."""
+        """Prepare the engine's part of the step, without the processors' work."""
         self._entered = [(slot, [params(uses) for params in self._parameters]) for slot, uses in change.entered]
         self._ctx = self._steady.context(self._device)
 
     def step(self, logits: torch.Tensor) -> torch.Tensor:
-        """All that the processors are called for."""
+        """Make every call of a step to the processors."""
         for slot, asked in self._entered:
             for processor, params in zip(self._processors, asked, strict=True):
                 processor.add_request(slot, params)

@@ -1,4 +1,4 @@
-"""How a check is written: a class named by its code, whose docstring is its documentation."""
+"""Base classes of checks. A check is a class named by its code; its docstring is its documentation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lpkit_conformance.results import Blocked, CheckResult, Failed, NeverActive,
 from lpkit_conformance.settings.hosts import HOSTS
 
 if TYPE_CHECKING:
-    from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+    from lpkit_conformance.subject.subject import Subject
 
 Tier = Literal["core", "advice"]
 Engine = Literal["reference", "vllm", "together"]
@@ -25,7 +25,7 @@ EVERY_METHOD = ("__init__", "is_argmax_invariant", *STATE.values(), "apply_stage
 
 
 class Rule(ABC):
-    """What a check requires of plugins, and its metadata.
+    """A requirement on plugins, and its metadata.
 
     The docstring of a subclass has, separated by blank lines: a title, the rule, and paragraphs that begin with
     ``Why:`` and ``Fix:``. Codes are never renumbered or reused.
@@ -36,14 +36,15 @@ class Rule(ABC):
         hosts: names of the table; empty for a check that needs no host.
         requires: codes that must pass first (on the same host, or without a host).
         tier: ``advice`` never fails a plugin.
-        engine: on what it runs: the reference runtime, a real vLLM (``lpkit check --engine vllm``), or the reference
-            runtime with two plugins (``lpkit check --together``).
-        needs_action: whether a run in which the plugin never changed a logit proves nothing.
-        once: whether the first case says it all.
-        compares_processes: whether it needs a second process.
-        apart: whether it takes long and shares no run with others, so that it may be judged beside them.
-        method: where an author should look when the rule is broken; may depend on the host.
-        own_exceptions: methods whose exceptions break this very rule, so that its fix helps; an exception of another
+        engine: the engine of its runs: the reference runtime, a real vLLM (``lpkit check --engine vllm``), or the
+            reference runtime with two plugins (``lpkit check --together``).
+        needs_action: True if a run in which the plugin never changed a logit proves nothing.
+        as_given: True if it judges the cases as given; the other checks use cases that make the plugin act.
+        once: True if the first case is sufficient.
+        compares_processes: True if it needs a second process.
+        apart: True if it takes long and shares no run with others, so that another process may run it.
+        method: the method that an author should look at when the rule is broken; may depend on the host.
+        own_exceptions: methods whose exceptions break this very rule, so that its fix helps. An exception of another
             method gets general advice.
     """
 
@@ -54,6 +55,7 @@ class Rule(ABC):
     tier: ClassVar[Tier] = "core"
     engine: ClassVar[Engine] = "reference"
     needs_action: ClassVar[bool] = False
+    as_given: ClassVar[bool] = False
     once: ClassVar[bool] = False
     compares_processes: ClassVar[bool] = False
     apart: ClassVar[bool] = False
@@ -62,7 +64,7 @@ class Rule(ABC):
 
     @classmethod
     def sections(cls) -> dict[str, str]:
-        """``title``, ``rule``, ``why`` and ``fix`` of the docstring."""
+        """Parse ``title``, ``rule``, ``why`` and ``fix`` from the docstring."""
         text = inspect.cleandoc(cls.__doc__ or "").replace("``", "`")
         paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
         found = {"title": paragraphs[0].rstrip("."), "rule": "", "why": "", "fix": ""}
@@ -77,21 +79,21 @@ class Check(Rule):
     """A rule that is judged on the reference runtime."""
 
     @abstractmethod
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         """Raise ``Failed`` or ``Skipped`` (of ``results``); return a note for the report, or None.
 
-        A finding without a fix or a location gets the docstring's fix and the location of ``method``, and an
-        exception of the plugin becomes a finding.
+        A finding without a fix or a location gets the docstring's fix and the location of ``method``. An exception of
+        the plugin becomes a finding.
         """
 
 
 def judge(
     check: type[Rule], host: str, run: Callable[[], str | None], location: Callable[[], str] = lambda: ""
 ) -> CheckResult:
-    """The result of a check that is done by ``run``.
+    """Return the result of a check from its function ``run``.
 
     Args:
-        location: ``file:line`` for a finding without one.
+        location: ``file:line`` for a finding without a location.
     """
     result = partial(CheckResult, check.code, check.name, host)
     try:

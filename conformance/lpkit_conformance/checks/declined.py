@@ -1,4 +1,4 @@
-"""What an author's ``admit`` raises, which the SDK logs and takes for a refusal."""
+"""Exceptions of an author's ``admit``, which the SDK logs and treats as a refusal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lpkit_conformance.instruments.author_lines import location_of
 
 @contextmanager
 def watched(anyones: bool = False) -> Iterator[list[BaseException]]:
-    """The exceptions that made the SDK decline a request in the meantime: those with an author's line, or anyone's."""
+    """Collect the exceptions that made the SDK decline a request within the context, with an author's line or any."""
     found: list[BaseException] = []
 
     def note(*_: Any, **__: Any) -> None:

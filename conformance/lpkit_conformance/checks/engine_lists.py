@@ -1,4 +1,4 @@
-"""Token lists belong to the engine: what is around a call of a plugin to see that it leaves them as they are."""
+"""Token lists belong to the engine: a watch around each call of a plugin that detects changes."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 from lpkit.runtime import Request
 
+from lpkit_conformance.explanation.findings import at_fault
 from lpkit_conformance.hosts.base import Watch
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.results import Failed
+from lpkit_conformance.subject.subject import Subject
 
 SHORT = 40
 """Tokens of a list that a report shows whole."""
 
 AROUND = 5
-"""Tokens of a longer one that it shows."""
+"""Tokens that a report shows of a longer list."""
 
 
-def leaving_lists(subject: PluginUnderTest, requests: Callable[[], Iterable[Request]], engine: str = "") -> Watch:
-    """A watch that raises ``Failed`` once a call changes the prompt or the output list of one of the requests.
+def leaving_lists(subject: Subject, requests: Callable[[], Iterable[Request]], engine: str = "") -> Watch:
+    """Return a watch that raises ``Failed`` when a call changes the prompt or the output list of a request.
 
-    ``requests`` is asked at each call; ``engine``: what is special about it, for the report.
+    ``requests`` is called at each call; ``engine``: its special feature, for the report.
     """
 
     @contextmanager
@@ -51,7 +51,7 @@ def leaving_lists(subject: PluginUnderTest, requests: Callable[[], Iterable[Requ
 
 
 def _shown(ids: list[int], other: list[int]) -> str:
-    """A list; of a long one how long it is, and where it begins to differ from the other."""
+    """Describe a list; of a long list its length, and the position where it begins to differ from the other."""
     if max(len(ids), len(other)) <= SHORT:
         return str(ids)
     start = next((n for n, (one, its) in enumerate(zip(ids, other, strict=False)) if one != its), len(other))

@@ -1,7 +1,7 @@
-"""Token ids kept exactly: in a large vocabulary, too, the logit of the token that a request names or has is edited.
+"""Token ids kept exactly: in a large vocabulary, the plugin edits the logit of the token that a request names or has.
 
-What the plugin does with a token is learned from small ids, which any type holds: if the logit of exactly that token is
-edited, be it named by an argument or part of the history, then that holds for large ids too.
+Small ids, which any type holds, show the plugin's action on a token. If it edits the logit of exactly that token, it
+must do so for large ids, too. The token may be named by an argument or be part of the history.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from lpkit.runtime import Request
 
+from lpkit_conformance.explanation.findings import at_fault
 from lpkit_conformance.hosts import PluginError, drive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import make_params
+from lpkit_conformance.subject.subject import Subject
 
 SMALL = (20, 21, 50, 51, 90, 91, 110, 111)
 """Pairs of neighbours."""
@@ -32,22 +32,22 @@ FIX = "keep ids in int32 or int64: float16 holds numbers exactly up to 2,048, bf
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a request has a token that the plugin may edit the logit of.
+class TokenSource:
+    """The argument or the part of a request that holds a token whose logit the plugin may edit.
 
     Attributes:
-        name: as a report says it.
-        key, listed: of the argument that names it, and whether it is the first one of a list.
+        name: as a report shows it.
+        key, listed: of the argument that names the token, and True if the token is the first item of a list.
     """
 
     name: str
     key: str = ""
     listed: bool = False
 
-    def request(self, subject: PluginUnderTest, token: int) -> Request:
+    def request(self, subject: Subject, token: int) -> Request:
         """A request with the token in this place, the same as others in all else."""
-        prompt, outputs = subject.prompt("ids", 5, 0), subject.emitted("ids", 0, 3)
-        fields = copy.deepcopy(subject.case.fields)
+        prompt, outputs = subject.model.prompt("ids", 5, 0), subject.model.emitted("ids", 0, 3)
+        fields = copy.deepcopy(subject.setup.case.fields)
         if self.key:
             value = fields["extra_args"][self.key]
             fields["extra_args"][self.key] = [token, *value[1:]] if self.listed else token
@@ -60,11 +60,11 @@ class Place:
         )
 
 
-PROMPT, OUTPUT = Place("in the prompt"), Place("as the last output")
+PROMPT, OUTPUT = TokenSource("in the prompt"), TokenSource("as the last output")
 
 
-def compare_ids(usual: PluginUnderTest, large: PluginUnderTest) -> None:
-    """Have tokens edited in an engine of the usual and in one of a large vocabulary.
+def compare_ids(usual: Subject, large: Subject) -> None:
+    """Compare the edits of tokens in an engine of the usual vocabulary and in an engine of a large vocabulary.
 
     Raises:
         Failed: if another token's logit is edited there.
@@ -87,8 +87,9 @@ def compare_ids(usual: PluginUnderTest, large: PluginUnderTest) -> None:
                 _refuse_another(place, token, row & ~torch.stack(others).any(0), line)
 
 
-def _refuse_another(place: Place, token: int, instead: torch.Tensor, line: str) -> None:
-    """Raises Failed if logits are edited ``instead`` of the token's; none are where the plugin leaves its id alone."""
+def _refuse_another(place: TokenSource, token: int, instead: torch.Tensor, line: str) -> None:
+    """Raise Failed if logits are edited ``instead`` of the token's; the list is empty if the plugin leaves its id
+    alone."""
     if bool(instead.any()):
         another = int(instead.nonzero()[0])
         raise Failed(
@@ -101,17 +102,17 @@ def _refuse_another(place: Place, token: int, instead: torch.Tensor, line: str) 
         )
 
 
-def _places(subject: PluginUnderTest) -> Iterator[Place]:
+def _places(subject: Subject) -> Iterator[TokenSource]:
     yield from (PROMPT, OUTPUT)
-    arguments = subject.case.fields.get("extra_args") or {}
+    arguments = subject.setup.case.fields.get("extra_args") or {}
     for key, value in [*arguments.items()][:MOST_ARGUMENTS]:
         listed = isinstance(value, list | tuple) and bool(value)
         if type(value[0] if listed else value) is int:
-            yield Place(f"in `{key}`", key, listed)
+            yield TokenSource(f"in `{key}`", key, listed)
 
 
-def _is_named(edited: dict[tuple[Place, int], torch.Tensor], place: Place) -> bool:
-    """Whether the edits for two neighbours differ in the two and in nothing else."""
+def _is_named(edited: dict[tuple[TokenSource, int], torch.Tensor], place: TokenSource) -> bool:
+    """Return True if the edits for two neighbours differ in the two tokens and nowhere else."""
     pairs = zip(SMALL[::2], SMALL[1::2], strict=True)
     return all(
         (place, mine) in edited
@@ -122,15 +123,15 @@ def _is_named(edited: dict[tuple[Place, int], torch.Tensor], place: Place) -> bo
     )
 
 
-def _edited(subject: PluginUnderTest, asked: Sequence[tuple[Place, int]]) -> dict[tuple[Place, int], torch.Tensor]:
+def _edited(subject: Subject, asked: Sequence[tuple[TokenSource, int]]) -> dict[tuple[TokenSource, int], torch.Tensor]:
     """By place and token, which logits are edited: all rows have the same. Without requests that the plugin refuses."""
     requests = {key: key[0].request(subject, key[1]) for key in asked}
-    requests = {key: request for key, request in requests.items() if subject.accepts(request.params)}
+    requests = {key: request for key, request in requests.items() if subject.plugin.accepts(request.params)}
     if not requests:
         return {}
     driver = drive(subject, len(requests))
     driver.begin(entering=[*requests.values()])
-    raw = subject.rows([("ids", 8)]).repeat(len(requests), 1)
+    raw = subject.model.rows([("ids", 8)]).repeat(len(requests), 1)
     before = driver.stage(raw, [request.params for request in requests.values()])
     after = driver.step(before, [*requests.values()])
     return dict(zip(requests, (before != after).unbind(), strict=True))

@@ -1,4 +1,4 @@
-"""What the checks that run programs have in common."""
+"""Base classes of the checks that run programs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.hosts import Host
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.hazards import Hazard
-from lpkit_conformance.oracle.verify import default_host, verify
+from lpkit_conformance.explanation.hazards import Hazard
+from lpkit_conformance.hosts import Host, default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step, program
+from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.verify import verify
 
 
 class LadderCheck(Check):
-    """Programs with one hazard each: no request may come out otherwise than alone.
+    """Programs with one hazard each: every request must get the same as alone.
 
     Attributes:
-        hazard: what a failing program holds that is of this check's kind; None: any, or what its host does.
+        hazard: the operation that a failing program must contain to belong to this check; None: any program.
     """
 
     hazard: ClassVar[Hazard | None] = None
@@ -27,20 +27,20 @@ class LadderCheck(Check):
     method = STATE
 
     @abstractmethod
-    def programs(self, subject: PluginUnderTest) -> Iterable[Program]:
-        """What to run."""
+    def programs(self, subject: Subject) -> Iterable[Program]:
+        """The programs to run."""
 
-    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> Host:
-        """Who runs it."""
+    def host(self, subject: Subject, max_num_seqs: int) -> Host:
+        """The host that runs them."""
         return default_host(subject, max_num_seqs)
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         return verify(subject, self.programs(subject), self.host, self.hazard)
 
 
-def host_after(subject: PluginUnderTest, ops: Iterable[Op]) -> Host:
-    """A host that has run these operations; nothing is compared."""
-    host = default_host(subject, subject.max_num_seqs)
+def host_after(subject: Subject, ops: Iterable[Op]) -> Host:
+    """Return a host that has run these operations, without comparisons."""
+    host = default_host(subject, subject.setup.max_num_seqs)
     for _ in host.run(ops):
         pass
     return host
@@ -59,7 +59,7 @@ CHARACTERS = 12
 """Different requests among mixed arrivals before they repeat; a multiple of the periods below."""
 
 GREEDY = (2, 3, 10)
-"""Those of them that are greedy: one without the plugin, two with."""
+"""Greedy requests among them: one without the plugin, two with it."""
 
 
 def mixed_arrivals(count: int, prefix: str = "r", start: int = 0) -> Iterator[Arrive]:

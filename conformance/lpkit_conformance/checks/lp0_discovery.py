@@ -1,4 +1,4 @@
-"""LP0: the plugin is what its packaging says, and a default vLLM starts with it."""
+"""LP0: the plugin matches its packaging, and a default vLLM starts with it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from lpkit.loading import installed
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V2
 
 BASES = tuple(dict.fromkeys(row.base for row in HOSTS.values()))
@@ -29,18 +29,19 @@ class LP001(Check):
     """
 
     code, name, hosts, requires, method = "LP001", "is-a-processor", (), (), "__init__"
+    as_given = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        cls = subject.cls
+    def run(self, subject: Subject) -> str | None:
+        cls = subject.plugin.cls
         if not isinstance(cls, type):
             raise Failed(
-                f"{subject.target} is a {type(cls).__name__}, not a class",
+                f"{subject.plugin.target} is a {type(cls).__name__}, not a class",
                 expected="a class",
                 got=repr(cls)[:200],
                 cause="the entry point names an instance, a function or a module",
                 fix="point the entry point at the class itself",
             )
-        if not subject.interfaces:
+        if not subject.plugin.interfaces:
             raise Failed(
                 f"{cls.__qualname__} implements neither of vLLM's interfaces",
                 expected=f"a subclass of {' or '.join(BASES)}",
@@ -55,7 +56,7 @@ class LP001(Check):
                 got=f"abstract methods: {missing}",
                 fix=f"define {missing}",
             )
-        return f"implements {' and '.join(sorted(subject.interfaces))}"
+        return f"implements {' and '.join(sorted(subject.plugin.interfaces))}"
 
 
 class LP002(Check):
@@ -69,10 +70,11 @@ class LP002(Check):
     """
 
     code, name, hosts, requires, method = "LP002", "import-hygiene", (), (), "__init__"
+    as_given = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         touched = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-        if touched and subject.device.type == "cpu":
+        if touched and subject.setup.device.type == "cpu":
             raise Failed(
                 "CUDA was initialised by importing the plugin",
                 expected="no CUDA context after the import",
@@ -92,16 +94,17 @@ class LP003(Check):
     """
 
     code, name, hosts, requires, method = "LP003", "picklable", (), ("LP001", "LP005"), "__init__"
+    as_given = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         try:
-            found = pickle.loads(pickle.dumps(subject.cls))
+            found = pickle.loads(pickle.dumps(subject.plugin.cls))
         except Exception as error:
             found, got = None, f"{type(error).__name__}: {error}"
         else:
             got = f"unpickles to {found!r}"
-        if found is not subject.cls:
-            summary = f"{subject.cls.__qualname__} cannot be sent to another process"
+        if found is not subject.plugin.cls:
+            summary = f"{subject.plugin.cls.__qualname__} cannot be sent to another process"
             raise Failed(summary, expected="unpickling gives the same class", got=got)
         return None
 
@@ -113,16 +116,17 @@ class LP004(Check):
 
     Why: installing the package breaks every engine in that environment, including those that do not use the plugin.
 
-    Fix: point the entry point at a bridge, ``class P(lpkit.Bridged): wraps = TheClass``; or derive from
-    ``lpkit.LogitsProcessor`` or ``lpkit.AdapterLogitsProcessor``, which serve both runners; or register no entry point,
+    Fix: point the entry point at a bridge, ``class P(lpkit.Bridged): wraps = TheClass``. Or derive from
+    ``lpkit.LogitsProcessor`` or ``lpkit.AdapterLogitsProcessor``, which serve both runners. Or register no entry point,
     and pass the class to the engines that should use it.
     """
 
     code, name, hosts, tier = "LP004", "default-engine-starts", (), "advice"
+    as_given = True
     requires, method = ("LP001",), "__init__"
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        if V2 in subject.interfaces:
+    def run(self, subject: Subject) -> str | None:
+        if V2 in subject.plugin.interfaces:
             return None
         raise Failed(
             "while this class is an installed entry point, a default vLLM >= 0.31 does not start",
@@ -142,13 +146,14 @@ class LP005(Check):
     """
 
     code, name, hosts, requires, method = "LP005", "importable-module", (), ("LP001",), ""
+    as_given = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        module = subject.cls.__module__
-        if module == "__main__" or module not in sys.modules or inspect.getmodule(subject.cls) is None:
-            summary = f"{subject.cls.__qualname__} is defined in {module!r}, which another process cannot import"
+    def run(self, subject: Subject) -> str | None:
+        module = subject.plugin.cls.__module__
+        if module == "__main__" or module not in sys.modules or inspect.getmodule(subject.plugin.cls) is None:
+            summary = f"{subject.plugin.cls.__qualname__} is defined in {module!r}, which another process cannot import"
             raise Failed(summary, expected="a module that can be imported by name", got=module)
-        if subject.cls.__qualname__ != subject.cls.__name__:
+        if subject.plugin.cls.__qualname__ != subject.plugin.cls.__name__:
             raise Skipped("the class is nested; LP003 checks whether another process can find it")
         return None
 
@@ -164,9 +169,10 @@ class LP006(Check):
     """
 
     code, name, hosts, requires, method = "LP006", "registered-once", (), ("LP001",), ""
+    as_given = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        own = f"{subject.cls.__module__}:{subject.cls.__qualname__}"
+    def run(self, subject: Subject) -> str | None:
+        own = f"{subject.plugin.cls.__module__}:{subject.plugin.cls.__qualname__}"
         names = [entry.name for entry in installed() if entry.value.split("[")[0].strip() == own]
         if len(names) > 1:
             summary = f"{own} is installed under {len(names)} entry points"

@@ -1,4 +1,4 @@
-"""LP1: instances are made with what an engine passes, and share nothing."""
+"""LP1: the constructor accepts the engine's arguments, and instances share nothing."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from lpkit.loading import CONSTRUCTORS
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.hosts import Host
-from lpkit_conformance.hosts.calls import Observation, PluginError
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.compare import first_difference, unequal
-from lpkit_conformance.oracle.findings import raised
-from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.expectation.compare import first_difference, unequal
+from lpkit_conformance.explanation.findings import raised
+from lpkit_conformance.hosts import Host, default_host
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.settings.hosts import EXPORT
+from lpkit_conformance.subject.calls import Observation, PluginError
+from lpkit_conformance.subject.subject import Subject
 
 ONLY_THERE = "on vLLM the constructor works: it needs something that other engines do not give it"
 
@@ -27,20 +26,20 @@ DO_WITHOUT = (
 )
 
 
-def constructs_on(subject: PluginUnderTest) -> bool:
-    """Whether the constructor accepts what the subject's host passes."""
+def constructs_on(subject: Subject) -> bool:
+    """Return True if the constructor accepts the arguments that the subject's host passes."""
     try:
-        default_host(subject, subject.max_num_seqs)
+        default_host(subject, subject.setup.max_num_seqs)
     except PluginError:
         return False
     return True
 
 
 class LP101(Check):
-    """The constructor accepts what the engine passes.
+    """The constructor accepts the engine's arguments.
 
     V1 calls ``cls(vllm_config, device, is_pin_memory)``, V2 ``cls(vllm_config, req_states)``; every engine
-    with the plugin installed does so, even one without a tokenizer.
+    with the plugin installed does so, even an engine without a tokenizer.
 
     Why: an exception in the constructor keeps every engine in that environment from starting.
 
@@ -48,22 +47,24 @@ class LP101(Check):
     """
 
     code, name, requires, own_exceptions = "LP101", "constructs", ("LP001",), EVERY_METHOD
+    as_given = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        for max_num_seqs in (subject.max_num_seqs, 1):
+    def run(self, subject: Subject) -> str | None:
+        for max_num_seqs in (subject.setup.max_num_seqs, 1):
             try:
                 default_host(subject, max_num_seqs)
             except PluginError as error:
-                finding = raised(subject.cls, error)
-                if subject.host == EXPORT and constructs_on(replace(subject, host=subject.interface)):
+                finding = raised(subject.plugin.cls, error)
+                if subject.setup.host == EXPORT and constructs_on(subject.having(host=subject.setup.interface)):
                     raise Failed(replace(finding, cause=ONLY_THERE, fix=DO_WITHOUT)) from error
                 raise Failed(replace(finding, fix=finding.fix or self._fix(subject, error))) from error
         return None
 
     @staticmethod
-    def _fix(subject: PluginUnderTest, error: PluginError) -> str:
+    def _fix(subject: Subject, error: PluginError) -> str:
         if error.exception == "TypeError" and "argument" in error.summary:
-            return f"accept what the engine passes on {subject.host.upper()}: `{CONSTRUCTORS[subject.interface]}`"
+            signature = CONSTRUCTORS[subject.setup.interface]
+            return f"accept what the engine passes on {subject.setup.host.upper()}: `{signature}`"
         if isinstance(error.__cause__, OSError):
             return "open no files and no connections in the constructor: load what a request needs when one needs it"
         if "NoneType" in error.summary or "SimpleNamespace" in error.summary:
@@ -84,7 +85,7 @@ class LP108(Check):
     code, name, requires, needs_action = "LP108", "instances-are-separate", ("LP101", "LP301", "LP602"), True
     method, own_exceptions = STATE, EVERY_METHOD
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         parties: tuple[tuple[Op, ...], ...] = (
             tuple(mixed_arrivals(4)),
             (Arrive("x", 3), Arrive("y", None), Arrive("z", 1)),

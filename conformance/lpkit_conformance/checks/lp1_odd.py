@@ -1,4 +1,4 @@
-"""LP1, continued: what odd arguments do to a request, to its neighbours, and to its admission."""
+"""LP1, continued: the effect of odd arguments on a request, on its neighbours, and on its admission."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from lpkit_conformance.checks.declined import watched
 from lpkit_conformance.checks.odd_arguments import serve_odd
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, is_before
 from lpkit_conformance.hosts import drive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.instruments.author_lines import location_of
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1
 
 
 class LP111(Check):
     """Odd arguments leave valid logits.
 
-    A request that ``validate_params`` accepted gets no NaN, no ``+inf``, no token back that was masked, and a row
-    without masked tokens does not become all ``-inf``: with ids around the size of the vocabulary, long, unsorted and
-    repetitive lists, huge, tiny, infinite and missing numbers.
+    A request that ``validate_params`` accepted gets no NaN and no ``+inf``. Masked tokens stay masked, and a row
+    without masked tokens does not become all ``-inf``. The arguments are ids around the size of the vocabulary, long,
+    unsorted and repetitive lists, and huge, tiny, infinite and missing numbers.
 
     Why: such a row raises nothing; the sampler picks a nonsensical token, and the client gets nonsense with status 200.
 
-    Fix: refuse in ``validate_params`` what has no meaning (``math.isfinite``); ignore ids outside the vocabulary, and
+    Fix: refuse meaningless values in ``validate_params`` (``math.isfinite``); ignore ids outside the vocabulary, and
     leave the logits alone if nothing remains.
     """
 
     code, name, requires = "LP111", "odd-arguments-valid-logits", ("LP101", "LP301", "LP104", "LP305", "LP306", "LP307")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         judged = 0
         for served in serve_odd(subject):
             for before, after in served.rows:
@@ -65,11 +65,11 @@ INVALID = {
     "has a finite logit for a masked token": "write only where `logits > -inf`, for every argument that you accept",
     "is all -inf": "ignore ids outside the vocabulary, and leave the logits alone if nothing remains",
 }
-"""What may be wrong with a row, and what to change."""
+"""Possible defects of a row, and the change that corrects each."""
 
 
 def invalid(before: torch.Tensor, after: torch.Tensor) -> tuple[str, int] | None:
-    """What is wrong with a row ``[vocab]`` after ``apply``, and a token to show it by."""
+    """Return the defect of a row ``[vocab]`` after ``apply``, and a token that shows it."""
     nan, infinite, revived, empty = INVALID
     masked = before == -math.inf
     for text, bad in (
@@ -103,16 +103,16 @@ class LP112(Check):
     A neighbour gets the same logits as alone while such a request is served, and after it; so does a request that
     arrives in the same update.
 
-    Why: a plugin that catches its own exception around a whole update drops the additions and moves behind the bad
-    one; one that switches itself off after an error stops working for everyone until the engine restarts.
+    Why: a plugin that catches its own exception around a whole update drops the remaining additions and moves. A plugin
+    that switches itself off after an error stops working for everyone until the engine restarts.
 
-    Fix: catch an exception for the one request, and store nothing for it; go on with the rest of the update.
+    Fix: catch an exception for that request only, and store nothing for it; go on with the rest of the update.
     """
 
     code, name, method = "LP112", "odd-arguments-harm-nobody", STATE
     requires = ("LP101", "LP301", "LP104", "LP201", "LP202", "LP210")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         tried = 0
         for served in serve_odd(subject):
             tried += bool(served.rows)
@@ -135,10 +135,10 @@ class LP113(Check):
     """``admit`` does not raise.
 
     lpkit logs an exception in ``admit``, ``new_req_logits_processor`` or ``concerns`` and serves the request without
-    the plugin. For the case's own requests no exception is right; for odd arguments a ``ValueError`` is, as it
-    says that the request is declined on purpose; but a list that ``validate_params`` accepts fits into its column.
+    the plugin. The case's own requests must raise no exception. Odd arguments may raise ``ValueError``, which declines
+    the request on purpose. But a list that ``validate_params`` accepts must fit into its column.
 
-    Why: the engine survives, and nobody notices that requests of one kind are served without the plugin.
+    Why: the engine keeps running, and requests of this kind are silently served without the plugin.
 
     Fix: handle this kind of request, or return False (None from ``new_req_logits_processor``) to decline it.
     """
@@ -146,8 +146,8 @@ class LP113(Check):
     code, name, requires = "LP113", "admits-without-exception", ("LP001", "LP101", "LP301")
     method = "admit"
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        if not issubclass(subject.cls, PortableProcessor | Bridged):
+    def run(self, subject: Subject) -> str | None:
+        if not issubclass(subject.plugin.cls, PortableProcessor | Bridged):
             raise Skipped("not a class of lpkit's: its exceptions reach the engine")
         tried = 0
         driver, last = drive(subject, 2), ""
@@ -167,8 +167,8 @@ class LP113(Check):
         return f"{tried} requests"
 
     @staticmethod
-    def _requests(subject: PluginUnderTest) -> Iterator[tuple[str, Request]]:
-        variants = [None, *(n for n, case in enumerate(subject.cases) if subject.accepts(case.params()))]
+    def _requests(subject: Subject) -> Iterator[tuple[str, Request]]:
+        variants = [None, *(n for n, case in enumerate(subject.cases) if subject.plugin.accepts(case.params()))]
         for variant in variants:
             use = "without the plugin's arguments" if variant is None else f"with {subject.cases[variant].text}"
             for greedy in (False, True):
@@ -177,7 +177,7 @@ class LP113(Check):
             resumed = make_active(subject, Arrive("resumed", variant)).request
             resumed.output_token_ids += generated(subject, "resumed", variant, resumed, 3)
             yield f"a resumed request {use}", resumed
-            if subject.interface == V1 and not is_before(subject.release, NO_PROMPT_IDS_SINCE):
+            if subject.setup.interface == V1 and not is_before(subject.plugin.release, NO_PROMPT_IDS_SINCE):
                 params = subject.params(variant)
                 yield f"a request without prompt ids {use}", Request("embeds", params, None, prompt_len=5)
 

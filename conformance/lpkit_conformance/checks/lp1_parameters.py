@@ -9,21 +9,22 @@ from typing import Any
 import torch
 from lpkit.sampling_params import SamplingParams
 
+from lpkit_conformance.activity.admission import refusals
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.odd_arguments import odd_requests, serve_odd
-from lpkit_conformance.hosts.calls import Observation, PluginError, location_of
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.findings import method_location, raised
-from lpkit_conformance.oracle.verify import default_host
-from lpkit_conformance.programs.generate import Arrive, Idle, Op, Step
+from lpkit_conformance.explanation.findings import method_location, raised
+from lpkit_conformance.hosts import default_host
+from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.hosts import hosts_of
+from lpkit_conformance.subject.calls import Observation, PluginError, location_of
+from lpkit_conformance.subject.subject import Subject
 
 
-def serve(subject: PluginUnderTest, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[Observation]:
-    """What a lone request with these very parameters gets."""
+def serve(subject: Subject, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[Observation]:
+    """Serve a lone request with exactly these parameters; return its logits."""
     host = default_host(subject, 4)
     host.pool.do(Arrive("a", variant))
     host.pool.running["a"].request.params = subject.completed(params)
@@ -34,7 +35,7 @@ class LP102(Check):
     """Requests that do not use the plugin are accepted.
 
     ``validate_params`` and the methods that add a request see every request of the server: without ``extra_args``,
-    with an empty one, with other plugins' keys, alone or next to this plugin's.
+    with an empty dictionary, with other plugins' keys, alone or next to this plugin's.
 
     Why: a plugin that refuses unknown keys makes the server reject everyone else's requests.
 
@@ -42,31 +43,25 @@ class LP102(Check):
     """
 
     code, name, hosts, requires, method = "LP102", "accepts-others", (), ("LP001",), "validate_params"
+    as_given = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        findings = []
-        for args in tuple(subject.foreign):
-            finding = self._refused(subject, args) or self._raised(subject, args)
-            if finding is not None:
-                findings.append(finding)
-                # The other checks go on with requests that it lets through.
-                if len(subject.foreign) > 1:
-                    subject.foreign.remove(args)
-        if findings:
-            raise Failed(findings[0])
+    def run(self, subject: Subject) -> str | None:
+        for refusal in refusals(subject):
+            raise Failed(self._finding(subject, refusal.error, repr(refusal.args)))
         for salt in range(4):
-            if subject.accepts(subject.case.params()):
+            if subject.plugin.accepts(subject.setup.case.params()):
                 self._company(subject, subject.asked(0, salt=salt))
         return None
 
     @staticmethod
-    def _refused(subject: PluginUnderTest, args: dict[str, Any] | None) -> Finding | None:
-        error = subject.refusal(make_params({"extra_args": copy.deepcopy(args)}))
-        if error is None:
-            return None
+    def _finding(subject: Subject, error: BaseException, args: str) -> Finding:
+        if isinstance(error, PluginError):
+            finding = raised(subject.plugin.cls, error)
+            summary = f"{error.method} fails for a request that does not use the plugin: it {error.summary}"
+            return replace(finding, summary=summary, where={**finding.where, "extra_args": args}, cause="", fix="")
         return Finding(
             "validate_params refuses a request that does not use the plugin",
-            {"extra_args": repr(args)},
+            {"extra_args": args},
             "no exception",
             f"{type(error).__name__}: {error}"[:300],
             location=location_of(error),
@@ -74,26 +69,8 @@ class LP102(Check):
         )
 
     @staticmethod
-    def _raised(subject: PluginUnderTest, args: dict[str, Any] | None) -> Finding | None:
-        """What becomes of it on the hosts that add a request without any ``extra_args``."""
-        for host in hosts_of(subject.interfaces) if args is not None else ():
-            on_host = replace(subject, host=host)
-            try:
-                serve(on_host, make_params({}), Idle(), None)
-            except PluginError:
-                continue  # LP101 and LP109 judge that
-            try:
-                serve(on_host, make_params({"extra_args": copy.deepcopy(args)}), Idle(), None)
-            except PluginError as error:
-                finding = raised(subject.cls, error)
-                summary = f"{error.method} fails for a request that does not use the plugin: it {error.summary}"
-                where = {**finding.where, "extra_args": repr(args)}
-                return replace(finding, summary=summary, where=where, cause="", fix="")
-        return None
-
-    @staticmethod
-    def _company(subject: PluginUnderTest, params: SamplingParams) -> None:
-        error = subject.refusal(params)
+    def _company(subject: Subject, params: SamplingParams) -> None:
+        error = subject.plugin.refusal(params)
         if error is not None:
             raise Failed(
                 "validate_params refuses the case when the request has another plugin's arguments too",
@@ -117,14 +94,19 @@ class LP103(Check):
     """
 
     code, name, hosts, requires, method = "LP103", "raises-value-error", (), ("LP001",), "validate_params"
+    as_given = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         tried = 0
-        derived = [] if subject.case.fields.get("extra_args") else derived_cases(subject.cls, subject.accepts)
+        derived = (
+            []
+            if subject.setup.case.fields.get("extra_args")
+            else derived_cases(subject.plugin.cls, subject.plugin.accepts)
+        )
         # Before the plugin is known to construct, no case has been found by trying.
-        for key, value, params in odd_requests(replace(subject, case=derived[0]) if derived else subject):
+        for key, value, params in odd_requests(subject.having(case=derived[0]) if derived else subject):
             tried += 1
-            error = subject.refusal(params)
+            error = subject.plugin.refusal(params)
             if error is not None and not isinstance(error, ValueError):
                 raise Failed(
                     f"validate_params raises {type(error).__name__} for {key}={value!r}",
@@ -141,8 +123,8 @@ class LP103(Check):
 class LP104(Check):
     """An accepted request does not fail later.
 
-    A request that ``validate_params`` accepted goes through its whole life cycle without an exception: with odd
-    arguments, and without a field of vLLM's own that the case names, such as ``stop_token_ids``.
+    A request that ``validate_params`` accepted completes its whole life cycle without an exception. This includes
+    requests with odd arguments, and without a vLLM field that the case names, such as ``stop_token_ids``.
 
     Why: an exception in ``update_state``, ``add_request`` or ``apply`` stops the engine for all requests: one
     client's 2**63 or out-of-vocabulary token id is an outage for everyone.
@@ -154,12 +136,12 @@ class LP104(Check):
 
     code, name, requires = "LP104", "accepted-then-works", ("LP101", "LP301")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         tried = 0
         for served in serve_odd(subject):
             tried += served.refusal is None
             if served.error is not None:
-                finding, error = raised(subject.cls, served.error), served.error
+                finding, error = raised(subject.plugin.cls, served.error), served.error
                 then = f"{error.method} {error.summary}"
                 raise Failed(
                     replace(
@@ -182,12 +164,12 @@ class LP105(Check):
 
     Why: a popped key is missing when the request resumes after preemption, and for requests that share the object.
 
-    Fix: only read the parameters; copy what you want to change.
+    Fix: only read the parameters; copy values that you want to change.
     """
 
     code, name, requires, method = "LP105", "leaves-params", ("LP101", "LP301"), STATE
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         requests: list[tuple[int | None, SamplingParams]] = [
             *((variant, subject.asked(variant)) for variant in range(len(subject.cases))),
             *((None, subject.asked(None, salt=salt)) for salt in range(4)),
@@ -195,7 +177,7 @@ class LP105(Check):
         for variant, params in requests:
             admitted = subject.completed(copy.deepcopy(params))
             before = repr(admitted), dict(admitted.extra_args or {})
-            refusal = subject.refusal(params)
+            refusal = subject.plugin.refusal(params)
             if isinstance(refusal, ValueError):
                 if variant is None:
                     continue  # LP102 judges that
@@ -234,9 +216,10 @@ class LP106(Check):
     """
 
     code, name, hosts, requires, method = "LP106", "accepts-the-case", (), ("LP001",), "validate_params"
+    as_given = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        plain = subject.case.fields
+    def run(self, subject: Subject) -> str | None:
+        plain = subject.setup.case.fields
         spoken = copy.deepcopy(plain)
         if spoken.get("extra_args"):
             spoken["extra_args"] = _as_msgpack(spoken["extra_args"])
@@ -245,11 +228,11 @@ class LP106(Check):
             ("after JSON and msgpack", spoken, TOO_STRICT, "accept 0 and 1 for bools, and lists for tuples and sets"),
         )
         for how, fields, cause, fix in ways:
-            error = subject.refusal(make_params(copy.deepcopy(fields)))
+            error = subject.plugin.refusal(make_params(copy.deepcopy(fields)))
             if error is not None:
                 raise Failed(
                     f"validate_params refuses the case {how}",
-                    {"case": subject.case.text},
+                    {"case": subject.setup.case.text},
                     "no exception",
                     f"{type(error).__name__}: {error}"[:300],
                     cause=cause,
@@ -257,24 +240,24 @@ class LP106(Check):
                     location=location_of(error),
                 )
         if repr(plain) != repr(spoken):
-            for host in hosts_of(subject.interfaces):
-                self._same_effect(replace(subject, host=host), plain, spoken)
+            for host in hosts_of(subject.plugin.interfaces):
+                self._same_effect(subject.having(host=host), plain, spoken)
         return None
 
-    def _same_effect(self, subject: PluginUnderTest, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
+    def _same_effect(self, subject: Subject, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
         try:
             runs = [serve(subject, make_params(copy.deepcopy(fields)), Step(3)) for fields in (plain, spoken)]
         except PluginError:
             return  # other checks judge that
         if not all(torch.equal(one.after, other.after) for one, other in zip(*runs, strict=True)):
             raise Failed(
-                f"the case has a different effect on {subject.host.upper()} after JSON and msgpack",
-                {"case": subject.case.text},
+                f"the case has a different effect on {subject.setup.host.upper()} after JSON and msgpack",
+                {"case": subject.setup.case.text},
                 f"the logits for extra_args {plain['extra_args']!r}",
                 f"different logits for extra_args {spoken['extra_args']!r}",
                 cause=TOO_STRICT,
                 fix="accept 0 and 1 for bools, and lists for tuples and sets",
-                location=method_location(subject.cls, STATE[subject.host]),
+                location=method_location(subject.plugin.cls, STATE[subject.setup.host]),
             )
 
 

@@ -1,12 +1,12 @@
-"""LP2: state follows its request, whatever happens to the batch."""
+"""LP2: state follows its request through every change of the batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, Program, Resume, Step, Swap, program
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -26,7 +26,7 @@ class LP201(LadderCheck):
     # What is shared, random or advanced by calls differs from a request alone in any batch: these say it plainly.
     requires = ("LP101", "LP301", "LP302", "LP105", "LP303", "LP502", "LP507")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("six together", mixed_arrivals(6), Step(4))
         yield program("one after another", *[[arrival, Step()] for arrival in mixed_arrivals(5)], Step(2))
         yield program("all of them", [Arrive(f"r{i}", i) for i in range(6)], Step(3))
@@ -44,7 +44,7 @@ class LP202(LadderCheck):
     When a request finishes and another arrives in the same step, the new request takes the row. V1's update then
     lists it in ``added`` only, not in ``removed``; V2 reuses the slot without announcing it.
 
-    Why: leftover state of the old request is applied to the new one. This is the most common defect.
+    Why: leftover state of the old request is applied to the new request. This is the most common defect.
 
     Fix: treat every entry of ``added`` as "forget this row first", even when the new request does not use the
     plugin. On V2 overwrite the slot's whole state in ``add_request``, even when you return False.
@@ -53,7 +53,7 @@ class LP202(LadderCheck):
     code, name = "LP202", "replace-on-add"
     hazard = "replace"
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         for old, new in ((0, None), (0, 1), (None, 0)):
             yield program(
                 f"arguments {old} replaced by {new}",
@@ -108,7 +108,7 @@ class LP203(LadderCheck):
     hazard = "remove"
     requires = ("LP201", "LP202")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("the last row leaves", mixed_arrivals(4), Step(), Finish("r3"), Step(2))
         yield program(
             "and another comes without the plugin",
@@ -127,12 +127,12 @@ class LP203(LadderCheck):
 
 
 class LP204(LadderCheck):
-    """A one-way move takes the state along and leaves none behind.
+    """A one-way move takes the state along and clears the source.
 
     When a request leaves the middle of the batch, V1 moves the last request into the gap: ``(source,
     destination, UNIDIRECTIONAL)``. The destination's old state is overwritten, the source becomes empty.
 
-    Why: a state left at the source reappears under the next request added there; if the state is lost in the move,
+    Why: a state left at the source reappears under the next request added there. If the state is lost in the move,
     the plugin stops working in the middle of the output.
 
     Fix: pop the source's state; store it at the destination; if the source had none, delete the destination's. On V2
@@ -143,7 +143,7 @@ class LP204(LadderCheck):
     hazard = "move"
     requires = ("LP201", "LP202")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("the last moves down", mixed_arrivals(4), Step(), Finish("r0"), Step(3))
         yield program(
             "a plain one moves over a user's row",
@@ -187,7 +187,7 @@ class LP205(LadderCheck):
     code, name, hosts = "LP205", "swap", (V1,)
     hazard = "swap"
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         for first, second in ((0, 1), (0, None), (None, 1)):
             yield program(
                 f"arguments {first} and {second}",
@@ -209,7 +209,7 @@ class LP206(LadderCheck):
     hazard = "swap"
     requires = ("LP201", "LP202", "LP205")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("rotation", mixed_arrivals(4), Step(), [Swap(0, 1), Swap(1, 2), Swap(2, 3)], Step(2))
         yield program("there and back", mixed_arrivals(3), Step(), [Swap(0, 2), Swap(2, 1), Swap(0, 2)], Step(2))
         yield program(
@@ -227,7 +227,7 @@ class LP206(LadderCheck):
 class LP209(LadderCheck):
     """The batch may become empty.
 
-    All requests leave (``batch_size`` 0), then one arrives.
+    All requests leave (``batch_size`` 0), then a new request arrives.
 
     Why: an update for an empty batch is easily mistaken for no update.
 
@@ -238,7 +238,7 @@ class LP209(LadderCheck):
     hazard = "empty"
     requires = ("LP201", "LP202", "LP203")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
             "empty", mixed_arrivals(3), Step(), [Finish(f"r{i}") for i in range(3)], Idle(), Arrive("x", None), Step(2)
         )
@@ -259,7 +259,7 @@ class LP210(LadderCheck):
     hazard = "twins"
     requires = ("LP201", "LP504")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
             "twins of different age",
             [Arrive("a", 0), Step(2), Arrive("b", twin_of="a"), Step(3), Finish("a"), Step(2)],
@@ -286,7 +286,7 @@ class LP211(LadderCheck):
     hazard = "resume"
     requires = ("LP201", "LP202", "LP212", "LP214")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         for new_list in (False, True):
             yield program(
                 "resumed at another row" + (" with a new list" if new_list else ""),
@@ -317,7 +317,7 @@ class LP212(LadderCheck):
     hazard = "prefill"
     requires = ("LP201", "LP213")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("two chunks", [Arrive("a", 0, 9, chunks=2), Arrive("b", 1), Step(6)])
         yield program(
             "among others",
@@ -343,7 +343,7 @@ class LP213(LadderCheck):
     code, name = "LP213", "idle-steps"
     hazard = "idle"
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("idle between steps", mixed_arrivals(3), Step(), Idle(), Idle(), Step(2), Idle(), Step(2))
         yield program("long stretch without changes", mixed_arrivals(4), Step(10))
         yield program(

@@ -1,4 +1,4 @@
-"""LP2, continued: what engines other than vLLM do with their rows."""
+"""LP2, continued: row changes of engines other than vLLM."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.hosts.beams import BeamsHost
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Step, program
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import EXPORT
+from lpkit_conformance.subject.subject import Subject
 
 CAUSE = (
     "on vLLM the plugin is right: there a row holds tokens that the plugin allowed. Other engines also show it beams "
@@ -21,20 +21,20 @@ CAUSE = (
 class LP231(LadderCheck):
     """Rows may be copies of other rows, and hold tokens that the plugin forbids.
 
-    With beams an engine copies a row and goes on with another token, whatever its logit. Rows have no names and come in
-    another order at each step, a row that has finished stays in the batch, filled up with padding, and drafts are shown
-    and taken back. lpkit knows a row again by its tokens, and adds the others as requests with output tokens.
+    With beams an engine copies a row and continues it with another token, even a masked token. Rows have no names and
+    change their order at each step. A finished row stays in the batch, filled up with padding. Drafts are shown and
+    taken back. lpkit identifies a row by its tokens, and adds the others as requests with output tokens.
 
     Why: on vLLM a row holds tokens that the plugin allowed, so a rule may look them up in its own tables. In
     transformers, SGLang or mlx-lm the same lookup raises, and ends the generation of every row.
 
-    Fix: take tokens as they come; leave a row unchanged whose tokens the rule cannot continue.
+    Fix: handle any token; leave a row unchanged if the rule cannot continue its tokens.
     """
 
     code, name, hosts = "LP231", "beams-and-drafts", (EXPORT,)
     requires = ("LP101", "LP301", "LP201", "LP202", "LP204", "LP210", "LP211")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
             "comings and goings",
             mixed_arrivals(5),
@@ -49,10 +49,10 @@ class LP231(LadderCheck):
         later = [Arrive("b", twin_of="a"), Arrive("c", 0), Step(8)]
         yield program("a second call", Arrive("a", 0), Step(16), Finish("a"), Step(2), later)
 
-    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> BeamsHost:
+    def host(self, subject: Subject, max_num_seqs: int) -> BeamsHost:
         return BeamsHost(subject, max_num_seqs)
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         try:
             return super().run(subject)
         except Failed as failure:

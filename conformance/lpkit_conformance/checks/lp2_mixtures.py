@@ -8,26 +8,26 @@ from dataclasses import replace
 from lpkit_conformance import traces
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
+from lpkit_conformance.expectation.compare import Mismatch, compare
+from lpkit_conformance.expectation.solo import solo_runs
+from lpkit_conformance.expectation.speculation import speculating
+from lpkit_conformance.explanation.findings import at_fault, departure, raised, scenario_of_trace
+from lpkit_conformance.explanation.styles import drafts_fix, style_of
+from lpkit_conformance.explanation.trace_picture import pictured
 from lpkit_conformance.hosts import Observation, PluginError, parts_of
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost, reached
-from lpkit_conformance.oracle.compare import Mismatch, compare
-from lpkit_conformance.oracle.drafting import speculating
-from lpkit_conformance.oracle.findings import at_fault, departure, raised, scenario_of_trace
-from lpkit_conformance.oracle.replayed import pictured
-from lpkit_conformance.oracle.styles import drafts_fix, style_of
-from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.results import Failed, NeverActive, Skipped
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.traces.patterns import RECORDED, TELLING, TELLING_TRACES
-from lpkit_conformance.watch.replayed import judge_rules
+from lpkit_conformance.watch.rules import judge_replay
 
 
 class LP219(LadderCheck):
     """Random mixtures of batch changes work.
 
-    Long random mixtures of arrivals, departures, preemptions, moves, swaps, partial prefills and idle steps; several
-    cases share them out.
+    Long random mixtures of arrivals, departures, preemptions, moves, swaps, partial prefills and idle steps. Several
+    cases share the mixtures.
 
     Why: some defects appear only after a combination of changes.
 
@@ -37,7 +37,7 @@ class LP219(LadderCheck):
     code, name = "LP219", "soak"
     requires = tuple(f"LP{code}" for code in range(201, 215))
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
             "departures, an arrival, moves and swaps in one update",
             mixed_arrivals(8),
@@ -52,15 +52,16 @@ class LP219(LadderCheck):
             *strangers,
             [Finish("y3"), Arrive("b", 0), Step(2)],
         )
-        soaks = [soak(subject.seed * 100 + n) for n in range(3)]
-        yield from subject.share([*soaks, soak(subject.seed * 100 + 50, steps=25, max_num_seqs=48)])
+        soaks = [soak(subject.setup.seed * 100 + n) for n in range(3)]
+        yield from subject.setup.share([*soaks, soak(subject.setup.seed * 100 + 50, steps=25, max_num_seqs=48)])
 
 
 class LP220(Check):
     """Recorded engine traces give correct results.
 
-    The batch updates and rows of real vLLM runs are replayed, with their drafts and placeholders. In each the plugin is
-    used by a mixture of requests, and in those that tell most by every other one, too; several cases take turns.
+    The batch updates and rows of real vLLM runs are replayed, with their drafts and placeholders. In each trace a
+    mixture of requests uses the plugin. The most revealing traces are also replayed with every second request. Several
+    cases take turns.
 
     Why: the generated programs model vLLM; the traces were recorded from it.
 
@@ -71,12 +72,12 @@ class LP220(Check):
     requires = ("LP219", "LP501", "LP802", "LP804")
     needs_action = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         solo = solo_runs(subject)
         acted = False
         replays = self._replays(subject)
         if not replays:
-            raise Skipped(f"no trace was recorded for {subject.interface.upper()}")
+            raise Skipped(f"no trace was recorded for {subject.setup.interface.upper()}")
         recorded = {name: traces.load(name) for name in replays}
         if any(trace.settings.get("speculative_config") for trace in recorded.values()) and not speculating(subject):
             recorded = {name: trace for name, trace in recorded.items() if "speculative_config" not in trace.settings}
@@ -87,16 +88,16 @@ class LP220(Check):
             for pattern in replays[name]:
                 where = {"trace": name, "pattern": pattern}
                 scenario = scenario_of_trace(subject, name, pattern)
-                host = parts_of(subject.host).recorded(subject, trace, pattern)
+                host = parts_of(subject.setup.host).recorded(subject, trace, pattern)
                 seen: list[Observation] = []
                 try:
                     seen.extend(host.run())
                     acted |= solo.prepare(host.requests, lengths)
                 except PluginError as error:
-                    finding = replace(raised(subject.cls, error), where=where, scenario=scenario)
+                    finding = replace(raised(subject.plugin.cls, error), where=where, scenario=scenario)
                     raise Failed(pictured(finding, subject, host, seen, None)) from error
                 if pattern == RECORDED:
-                    judge_rules(seen, where, scenario)
+                    judge_replay(seen, where, scenario)
                 for observation in seen:
                     mismatch = compare(observation, solo)
                     if mismatch is not None:
@@ -111,22 +112,21 @@ class LP220(Check):
         return f"{sum(len(replays[name]) for name in recorded)} replays of {len(recorded)} traces"
 
     @staticmethod
-    def _replays(subject: PluginUnderTest) -> dict[str, Sequence[str]]:
-        """The patterns by trace: one for every trace, and others for those that tell most; cases share them out."""
-        if subject.trace is not None:
-            return {subject.trace[0]: subject.trace[1:]}
-        own = subject.share(TELLING)
-        every = own[:1] if subject.turn[0] == 0 else ()
-        chosen = {name: own if name in TELLING_TRACES else every for name in traces.names(subject.interface)}
+    def _replays(subject: Subject) -> dict[str, Sequence[str]]:
+        """Return traces with their patterns: one pattern for each trace, more for the most revealing traces.
+        Cases take turns."""
+        if subject.setup.trace is not None:
+            return {subject.setup.trace[0]: subject.setup.trace[1:]}
+        own = subject.setup.share(TELLING)
+        every = own[:1] if subject.setup.turn[0] == 0 else ()
+        chosen = {name: own if name in TELLING_TRACES else every for name in traces.names(subject.setup.interface)}
         return {name: patterns for name, patterns in chosen.items() if patterns}
 
 
-def _set_apart_by_drafts(
-    subject: PluginUnderTest, host: TraceHost, seen: Sequence[Observation], mismatch: Mismatch
-) -> bool:
-    """Whether the request had drafts, and none of the books that the author keeps was another request's before."""
+def _set_apart_by_drafts(subject: Subject, host: TraceHost, seen: Sequence[Observation], mismatch: Mismatch) -> bool:
+    """Return True if the request had drafts, and no state that the author keeps was another request's before."""
     drafted = any(row.request == mismatch.request and row.local for item in seen for row in item.rows)
     before = (places.items() for step, places in host.places.items() if step <= mismatch.step)
     place = host.places[mismatch.step][mismatch.request]
     others = {name for items in before for name, at in items if at == place} - {mismatch.request}
-    return drafted and (not others or style_of(subject.cls, subject.host) != "raw")
+    return drafted and (not others or style_of(subject.plugin.cls, subject.setup.host) != "raw")

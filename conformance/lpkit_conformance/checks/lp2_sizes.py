@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
+from lpkit_conformance.subject.subject import Subject
 
 
 class LP207(LadderCheck):
@@ -23,8 +23,8 @@ class LP207(LadderCheck):
     hazard = "full"
     requires = ("LP201", "LP202", "LP203")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        n = subject.max_num_seqs
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        n = subject.setup.max_num_seqs
         yield program(
             "full, then replaced",
             mixed_arrivals(n),
@@ -50,7 +50,7 @@ class LP208(LadderCheck):
     hazard = "many"
     requires = ("LP201", "LP202", "LP203", "LP204", "LP207", "LP210")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
             "70, then 264, then 520, then few",
             mixed_arrivals(70),
@@ -81,7 +81,7 @@ class LP214(LadderCheck):
     hazard = "long"
     requires = ("LP201", "LP202", "LP203", "LP204")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("forty tokens", mixed_arrivals(3), Step(12), Finish("r0"), Step(14), Arrive("x", 3), Step(16))
         yield program(
             "long prompts", [Arrive("a", 0, 100), Arrive("b", 1, 70), Arrive("c", None, 90), Arrive("d", 2, 3)], Step(3)

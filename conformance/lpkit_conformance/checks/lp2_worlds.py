@@ -1,4 +1,4 @@
-"""LP2, continued: the same requests in engines that are set up otherwise."""
+"""LP2, continued: the same requests under unusual engine configurations."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from lpkit_conformance.activity.stand import allowed, generated
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.engine_lists import leaving_lists
 from lpkit_conformance.checks.exact_ids import compare_ids
+from lpkit_conformance.expectation.compare import first_difference
+from lpkit_conformance.explanation.findings import raised
 from lpkit_conformance.hosts import PluginError, drive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import make_active
-from lpkit_conformance.hosts.worlds import BEYOND, LARGE_VOCABULARY, SECOND_RANK, USUAL, WORLDS, World
-from lpkit_conformance.oracle.compare import first_difference
-from lpkit_conformance.oracle.findings import raised
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
+from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.subject.worlds import BEYOND, LARGE_VOCABULARY, SECOND_RANK, USUAL, WORLDS, World
 
 
 class LP221(Check):
-    """Other engines work.
+    """The plugin works under every supported engine configuration.
 
-    A short run each with a vocabulary that is not a multiple of 32, with more than 1,024 and with 20,000 output tokens,
-    with asynchronous scheduling and a list of end tokens, with speculative decoding configured (a constructor may
-    refuse that with ``ValueError``), and on the second of two ranks, where the edits are those of the first. In a
-    vocabulary beyond 65,536 tokens the logit of the same token is edited as in a small one: of the one that an argument
-    names, or of one in the prompt or last in the output. The engine's token lists stay as they are, however long.
+    Each configuration gets a short run: a vocabulary that is not a multiple of 32, more than 1,024 and 20,000 output
+    tokens, asynchronous scheduling with a list of end tokens, speculative decoding (a constructor may refuse it with
+    ``ValueError``), and the second of two ranks, which must make the edits of the first. In a vocabulary beyond 65,536
+    tokens, the plugin edits the same token's logit as in a small one. The token is named by an argument, is in the
+    prompt, or is the last output. The engine's token lists stay unchanged at any length.
 
     Why: buffers of 1,024 tokens, masks of whole words of 32 bits, and ``int(eos_token_id)`` work with most models, and
-    stop the engine with the next. Ids in half precision are others from 2,049 on. A rank that edits nothing samples
+    stop the engine with the next. Half precision cannot hold ids from 2,049 on. A rank that edits nothing samples
     other tokens than its peers.
 
-    Fix: take sizes from the configuration and the logits, and test ids against the vocabulary's size before you index
+    Fix: take sizes from the configuration and the logits, and compare ids with the vocabulary's size before you index
     with them.
     """
 
     code, name, hosts, method = "LP221", "other-engines", RUNNER_HOSTS, STATE
     requires = ("LP101", "LP301", "LP201", "LP207", "LP214")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         refused = [world.name for world in WORLDS if not works(subject, world)]
         large = moved(subject, LARGE_VOCABULARY)
         try:
@@ -60,7 +60,7 @@ class LP222(Check):
     embeddings.
 
     Why: ``logits[row, prompt_ids]`` and a table of ``vocab_size`` counts raise, or read another row's memory on a GPU:
-    one prompt stops the engine for everyone. Advice, because vLLM lets such ids in with few models only.
+    one prompt stops the engine for everyone. Advice, because vLLM admits such ids with few models only.
 
     Fix: drop prompt ids of ``vocab_size`` and above before you index with them.
     """
@@ -68,24 +68,28 @@ class LP222(Check):
     code, name, tier = "LP222", "prompt-ids-beyond", "advice"
     requires = ("LP101", "LP301", "LP201", "LP207")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         works(subject, BEYOND)
         return None
 
 
-def works(subject: PluginUnderTest, world: World) -> bool:
-    """False if the constructor refuses, where it may.
+def works(subject: Subject, world: World) -> bool:
+    """Return False if the constructor refuses a configuration that it may refuse.
 
     Raises:
         Failed: if it does not work there.
     """
     there = moved(subject, world)
+    peers = moved(subject, USUAL) if world is SECOND_RANK else there
+    # A request that is alone in the batch has nothing to be compared with.
+    variants = world.variants if len(world.variants) > 1 else ()
+
+    def served(most_asked: int) -> tuple[Seen, list[Seen]]:
+        together = run(there, [_request(there, variant, most_asked) for variant in world.variants])
+        return together, [run(peers, [_request(there, variant, most_asked)]) for variant in variants]
+
     try:
-        together = allowed(there, lambda: run(there, [_request(there, variant) for variant in world.variants]))
-        peers = moved(subject, USUAL) if world is SECOND_RANK else there
-        # Who is alone in the batch anyway has nothing to be compared with.
-        variants = world.variants if len(world.variants) > 1 else ()
-        alone = [run(peers, [_request(there, variant)]) for variant in variants]
+        together, alone = allowed(there, served)
     except PluginError as error:
         if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
             return False
@@ -112,40 +116,44 @@ def works(subject: PluginUnderTest, world: World) -> bool:
     return True
 
 
-def _located(subject: PluginUnderTest, error: PluginError) -> Failed:
-    """What the plugin raised, and in which engine."""
-    finding, world = raised(subject.cls, error), subject.world
+def _located(subject: Subject, error: PluginError) -> Failed:
+    """Describe the plugin's exception and the engine in which it was raised."""
+    finding, world = raised(subject.plugin.cls, error), subject.setup.world
     summary = f"in an engine with {world.name}, {finding.summary}"
     where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
     return Failed(replace(finding, summary=summary, where=where, fix=fix))
 
 
-def moved(subject: PluginUnderTest, world: World) -> PluginUnderTest:
+def moved(subject: Subject, world: World) -> Subject:
     """The plugin in another engine."""
-    size = subject.vocab_size + world.more_tokens
-    return replace(subject, world=world, vocab_size=size, solo_runs=None, odd_requests=None, histories={})
+    size = subject.setup.vocab_size + world.more_tokens
+    return subject.having(world=world, vocab_size=size)
 
 
-def run(subject: PluginUnderTest, requests: Sequence[Request]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+Seen = list[tuple[torch.Tensor, torch.Tensor]]
+"""Logits before and after each step."""
+
+
+def run(subject: Subject, requests: Sequence[Request]) -> Seen:
     """The logits before and after each step; requests in the order of their rows."""
-    driver = drive(subject, len(subject.world.variants))
+    driver = drive(subject, len(subject.setup.world.variants))
     seen = []
-    for step in range(subject.world.steps):
-        raw = subject.rows([(request.request_id, request.total_len) for request in requests])
+    for step in range(subject.setup.world.steps):
+        raw = subject.model.rows([(request.request_id, request.total_len) for request in requests])
         before = driver.stage(raw, [request.params for request in requests])
-        with driver.watched(leaving_lists(subject, lambda: requests, subject.world.name)):
+        with driver.watched(leaving_lists(subject, lambda: requests, subject.setup.world.name)):
             driver.begin(entering=() if step else requests)
             seen.append((before, driver.step(before, requests)))
-        wanted = [subject.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
-        for request, token in zip(requests, subject.sampled(wanted, seen[-1][1]), strict=True):
+        wanted = [subject.model.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
+        for request, token in zip(requests, subject.model.sampled(wanted, seen[-1][1]), strict=True):
             driver.commit(request, [token])
     return seen
 
 
-def _request(subject: PluginUnderTest, variant: int | None) -> Request:
-    world, name = subject.world, f"w{variant}"
+def _request(subject: Subject, variant: int | None, most_asked: int) -> Request:
+    world, name = subject.setup.world, f"w{variant}"
     request = make_active(subject, Arrive(name, variant, prompt_len=6)).request
     if world.beyond and request.prompt_token_ids is not None:
-        request.prompt_token_ids[0:2] = [subject.vocab_size, subject.vocab_size + 1000]
-    request.output_token_ids += generated(subject, name, variant, request, world.outputs)
+        request.prompt_token_ids[0:2] = [subject.setup.vocab_size, subject.setup.vocab_size + 1000]
+    request.output_token_ids += generated(subject, name, variant, request, world.outputs, most_asked)
     return request

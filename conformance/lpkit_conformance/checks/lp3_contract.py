@@ -1,4 +1,4 @@
-"""LP3: what ``apply`` may do to the logits."""
+"""LP3: edits of the logits that ``apply`` may make."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from lpkit_conformance.activity.acting import activity
 from lpkit_conformance.activity.stand import Apply, Standing, stand_after, stand_at
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import everyday, host_after, mixed_arrivals
-from lpkit_conformance.hosts.calls import checked
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.compare import first_row, unequal
-from lpkit_conformance.oracle.verify import default_host, solo_runs
+from lpkit_conformance.expectation.compare import first_row, unequal
+from lpkit_conformance.expectation.solo import solo_runs
+from lpkit_conformance.hosts import default_host
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
+from lpkit_conformance.subject.calls import checked
+from lpkit_conformance.subject.subject import Subject
 
 
 class ContractCheck(Check):
@@ -28,15 +29,15 @@ class ContractCheck(Check):
     needs_action = True
 
     @abstractmethod
-    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
         """As ``run``."""
 
-    def standings(self, subject: PluginUnderTest) -> Iterator[Standing]:
-        """Where to judge."""
+    def standings(self, subject: Subject) -> Iterator[Standing]:
+        """Return the batches to judge."""
         yield stand_after(subject, mixed_arrivals(6))
         yield from activity(subject).standings()
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         note, acted = None, False
         for standing in self.standings(subject):
             acted |= standing.acts
@@ -44,6 +45,7 @@ class ContractCheck(Check):
                 note = self.judge(subject, standing.logits, standing.again)
             except Failed as failure:
                 raise Failed(standing.located(failure.finding)) from None
+            subject.plugin.restore_modules()  # LP108 judges what instances share
         if not acted:
             raise NeverActive
         return note
@@ -52,7 +54,7 @@ class ContractCheck(Check):
 class LP301(Check):
     """``apply`` returns the batch's logits.
 
-    It returns a tensor with the shape, dtype and device of its input: the same tensor, or a new one. Each row has
+    It returns a tensor with the shape, dtype and device of its input: the same tensor, or a new tensor. Each row has
     memory of its own, in order (a stride of 1): the sampler's kernels read a transposed or expanded tensor wrongly.
 
     Why: None, half precision or fewer rows fail the step and stop the engine for everyone.
@@ -62,7 +64,7 @@ class LP301(Check):
 
     code, name, requires, own_exceptions = "LP301", "returns-logits", ("LP101", "LP109"), ("apply",)
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         host_after(subject, everyday().ops)  # early returns are easily forgotten
         return None
 
@@ -78,12 +80,12 @@ class LP302(Check):
     """
 
     code, name, needs_action = "LP302", "untouched-rows", True
-    requires = ("LP101", "LP301")
+    requires = ("LP101", "LP301", "LP108")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         ops = [Arrive("a", 0), Arrive("b", None), Arrive("c", None), Arrive("d", 1), Arrive("e", None), Step(4)]
         solo = solo_runs(subject)
-        host = default_host(subject, subject.max_num_seqs)
+        host = default_host(subject, subject.setup.max_num_seqs)
         seen = list(host.run(ops))
         if not (solo.prepare(host.pool.requests) or activity(subject).acts):
             raise NeverActive
@@ -128,16 +130,16 @@ class LP303(ContractCheck):
 
     Two calls for the same step give the same result.
 
-    Why: the engine applies processors to partial prefills, warm-up batches and split verifications, whose tokens
-    are discarded.
+    Why: the engine applies processors to partial prefills, warm-up batches and split verifications, and discards their
+    tokens.
 
-    Fix: do not count or advance anything in ``apply``; derive what changes from the tokens.
+    Fix: do not count or advance anything in ``apply``; derive state from the tokens.
     """
 
     code, name = "LP303", "pure-apply"
     requires = ("LP101", "LP301", "LP507", "LP601")
 
-    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
         first = again(logits.clone()).clone()
         for n in (2, 3):
             again(logits.flip(0).flip(1))  # other logits in between: they must not be remembered
@@ -162,13 +164,13 @@ class LP304(ContractCheck):
     code, name = "LP304", "non-contiguous"
     requires, own_exceptions = ("LP101", "LP301", "LP303"), EVERY_METHOD
 
-    def standings(self, subject: PluginUnderTest) -> Iterator[Standing]:
+    def standings(self, subject: Subject) -> Iterator[Standing]:
         """Also a batch of users alone: some of a batch's rows are gathered into a contiguous tensor first."""
         yield from super().standings(subject)
         if users := activity(subject).stances:
             yield stand_at(subject, users)
 
-    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
         wide = torch.full((logits.shape[0], logits.shape[1] + 64), 3.0, device=logits.device)
         view = wide[:, : logits.shape[1]]
         view.copy_(logits)
@@ -195,9 +197,9 @@ class LP305(ContractCheck):
     Fix: add to the logit instead of setting it, or write only where ``logits > -inf``.
     """
 
-    code, name = "LP305", "keeps-masks"
+    code, name, requires = "LP305", "keeps-masks", ("LP101", "LP301", "LP108")
 
-    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
         for masked in masks(subject, logits):
             result = again(logits.masked_fill(masked, -math.inf))
             revived = masked & (result > -math.inf)
@@ -222,12 +224,12 @@ class LP306(ContractCheck):
     code, name = "LP306", "no-nan"
     requires = ("LP101", "LP301", "LP201")
 
-    def standings(self, subject: PluginUnderTest) -> Iterator[Standing]:
+    def standings(self, subject: Subject) -> Iterator[Standing]:
         yield from super().standings(subject)
         # A request that leaves an argument out is NaN alone and in the batch alike: no comparison shows that.
         yield stand_after(subject, [Arrive(f"v{i}", i) for i in range(len(subject.cases))])
 
-    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
         for label, rows in adversarial(logits).items():
             result = again(rows.clone())
             if bool(result.isnan().any()):
@@ -238,7 +240,7 @@ class LP306(ContractCheck):
 
     @staticmethod
     def _fix(label: str) -> str:
-        """Masked rows are the usual reason, and need not be the one."""
+        """Return the fix for a row that is not masked; masked rows get the fix of the check."""
         if label in ("one-hot", "mostly masked"):
             return ""
         return {
@@ -255,10 +257,10 @@ class LP306(ContractCheck):
 class LP307(ContractCheck):
     """At least one token can still be sampled.
 
-    A row without masked tokens does not become all ``-inf``, even if its logits are tied, flat, huge or tiny. A row in
-    which a grammar has masked tokens does not either, if it leaves one that the plugin keeps without the grammar.
+    A row without masked tokens does not become all ``-inf``, even if its logits are tied, flat, huge or tiny. Neither
+    does a row with masked tokens, if the grammar leaves a token that the plugin keeps without the grammar.
 
-    Why: the sampler then picks token 0, or nonsense, without an error.
+    Why: the sampler otherwise picks token 0, or nonsense, without an error.
 
     Fix: keep at least the best token; watch for NaN where tokens are masked (``0 * -inf``), which compares as False.
     """
@@ -266,7 +268,7 @@ class LP307(ContractCheck):
     code, name = "LP307", "leaves-a-token"
     requires = ("LP101", "LP301", "LP201", "LP306")
 
-    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
         for label, rows in adversarial(logits).items():
             if not bool(rows.isfinite().all()):
                 continue  # the one token left may be one that the plugin forbids
@@ -291,14 +293,14 @@ class LP307(ContractCheck):
         return None
 
 
-def masks(subject: PluginUnderTest, logits: torch.Tensor) -> Iterator[torch.Tensor]:
+def masks(subject: Subject, logits: torch.Tensor) -> Iterator[torch.Tensor]:
     """Grammar-like masks ``[rows, vocab]``: a few, most, and the tokens that the case names."""
-    generator = torch.Generator().manual_seed(subject.seed)
+    generator = torch.Generator().manual_seed(subject.setup.seed)
     draw = torch.rand(logits.shape, generator=generator).to(logits.device)
     yield draw < 0.1
     yield draw < 0.95
     named = torch.zeros_like(logits, dtype=torch.bool)
-    named[:, [token for case in subject.cases for token in subject.named(case)]] = True
+    named[:, [token for case in subject.cases for token in subject.model.named(case)]] = True
     yield named
 
 

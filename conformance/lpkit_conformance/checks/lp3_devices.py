@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,23 +11,23 @@ from torch.utils._pytree import tree_leaves
 
 from lpkit_conformance.activity.stand import generated
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
+from lpkit_conformance.expectation.compare import unequal
+from lpkit_conformance.explanation.findings import at_fault
 from lpkit_conformance.hosts import PluginError, drive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.dispatch import Watch, without_compiler
 from lpkit_conformance.instruments.host_reads import HostCopies, ReadsZeros
 from lpkit_conformance.instruments.meta_kernels import META
-from lpkit_conformance.oracle.compare import unequal
-from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1
 from lpkit_conformance.vllm_api.stub import buffers_on
 
 MAY_MIX = frozenset({"copy_", "_to_copy", "_copy_from", "index", "index_put", "index_put_", "_index_put_impl_"})
-"""Operations whose operands may be on the CPU and on a GPU: copies, and indexing with CPU indices."""
+"""Operations that accept operands on both the CPU and a GPU: copies, and indexing with CPU indices."""
 
 
 class MixedDevices(RuntimeError):
-    """Operands of one operation are on different devices."""
+    """Error when the operands of one operation are on different devices."""
 
 
 class RefuseMixedDevices(Watch):  # type: ignore[no-untyped-call]
@@ -50,9 +49,9 @@ class LP308(Check):
     """Tensors are on the device of the logits.
 
     A processor creates its tensors on the device it is given. lpkit passes torch's meta device and refuses operations
-    that mix it with the CPU, as a GPU does. What it copies to the host to read, it does not edit there.
+    that mix it with the CPU, as a GPU does. The plugin does not edit a copy of the logits on the host.
 
-    Why: on a CPU every tensor is on the right device; on a GPU the engine crashes in its first step, or edits of a
+    Why: on a CPU every tensor is on the right device. On a GPU the engine crashes in its first step, or edits of a
     copy on the host are lost.
 
     Fix: pass `device=` wherever you create a tensor: the constructor's `device` on V1, `req_states.device` on V2.
@@ -60,11 +59,10 @@ class LP308(Check):
 
     code, name, requires = "LP308", "device-discipline", ("LP101", "LP301", "LP602")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        away = replace(subject)
-        away.device = META
+    def run(self, subject: Subject) -> str | None:
+        away = subject.having(device=META)
         requests = self._requests(subject)
-        subject.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
+        subject.plugin.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
         reads = ReadsZeros()
         other: PluginError | None = None
         try:
@@ -81,7 +79,7 @@ class LP308(Check):
                 ) from error
             other = error
         finally:
-            subject.restore_modules()
+            subject.plugin.restore_modules()
         # Reading a value mixes no devices; LP703 counts what makes the host wait.
         lost = self._lost_on_the_host(subject) if reads.read or other else ""
         if lost:
@@ -97,34 +95,34 @@ class LP308(Check):
             raise Skipped(f"the plugin reads values on the host ({other.method})")
         return None
 
-    def _lost_on_the_host(self, subject: PluginUnderTest) -> str:
-        """What the plugin's edits come to where `Tensor.cpu` copies, as it does on a GPU; empty if they stay."""
+    def _lost_on_the_host(self, subject: Subject) -> str:
+        """Describe the edits that are lost if `Tensor.cpu` copies, as it does on a GPU; empty if they stay."""
         plain, again, copied = (self._edited(subject, mode) for mode in (nullcontext(), nullcontext(), HostCopies()))
         if bool(unequal(plain, again).any()):  # not reproducible: LP601's to say
             return ""
         lost = unequal(plain, copied)
         return f"{int(lost.sum())} edited logits" if bool(lost.any()) else ""
 
-    def _edited(self, subject: PluginUnderTest, mode: AbstractContextManager[Any]) -> torch.Tensor:
+    def _edited(self, subject: Subject, mode: AbstractContextManager[Any]) -> torch.Tensor:
         driver, requests = drive(subject), self._requests(subject)
         driver.begin(entering=requests)
         context = driver.context(requests)
-        logits = subject.rows([(request.request_id, request.total_len) for request in requests])
+        logits = subject.model.rows([(request.request_id, request.total_len) for request in requests])
         with mode:
             result: torch.Tensor = driver.edit(logits.clone(), *context)
         return result
 
     @staticmethod
-    def _one_step(subject: PluginUnderTest, requests: list[Request]) -> None:
+    def _one_step(subject: Subject, requests: list[Request]) -> None:
         driver = drive(subject)
         driver.begin(entering=requests)
-        driver.edit(torch.empty(len(requests), subject.vocab_size, device=META), *driver.context(requests))
+        driver.edit(torch.empty(len(requests), subject.setup.vocab_size, device=META), *driver.context(requests))
 
     @staticmethod
-    def _requests(subject: PluginUnderTest) -> list[Request]:
+    def _requests(subject: Subject) -> list[Request]:
         found = []
         for name, variant, count in (("a", 0, 1), ("b", None, 0), ("c", 1, 2)):
-            request = Request(name, subject.params(variant), subject.prompt(name, 5, variant))
+            request = Request(name, subject.params(variant), subject.model.prompt(name, 5, variant))
             request.output_token_ids += generated(subject, name, variant, request, count)
             found.append(request)
         return found
@@ -137,14 +135,14 @@ class LP309(Check):
 
     Why: `max()` of an empty tensor raises an exception, which stops the engine.
 
-    Fix: return at once when `logits.shape[0]` is 0; reduce along the vocabulary only.
+    Fix: return immediately when `logits.shape[0]` is 0; reduce along the vocabulary only.
     """
 
     code, name, tier, hosts = "LP309", "empty-logits", "advice", (V1,)
     requires, own_exceptions = ("LP101", "LP301"), EVERY_METHOD
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         driver = drive(subject)
         driver.begin()
-        driver.edit(torch.empty(0, subject.vocab_size, device=subject.device))
+        driver.edit(torch.empty(0, subject.setup.vocab_size, device=subject.setup.device))
         return None

@@ -8,30 +8,29 @@ import torch
 from lpkit import Bridged
 from lpkit.interfaces.sampling_params import GREEDY_EPSILON
 
-from lpkit_conformance.activity.acting import RUN_STEPS
-from lpkit_conformance.activity.stand import Apply
+from lpkit_conformance.activity.stand import RUN_STEPS, Apply
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
 from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
-from lpkit_conformance.hosts import drive
-from lpkit_conformance.hosts.calls import calling
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.expectation.compare import first_difference, first_row
+from lpkit_conformance.expectation.solo import solo_runs
+from lpkit_conformance.explanation.experiments import declaring_tokens
+from lpkit_conformance.explanation.styles import DECLARE_TOKENS, PLACEHOLDERS, style_of
+from lpkit_conformance.hosts import default_host, drive
 from lpkit_conformance.hosts.requests import ActiveRequest
-from lpkit_conformance.oracle.compare import first_difference, first_row
-from lpkit_conformance.oracle.experiments import declaring_tokens
-from lpkit_conformance.oracle.styles import DECLARE_TOKENS, PLACEHOLDERS, style_of
-from lpkit_conformance.oracle.verify import default_host, solo_runs
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
+from lpkit_conformance.subject.calls import calling
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1, V2
 
 
 class LP401(ContractCheck):
     """A processor that claims argmax invariance keeps the argmax.
 
-    After ``apply`` the token that had the largest logit still has it: ``y[argmax(x)] == max(y)``, on random rows
-    and on ties, flat, one-hot, mostly masked, huge and tiny ones, and on rows in which the tokens that the plugin
-    moves are just above or just below the rest.
+    After ``apply`` the token that had the largest logit still has it: ``y[argmax(x)] == max(y)``. The rows are random,
+    tied, flat, one-hot, mostly masked, huge and tiny. In further rows, the tokens that the plugin moves are just above
+    or just below the rest.
 
     Why: V1 has chosen the tokens of greedy requests before such a processor runs, so a plugin that changes the
     argmax silently has no effect on them (vLLM #28617).
@@ -42,7 +41,7 @@ class LP401(ContractCheck):
     code, name, hosts = "LP401", "argmax-claim", (V1,)
     requires = ("LP101", "LP301", "LP402")
 
-    def judge(self, subject: PluginUnderTest, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
         if not drive(subject).invariant:
             raise Skipped("the plugin does not claim argmax invariance")
         if _declines_greedy(subject):
@@ -65,9 +64,9 @@ class LP401(ContractCheck):
 
 
 def contested(logits: torch.Tensor, again: Apply) -> dict[str, torch.Tensor]:
-    """Rows in which the token that the plugin lowers most is just the best one, or the one it raises most just not.
+    """Return rows in which the most lowered token is just the best, or the most raised token is just not the best.
 
-    A rule that moves single tokens seldom meets the best one of a random row.
+    A rule that moves single tokens seldom meets the best token of a random row.
     """
     change = (again(logits.clone()) - logits).nan_to_num(0.0, posinf=4.0, neginf=-4.0)
     best = logits.amax(1, keepdim=True)
@@ -78,22 +77,22 @@ def contested(logits: torch.Tensor, again: Apply) -> dict[str, torch.Tensor]:
     return found
 
 
-def _declines_greedy(subject: PluginUnderTest) -> bool:
+def _declines_greedy(subject: Subject) -> bool:
     """lpkit's sampling stage admits no greedy request, which makes changing the argmax harmless."""
     import lpkit
 
-    return isinstance(subject.cls, type) and issubclass(
-        subject.cls, lpkit.LogitsProcessor | lpkit.AdapterLogitsProcessor
+    return isinstance(subject.plugin.cls, type) and issubclass(
+        subject.plugin.cls, lpkit.LogitsProcessor | lpkit.AdapterLogitsProcessor
     )
 
 
 class LP402(Check):
     """The claim of argmax invariance never changes.
 
-    ``is_argmax_invariant()`` returns the same bool from every instance, before and after requests arrive, and however
-    long their outputs are.
+    ``is_argmax_invariant()`` returns the same bool from every instance, before and after requests arrive, at any output
+    length.
 
-    Why: vLLM asks once, right after construction; a claim that depends on state is read too early, and one that
+    Why: vLLM asks once, right after construction. A claim that depends on state is read too early, and a claim that
     differs between workers makes them disagree.
 
     Fix: return a literal True or False.
@@ -102,7 +101,7 @@ class LP402(Check):
     code, name, hosts, requires = "LP402", "stable-claim", (V1,), ("LP101", "LP301")
     method = "is_argmax_invariant"
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         host = default_host(subject, 4)
         with calling("is_argmax_invariant"):
             answers = [drive(subject).processor.is_argmax_invariant(), host.processor.is_argmax_invariant()]
@@ -120,8 +119,8 @@ class LP402(Check):
 class LP403(Check):
     """Both runners give a request the same logits.
 
-    A class with both interfaces is one processor: its result on V2 equals that on V1, after division by the
-    temperature where V1 runs the processor after temperature.
+    A class with both interfaces is one processor: its result on V2 equals that on V1. Where V1 runs the processor after
+    temperature, the result on V2 is divided by the temperature first.
 
     Why: V1 runs an argmax-invariant processor after temperature, V2 runs all before it. A threshold on
     probabilities then means something different on each runner.
@@ -133,8 +132,8 @@ class LP403(Check):
     requires = ("LP001", "LP101", "LP301", "LP201", "LP113")
     needs_action = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        if subject.interfaces != {V1, V2}:
+    def run(self, subject: Subject) -> str | None:
+        if subject.plugin.interfaces != {V1, V2}:
             raise Skipped("the class has one interface only")
         try:
             return self._compared(subject)
@@ -143,22 +142,22 @@ class LP403(Check):
                 raise Failed(replace(failure.finding, cause=PLACEHOLDERS, fix=DECLARE_TOKENS)) from None
             raise
 
-    def _needs_tokens(self, subject: PluginUnderTest) -> bool:
-        """Whether it agrees once an adapter that declares lengths declares tokens."""
-        declaring = declaring_tokens(subject) if style_of(subject.cls, V2) == "adapter" else None
+    def _needs_tokens(self, subject: Subject) -> bool:
+        """Return True if the runners agree once an adapter that declares lengths declares tokens."""
+        declaring = declaring_tokens(subject) if style_of(subject.plugin.cls, V2) == "adapter" else None
         try:
             return declaring is not None and bool(self._compared(declaring))
         except (Failed, NeverActive):
             return False
 
-    def _compared(self, subject: PluginUnderTest) -> str:
-        """How many rows are alike."""
-        first, second = replace(subject, host=V1), replace(subject, host=V2)
-        hosts = []
+    def _compared(self, subject: Subject) -> str:
+        """Count the equal rows."""
+        first, second = subject.having(host=V1), subject.having(host=V2)
+        hosts, acts = [], []
         less = [Arrive(f"less{n}", n) for n in subject.with_less]  # what an argument switches on alone
         for side in (first, second):
             hosts.append(host_after(side, [*mixed_arrivals(5), Step(4), Finish("r0"), *less, Step(2)]))
-            solo_runs(side).prepare(hosts[-1].pool.requests)
+            acts.append(solo_runs(side).prepare(hosts[-1].pool.requests))
         late, actives = hosts[0].driver.invariant, hosts[0].pool.requests
         compared = 0
         late_failure: Failed | None = None  # the temperature is to blame only if requests at 1 come out alike
@@ -171,7 +170,7 @@ class LP403(Check):
                 if one is None or other is None:
                     continue
                 compared += 1
-                before = subject.rows([(active.logits_key, position)]) / scale
+                before = subject.model.rows([(active.logits_key, position)]) / scale
                 found = first_difference(before, one[None], other[None] / scale, exact_rows=False)
                 if found is not None and scale == 1.0:
                     raise self._failed(active.id, position, scale, found, _not_named(subject, active))
@@ -179,7 +178,7 @@ class LP403(Check):
                     late_failure = self._failed(active.id, position, scale, found, _not_named(subject, active))
         if late_failure is not None:
             raise late_failure
-        if not (first.acted and second.acted):
+        if not all(acts):
             raise NeverActive
         return f"{compared} rows"
 
@@ -202,8 +201,8 @@ class LP403(Check):
         return Failed(summary, where, f"{one:g} (V1)", f"{other:g} (V2, after temperature)", cause=cause)
 
 
-def _not_named(subject: PluginUnderTest, active: ActiveRequest) -> str:
-    """The request's arguments, if the class is a bridge whose ``keys`` name none of them."""
-    keys = getattr(subject.cls, "keys", None) if issubclass(subject.cls, Bridged) else None
-    own = (subject.case.fields.get("extra_args") or {}).keys() & (active.request.params.extra_args or {}).keys()
+def _not_named(subject: Subject, active: ActiveRequest) -> str:
+    """Return the request's arguments, if the class is a bridge whose ``keys`` contain none of them."""
+    keys = getattr(subject.plugin.cls, "keys", None) if issubclass(subject.plugin.cls, Bridged) else None
+    own = (subject.setup.case.fields.get("extra_args") or {}).keys() & (active.request.params.extra_args or {}).keys()
     return ", ".join(sorted(own)) if keys and not own & set(keys) else ""

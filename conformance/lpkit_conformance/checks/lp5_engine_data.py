@@ -12,13 +12,12 @@ import torch
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.hosts import Driver
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.findings import at_fault
-from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.explanation.findings import at_fault
+from lpkit_conformance.hosts import Driver, default_host
 from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
+from lpkit_conformance.subject.subject import Subject
 
 
 class LP507(Check):
@@ -27,7 +26,7 @@ class LP507(Check):
     All processors of an engine get the same `BatchUpdate` (V1), the same `LogitsContext` and the same buffers of
     request state (V2).
 
-    Why: an update whose `removed` was popped is incomplete for the next processor; a position that was incremented
+    Why: an update whose `removed` was popped is incomplete for the next processor. A position that was incremented
     in place shifts every later processor, and the sampler, by one.
 
     Fix: copy before you change: `pos = ctx.pos + 1`, not `ctx.pos += 1`.
@@ -35,7 +34,7 @@ class LP507(Check):
 
     code, name, hosts, requires = "LP507", "leaves-engine-data", RUNNER_HOSTS, ("LP101", "LP301")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         host = default_host(subject, 8)
         fewer = [Finish("r0"), Finish("r4"), Finish("r5"), Step(2)]
         with host.driver.watched(partial(_compare, subject, host.driver)):
@@ -45,7 +44,7 @@ class LP507(Check):
 
 
 @contextmanager
-def _compare(subject: PluginUnderTest, driver: Driver, method: str, args: tuple[Any, ...]) -> Iterator[None]:
+def _compare(subject: Subject, driver: Driver, method: str, args: tuple[Any, ...]) -> Iterator[None]:
     """A call that leaves what other processors read as it was."""
     before = driver.shared(method, args) if method in driver.shares else {}
     yield

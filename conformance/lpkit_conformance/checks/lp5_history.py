@@ -1,4 +1,4 @@
-"""LP5: what a processor reads of a request's past."""
+"""LP5: a processor's view of a request's past."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.engine_lists import leaving_lists
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.checks.lp1_odd import invalid
-from lpkit_conformance.hosts import drive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.expectation.compare import first_difference
+from lpkit_conformance.expectation.solo import fresh_batch
+from lpkit_conformance.explanation.findings import at_fault
+from lpkit_conformance.hosts import default_host, drive
 from lpkit_conformance.hosts.v1 import V1Host
-from lpkit_conformance.oracle.compare import first_difference
-from lpkit_conformance.oracle.findings import at_fault
-from lpkit_conformance.oracle.solo import fresh_batch
-from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Step, program
 from lpkit_conformance.results import Failed
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -52,10 +51,10 @@ class LP501(LadderCheck):
     code, name, hosts = "LP501", "live-outputs", (V1,)
     requires = ("LP201", "LP211")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("tokens arrive late", mixed_arrivals(4), Step(6), Finish("r0"), Step(3), Arrive("x", 2), Step(4))
 
-    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
+    def host(self, subject: Subject, max_num_seqs: int) -> V1Host:
         return LateTokens(subject, max_num_seqs)
 
 
@@ -63,16 +62,16 @@ class LP502(Check):
     """The plugin does not modify the engine's token lists.
 
     Prompt and output lists belong to the engine, also those of a request that comes back after a preemption. LP221
-    looks at long ones.
+    tests long lists.
 
-    Why: an appended or popped token changes the engine's record of what was generated.
+    Why: an appended or popped token changes the engine's record of the generated text.
 
     Fix: copy before you change.
     """
 
     code, name, hosts, requires = "LP502", "leaves-lists", (V1,), ("LP101", "LP301")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         host = default_host(subject, 8)
         resumed = [Preempt("r1"), Preempt("r3"), Step(2), Resume("r1"), Resume("r3", new_list=True)]
         with host.driver.watched(leaving_lists(subject, host.pool.all_requests)):
@@ -86,8 +85,8 @@ class LP503(Check):
 
     With prompt embeddings ``prompt_token_ids`` is None. No method raises then, and the request's row stays valid.
 
-    Why: ``len(None)`` in ``update_state`` stops the engine for everyone. A prompt whose length is taken for 0 makes NaN
-    of a share of it.
+    Why: ``len(None)`` in ``update_state`` stops the engine for everyone. A share of a prompt whose length is taken as 0
+    is NaN.
 
     Fix: treat None as unknown; if you need the prompt, leave the logits of such a request unchanged.
     """
@@ -95,12 +94,12 @@ class LP503(Check):
     code, name, hosts, requires, tier = "LP503", "prompt-none", (V1,), ("LP101", "LP301"), "advice"
     own_exceptions = EVERY_METHOD
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        request = Request("a", subject.params(0), None, prompt_len=5, output_token_ids=subject.begun("a", 0))
+    def run(self, subject: Subject) -> str | None:
+        request = Request("a", subject.params(0), None, prompt_len=5, output_token_ids=subject.model.begun("a", 0))
         driver = drive(subject)
         for step in range(3):
             driver.begin(entering=() if step else [request])
-            before = driver.stage(subject.rows([("a", request.total_len)]), [request.params])
+            before = driver.stage(subject.model.rows([("a", request.total_len)]), [request.params])
             after = driver.step(before, [request])
             if problem := invalid(before[0], after[0]):
                 what, token = problem
@@ -111,8 +110,8 @@ class LP503(Check):
                     f"{float(after[0, token]):g}",
                     location=at_fault(subject, "apply"),
                 )
-            wanted = subject.emit("a", 0, len(request.output_token_ids))
-            driver.commit(request, subject.sampled([wanted], after))
+            wanted = subject.model.emit("a", 0, len(request.output_token_ids))
+            driver.commit(request, subject.model.sampled([wanted], after))
         return None
 
 
@@ -129,7 +128,7 @@ class LP504(Check):
     code, name, hosts, method = "LP504", "fresh-batch", (V1,), STATE
     requires = ("LP101", "LP301", "LP204", "LP211")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         host = default_host(subject, 8)
         later = [Finish("r0"), Step(2), Arrive("x", 3), Finish("r2"), Arrive("y", None), Step(3)]
         for seen in host.run([*mixed_arrivals(5), Step(3), *later]):
@@ -171,8 +170,8 @@ class LP506(LadderCheck):
     code, name, hosts, tier = "LP506", "shrinking-outputs", (V1,), "advice"
     requires = ("LP101", "LP301", "LP201", "LP501")
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("tokens are taken back", mixed_arrivals(3), Step(16), Finish("r1"), Step(6))
 
-    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
+    def host(self, subject: Subject, max_num_seqs: int) -> V1Host:
         return Shrinking(subject, max_num_seqs)

@@ -1,4 +1,4 @@
-"""LP5, continued: the placeholders of async scheduling, which stand for tokens that nobody knows yet."""
+"""LP5, continued: the placeholders of async scheduling, which stand for unknown tokens."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from lpkit.loading import installed
 from lpkit.runtime import Request
 from lpkit.runtime.engine.v1_async import PLACEHOLDER
 
+from lpkit_conformance.activity.stand import forbids
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck
+from lpkit_conformance.expectation.compare import first_difference
+from lpkit_conformance.explanation.findings import at_fault
 from lpkit_conformance.hosts import Driver, Observation, PluginError, drive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import V1Host
-from lpkit_conformance.oracle.compare import first_difference
-from lpkit_conformance.oracle.findings import at_fault
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed, NeverActive
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -46,11 +47,10 @@ class NeverRepaired(V1Host):
 class LP505(LadderCheck):
     """A placeholder is not treated as a token.
 
-    vLLM never replaces the placeholders of async scheduling for an installed plugin: its output lists keep -1, also
-    behind the known tokens that a preempted request comes back with. The plugin must not use -1 as a token, in
-    particular not as the last one of the vocabulary, and the other requests of the batch are unaffected. A plugin with
-    an entry point whose edits depend on token ids makes none that only placeholders give rise to; for others LP508
-    advises it.
+    vLLM never replaces the placeholders of async scheduling for an installed plugin: its output lists keep -1. After a
+    preemption, -1 also follows the known tokens. The plugin must not use -1 as a token, in particular not as the last
+    token of the vocabulary, and the other requests of the batch are unaffected. A plugin with an entry point makes no
+    edit that depends on token ids if only placeholders cause it; for other plugins LP508 gives this as advice.
 
     Why: ``logits[-1]`` is legal in Python, so the plugin silently edits token ``vocab_size - 1`` (vLLM #52461). A hash
     or a run of equal ids is as wrong if the ids are placeholders.
@@ -62,21 +62,21 @@ class LP505(LadderCheck):
     requires = ("LP101", "LP301", "LP201", "LP204", "LP501")
     own_exceptions = EVERY_METHOD
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         for known in (0, 2):
             self._judge_behind(subject, known)
-        if is_entry_point(subject.cls):
+        if is_entry_point(subject.plugin.cls):
             judge_dependence(subject)
         try:
             return super().run(subject)
         except NeverActive:
             return None  # the part that needs no request to act was judged above
 
-    def _judge_behind(self, subject: PluginUnderTest, known: int) -> None:
-        """Fail if placeholders behind so many known tokens, as of a request that came back, are taken for the last."""
-        last = subject.vocab_size - 1
+    def _judge_behind(self, subject: Subject, known: int) -> None:
+        """Fail if placeholders after a number of known tokens, as after a preemption, are treated as the last token."""
+        last = subject.setup.vocab_size - 1
         unknown = self._alone(subject, known, PLACEHOLDER)
-        invented = (partial(self._alone, subject, known, token) for token in (last, subject.vocab_size // 2))
+        invented = (partial(self._alone, subject, known, token) for token in (last, subject.setup.vocab_size // 2))
         rows = [row for attempt in invented if (row := unless_forbidden(subject, attempt)) is not None]
         if len(rows) == 2 and torch.equal(unknown, rows[0]) and not torch.equal(*rows):
             outputs = ", ".join([*("known" for _ in range(known)), *["{0}"] * INVENTED])
@@ -89,22 +89,22 @@ class LP505(LadderCheck):
             )
 
     @staticmethod
-    def _alone(subject: PluginUnderTest, known: int, token: int) -> torch.Tensor:
+    def _alone(subject: Subject, known: int, token: int) -> torch.Tensor:
         """The row of a request that has ``known`` outputs of its own, and ``token`` for each of a few steps then."""
-        request = Request("a", subject.params(0), subject.prompt("a", 4, 0))
+        request = Request("a", subject.params(0), subject.model.prompt("a", 4, 0))
         driver = drive(subject)
         driver.begin(entering=[request])
         for n in range(known + INVENTED):
             row = _row(subject, driver, request)
-            own = subject.sampled(subject.emitted("a", 0, n + 1, n), row)  # one that it has not forbidden
+            own = subject.model.sampled(subject.model.emitted("a", 0, n + 1, n), row)  # one that it has not forbidden
             request.output_token_ids += own if n < known else [token]
             driver.begin()
         return _row(subject, driver, request)
 
-    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V1Host:
+    def host(self, subject: Subject, max_num_seqs: int) -> V1Host:
         return NeverRepaired(subject, max_num_seqs)
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
             "some lists are unknown",
             [Arrive("a", 0), Arrive("u0", 1), Arrive("b", 2), Arrive("u1", 3), Arrive("c", None)],
@@ -119,9 +119,9 @@ class LP505(LadderCheck):
 class LP508(Check):
     """An edit that depends on token ids is not made for placeholders.
 
-    Where other token ids give another edit, a history of placeholders gives none, or that of a history without the
+    If other token ids give another edit, a history of placeholders gives none, or the edit of a history without the
     tokens in question. Advice for a plugin that is passed explicitly, for which vLLM replaces placeholders before
-    ``apply``; LP505 requires it of one with an entry point.
+    ``apply``; LP505 requires it of a plugin with an entry point.
 
     Why: as soon as the class becomes an entry point, its lists keep -1 under async scheduling, the default. Its edits
     then follow from placeholders, without an error.
@@ -132,28 +132,28 @@ class LP508(Check):
     code, name, hosts, tier = "LP508", "edits-for-placeholders", (V1,), "advice"
     requires = ("LP101", "LP301", "LP505")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         judge_dependence(subject)
         return None
 
 
 def is_entry_point(cls: type) -> bool:
-    """Whether an installed distribution has vLLM load the class."""
+    """Return True if vLLM loads the class through the entry point of an installed distribution."""
     name = f"{cls.__module__}:{cls.__qualname__}"
     return any(entry.value.partition("[")[0].strip() == name for entry in installed())
 
 
 INVENTED = 3
-"""Steps whose tokens are made up, or unknown."""
+"""Steps whose tokens are invented, or unknown."""
 
 LENGTHS = (4, 40)
 """Outputs of the histories that are compared: some rules act from a certain length on."""
 
 
-def judge_dependence(subject: PluginUnderTest) -> None:
-    """Fail if other token ids give other edits, and placeholders alone give one.
+def judge_dependence(subject: Subject) -> None:
+    """Fail if other token ids give other edits, and placeholders alone give an edit.
 
-    What most histories have in common is the part of an edit that does not depend on the ids; it may stay.
+    The part of an edit that most histories share does not depend on the ids; it may stay.
     """
     for length in LENGTHS:
         before, rows = _edits(subject, [*_histories(subject, length), [], [PLACEHOLDER] * length])
@@ -176,20 +176,21 @@ def judge_dependence(subject: PluginUnderTest) -> None:
         )
 
 
-def _histories(subject: PluginUnderTest, length: int) -> list[list[int]]:
-    """Different output lists: as the model would go on, a loop, the prompt again, one token, a row of tokens."""
-    prompt, middle = subject.prompt("a", 4, 0), subject.vocab_size // 2
-    own = subject.emitted("a", 0, length)
+def _histories(subject: Subject, length: int) -> list[list[int]]:
+    """Return different output lists: the model's continuation, a loop, the prompt repeated, one token, a run of
+    tokens."""
+    prompt, middle = subject.model.prompt("a", 4, 0), subject.setup.vocab_size // 2
+    own = subject.model.emitted("a", 0, length)
     again = (prompt * length)[:length]
     return [own, (own[:2] * length)[:length], again, [middle] * length, [3 + n % (middle - 3) for n in range(length)]]
 
 
-def _edits(subject: PluginUnderTest, histories: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _edits(subject: Subject, histories: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     """The same logits ``[1, vocab]``, and what a request makes of them alone with each of the output lists."""
-    raw = subject.rows([("a", max(LENGTHS))])
+    raw = subject.model.rows([("a", max(LENGTHS))])
     rows = []
     for outputs in histories:
-        request = Request("a", subject.params(0), subject.prompt("a", 4, 0), output_token_ids=outputs)
+        request = Request("a", subject.params(0), subject.model.prompt("a", 4, 0), output_token_ids=outputs)
         driver = drive(subject)
         driver.begin(entering=[request])
         before = driver.stage(raw, [request.params])
@@ -199,16 +200,17 @@ def _edits(subject: PluginUnderTest, histories: list[list[int]]) -> tuple[torch.
     return before, torch.cat([row for row in rows if row is not None])
 
 
-def unless_forbidden(subject: PluginUnderTest, attempt: Callable[[], torch.Tensor]) -> torch.Tensor | None:
-    """What comes of an invented history; None if a plugin that forbids tokens raises: it may hold one of these."""
+def unless_forbidden(subject: Subject, attempt: Callable[[], torch.Tensor]) -> torch.Tensor | None:
+    """Return the logits for an invented history. None if a plugin that forbids tokens raises: it may forbid one
+    of these."""
     try:
         return attempt()
     except PluginError:
-        if not subject.forbids:
+        if not forbids(subject):
             raise
         return None
 
 
-def _row(subject: PluginUnderTest, driver: Driver, request: Request) -> torch.Tensor:
-    before = driver.stage(subject.rows([(request.request_id, request.total_len)]), [request.params])
+def _row(subject: Subject, driver: Driver, request: Request) -> torch.Tensor:
+    before = driver.stage(subject.model.rows([(request.request_id, request.total_len)]), [request.params])
     return driver.step(before, [request])

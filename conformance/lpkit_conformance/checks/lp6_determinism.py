@@ -6,7 +6,7 @@ import os
 import random
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,36 +15,39 @@ import torch
 
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.hosts.calls import Observation
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.compare import compare, first_row, unequal
-from lpkit_conformance.oracle.verify import default_host, solo_runs
+from lpkit_conformance.expectation.compare import compare, first_row, unequal
+from lpkit_conformance.expectation.solo import solo_runs
+from lpkit_conformance.hosts import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
-from lpkit_conformance.settings.cases import distinct
+from lpkit_conformance.settings.cases import Case, distinct
+from lpkit_conformance.subject.calls import Observation
+from lpkit_conformance.subject.subject import Subject
 
 CHURN = 80
-"""Requests that come and go before each look at the state."""
+"""Requests that arrive and leave before each measurement of the state."""
 
 CHURN_STEPS = 4
-"""Tokens that each of them gets."""
+"""Tokens of each of these requests."""
 
 AT_ONCE = 8
-"""How many of them share a batch: each step must still weigh more than half a request, or what every step leaves behind
-is not seen."""
+"""Number of these requests per batch.
+
+Each step must weigh more than half a request, or objects that each step leaves behind go undetected.
+"""
 
 PASSING = 300
-"""Requests that come and go, each with arguments of its own, while one stays."""
+"""Requests that arrive and leave, each with different arguments, while another request stays."""
 
 PASSING_AT_ONCE = 30
-"""How many of them share a batch with it."""
+"""Number of these requests that share a batch with it."""
 
 BLOCKS = 40
-"""Looks at state that grows before it is called growth: caches and windows of a few thousand entries fill up."""
+"""Measurements of growing state before it counts as growth: caches and windows of a few thousand entries fill up."""
 
 
-def _observe(subject: PluginUnderTest, ops: list[Op]) -> list[Observation]:
-    return list(default_host(subject, subject.max_num_seqs).run(ops))
+def _observe(subject: Subject, ops: list[Op]) -> list[Observation]:
+    return list(default_host(subject, subject.setup.max_num_seqs).run(ops))
 
 
 class LP601(Check):
@@ -60,16 +63,16 @@ class LP601(Check):
 
     code, name, requires = "LP601", "two-instances-agree", ("LP101", "LP301", "LP108", "LP402")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         self._compare(subject)
-        if subject.case.fields.get("seed") is not None:
+        if subject.setup.case.fields.get("seed") is not None:
             # Most clients give none, and the ranks must agree for them, too.
-            fields = {name: value for name, value in subject.case.fields.items() if name != "seed"}
-            self._compare(subject.with_case(replace(subject.case, fields=fields)), " without a seed")
+            fields = {name: value for name, value in subject.setup.case.fields.items() if name != "seed"}
+            self._compare(subject.having(case=replace(subject.setup.case, fields=fields)), " without a seed")
         return None
 
     @staticmethod
-    def _compare(subject: PluginUnderTest, which: str = "") -> None:
+    def _compare(subject: Subject, which: str = "") -> None:
         ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(2)]
         first = _observe(subject, ops)
         torch.manual_seed(random.randrange(2**31))
@@ -90,7 +93,7 @@ OWN_GENERATORS = {
     "random": "`random.Random`",
     "numpy": "`numpy.random.default_rng`",
 }
-"""What to draw from instead of a library's global generator."""
+"""Replacements for a library's global generator, for the fix."""
 
 
 class LP602(Check):
@@ -106,7 +109,7 @@ class LP602(Check):
 
     code, name, requires = "LP602", "leaves-global-rng", ("LP101", "LP301")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         def state() -> tuple[Any, ...]:
             return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
 
@@ -134,11 +137,11 @@ class LP602(Check):
 class LP603(Check):
     """State does not grow with the number of requests served.
 
-    After hundreds of requests with different arguments have come and gone, an instance holds as much as after the
-    first dozens. A cache or a window of bounded size may fill up, but never drops what a running request uses.
+    After hundreds of requests with different arguments, an instance holds as much as after the first dozens. A cache or
+    a window of bounded size may fill up, but never drops entries that a running request uses.
 
     Why: a server runs for weeks, so even a small leak per request, or per argument that a client chooses, exhausts
-    its memory. With a table that forgets the oldest of its entries, a long request gets another one's arguments.
+    its memory. If a table forgets its oldest entries, a long request gets another request's arguments.
 
     Fix: forget a request when its row is removed or replaced (V1), or its slot is reused (V2). Give caches a bound:
     `functools.lru_cache(maxsize=...)`.
@@ -147,7 +150,7 @@ class LP603(Check):
     code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301", "LP108", "LP210"), STATE
     apart = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         sizes = self._sizes(subject, other_arguments=True)
         if not _grows(sizes):
             self._judge_resident(subject)
@@ -165,11 +168,10 @@ class LP603(Check):
         )
 
     @staticmethod
-    def _judge_resident(subject: PluginUnderTest) -> None:
-        """Fail if a request departs from its solo run while many come and go whose arguments are all different."""
-        own = replace(subject, solo_runs=None)
-        own.restore_modules()
-        own.cases = [subject.case, *distinct(subject.case, own.accepts, own.vocab_size, range(1, PASSING + 1))]
+    def _judge_resident(subject: Subject) -> None:
+        """Fail if a request departs from its solo run while many with different arguments arrive and leave."""
+        own = replace(subject, relatives=(subject.setup.case, *relatives_of(subject, range(1, PASSING + 1))))
+        own.plugin.restore_modules()
         host = default_host(own, 2 + PASSING_AT_ONCE)
         ops: list[Op] = [Arrive("resident", 0), Step()]
         for start in range(1, len(own.cases), PASSING_AT_ONCE):
@@ -192,17 +194,16 @@ class LP603(Check):
                 )
 
     @staticmethod
-    def _sizes(subject: PluginUnderTest, other_arguments: bool = False) -> list[int]:
-        """What is held after each block of requests: three blocks, and more as long as it grows."""
-        own = replace(subject)
-        own.restore_modules()  # what is cached already would not grow
-        host = default_host(own, AT_ONCE)
+    def _sizes(subject: Subject, other_arguments: bool = False) -> list[int]:
+        """Measure the state after each block of requests: three blocks, and more while it grows."""
+        subject.plugin.restore_modules()  # what is cached already would not grow
+        host = default_host(subject, AT_ONCE)
         sizes: list[int] = []
         while len(sizes) < 3 or (len(sizes) < BLOCKS and _grows(sizes)):
             start = len(sizes) * CHURN
             numbers = range(start + 1, start + CHURN + 1)
             if other_arguments:
-                own.cases = [subject.case, *distinct(subject.case, own.accepts, own.vocab_size, numbers)]
+                host.serve(replace(subject, relatives=(subject.setup.case, *relatives_of(subject, numbers))))
             for i in range(start, start + CHURN, AT_ONCE):
                 # A few tokens each: what is kept of every history grows too.
                 names = [f"r{n}" for n in range(i, i + AT_ONCE)]
@@ -215,6 +216,12 @@ class LP603(Check):
                 pass
             sizes.append(held(host.processor))
         return sizes
+
+
+def relatives_of(subject: Subject, numbers: Iterable[int]) -> list[Case]:
+    """Return relatives of the subject's case, no two with equal arguments."""
+    setup = subject.setup
+    return distinct(setup.case, subject.plugin.accepts, setup.vocab_size, numbers)
 
 
 def _grows(sizes: list[int]) -> bool:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 import time
 from pathlib import Path
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.hosts.calls import PluginError
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.expectation.fingerprint import digest
+from lpkit_conformance.expectation.rank_process import second_rank
+from lpkit_conformance.expectation.ranks import choices, parting
 from lpkit_conformance.instruments.clocks import jumping_clock
-from lpkit_conformance.oracle.fingerprint import digest
-from lpkit_conformance.oracle.ranks import choices, parting
-from lpkit_conformance.oracle.second_rank import second_rank
 from lpkit_conformance.processes import tree
 from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.subject.calls import PluginError
+from lpkit_conformance.subject.subject import Subject
 
 GRACE_SECONDS = 1.0
-"""For processes that are about to end."""
+"""Seconds for processes that are about to end."""
 
 CAUSE = "the order of a set, hash() of a string, id(), or a number, a time or a process id read at import"
 
@@ -28,38 +27,39 @@ CAUSE = "the order of a set, hash() of a string, id(), or a number, a time or a 
 class LP604(Check):
     """Every rank chooses the same tokens.
 
-    Two processes run the same steps as two ranks of a tensor-parallel engine. The second one has another hash seed,
-    another state of the global random generators, a clock that is a day ahead, and is told that it is the second
-    rank. On V2 each rank also runs the steps with only the rows of the slots that it owns, as sampling in shards has
-    it, and chooses what it chooses when it sees all rows.
+    Two processes run the same steps as two ranks of a tensor-parallel engine. The second process has a different hash
+    seed, a different state of the global random generators and a clock that is a day ahead. It is configured as the
+    second rank. On V2 each rank also runs the steps with only the rows of its own slots, as in batch-sharded sampling.
+    It must choose the same tokens as with all rows.
 
-    Why: each rank samples with its own instance, and nothing compares the results. ``hash(str)``, the order of a set
-    of strings, ``id()``, the process's number and a time that was read at import differ between processes. From the
-    first token that differs, the ranks' keys and values belong to different texts, and the output is garbage; when
-    one of them ends, the others wait for it until the engine is stopped.
+    Why: each rank samples with its own instance, and nothing compares the results. ``hash(str)``, the order of a set of
+    strings, ``id()``, the process's number and a time that was read at import differ between processes. From the first
+    token that differs, the ranks' keys and values belong to different texts, and the output is garbage. When a rank
+    ends early, the others wait for it until the engine is stopped.
 
-    Fix: sort before you iterate over a set; derive seeds with ``hashlib`` or from the request's ``seed``; decide
-    nothing by process, rank or time.
+    Fix: sort before you iterate over a set; derive seeds with ``hashlib`` or from the request's ``seed``. Base no
+    decision on the process, the rank or the time.
     """
 
     code, name, hosts, once = "LP604", "processes-agree", (), True
     compares_processes = True
     requires = ("LP001", "LP003", "LP005", "LP221", "LP601", "LP602", "LP605")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         target = origin(subject)
         if target is None:
             raise Skipped("the class cannot be loaded in another process")
-        with subject.second or second_rank() as second:
+        with subject.setup.second or second_rank() as second:
             second.ask(
                 {
                     "target": target,
-                    "case": json.loads(subject.case.text),
-                    "vocab_size": subject.vocab_size,
-                    "max_num_seqs": subject.max_num_seqs,
-                    "seed": subject.seed,
-                    "words": subject.words,
-                    "device": str(subject.device),
+                    "case": subject.setup.case.to_json(),
+                    "vocab_size": subject.setup.vocab_size,
+                    "max_num_seqs": subject.setup.max_num_seqs,
+                    "seed": subject.setup.seed,
+                    "words": subject.setup.words,
+                    "foreign": subject.foreign,
+                    "device": str(subject.setup.device),
                 }
             )
             try:
@@ -94,15 +94,15 @@ class LP604(Check):
         return None
 
 
-def origin(subject: PluginUnderTest) -> str | None:
+def origin(subject: Subject) -> str | None:
     """A target that finds the class again: its module by name, or its file."""
-    module = sys.modules.get(subject.cls.__module__)
+    module = sys.modules.get(subject.plugin.cls.__module__)
     file = getattr(module, "__file__", None)
-    if module is None or file is None or "<" in subject.cls.__qualname__:
+    if module is None or file is None or "<" in subject.plugin.cls.__qualname__:
         return None
     if module.__name__.startswith("lpkit_target_") or "." not in module.__name__:
-        return f"{Path(file).resolve()}:{subject.cls.__qualname__}"
-    return f"{module.__name__}:{subject.cls.__qualname__}"
+        return f"{Path(file).resolve()}:{subject.plugin.cls.__qualname__}"
+    return f"{module.__name__}:{subject.plugin.cls.__qualname__}"
 
 
 class LP605(Check):
@@ -110,16 +110,16 @@ class LP605(Check):
 
     With clocks that jump by hours between calls the logits stay the same: those of `time`, and `datetime.now`.
 
-    Why: ranks read their clocks at different moments, so they disagree; and a request replayed later differs.
+    Why: ranks read their clocks at different moments, so they disagree. A request replayed later also differs.
 
     Fix: decide by tokens and positions, not by time.
     """
 
     code, name, requires = "LP605", "ignores-clock", ("LP101", "LP301", "LP601")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         normal = digest(subject)
-        with jumping_clock(subject.cls):
+        with jumping_clock(subject.plugin.cls):
             jumpy = digest(subject)
         if normal != jumpy:
             raise Failed(
@@ -142,7 +142,7 @@ class LP606(Check):
     code, name, hosts, once = "LP606", "leaves-no-process", (), True
     requires, method = ("LP001",), "__init__"
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         if not Path("/proc/self/stat").exists():
             raise Skipped("this system does not list the child processes of a process")
         try:
@@ -165,5 +165,7 @@ class LP606(Check):
         return None
 
     @staticmethod
-    def _left(subject: PluginUnderTest) -> dict[int, str]:
-        return {process: command for process, command in tree.children().items() if process not in subject.bystanders}
+    def _left(subject: Subject) -> dict[int, str]:
+        return {
+            process: command for process, command in tree.children().items() if process not in subject.setup.bystanders
+        }

@@ -1,4 +1,4 @@
-"""LP6: the process is the engine's: what a plugin must leave there as it was."""
+"""LP6: the process belongs to the engine: settings that a plugin must leave unchanged."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ import torch
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
 from lpkit_conformance.hosts import drive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.instruments.process_settings import settings, settings_kept
 from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed
+from lpkit_conformance.subject.subject import Subject
 
 OPEN_FILES = Path("/proc/self/fd")
 PAGES = Path("/proc/self/statm")
 
 MOST_MEMORY = 128 * 2**20
-"""Bytes that an instance may take besides its tables of rows by tokens."""
+"""Bytes that an instance may take in addition to its tables of rows by tokens."""
 
 TABLE_BYTES = 64
-"""Of tables that have an entry per row and token, for each of these: a few of floats and ids."""
+"""Bytes per row and token that tables may take: room for a few of floats and ids."""
 
 INSTANCES = 3
 
@@ -48,27 +48,28 @@ FIXES = {
     "memory": "size tables by `max_num_seqs` and the vocabulary, grow them as requests come, and keep once, in the "
     "module, what all instances read",
 }
-"""What to change, by what a plugin has changed or left behind."""
+"""Fix for each kind of change or leftover."""
 
 
 class LP607(Check):
-    """The plugin leaves the process's settings as they are.
+    """The plugin leaves the process's settings unchanged.
 
     Constructing an instance and serving requests changes no default dtype or device, no grad mode, no environment
-    variable, and no handler or level of the root logger. With the instance go its threads and its open files. An
-    instance takes no more memory than tables of `max_num_seqs` rows by tokens explain, and 128 MiB.
+    variable, and no handler or level of the root logger. When the instance is deleted, its threads end and its files
+    close. An instance takes at most 128 MiB in addition to tables of `max_num_seqs` rows by tokens.
 
-    Why: the process is the engine's. A default dtype changes every tensor that the model makes next, another handler
-    of the root logger prints every line twice, and an engine runs out of what each instance leaves behind. Memory
-    taken in advance is missing for the model's cache in every worker, whether a request uses the plugin or not.
+    Why: the process is the engine's. A default dtype changes every tensor that the model makes next, and another
+    handler of the root logger prints every line twice. Threads and files that each instance leaves behind exhaust the
+    engine's limits. Memory taken in advance is missing for the model's cache in every worker, even if no request uses
+    the plugin.
 
     Fix: pass `dtype=` and `device=` to each call, log through `logging.getLogger(__name__)`, read files in a `with`,
-    start no threads, and take memory as requests come.
+    start no threads, and allocate memory as requests arrive.
     """
 
     code, name, requires, method = "LP607", "leaves-the-process", ("LP101", "LP301"), "__init__"
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         left: list[dict[str, int]] = []
         with settings_kept():
             # What an instance before this one has set would not change; logging.basicConfig minds other handlers.
@@ -99,7 +100,7 @@ class LP607(Check):
 
 
 def held() -> dict[str, int]:
-    """How many threads run and how many files are open, as far as the system says."""
+    """Count the running threads and the open files, as far as the system reports them."""
     opened = 0
     for entry in OPEN_FILES.iterdir() if OPEN_FILES.is_dir() else ():
         with contextlib.suppress(OSError):
@@ -107,17 +108,17 @@ def held() -> dict[str, int]:
     return {"threads": threading.active_count(), "open files": opened}
 
 
-def _weigh(subject: PluginUnderTest) -> None:
-    """Fail if each further instance takes much memory; what only the first one takes may be shared by all."""
+def _weigh(subject: Subject) -> None:
+    """Fail if each further instance takes much memory; the first instance's memory may be shared by all."""
     kept, sizes = [drive(subject)], [taken()]
     for _ in range(INSTANCES - 1):
         kept.append(drive(subject))
         sizes.append(taken())
     least = min(later - earlier for earlier, later in pairwise(sizes))
-    if least > MOST_MEMORY + TABLE_BYTES * subject.max_num_seqs * subject.vocab_size:
+    if least > MOST_MEMORY + TABLE_BYTES * subject.setup.max_num_seqs * subject.setup.vocab_size:
         raise Failed(
             "each instance takes much memory when it is constructed",
-            {"max_num_seqs": str(subject.max_num_seqs), "vocabulary": str(subject.vocab_size)},
+            {"max_num_seqs": str(subject.setup.max_num_seqs), "vocabulary": str(subject.setup.vocab_size)},
             f"{MOST_MEMORY // 2**20} MiB at most, besides tables of rows by tokens",
             f"{least // 2**20} MiB",
             fix=FIXES["memory"],
@@ -125,7 +126,7 @@ def _weigh(subject: PluginUnderTest) -> None:
 
 
 def taken() -> int:
-    """Bytes of memory that the process has asked for, touched or not; 0 if the system does not say."""
+    """Bytes of memory that the process has reserved, used or not; 0 if the system does not report it."""
     return int(PAGES.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE") if PAGES.exists() else 0
 
 
@@ -138,7 +139,7 @@ def _compare(before: dict[str, Any], after: dict[str, Any], when: str) -> None:
 
 
 def _shown(value: Any, other: Any) -> str:
-    """What one side has and the other has not."""
+    """Return the entries that only one side has."""
     if isinstance(value, dict):
         return ", ".join(f"{key}={item}" for key, item in value.items() if other.get(key) != item)[:300] or "not set"
     if isinstance(value, list):

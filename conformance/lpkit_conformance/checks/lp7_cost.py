@@ -7,34 +7,33 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import replace
 from unittest import mock
 
 import torch
 
+from lpkit_conformance.activity.acting import activity
 from lpkit_conformance.activity.stand import Stance, Standing, stand_after
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.hosts import PluginError, drive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts import PluginError, default_host, drive
 from lpkit_conformance.instruments.dispatch import without_compiler
 from lpkit_conformance.instruments.host_reads import HostCopies, ReadsZeros
 from lpkit_conformance.instruments.meta_kernels import META
 from lpkit_conformance.instruments.operations import CountOperations
 from lpkit_conformance.instruments.waits import NoteReads, NoteSends, Wait
-from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.stub import buffers_on
 
 
-def standing_of(subject: PluginUnderTest, requests: int) -> Standing:
-    """That many requests that use the plugin, some steps into their run."""
+def standing_of(subject: Subject, requests: int) -> Standing:
+    """Return a batch of this many requests that use the plugin, some steps into their run."""
     ops: list[Op] = [Arrive(f"r{i}", i % 4) for i in range(requests)]
     return stand_after(subject, ops)
 
 
 def operations_at(standing: Standing) -> Counter[str]:
-    """Operations of one ``apply``."""
+    """Count the operations of one ``apply``."""
     with CountOperations() as counter:
         standing.again(standing.logits)
     found: Counter[str] = counter.counts
@@ -48,12 +47,12 @@ class CostCheck(Check):
     tier = "advice"
 
 
-def sends_of(subject: PluginUnderTest, requests: int) -> list[Wait]:
-    """Copies to the device that wait, in one ``apply`` behind a step of that many requests that use the plugin."""
-    away = replace(subject, device=META)
+def sends_of(subject: Subject, requests: int) -> list[Wait]:
+    """Count copies to the device that wait, in one ``apply`` after a step of this many requests that use the plugin."""
+    away = subject.having(device=META)
     batch = [Stance(i % 4, f"r{i}", 1).request(subject, f"r{i}") for i in range(requests)]
-    logits = torch.empty(requests, subject.vocab_size, device=META)
-    subject.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
+    logits = torch.empty(requests, subject.setup.vocab_size, device=META)
+    subject.plugin.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
     sends = NoteSends()
     try:
         with (
@@ -67,13 +66,13 @@ def sends_of(subject: PluginUnderTest, requests: int) -> list[Wait]:
             driver.begin(entering=batch)
             driver.edit(logits, *driver.context(batch))
             for i, request in enumerate(batch):
-                driver.commit(request, [subject.emit(f"r{i}", i % 4, 1)])
+                driver.commit(request, [subject.model.emit(f"r{i}", i % 4, 1)])
             driver.begin()
             context = driver.context(batch)
             with sends:
                 driver.edit(logits, *context)
     finally:
-        subject.restore_modules()
+        subject.plugin.restore_modules()
     return sends.waits
 
 
@@ -89,7 +88,7 @@ class LP701(CostCheck):
 
     code, name = "LP701", "no-per-row-operations"
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         few, many = (operations_at(standing_of(subject, n)).total() for n in (2, 8))
         slope = (many - few) / 6
         if slope >= 1:
@@ -105,19 +104,19 @@ class LP702(CostCheck):
 
     Why: every installed plugin is in the path of every request of the server.
 
-    Fix: count on the host which requests use the plugin, and return ``logits`` at once when none in the batch does. On
-    V2 return False from ``add_request``, and do not rely on it: another request's temperature or penalty opens
+    Fix: count on the host which requests use the plugin, and return ``logits`` immediately when no request in the batch
+    does. On V2 return False from ``add_request``, but do not rely on it: another request's temperature or penalty opens
     ``apply`` for all.
     """
 
     code, name = "LP702", "idle-is-free"
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         try:
             standing = stand_after(subject, [Arrive(f"r{i}", None) for i in range(4)])
         except Skipped:
             return "apply is not called"
-        always = standing.acts or (subject.acted and not subject.case.fields)
+        always = standing.acts or (not subject.setup.case.fields and activity(subject).acts)
         count = operations_at(standing).total()
         if count and always:
             raise Skipped("the plugin acts on every request")
@@ -130,20 +129,20 @@ class LP702(CostCheck):
 class LP703(CostCheck):
     """``apply`` does not wait for the device.
 
-    No ``.item()``, ``.tolist()``, ``.cpu()``, ``nonzero()`` or boolean indexing; and in a step in which no request
-    comes or goes no copy to the device that waits: ``torch.tensor(values, device=...)``, ``.to(device)``, indexing by
-    a list or by a tensor on the host. lpkit looks for copies on torch's meta device.
+    It uses no ``.item()``, ``.tolist()``, ``.cpu()``, ``nonzero()`` or boolean indexing. In a step in which no request
+    arrives or leaves, no copy to the device waits: ``torch.tensor(values, device=...)``, ``.to(device)``, indexing by
+    a list or by a tensor on the host. lpkit detects copies with torch's meta device.
 
-    Why: each makes the host wait until the GPU has caught up, in every step: for the model's own work, too.
+    Why: each makes the host wait until the GPU has caught up, in every step, including the model's own work.
 
     Fix: keep lengths and flags on the host, and use ``torch.where`` or index tensors of known size. Make tensors when a
-    request comes or moves, and keep them; what changes in every step goes from pinned memory, with
+    request arrives or moves, and keep them. Send values that change in every step from pinned memory, with
     ``non_blocking=True``.
     """
 
     code, name = "LP703", "no-host-syncs"
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         standing = standing_of(subject, 4)
         with HostCopies() as copies, NoteReads() as reads:
             standing.again(standing.logits)
@@ -156,15 +155,15 @@ class LP703(CostCheck):
 
 
 QUIET_STEPS = 4
-"""That are watched for what is logged."""
+"""Steps in which log output is recorded."""
 
 
 class LP704(CostCheck):
     """A step writes nothing to the log.
 
-    Once its requests have been told of, a batch that only generates leads to no log record and no printed line.
+    After its requests were added, a batch that only generates causes no log record and no printed line.
 
-    Why: a server runs thousands of steps a second; its log fills up with what the engine already counts, or with
+    Why: a server runs thousands of steps a second; its log fills up with counts that the engine already has, or with
     users' tokens.
 
     Fix: log once, when a request or a configuration is unusual; at debug level otherwise.
@@ -172,8 +171,8 @@ class LP704(CostCheck):
 
     code, name = "LP704", "quiet-steps"
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        host = default_host(subject, subject.max_num_seqs)
+    def run(self, subject: Subject) -> str | None:
+        host = default_host(subject, subject.setup.max_num_seqs)
         for _ in host.run([*(Arrive(f"r{i}", i % 4) for i in range(4)), Step(2)]):
             pass
         with written() as said:
@@ -189,7 +188,7 @@ class LP704(CostCheck):
 
 @contextmanager
 def written() -> Iterator[list[str]]:
-    """Who writes log records and lines in the meantime, which go nowhere."""
+    """Record the sources of log records and printed lines within the context, and suppress both."""
     said: list[str] = []
 
     class Printed(io.StringIO):

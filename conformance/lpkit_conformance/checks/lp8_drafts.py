@@ -1,4 +1,4 @@
-"""LP8: what speculative decoding generates has the distribution that it has without drafts."""
+"""LP8: speculative decoding does not change the distribution of the output."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import torch
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.lp8_v2 import REFUSES
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.distributions import compare_counts
-from lpkit_conformance.oracle.drafting import speculating
-from lpkit_conformance.oracle.speculation import Speculation, Texts
-from lpkit_conformance.oracle.styles import FIXES, style_of
+from lpkit_conformance.expectation.distributions import compare_counts
+from lpkit_conformance.expectation.speculation import Speculation, Texts, speculating
+from lpkit_conformance.explanation.styles import FIXES, style_of
 from lpkit_conformance.results import Failed, NeverActive, Skipped
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V2
 
 RUNS = 128
@@ -27,33 +26,32 @@ UNLIKE = 1e-3
 
 
 class LP809(Check):
-    """Drafts do not change what is generated.
+    """Drafts do not change the distribution of the output.
 
     Many short runs of one request with a drafter, verified as vLLM does (``standard``), give tokens with the
-    probabilities that the same texts have without drafts. These are compared at each token, and with the tokens' counts
-    by chi-square.
+    probabilities that the same texts have without drafts. The probabilities are compared at each token; the tokens'
+    counts are compared by chi-square.
 
-    Why: verification keeps the distribution exact only if a row's logits are a function of the row's own history. A
-    row that also depends on the drafts behind it, on rejected drafts of earlier steps, or on how many drafts there are,
+    Why: verification keeps the distribution exact only if a row's logits are a function of the row's own history. A row
+    may instead depend on the drafts behind it, on rejected drafts of earlier steps, or on the number of drafts. It then
     changes the output of every deployment that uses speculative decoding.
 
-    Fix: compute each row from ``ctx.pos + 1`` tokens of history; keep nothing of a row whose draft may be rejected.
+    Fix: compute each row from ``ctx.pos + 1`` tokens of history; keep no state of a row whose draft may be rejected.
     """
 
     code, name, hosts = "LP809", "same-with-drafts", (V2,)
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP306", "LP601", "LP804", "LP808")
     needs_action = True
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         if speculating(subject) is None:
             raise Skipped(REFUSES)
-        runs = Speculation(subject, max(RUNS // subject.turn[1], FEWEST))
-        fix = FIXES[style_of(subject.cls, V2)].get("drafts", "")
+        runs = Speculation(subject, max(RUNS // subject.setup.turn[1], FEWEST))
+        fix = FIXES[style_of(subject.plugin.cls, V2)].get("drafts", "")
         texts = runs.with_drafts()
         without = runs.without(texts.token_ids)
         if not texts.acted:
             raise NeverActive
-        subject.acted = True
         self._compare(texts, without, fix)
         before = runs.model[: without.shape[1]].expand_as(without)
         counted = compare_counts(

@@ -1,10 +1,9 @@
-"""LP8, continued: what a plugin stages while earlier steps are in flight."""
+"""LP8, continued: data that a plugin stages while earlier steps are in flight."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,48 +13,48 @@ from lpkit.runtime import V2Slots
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
 from lpkit_conformance.checks.lp8_v2 import HostileCheck
+from lpkit_conformance.expectation.compare import first_row, unequal
 from lpkit_conformance.hosts import Observation, PluginError
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v2 import V2Driver, V2Host
-from lpkit_conformance.hosts.worlds import World
 from lpkit_conformance.instruments.in_flight import DEVICE, Copy, InFlight
-from lpkit_conformance.oracle.compare import first_row, unequal
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.subject.worlds import World
 from lpkit_conformance.vllm_api.runners import V2
 
 STAGES = 2
-"""Of the pipeline; one step more than stages is in flight."""
+"""Stages of the pipeline; one step more than stages is in flight."""
 
 CHANGES = 8
-"""Steps in each of which a request comes and one goes."""
+"""Steps in each of which a request arrives and another leaves."""
 
 
 class LP810(Check):
     """Staging buffers are not reused while a copy from them is in flight.
 
     The host prepares steps before the device has run the earlier ones: as many as the pipeline has stages, and one
-    more. A copy from pinned memory with ``non_blocking=True`` takes its bytes when the device comes to it. lpkit runs
-    the plugin on a model of such a device, which takes them just before the host prepares the step that may be the
-    first to use the buffer again.
+    more. A copy from pinned memory with ``non_blocking=True`` reads its bytes when the device reaches it. lpkit runs
+    the plugin on a model of such a device. The model reads the bytes as late as possible: just before the host prepares
+    the first step that may reuse the buffer.
 
-    Why: a request is processed with values that were staged for a later step: another request's, if the slot has been
-    given to it. It happens under load only, when the device is behind, and never on a CPU.
+    Why: a request is processed with values that were staged for a later step, or for another request if the slot was
+    reused. This happens only under load, when the device lags, and never on a CPU.
 
     Fix: stage in a new tensor each time: `torch.tensor(values, pin_memory=True).to(device, non_blocking=True)`, or
-    vLLM's `async_tensor_h2d`. Else take a ring of `vllm_config.max_concurrent_batches` buffers (two at least), or wait
-    for an event that was recorded behind the copy before you write into its source.
+    vLLM's `async_tensor_h2d`. Alternatively use a ring of `vllm_config.max_concurrent_batches` buffers (two at least),
+    or wait for an event that was recorded after the copy before you write into its source.
     """
 
     code, name, hosts, method, once = "LP810", "staging-in-flight", (V2,), STATE, True
     requires = (*HostileCheck.requires, "LP601", "LP602")
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         cpu = torch.device("cpu")
         # Told of a GPU, most plugins pin what they send; some need more of one than there is, and fused kernels do
         # where there is one.
-        told = (cpu,) if subject.device.type == DEVICE.type else (DEVICE, cpu)
-        subject = replace(subject, device=cpu)
+        told = (cpu,) if subject.setup.device.type == DEVICE.type else (DEVICE, cpu)
+        subject = subject.having(device=cpu)
         for device in told:
             try:
                 return f"{_judge(subject, STAGES, device) or 'no'} copies from pinned memory"
@@ -67,13 +66,13 @@ class LP810(Check):
         raise Skipped("the plugin needs more of a GPU than a model of one has")
 
 
-def _judge(subject: PluginUnderTest, stages: int, device: torch.device) -> int:
-    """How many copies the plugin makes from pinned memory, with so many pipeline stages.
+def _judge(subject: Subject, stages: int, device: torch.device) -> int:
+    """Count the plugin's copies from pinned memory, with this many pipeline stages.
 
     Raises:
         Failed: if a copy that is done late changes a row.
     """
-    there = replace(subject, world=World(f"{stages} pipeline stages", partial(_furnish, stages)))
+    there = subject.having(world=World(f"{stages} pipeline stages", partial(_furnish, stages)))
     prompt, copies = _observe(there, InFlight(stages + 1), device)
     early = [item for item in copies if item.overwritten]
     if not early:
@@ -103,8 +102,8 @@ def _furnish(stages: int, config: Any) -> None:
     config.scheduler_config.async_scheduling = True
 
 
-def _observe(subject: PluginUnderTest, flight: InFlight, device: torch.device) -> tuple[list[Observation], list[Copy]]:
-    subject.restore_modules()  # a cache may hold what an earlier run has sent
+def _observe(subject: Subject, flight: InFlight, device: torch.device) -> tuple[list[Observation], list[Copy]]:
+    subject.plugin.restore_modules()  # a cache may hold what an earlier run has sent
     with flight.events():
         host = _HostAhead(subject, flight, device)
         with host.driver.watched(host.watch):
@@ -120,23 +119,26 @@ def _ops() -> Iterator[Op]:
 
 
 class _HostAhead(V2Host):
-    """Tells the device of each step, and calls the plugin with the device's model around it."""
+    """Begins the device's steps, and calls the plugin within the device's model."""
 
-    def __init__(self, subject: PluginUnderTest, flight: InFlight, device: torch.device) -> None:
+    def __init__(self, subject: Subject, flight: InFlight, device: torch.device) -> None:
         self._flight, self._told = flight, device
         super().__init__(subject)
 
     def drive(self, config: Any) -> V2Driver:
         model = config.model_config
         slots = V2Slots(
-            config.scheduler_config.max_num_seqs, model.max_model_len, self.subject.device, vocab_size=model.vocab_size
+            config.scheduler_config.max_num_seqs,
+            model.max_model_len,
+            self.subject.setup.device,
+            vocab_size=model.vocab_size,
         )
         slots.state = dataclasses.replace(slots.state, device=self._told)
         with self.watch("__init__"):
-            return V2Driver(self.subject.cls, config, self.subject.device, slots)
+            return V2Driver(self.subject.plugin.cls, config, self.subject.setup.device, slots)
 
     def watch(self, method: str, args: tuple[Any, ...] = ()) -> InFlight:
-        """What is around a call of the plugin."""
+        """Return the context around a call of the plugin."""
         self._flight.method = method
         return self._flight
 

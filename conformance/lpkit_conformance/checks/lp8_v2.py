@@ -12,13 +12,10 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.expectation.ranks import RANKS
+from lpkit_conformance.expectation.speculation import speculating
+from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.hosts.v2 import Manner, V2Driver, V2Host, keep_buffers
-from lpkit_conformance.hosts.worlds import SPECULATING
-from lpkit_conformance.oracle.drafting import speculating
-from lpkit_conformance.oracle.findings import method_location
-from lpkit_conformance.oracle.ranks import RANKS
-from lpkit_conformance.oracle.verify import verify
 from lpkit_conformance.programs.generate import (
     Arrive,
     Finish,
@@ -33,6 +30,9 @@ from lpkit_conformance.programs.generate import (
 )
 from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.settings.cases import make_params
+from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.subject.worlds import SPECULATING
+from lpkit_conformance.verify import verify
 from lpkit_conformance.vllm_api.runners import V2
 
 KEPT_STEPS = 12
@@ -40,17 +40,17 @@ KEPT_STEPS = 12
 REFUSES = "the constructor refuses drafts"
 
 OTHERS_STAY = 4
-"""Requests after which the neighbour is another one: it is run alone for as long as it stays."""
+"""Requests after which the neighbour is replaced: its solo run is as long as its stay."""
 
 
 class HostileCheck(LadderCheck):
-    """A few programs on a host that uses one unusual but legal engine behaviour."""
+    """A few programs on a host with an unusual but legal engine behaviour."""
 
     hosts = (V2,)
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201", "LP202", "LP211", "LP212")
     manner: ClassVar[Manner]
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
             "comings and goings",
             mixed_arrivals(5),
@@ -61,7 +61,7 @@ class HostileCheck(LadderCheck):
             Step(4),
         )
 
-    def host(self, subject: PluginUnderTest, max_num_seqs: int) -> V2Host:
+    def host(self, subject: Subject, max_num_seqs: int) -> V2Host:
         return V2Host(subject, max_num_seqs, self.manner)
 
 
@@ -80,7 +80,7 @@ class LP801(HostileCheck):
     requires = ("LP101", "LP301", "LP201", "LP202", "LP219")
     manner = Manner()
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         variants = [*range(len(subject.cases)), None]
         pairs = [variant for old in variants for new in variants for variant in (old, new)]
         ops: list[Op] = [Arrive("other 0", 0, character="other")]
@@ -106,7 +106,7 @@ class LP802(HostileCheck):
     code, name = "LP802", "rebound-buffers"
     manner = Manner(poison=True)
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         try:
             return super().run(subject)
         except NeverActive:
@@ -115,12 +115,12 @@ class LP802(HostileCheck):
                     "the plugin changes logits only while prompt_len.gpu and prefill_len.gpu stay the same tensors",
                     expected="the same edits on an engine that rebinds them, as vLLM does",
                     got="no edit at all",
-                    location=method_location(subject.cls, "__init__"),
+                    location=method_location(subject.plugin.cls, "__init__"),
                 ) from None
             raise
 
-    def _acts_on_kept_buffers(self, subject: PluginUnderTest) -> bool:
-        """Whether it acts where these tensors are brought up to date in place."""
+    def _acts_on_kept_buffers(self, subject: Subject) -> bool:
+        """Return True if the plugin acts when these tensors are updated in place."""
         host = V2Host(subject)
         keep_buffers(host.driver.slots)
         seen = host.run([*mixed_arrivals(5), Step(KEPT_STEPS)])
@@ -128,13 +128,14 @@ class LP802(HostileCheck):
 
 
 class LP803(HostileCheck):
-    """A call may have a part of the batch.
+    """A call may contain a part of the batch.
 
-    Large verifications are split into several calls. With batch-sharded sampling, a tensor-parallel rank hears of
-    all requests, and its calls have the rows of its own slots (slot modulo ranks); there may be no call for many steps.
+    Large verifications are split into several calls. With batch-sharded sampling, a tensor-parallel rank receives
+    all requests, and its calls have the rows of its own slots (slot modulo ranks). A rank may get no call for many
+    steps.
 
-    Why: row numbers continued from the last call, or state advanced once per call, refer to the wrong request; what
-    waits for the next call to be cleared overflows.
+    Why: row numbers continued from the last call, or state advanced once per call, refer to the wrong request. Data
+    that only the next call clears overflows.
 
     Fix: use only this call's ``ctx.expanded_idx_mapping``; bring staged values to the device in
     ``apply_staged_writes``, which every rank calls in every step.
@@ -143,12 +144,12 @@ class LP803(HostileCheck):
     code, name = "LP803", "split-applies"
     manner = Manner(split=3)
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         note = super().run(subject)
         # A request at a time has the same slot each time: the other rank hears of all of them, and is not called.
         (arrive,) = mixed_arrivals(1)
         others: list[Op] = []
-        for n in range(subject.max_num_seqs + 1):
+        for n in range(subject.setup.max_num_seqs + 1):
             others += [replace(arrive, request=f"a{n}"), Step(), Finish(f"a{n}")]
         sharded = program("requests of another rank", others, mixed_arrivals(4), Step(3))
         verify(subject, [sharded], partial(V2Host, manner=Manner(ranks=RANKS)))
@@ -158,17 +159,17 @@ class LP803(HostileCheck):
 class LP804(HostileCheck):
     """Each draft token has its own row.
 
-    Under speculative decoding a request has one row per draft; a row sees the drafts before it, in
-    ``ctx.input_ids``. Rejected drafts, and placeholders of -1, are discarded. Adaptive verification leaves out drafts
-    that were scheduled, some or all of a call's: the host bounds still count them. Under asynchronous scheduling they
-    count those that were rejected in the step before, too. The constructor is told of drafts, and may refuse them with
+    Under speculative decoding a request has one row per draft. A row sees the drafts before it, in ``ctx.input_ids``.
+    Rejected drafts, and placeholders of -1, are discarded. Adaptive verification omits some or all scheduled drafts of
+    a call, but the host bounds still count them. Under asynchronous scheduling the bounds also count the drafts
+    rejected in the step before. The configuration announces drafts to the constructor, which may refuse them with
     ``ValueError``.
 
-    Why: code that assumes one row per request, or ``total_len`` tokens per row, uses the wrong row or history, and
-    so does code that counts rows by ``seq_lens_upper_bound_np``.
+    Why: code that assumes one row per request, or ``total_len`` tokens per row, uses the wrong row or history. So
+    does code that counts rows by ``seq_lens_upper_bound_np``.
 
     Fix: a row's history is ``ctx.pos + 1`` tokens: committed ones, then the inputs of the request's rows above it.
-    Whose rows they are says ``ctx.expanded_idx_mapping``.
+    ``ctx.expanded_idx_mapping`` holds each row's slot.
     """
 
     code, name = "LP804", "draft-rows"
@@ -176,13 +177,13 @@ class LP804(HostileCheck):
     requires = (*HostileCheck.requires, "LP210", "LP308")
     manner = Manner(trim=True)
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         there = speculating(subject)
         if there is None:
             raise Skipped(REFUSES)
         return super().run(there)
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
+    def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("two drafts, one right", mixed_arrivals(4), Step(), *[Speculate(2, 1) for _ in range(4)], Step())
         yield program(
             "three drafts, all right", mixed_arrivals(4), Step(), *[Speculate(3, 3) for _ in range(3)], Step()
@@ -205,8 +206,8 @@ class LP805(HostileCheck):
 
     vLLM 0.31 sends int32, later releases int64.
 
-    Why: ``take``, ``index_copy_`` and, in older versions of torch, ``gather`` and ``scatter_`` require int64, and a
-    custom kernel reads one width only.
+    Why: ``take``, ``index_copy_`` and, in older versions of torch, ``gather`` and ``scatter_`` require int64. A custom
+    kernel reads one width only.
 
     Fix: ``mapping = ctx.expanded_idx_mapping.long()``.
     """
@@ -220,7 +221,7 @@ class LP806(HostileCheck):
 
     Under full CUDA graphs ``seq_lens_upper_bound_np`` has zeros behind the batch's requests.
 
-    Why: code that takes its length for the number of requests counts requests that do not exist.
+    Why: code that uses its length as the number of requests counts requests that do not exist.
 
     Fix: cut it to ``len(ctx.idx_mapping_np)``.
     """
@@ -232,7 +233,7 @@ class LP806(HostileCheck):
 class LP807(Check):
     """Warm-up works.
 
-    Before the first request vLLM sends dummy ones: no ``extra_args``, prompt length 0, logits of zeros.
+    Before the first request vLLM sends dummy requests: no ``extra_args``, prompt length 0, logits of zeros.
 
     Why: an exception here keeps the engine from starting.
 
@@ -242,8 +243,8 @@ class LP807(Check):
     code, name, hosts, requires = "LP807", "warm-up", (V2,), ("LP101", "LP301")
     own_exceptions = EVERY_METHOD
 
-    def run(self, subject: PluginUnderTest) -> str | None:
-        driver = V2Driver(subject.cls, subject.config(4), subject.device)
+    def run(self, subject: Subject) -> str | None:
+        driver = V2Driver(subject.plugin.cls, subject.setup.config(4), subject.setup.device)
         requests = [Request(name, make_params({}), [0]) for name in ("a", "b")]
         for request in requests:
             slot = driver.slots.add(request)
@@ -251,7 +252,7 @@ class LP807(Check):
             driver.enter(slot, request.params)
         driver.slots.flush()
         driver.flush()
-        zeros = torch.zeros(len(requests), subject.vocab_size, device=subject.device)
+        zeros = torch.zeros(len(requests), subject.setup.vocab_size, device=subject.setup.device)
         driver.edit_copy(zeros, *driver.context(requests))
         return None
 
@@ -259,8 +260,8 @@ class LP807(Check):
 class LP808(HostileCheck):
     """Random mixtures of batch changes work on V2.
 
-    Long random mixtures with drafts, unless the constructor refuses these, split calls, rebound buffers, and bounds
-    that are padded and loose; several cases share them out.
+    Long random mixtures with drafts (unless the constructor refuses them), split calls, rebound buffers, and bounds
+    that are padded and loose. Several cases share the mixtures.
 
     Why: some defects appear only after a combination of changes.
 
@@ -271,9 +272,9 @@ class LP808(HostileCheck):
     requires = (*HostileCheck.requires, "LP219", "LP802", "LP803", "LP804", "LP806")
     manner = Manner(poison=True, split=2, padding=1, trim=True)
 
-    def run(self, subject: PluginUnderTest) -> str | None:
+    def run(self, subject: Subject) -> str | None:
         return super().run(speculating(subject) or subject)
 
-    def programs(self, subject: PluginUnderTest) -> Iterator[Program]:
-        drafts = subject.world is SPECULATING
-        yield from subject.share([soak(subject.seed * 100 + n, drafts=drafts) for n in range(2)])
+    def programs(self, subject: Subject) -> Iterator[Program]:
+        drafts = subject.setup.world is SPECULATING
+        yield from subject.setup.share([soak(subject.setup.seed * 100 + n, drafts=drafts) for n in range(2)])

@@ -1,4 +1,4 @@
-"""Odd arguments, derived from a case: what clients send by mistake, and what the plugin makes of it among others."""
+"""Odd arguments, derived from a case: values that clients send by mistake, and the plugin's response to them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from lpkit.runtime import Request
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.checks.declined import watched
+from lpkit_conformance.expectation.compare import first_difference
+from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.hosts import Driver, PluginError, drive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest, make_active
-from lpkit_conformance.oracle.compare import first_difference
-from lpkit_conformance.oracle.verify import solo_runs
 from lpkit_conformance.programs.generate import Arrive
-from lpkit_conformance.settings.cases import make_params
+from lpkit_conformance.settings.cases import WatchedArgs, make_params
+from lpkit_conformance.subject.memo import fact
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.tokenizer import SPECIAL
 
 ODD_VALUES: tuple[Any, ...] = (
@@ -50,62 +51,67 @@ ODD_VALUES: tuple[Any, ...] = (
     {},
     {"a": 1},
 )
-"""What clients send by mistake, whatever the argument."""
+"""Values that clients send by mistake, for any argument."""
 
 ODD_WORDS = ("", " ", "\n", "\u2603\u0301", "\x00", *SPECIAL[1:], "two words")
-"""Texts without a token, of several tokens, or of one that a client should not name."""
+"""Texts without a token, of several tokens, or of a token that a client should not name."""
 
 MOST_KEYS = 6
-"""Of those that the plugin reads and no case gives."""
+"""Odd values of arguments that the plugin reads and no case gives."""
 
 LONGER_THAN_LIMITS = 2048
-"""Of a list: `lpkit.ragged` holds 1,024, and who thinks of a limit rarely thinks of more."""
+"""Longer than any list limit seen in practice (`lpkit.ragged` stops at 1,024)."""
 
 STEPS = 2
 TOGETHER = 8
-"""Odd requests that one neighbour outlives."""
+"""Odd requests served before the neighbour is replaced."""
 
 
-def odd_requests(subject: PluginUnderTest) -> Iterator[tuple[str, Any, SamplingParams]]:
-    """The case with one argument replaced by each odd value, with each that the plugin reads besides, and without each
-    of vLLM's own fields that it names."""
-    given = subject.case.fields.get("extra_args") or {}
+def odd_requests(subject: Subject) -> Iterator[tuple[str, Any, SamplingParams]]:
+    """Yield the case with one argument replaced by each odd value.
+
+    Further arguments that the plugin reads are added with odd values. Each vLLM field that the case names is left out.
+    """
+    given = subject.setup.case.fields.get("extra_args") or {}
     for key, value in given.items():
-        for odd in (*ODD_VALUES, *relatives(value, subject.vocab_size)):
+        for odd in (*ODD_VALUES, *relatives(value, subject.setup.vocab_size)):
             yield key, odd, _params(subject, key, odd)
     for key in _read_besides(subject)[:MOST_KEYS] if given else ():
         for odd in ODD_VALUES:
             yield key, odd, _params(subject, key, odd)
-    for name in subject.case.fields:
+    for name in subject.setup.case.fields:
         params = _without(subject, name) if name != "extra_args" else None
         if params is not None:
             yield name, getattr(params, name), params
 
 
-def _without(subject: PluginUnderTest, name: str) -> SamplingParams | None:
-    """The case of a client that leaves a field to its default; None if the others do not fit that."""
-    fields = {key: item for key, item in copy.deepcopy(subject.case.fields).items() if key != name}
+def _without(subject: Subject, name: str) -> SamplingParams | None:
+    """Return the case of a client that omits a field; None if the other fields are invalid without it."""
+    fields = {key: item for key, item in copy.deepcopy(subject.setup.case.fields).items() if key != name}
     try:
         return make_params({**fields, "max_tokens": fields.get("max_tokens")})
     except Exception:  # of vLLM's classes not all are ValueError
         return None
 
 
-def _params(subject: PluginUnderTest, key: str, value: Any) -> SamplingParams:
-    fields = copy.deepcopy(subject.case.fields)
+def _params(subject: Subject, key: str, value: Any) -> SamplingParams:
+    fields = copy.deepcopy(subject.setup.case.fields)
     fields["extra_args"][key] = copy.deepcopy(value)
     return make_params(fields)
 
 
-def _read_besides(subject: PluginUnderTest) -> list[str]:
-    """The keys that validation reads of a request with the case's arguments, and that the case does not give."""
+def _read_besides(subject: Subject) -> list[str]:
+    """Return the keys that validation reads of a request with the case's arguments, and that the case does not give."""
     read: set[str] = set()
-    subject.refusal(make_params(copy.deepcopy(subject.case.fields), read))
-    return sorted(read - set(subject.case.fields["extra_args"]))
+    params = subject.setup.case.params()
+    params.extra_args = WatchedArgs(params.extra_args or {}, read)
+    subject.plugin.refusal(params)
+    return sorted(read - set(subject.setup.case.fields["extra_args"]))
 
 
 def relatives(value: Any, vocab_size: int) -> Iterator[Any]:
-    """Values of the case's own form: around the vocabulary's size, in long, repetitive and unsorted lists, nested."""
+    """Yield values of the case's own form: around the vocabulary's size, in long, repetitive and unsorted lists,
+    nested."""
     if isinstance(value, bool) or value is None:
         return
     if isinstance(value, str):
@@ -134,17 +140,17 @@ def relatives(value: Any, vocab_size: int) -> Iterator[Any]:
 
 @dataclass
 class Served:
-    """What became of one odd request.
+    """Result of one odd request.
 
     Attributes:
         argument: key and value, for a report.
-        refusal: what ``validate_params`` raised; nothing else is known of such a request.
-        error: what the plugin raised for it later.
-        changed: the request's ``extra_args`` before, if they are others now.
-        declined: what ``admit`` raised, which made the SDK decline the request.
-        rows: its logits before and after each step; those of the second step have masked tokens.
-        disturbed: which neighbour got different logits than alone.
-        difference: in which way, as a comparison calls it: ``lost`` if the plugin left the row alone.
+        refusal: the exception of ``validate_params``; a refused request has no further results.
+        error: the plugin's exception after admission.
+        changed: the request's ``extra_args`` before, if the plugin changed them.
+        declined: the exception of ``admit``, which made the SDK decline the request.
+        rows: its logits before and after each step; the second step's logits have masked tokens.
+        disturbed: the neighbour that got different logits than alone.
+        difference: kind of the difference, as a comparison names it: ``lost`` if the plugin left the row alone.
     """
 
     argument: str
@@ -158,19 +164,17 @@ class Served:
     difference: str = ""
 
 
-def serve_odd(subject: PluginUnderTest) -> list[Served]:
-    """Every odd request of a subject, among others that are good; computed once for all checks."""
-    if subject.odd_requests is None:
-        subject.odd_requests = _Table(subject).serve()
-    found = subject.odd_requests
-    assert isinstance(found, list)
-    return found
+@fact
+def serve_odd(subject: Subject) -> tuple[Served, ...]:
+    """Serve every odd request of a subject, among good ones."""
+    return tuple(_Table(subject).serve())
 
 
 class _Table:
-    """Three requests at a time: a neighbour that stays, an odd one, and a good one that comes and goes with it."""
+    """Serves three requests at a time: a neighbour that stays, an odd request, and a good request that comes and
+    goes with it."""
 
-    def __init__(self, subject: PluginUnderTest) -> None:
+    def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._alone = {name: self._run_alone(name, steps) for name, steps in (("n", STEPS * TOGETHER), ("g", STEPS))}
         self._driver: Driver | None = None
@@ -181,7 +185,7 @@ class _Table:
         for key, value, params in odd_requests(self._subject):
             served = Served(f"{key}={reprlib.repr(value)}", params)
             before = copy.deepcopy(dict(params.extra_args or {}))
-            served.refusal = self._subject.refusal(params)
+            served.refusal = self._subject.plugin.refusal(params)
             if served.refusal is None:
                 self._subject.completed(params)
                 self._serve(served)
@@ -217,7 +221,7 @@ class _Table:
 
     def _step(self, driver: Driver, served: Served, masked: bool) -> None:
         subject, requests = self._subject, self._requests
-        raw = subject.rows([(request.request_id, request.total_len) for request in requests])
+        raw = subject.model.rows([(request.request_id, request.total_len) for request in requests])
         if masked:
             raw[1, ::5] = -math.inf
         before = driver.stage(raw, [request.params for request in requests])
@@ -228,15 +232,15 @@ class _Table:
             found = first_difference(before[row : row + 1], expected.unsqueeze(0), after[row : row + 1])
             if found is not None and not served.disturbed:
                 served.disturbed, served.difference = who, found[-1]
-        wanted = [subject.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
-        for request, token in zip(requests, subject.sampled(wanted, after), strict=True):
+        wanted = [subject.model.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
+        for request, token in zip(requests, subject.model.sampled(wanted, after), strict=True):
             driver.commit(request, [token])
 
     def _new(self, name: str) -> ActiveRequest:
         return make_active(self._subject, Arrive(name, 0))
 
     def _odd(self, params: SamplingParams) -> Request:
-        return Request("odd", params, self._subject.prompt("odd", 5, 0), 10**6)
+        return Request("odd", params, self._subject.model.prompt("odd", 5, 0), 10**6)
 
     def _run_alone(self, name: str, steps: int) -> dict[int, torch.Tensor]:
         active = self._new(name)

@@ -1,1 +1,1 @@
-"""Finding and reading plugins without importing them: what is installed, what it implements, what vLLM would do."""
+"""Finds and reads plugins without importing them: what is installed, its interfaces, and vLLM's choice of a runner."""

@@ -1,4 +1,4 @@
-"""What the names of a module are bound to, read from its syntax tree."""
+"""Reads from a module's syntax tree what its names are bound to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FromImport:
 
 @dataclass(frozen=True)
 class Either:
-    """Bound in several places: by ``preference`` (a ``try``: the first that exists), or by an unknown condition."""
+    """Bound in several ways: the first that exists (``preference``, from a ``try``), or by an unknown condition."""
 
     options: tuple[Binding, ...]
     preference: bool
@@ -26,7 +26,7 @@ class Either:
 
 @dataclass(frozen=True)
 class Opaque:
-    """Bound by something that only running the module can tell."""
+    """Bound to something that only running the module reveals."""
 
     reason: str
 
@@ -44,7 +44,7 @@ class Scope:
 
 
 def read_scope(module: str, package: str, body: Sequence[ast.stmt]) -> Scope:
-    """The scope of ``module``, whose relative imports start at ``package``."""
+    """Return the scope of ``module``, whose relative imports start at ``package``."""
     scope = Scope(module)
     scope.names = _Reader(package, scope.stars).names_of(body)
     return scope
@@ -104,9 +104,9 @@ class _Reader:
                 names[alias.asname or alias.name] = FromImport(module, alias.name)
 
     def bind_if(self, names: dict[str, Binding], node: ast.If) -> None:
-        known = _truth(node.test)
-        if known is not None:
-            names.update(self.names_of(node.body if known else node.orelse))
+        holds = _truth(node.test)
+        if holds is not None:
+            names.update(self.names_of(node.body if holds else node.orelse))
         else:
             _merge(names, self.names_of(node.body), self.names_of(node.orelse))
 
@@ -129,7 +129,7 @@ def _merge(names: dict[str, Binding], first: dict[str, Binding], second: dict[st
 
 
 def _truth(test: ast.expr) -> bool | None:
-    """The value of a condition that does not depend on the machine: TYPE_CHECKING is False."""
+    """Return a condition's value if it is the same on every machine, else None. TYPE_CHECKING is False."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = _truth(test.operand)
         return None if inner is None else not inner

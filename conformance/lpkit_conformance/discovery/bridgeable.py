@@ -1,7 +1,8 @@
-"""What ``lpkit new --wrap`` can bridge: a V1-only class, a request-level callable, a factory or a class of callables.
+"""Finds what ``lpkit new --wrap`` can bridge: a V1-only class, a request-level callable, a factory or a class of
+callables.
 
-Read from source where that tells; else the target is imported, in a child process, because importing may hang, exit or
-need a vLLM that is not there.
+It reads the source. If the source does not decide, a child process imports the target, because an import may hang, exit
+or need a vLLM that is not installed.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Bridgeable:
     Attributes:
         module, name: ``module:name`` of the target; the name may be dotted.
         kind: what it is.
-        keys: keys of ``extra_args`` that its module reads, as far as source tells; of a class of callables, the
-            arguments of its constructor that a request brings.
-        distributions: that provide its top-level module; empty if it is not installed.
+        keys: keys of ``extra_args`` that its module reads, according to its source; for a class of callables, the
+            constructor's arguments that a request supplies.
+        distributions: the distributions with its top-level module; empty if it is not installed.
         entry_points: names under which vLLM loads something of the same module automatically.
     """
 
@@ -45,10 +46,10 @@ class Bridgeable:
 
 
 def find(target: str) -> Bridgeable:
-    """What ``module:Name`` is.
+    """Examine ``module:Name``.
 
     Raises:
-        NotBridgeableError: there is no such thing, it is no V1 processor, or it runs on V2 already.
+        NotBridgeableError: it does not exist, is not a V1 processor, or already runs on V2.
     """
     try:
         module, name = split_fqcn(target)
@@ -86,7 +87,7 @@ def _tree(sources: Sources, module: str) -> ast.Module | None:
 
 
 def _read(sources: Sources, tree: ast.Module | None, module: str, name: str) -> Kind | None:
-    """The kind, as far as source tells it; None if it does not."""
+    """Return the kind according to the source; None if the source does not decide."""
     label = f"{module}:{name}"
     try:
         found = Deducer(sources).target(module, name)
@@ -113,7 +114,7 @@ def _is_authors(module: str) -> bool:
 
 
 def _may_be_class_of_callables(tree: ast.Module, name: str) -> bool:
-    """Whether a class of the module has ``__call__``, or inherits, or comes from another module."""
+    """Return True if ``name`` may be a class with ``__call__``: its own, inherited, or imported from elsewhere."""
     here = next((node for node in tree.body if getattr(node, "name", "") == name), None)
     if not isinstance(here, ast.ClassDef):
         return here is None and name not in {
@@ -131,7 +132,7 @@ def _is_plain_function(node: ast.stmt, name: str) -> bool:
 
 
 def keys_read(tree: ast.Module, name: str) -> tuple[str, ...]:
-    """Constant keys that ``name``, or what it uses, reads from ``extra_args``; if none, those of the whole module."""
+    """Return the constant keys that ``name`` and its helpers read from ``extra_args``, or else those of the module."""
     constants = {
         target.id: node.value.value
         for node in tree.body
@@ -148,12 +149,12 @@ def keys_read(tree: ast.Module, name: str) -> tuple[str, ...]:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    own = _reached(tree, name.partition(".")[0])
-    return _keys_in(own, aliases, constants) or _keys_in([tree], aliases, constants)
+    definitions = _reached(tree, name.partition(".")[0])
+    return _keys_in(definitions, aliases, constants) or _keys_in([tree], aliases, constants)
 
 
 def _reached(tree: ast.Module, name: str) -> list[ast.AST]:
-    """The definition of ``name`` in a module, and those that it uses by name, and so on."""
+    """Return the definition of ``name`` in a module, and the definitions that it uses, directly or indirectly."""
     definitions: dict[str, ast.AST] = {
         node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)
     }
@@ -185,7 +186,7 @@ def _keys_in(trees: list[Any], aliases: set[str], constants: dict[str, str]) -> 
 
 
 def _lookup(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
-    """The mapping and the key of ``m.get(key)``, ``m[key]`` and ``key in m``."""
+    """Return the mapping and the key of ``m.get(key)``, ``m[key]`` or ``key in m``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
         return node.func.value, node.args[0]
     if isinstance(node, ast.Subscript):
@@ -199,7 +200,7 @@ def _lookup(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
 
 
 def _imported(target: str) -> tuple[Kind, tuple[str, ...]]:
-    """The kind and the constructor's arguments, told by a child process that imports the target."""
+    """Return the kind and the constructor's arguments from a child process that imports the target."""
     with Child("lpkit_conformance.discovery.child:judge") as child:
         child.send({"path": sys.path, "target": target}, TIME_LIMIT)
         try:

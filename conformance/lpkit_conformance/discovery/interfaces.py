@@ -1,6 +1,6 @@
-"""Which of vLLM's interfaces a class implements, deduced from source: base classes are followed by name.
+"""Deduces from source which of vLLM's interfaces a class implements, by following base classes by name.
 
-"Do not know" is an answer; a wrong answer is not.
+The answer may be "unknown", but never wrong.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ KNOWN: Final[dict[str, dict[str, frozenset[str]]]] = {
     "lpkit.portable.base": {"PortableProcessor": BOTH},
     "lpkit.v1": {"LogitsProcessor": V1},
     "lpkit.v2": {"LogitsProcessor": V2},
-    "lpkit.interfaces.v1": {"LogitsProcessor": V1},
-    "lpkit.interfaces.v2": {"LogitsProcessor": V2},
+    "lpkit.interfaces.v1_interface": {"LogitsProcessor": V1},
+    "lpkit.interfaces.v2_interface": {"LogitsProcessor": V2},
     # Namesakes: the model's layer, V0's callable type.
     "vllm.model_executor.layers.logits_processor": {"LogitsProcessor": NONE},
     "vllm.logits_process": {"LogitsProcessor": NONE},
 }
-"""Base classes outside the plugin, and the interfaces that they bring."""
+"""Base classes outside the plugin, with their interfaces."""
 
-# Nothing in these brings an interface, so there is no need to read them.
+# Modules without interfaces, which need not be read.
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "pydantic", "transformers", "typing_extensions"}
 _MAKES_PORTABLE = frozenset({"lpkit.bridge", "lpkit.bridging.make.bridge"})
 
 
 @dataclass(frozen=True)
 class Deduction:
-    """What is known about a target.
+    """The result for a target.
 
     Attributes:
         interfaces: the interfaces found.
-        complete: whether every base was followed, so that an interface not found is not there.
-        problem: why loading it would fail, or why it is not a processor; "" if nothing is known to be wrong.
-        unknown: what could not be followed, or "".
+        complete: True if every base was followed, so the class has no other interface.
+        problem: why loading it would fail, or why it is not a processor; "" if there is no known problem.
+        unknown: the base that could not be followed, or "".
         importable: False if ``problem`` keeps the target from being imported.
-        defined: where the class is really defined, ``module:Class``, however it was reached; "" if not known.
-        bodies: the class statements found, the class's own first, then its bases', depth first.
-        outside: the known bases outside the plugin that were reached, as in ``KNOWN``: ``module.Class``.
+        defined: the class's own ``module:Class``, however it was reached; "" if unknown.
+        bodies: the class statement, then those of its bases, depth first.
+        outside: the bases outside the plugin, as in ``KNOWN``: ``module.Class``.
     """
 
     interfaces: frozenset[str] = NONE
@@ -112,7 +112,7 @@ _DEPTH_LIMIT = 40
 
 
 class Deducer:
-    """Answers for targets whose modules are found in ``sources``."""
+    """Deduces interfaces for targets whose modules are in ``sources``."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

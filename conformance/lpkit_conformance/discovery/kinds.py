@@ -1,4 +1,4 @@
-"""The kinds of things that ``lpkit new --wrap`` can bridge, and why something is of none."""
+"""The kinds of targets that ``lpkit new --wrap`` can bridge, and its errors for other targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORMS = "(output_ids, logits), (prompt_ids, output_ids, logits), or a factory (
 
 
 def kind_of_class(label: str, interfaces: frozenset[str]) -> Kind:
-    """The kind of a class with these interfaces. Raises NotBridgeableError when the bridge is not for it."""
+    """Return the kind of a class with these interfaces. Raises NotBridgeableError if the bridge does not apply."""
     if interfaces == BOTH:
         raise NotBridgeableError(f"{label} runs on both of vLLM's runners already: there is nothing to wrap")
     if interfaces == V2:
@@ -28,14 +28,15 @@ def kind_of_class(label: str, interfaces: frozenset[str]) -> Kind:
 
 
 def kind_of_callable(label: str, positional: int) -> Kind:
-    """The kind of what takes so many positional arguments. Raises NotBridgeableError when there is none."""
+    """Return the kind of a callable with this number of positional arguments. Raises NotBridgeableError if no
+    kind fits."""
     if positional not in _ARITY:
         raise NotBridgeableError(f"{label} takes {positional} positional arguments; what can be bridged takes {_FORMS}")
     return _ARITY[positional]
 
 
 def no_processor(label: str, problem: str) -> str:
-    """Why something cannot be bridged, and how it could be."""
+    """Return an error message: the problem, and how to bridge a class of callables."""
     what = problem or f"{label} is not a logits processor"
     return (
         f"{what}. A class whose instances are request-level callables is wrapped through a factory: "

@@ -1,4 +1,4 @@
-"""Loads each installed plugin in a child process: one that crashes, hangs or exits is a row, not the end."""
+"""Loads each installed plugin in a child process: a plugin that crashes, hangs or exits becomes a row."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import sys
 from dataclasses import replace
 from typing import Any, Final
 
-from lpkit_conformance.discovery.installed import Inventory, Plugin, judge
+from lpkit_conformance.discovery.installed import DiscoveredPlugin, Inventory, judge
 from lpkit_conformance.discovery.interfaces import Deduction
 from lpkit_conformance.processes.supervise import Child, Lost
 
 TIME_LIMIT: Final = 120.0
-"""Seconds per plugin; importing vLLM itself takes five to twenty."""
+"""Seconds per plugin; importing vLLM takes 5 to 20 of them."""
 
 Answer = dict[str, Any]
 
 
 def load(inventory: Inventory, limit: float = TIME_LIMIT) -> Inventory:
-    """``inventory``, each plugin judged by the object that it really loads along ``sys.path``.
+    """Judge each plugin of an inventory by the object that it loads along ``sys.path``.
 
-    A plugin that ends its process, or takes longer than ``limit`` seconds, has a problem that says so.
+    A plugin that ends its process, or takes longer than ``limit`` seconds, gets a problem with that text.
     """
     entries = [(index, plugin.name, plugin.target) for index, plugin in enumerate(inventory.plugins)]
     answers: dict[int, Answer] = {index: {} for index, *entry in entries if entry == ["?", "?"]}
@@ -30,7 +30,7 @@ def load(inventory: Inventory, limit: float = TIME_LIMIT) -> Inventory:
 
 
 def _load_some(todo: list[tuple[int, str, str]], limit: float, answers: dict[int, Answer]) -> None:
-    """Collect answers until the child is done or lost; the plugin that it began last is then to blame."""
+    """Collect answers until the child ends. If it is lost, the plugin that it began last is to blame."""
     current: list[int] = []
     with Child("lpkit_conformance.discovery.child:load") as child:
         child.send({"path": sys.path, "entries": todo}, limit)
@@ -41,26 +41,26 @@ def _load_some(todo: list[tuple[int, str, str]], limit: float, answers: dict[int
                 else:
                     answers[current[0]] = event["answer"]
         except Lost as loss:
-            # Before the first there is no plugin to blame, and another child would end as this one did.
+            # Without a begun plugin there is none to blame, and another child would end the same way.
             problem = f"{'importing it' if current else 'the process that imports it'} {import_problem(loss)}"
             answers |= {index: {"problem": problem} for index in current or [entry[0] for entry in todo]}
 
 
 def import_problem(loss: Lost) -> str:
-    """What importing did, to follow the name of what was imported."""
+    """Return how the import ended, as the end of a sentence."""
     return f"{loss.did}{f': {loss.last_line}' if loss.last_line else ''}"
 
 
-def _rejudged(plugin: Plugin, answer: Answer) -> Plugin:
+def _rejudged(plugin: DiscoveredPlugin, answer: Answer) -> DiscoveredPlugin:
     if not answer:
         return plugin
     if "skipped" in answer:
         return replace(plugin, note="; ".join(filter(None, (plugin.note.partition("; try")[0], answer["skipped"]))))
     if "interfaces" in answer:
-        found = Deduction(frozenset(answer["interfaces"]), complete=True, problem=answer["problem"])
+        deduction = Deduction(frozenset(answer["interfaces"]), complete=True, problem=answer["problem"])
     else:
-        found = Deduction(problem=answer["problem"], importable=False)
-    blank = Plugin(plugin.name, plugin.target, plugin.distribution, plugin.version, source="import")
-    judged = judge(blank, found)
-    # What a class reads is told by its source, or by lpkit's own declaration.
+        deduction = Deduction(problem=answer["problem"], importable=False)
+    blank = DiscoveredPlugin(plugin.name, plugin.target, plugin.distribution, plugin.version, source="import")
+    judged = judge(blank, deduction)
+    # Importing shows what a class reads only for classes of lpkit; otherwise its source does.
     return replace(judged, defined=answer.get("defined", plugin.defined), reads=answer.get("reads") or plugin.reads)

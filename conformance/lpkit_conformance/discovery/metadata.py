@@ -1,6 +1,6 @@
-"""Installed distributions, read through ``importlib_metadata``: the same ones with every Python.
+"""Reads installed distributions through ``importlib_metadata``, with the same result on every Python.
 
-Processes that load plugins do not import this: what vLLM's loaders see there is the standard library's business.
+Processes that load plugins do not import this module: vLLM's loaders use the standard library there.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = [
 
 
 def unique(path: Sequence[str] | None = None) -> Iterator[tuple[str, Distribution]]:
-    """One per normalised name, the first along the path: a wheel next to an editable install counts once."""
+    """Yield the first distribution of each normalised name: a wheel next to an editable install counts once."""
     seen = set()
     for dist in Distribution.discover() if path is None else Distribution.discover(path=list(path)):
-        # The private name by which entry_points() tells them apart: it comes from the folder's name, and parsing a
-        # hundred METADATA files would take most of this command's time.
+        # The private name that entry_points() uses comes from the folder's name; parsing a hundred METADATA files
+        # would take most of this command's time.
         name = str(getattr(dist, "_normalized_name", None) or field(dist, "Name").lower())
         if name not in seen:
             seen.add(name)
@@ -42,12 +42,12 @@ def unique(path: Sequence[str] | None = None) -> Iterator[tuple[str, Distributio
 
 
 def find(name: str, path: Sequence[str] | None = None) -> Distribution | None:
-    """The first of that name along ``path`` (``sys.path`` by default); no other one is read."""
+    """Return the first distribution of that name along ``path`` (``sys.path`` by default), without reading others."""
     return next(iter(Distribution.discover(name=name, path=list(sys.path if path is None else path))), None)
 
 
 def field(dist: Distribution, key: str) -> str:
-    """A field of the metadata, or "?"."""
+    """Return a field of the metadata, or "?"."""
     try:
         return str(dist.metadata[key] or "?")
     except Exception:  # damaged metadata raises KeyError, TypeError or OSError, depending on the version
@@ -55,7 +55,7 @@ def field(dist: Distribution, key: str) -> str:
 
 
 def text_of(dist: Distribution, file: str) -> str:
-    """A file of the metadata, or ""."""
+    """Return the text of a metadata file, or ""."""
     try:
         return dist.read_text(file) or ""
     except (OSError, ValueError):
@@ -63,17 +63,17 @@ def text_of(dist: Distribution, file: str) -> str:
 
 
 def is_editable(dist: Distribution) -> bool:
-    """Whether it was installed with ``pip install -e``."""
+    """Return True for an installation with ``pip install -e``."""
     info = _direct_url(dist).get("dir_info")
     return isinstance(info, dict) and info.get("editable") is True
 
 
 def source_folder(dist: Distribution) -> Path | None:
-    """The folder from which it was installed, if that was a folder."""
+    """Return the folder from which the distribution was installed, if it was a folder."""
     parts = urlsplit(str(_direct_url(dist).get("url", "")))
     if parts.scheme != "file":
         return None
-    from urllib.request import url2pathname  # it brings ssl, http and email: a third of `lpkit doctor`'s time
+    from urllib.request import url2pathname  # imports ssl, http and email: a third of `lpkit doctor`'s time
 
     return Path(url2pathname(parts.path)).resolve()
 
@@ -87,5 +87,5 @@ def _direct_url(dist: Distribution) -> dict[str, Any]:
 
 
 def ordered(version: str) -> tuple[int, ...]:
-    """The numbers of a version, by which it is older or newer."""
+    """Return the numbers of a version, for comparing versions."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

@@ -1,6 +1,6 @@
 """Finds and parses the source of a module as the import system would, without importing anything.
 
-``importlib.util.find_spec("pkg.mod")`` imports ``pkg``; this looks along ``sys.path`` by hand instead.
+``importlib.util.find_spec("pkg.mod")`` imports ``pkg``; this module searches ``sys.path`` itself.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ModuleFile:
-    """Where a module comes from.
+    """The files of a module.
 
     Attributes:
-        file: its source; None for a namespace package and for what cannot be read as source.
-        folders: where its submodules are; empty if it is not a package.
-        opaque: why there is no source ("compiled"), or "".
+        file: its source; None for a namespace package or a module without source.
+        folders: the folders of its submodules; empty if it is not a package.
+        opaque: the reason for missing source ("compiled"), or "".
     """
 
     file: Path | None
@@ -30,11 +30,11 @@ class ModuleFile:
 
 
 class SourceError(Exception):
-    """A source file exists but cannot be parsed."""
+    """Error when a source file exists but cannot be parsed."""
 
 
 class Sources:
-    """The modules importable along ``path`` (``sys.path`` by default; folders of ``path`` have ``.pth`` files read)."""
+    """The modules importable along ``path``, with its ``.pth`` files, or by default along ``sys.path``."""
 
     def __init__(self, path: Sequence[str] | None = None) -> None:
         if path is None:
@@ -45,7 +45,7 @@ class Sources:
         self._trees: dict[Path, ast.Module] = {}
 
     def find(self, module: str) -> ModuleFile | None:
-        """The module's file, or None if there is no such module."""
+        """Return the module's files, or None if there is no such module."""
         if module not in self._found:
             parent, _, name = module.rpartition(".")
             if parent:
@@ -56,10 +56,10 @@ class Sources:
         return self._found[module]
 
     def parse(self, file: Path) -> ast.Module:
-        """The syntax tree of a source file.
+        """Return the syntax tree of a source file.
 
         Raises:
-            SourceError: it cannot be read or is no Python.
+            SourceError: the file cannot be read, or is not Python.
         """
         if file not in self._trees:
             try:
@@ -73,7 +73,7 @@ class Sources:
         return self._trees[file]
 
     def _editable(self, name: str) -> ModuleFile | None:
-        """setuptools' editable installs map packages to folders in a generated finder module."""
+        """Find a package in the generated finder modules of setuptools' editable installs."""
         for folder in self._folders:
             for finder in _listing(folder, "__editable___*_finder.py"):
                 mapped = _mapping(finder).get(name)
@@ -118,7 +118,7 @@ def _with_pth(path: Sequence[str]) -> Iterator[Path]:
 
 
 def _find_in(folders: Sequence[Path], name: str) -> ModuleFile | None:
-    """What ``FileFinder`` finds, in its order: a package, an extension, a source file, bytecode, a namespace."""
+    """Search as ``FileFinder`` does: for a package, an extension, a source file, bytecode, a namespace."""
     portions = []
     for folder in folders:
         package = folder / name

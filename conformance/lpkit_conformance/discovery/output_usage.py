@@ -1,7 +1,7 @@
-"""How much of a request's output a class reads, told from its source.
+"""Deduces from a class's source how much of a request's output it reads.
 
-It matters on the V1 runner, whose asynchronous scheduling puts -1 where a token is not known yet. "Unknown" is an
-answer: an output list that is kept for later may be read or only counted.
+This matters on V1, whose asynchronous scheduling writes -1 for tokens that are not known yet. The answer may be
+"unknown": a class that keeps the output list may read it later, or only count it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _DECLARED: Final[dict[str, Reads]] = {"none": "none", "length": "length", "token
 _DEFAULTS: Final[dict[str, Reads]] = {"LogitsProcessor": "none", "PortableProcessor": "none"}
 _STRENGTH: Final[tuple[Reads, ...]] = ("none", "length", "unknown", "tokens")
 _OUTPUT: Final = 3
-"""Where the output list is in an Add of a ``BatchUpdate``: index, parameters, prompt, output."""
+"""Index of the output list in an Add of a ``BatchUpdate``: index, parameters, prompt, output."""
 
 
 def reads(found: Deduction) -> Reads:
-    """What the class that ``found`` is about reads of its requests' output."""
+    """Return how much of its requests' output a class reads; ``found``: the deduction about the class."""
     if not found.complete:
         return "unknown"
     portable = [name for name in found.outside if name.startswith("lpkit.") and _interfaces(name) >= {V1, V2}]
@@ -32,7 +32,7 @@ def reads(found: Deduction) -> Reads:
     if V1 not in found.interfaces or any(name.endswith(".AdapterLogitsProcessor") for name in found.outside):
         return "unknown"
     if any(not name.endswith(".LogitsProcessor") for name in found.outside):
-        return "unknown"  # a built-in of vLLM, made over
+        return "unknown"  # derives from a built-in of vLLM
     return _strongest(_lists(found.bodies))
 
 
@@ -42,7 +42,7 @@ def _interfaces(name: str) -> frozenset[str]:
 
 
 def _declared(bodies: Iterable[ast.ClassDef], base: str) -> Reads:
-    """lpkit's own classes announce what they read, and get nothing else."""
+    """Return the ``history`` that a class on lpkit's bases declares; the class gets nothing else."""
     for body in bodies:
         for statement in body.body:
             targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
@@ -58,7 +58,7 @@ def _strongest(answers: Iterable[Reads]) -> Reads:
 
 
 def _lists(bodies: Sequence[ast.ClassDef]) -> Iterator[Reads]:
-    """What each expression that meets an output list does with it; "unknown" if nothing looks at the added requests."""
+    """Yield the use of each expression with an output list; "unknown" if no code reads the added requests."""
     methods: dict[str, ast.FunctionDef] = {}
     for body in bodies:
         for item in body.body:
@@ -95,7 +95,7 @@ def _called(node: ast.Call) -> str:
 
 
 def _ignores_updates(update: ast.FunctionDef) -> bool:
-    """A stateless processor: ``update_state`` does not touch its argument."""
+    """Return True if ``update_state`` does not use its argument."""
     names = {node.id for node in ast.walk(update) if isinstance(node, ast.Name)}
     return not names & {argument.arg for argument in update.args.args[1:]}
 
@@ -111,7 +111,7 @@ def _element(target: ast.expr, scope: Iterable[ast.AST]) -> Reads:
 
 
 def _callback(call: ast.Call, methods: dict[str, ast.FunctionDef]) -> Reads:
-    """The function that ``process_dict_updates`` calls with parameters, prompt and output."""
+    """Judge the function that ``process_dict_updates`` calls with parameters, prompt and output."""
     given = call.args[2] if len(call.args) > 2 else None
     if isinstance(given, ast.Lambda):
         names = [argument.arg for argument in given.args.args]
@@ -125,7 +125,7 @@ def _callback(call: ast.Call, methods: dict[str, ast.FunctionDef]) -> Reads:
 
 
 def _use(name: str, scope: Iterable[ast.AST]) -> Reads:
-    """What is done with the list of that name: counted, read, or kept for later."""
+    """Return the strongest use of the list of that name: counted, read, or kept for later."""
     answers: list[Reads] = []
     for top in scope:
         parents = {child: parent for parent in ast.walk(top) for child in ast.iter_child_nodes(parent)}
@@ -150,5 +150,5 @@ def _one_use(node: ast.Name, parent: ast.AST | None) -> Reads:
     if isinstance(parent, ast.Compare):
         return "tokens" if node in parent.comparators else "unknown"
     if isinstance(parent, ast.If | ast.IfExp | ast.BoolOp | ast.UnaryOp | ast.While):
-        return "length"  # only whether it is empty
+        return "length"  # asks only if it is empty
     return "unknown"

@@ -1,7 +1,6 @@
-"""Which of vLLM's two model runners an engine would use, told from its release and its environment.
+"""Predict which of vLLM's two model runners an engine would use, from its release and its environment.
 
-Nothing of vLLM is imported. The releases below are held against vLLM's own sources by ``make canary``, whose table is
-in docs/evidence/vllm-releases.md.
+Nothing of vLLM is imported.
 """
 
 from __future__ import annotations
@@ -10,57 +9,50 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from lpkit_conformance.discovery.module_finder import Sources
+from lpkit_conformance.facts.vllm import VLLM, in_short
+from lpkit_conformance.facts.vllm import Release as Release
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
-Release: TypeAlias = tuple[int, int, int]
-
 SWITCH: Final = "VLLM_USE_V2_MODEL_RUNNER"
-"""What the environment asks for."""
+"""The environment variable that asks for a runner."""
 
-PLUGINS_SINCE: Final[Release] = (0, 10, 1)
+PLUGINS_SINCE: Final = VLLM.since("group", "vllm.logits_processors")
 """The entry-point group and the V1 interface exist."""
-DRAFTS_REFUSED_SINCE: Final[Release] = (0, 11, 1)
+OLDEST_SUPPORTED: Final = VLLM.since("v1-update", "batch_size, removed, added, moved")
+"""A batch update has its fields in today's order."""
+DRAFTS_REFUSED_SINCE: Final = VLLM.since("v1-drafts", "installed: left out")
 """With speculative decoding, V1 refuses passed processors and leaves installed ones out; before, drafts bypass them."""
-NO_PROMPT_IDS_SINCE: Final[Release] = (0, 11, 0)
-"""An Add may come without the prompt's token ids: with prompt embeddings there are none."""
-VALIDATED_SINCE: Final[Release] = (0, 11, 1)
-"""Plugins are asked to validate a request's parameters, by the API server; since 0.17 by ``vllm.LLM``, too."""
-SWITCH_SINCE: Final[Release] = (0, 12, 0)
+NO_PROMPT_IDS_SINCE: Final = VLLM.since("v1-added", "index, params, prompt or None, output")
+"""First release in which an Add may lack the prompt's token ids: prompts given as embeddings have no ids."""
+VALIDATED_SINCE: Final = VLLM.since("validated", "online")
+"""The API server has plugins validate a request's parameters."""
+SWITCH_SINCE: Final = VLLM.since("switch", "a number")
 """``VLLM_USE_V2_MODEL_RUNNER`` exists; its V2 runner does not support custom processors yet."""
-ASYNC_SINCE: Final[Release] = (0, 14, 0)
+ASYNC_SINCE: Final = VLLM.since("async-default", "on")
 """Asynchronous scheduling is on by default, but for CPUs."""
-V2_FOR_SOME_SINCE: Final[Release] = (0, 22, 0)
+V2_FOR_SOME_SINCE: Final = VLLM.since("default-runner", "V2 for some models")
 """V2 is the default for some models; a passed or installed processor puts the engine back on V1."""
-V2_DEFAULT_SINCE: Final[Release] = (0, 29, 0)
-"""V2 is the default for all models, with the same exception. What V1 does not support, it refuses."""
-V1_DEPRECATED_SINCE: Final[Release] = (0, 29, 0)
-"""V1 is announced to go."""
-FORCED_V2_SINCE: Final[Release] = (0, 30, 0)
-"""vLLM's own watermark and HiSparse run on V2 only: the first overrides a 0 of the switch, the second refuses it."""
-FLY_SINCE: Final[Release] = (0, 33, 0)
-"""Drafts can be accepted by ``fly``, which keeps to masks only."""
-V2_PROCESSORS_SINCE: Final[Release] = (0, 31, 0)
+V2_DEFAULT_SINCE: Final = VLLM.since("default-runner", "V2")
+"""First release in which V2 is the default for all models, with the same exception. V1 refuses features it lacks."""
+V1_DEPRECATED_SINCE: Final = VLLM.since("v1-runner", "deprecated")
+"""vLLM announces that the V1 runner will go."""
+V2_PROCESSORS_SINCE: Final = VLLM.since("v2-processors", "runs them")
 """V2 loads custom processors, which must have its own interface."""
-
-_METHODS_ON_V1: Final[tuple[tuple[Release, frozenset[str]], ...]] = (
-    ((0, 31, 0), frozenset({"ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator", "custom_class"})),
-    ((0, 32, 0), frozenset({"suffix", "medusa", "mlp_speculator", "custom_class"})),
-    ((0, 33, 0), frozenset({"suffix", "custom_class"})),
-)
+_V2_SINCE: Final = in_short(V2_PROCESSORS_SINCE)
 
 
 @dataclass(frozen=True)
 class Demands:
-    """What an engine's arguments ask of the choice of a runner.
+    """Demands of an engine's arguments on the choice of a runner.
 
     Attributes:
-        v2: what runs on V2 only, and overrides the switch; "" for nothing.
-        hisparse: HiSparse is on, which runs on V2 only, and refuses a switch that says V1.
-        v1: what V2 does not support: V1 is used, unless the switch says V2, which is then refused.
-        only_v2: what V1 refuses.
+        v2: a feature that runs on V2 only, and overrides the switch; "" if the arguments use none.
+        hisparse: HiSparse is on, which runs on V2 only, and refuses a switch to V1.
+        v1: a feature that V2 does not support: V1 is used, unless the switch selects V2, which is then refused.
+        only_v2: a feature that V1 refuses.
     """
 
     v2: str = ""
@@ -69,24 +61,18 @@ class Demands:
     only_v2: tuple[str, ...] = ()
 
 
-def methods_on_v1(release: Release | None) -> frozenset[str]:
-    """Methods of speculative decoding that keep a release with processors on V2 on V1."""
-    known = [methods for since, methods in _METHODS_ON_V1 if not is_before(release, since)]
-    return known[-1] if known else frozenset()
-
-
 @dataclass(frozen=True)
 class Choice:
-    """What an engine does once a custom processor is installed or passed.
+    """The behaviour of an engine once a custom processor is installed or passed.
 
     Attributes:
-        runner: that it uses.
-        reason: why that one.
-        refusal: why it would not start with any custom processor, or "".
-        loads: whether that runner loads custom processors at all.
-        moved: whether it would use the other runner if there were no custom processor.
-        forced: whether the engine's other arguments decide it, and the switch does not.
-        told: whether the switch decides it.
+        runner: the runner that it uses.
+        reason: the reason for this choice.
+        refusal: the reason for not starting with any custom processor, or "".
+        loads: True if that runner loads custom processors at all.
+        moved: True if it would use the other runner without a custom processor.
+        forced: True if the engine's other arguments decide the choice, and the switch does not.
+        told: True if the switch decides the choice.
     """
 
     runner: Runner
@@ -99,7 +85,7 @@ class Choice:
 
 
 def parse_release(version: str) -> Release | None:
-    """``(0, 31, 0)`` of ``"0.31.0+cu129"``; None for a build from source that does not know its release."""
+    """Return ``(0, 31, 0)`` for ``"0.31.0+cu129"``; None for a source build that does not know its release."""
     numbers = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
     if numbers is None:
         return None
@@ -109,17 +95,17 @@ def parse_release(version: str) -> Release | None:
 
 
 def is_before(release: Release | None, limit: Release) -> bool:
-    """Whether a known release is older than ``limit``; an unknown one counts as the newest."""
+    """Return True if a known release is older than ``limit``; an unknown release counts as the newest."""
     return release is not None and release < limit
 
 
 def is_cpu_build(distribution: str, version: str) -> bool:
-    """Whether a vLLM of this name and version is built for CPUs."""
+    """Return True if a vLLM of this name and version is built for CPUs."""
     return "cpu" in f"{distribution} {version}".lower() or sys.platform == "darwin"
 
 
 def is_tpu_build(distribution: str, version: str) -> bool:
-    """Whether a vLLM of this name and version is built for TPUs."""
+    """Return True if a vLLM of this name and version is built for TPUs."""
     return "tpu" in f"{distribution} {version}".lower()
 
 
@@ -134,7 +120,7 @@ def triton_lack(cpu: bool, sources: Sources) -> str:
 
 
 def choose(release: Release | None, lack: str, environment: Mapping[str, str], demands: Demands = Demands()) -> Choice:
-    """What ``release`` chooses with a custom processor; ``lack``: see :func:`triton_lack`."""
+    """Return the runner that ``release`` chooses with a custom processor; ``lack``: see :func:`triton_lack`."""
     choice = _chosen(release, lack, environment, demands)
     if choice.runner != V1 or choice.refusal or not demands.only_v2:
         return choice
@@ -144,23 +130,25 @@ def choose(release: Release | None, lack: str, environment: Mapping[str, str], d
 
 def _chosen(release: Release | None, lack: str, environment: Mapping[str, str], demands: Demands) -> Choice:
     if is_before(release, PLUGINS_SINCE):
-        return Choice(V1, "it is from before 0.10.1, the first release with processor plugins", loads=False)
+        return Choice(
+            V1, f"it is from before {in_short(PLUGINS_SINCE)}, the first release with processor plugins", loads=False
+        )
     if is_before(release, SWITCH_SINCE):
-        return Choice(V1, "before 0.12 it is the only one")
+        return Choice(V1, f"before {in_short(SWITCH_SINCE)} it is the only one")
     value = environment.get(SWITCH)
     if demands.hisparse or demands.v2:
         return _on_v2(release, value, demands)
     if value is not None:
         return _switched(release, value, lack, demands.v1)
     if is_before(release, V2_FOR_SOME_SINCE):
-        return Choice(V1, "before 0.22 it is the default for all models")
+        return Choice(V1, f"before {in_short(V2_FOR_SOME_SINCE)} it is the default for all models")
     if lack:
         return Choice(V1, lack)
     if is_before(release, V2_PROCESSORS_SINCE):
-        return Choice(V1, "before 0.31 only the V1 runner loads logits processors", moved=True)
+        return Choice(V1, f"before {_V2_SINCE} only the V1 runner loads logits processors", moved=True)
     if demands.v1:
         return Choice(V1, f"the V2 runner does not support {' and '.join(demands.v1)}", forced=True)
-    return Choice(V2, "the default since 0.31")
+    return Choice(V2, f"the default since {_V2_SINCE}")
 
 
 def _on_v2(release: Release | None, value: str | None, demands: Demands) -> Choice:
@@ -188,7 +176,7 @@ def _switched(release: Release | None, value: str, lack: str, only_v1: Sequence[
     if lack:
         return Choice(V2, told, refusal=f"{told}, but {lack}")
     if is_before(release, V2_PROCESSORS_SINCE):
-        refusal = f"{told}, and before 0.31 the V2 runner refuses to start with a custom processor"
+        refusal = f"{told}, and before {_V2_SINCE} the V2 runner refuses to start with a custom processor"
         return Choice(V2, told, refusal=refusal, loads=False)
     if only_v1:
         refusal = f"{told}, but the V2 runner does not support {' and '.join(only_v1)}"

@@ -1,1 +1,1 @@
-"""``lpkit doctor``: what a vLLM in this environment would do with the processors in it, and what to change."""
+"""``lpkit doctor``: predicts how a vLLM treats the processors in this environment, and suggests changes."""

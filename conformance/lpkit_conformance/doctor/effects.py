@@ -1,4 +1,4 @@
-"""What an engine would do with each plugin, as rules over static facts: one function per problem."""
+"""Predicts the effect of an engine on each plugin, from static facts; one function per problem."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from lpkit_conformance.discovery import releases
-from lpkit_conformance.discovery.installed import Plugin
+from lpkit_conformance.discovery.installed import DiscoveredPlugin
 from lpkit_conformance.discovery.releases import is_before
 from lpkit_conformance.doctor.features import replayed, verification
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.doctor.serving import environment_of
 from lpkit_conformance.doctor.situation import Situation
+from lpkit_conformance.facts.vllm import in_full, in_short
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 Effect: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]
 
 _DEPRECATED = releases.V1_DEPRECATED_SINCE
+_ON_V2 = f"{in_short(releases.V2_PROCESSORS_SINCE)} or newer"
+"""The releases whose V2 runner loads custom processors."""
 _PORTABLE = "derive the class from lpkit.LogitsProcessor, which runs on both runners"
 _REPLACED = dict.fromkeys(
     (f"vllm.model_executor.models.{model}:NGramPerReqLogitsProcessor" for model in ("deepseek_ocr", "unlimited_ocr")),
@@ -26,8 +29,8 @@ _REPLACED = dict.fromkeys(
 _INTERFACES = {V1: "V1", V2: "V2", "both": "V1 and V2", "unknown": "unknown"}
 
 
-def effect(plugin: Plugin, situation: Situation, *, passed: bool = False) -> Effect:
-    """In one word: what happens to ``plugin``."""
+def effect(plugin: DiscoveredPlugin, situation: Situation, *, passed: bool = False) -> Effect:
+    """Return in one word what happens to ``plugin``."""
     if situation.choice.refusal:
         return "blocks"
     if not situation.choice.loads:
@@ -39,17 +42,17 @@ def effect(plugin: Plugin, situation: Situation, *, passed: bool = False) -> Eff
 
 
 def judge(situation: Situation) -> list[Issue]:
-    """All certain and possible problems."""
-    found = [*_engine(situation)]
+    """Return all certain and possible problems."""
+    issues = [*_engine(situation)]
     for passed, plugins in ((False, situation.installed), (True, situation.passed)):
         for plugin in plugins:
-            found += _starting(plugin, situation, passed)
-            found += _drafts(plugin, situation, passed)
+            issues += _starting(plugin, situation, passed)
+            issues += _drafts(plugin, situation, passed)
             if not passed:
-                found += _placeholders(plugin, situation)
-                found += _elsewhere(plugin, situation)
-            found += replayed(plugin, situation, passed)
-    return found + [*_twice(situation), *verification(situation)]
+                issues += _placeholders(plugin, situation)
+                issues += _elsewhere(plugin, situation)
+            issues += replayed(plugin, situation, passed)
+    return issues + [*_twice(situation), *verification(situation)]
 
 
 def _engine(situation: Situation) -> Iterator[Issue]:
@@ -69,7 +72,7 @@ def _engine(situation: Situation) -> Iterator[Issue]:
         yield Issue(
             "v1-deprecated",
             "note",
-            f"{situation.label} serves on its V1 runner, which is deprecated since 0.29",
+            f"{situation.label} serves on its V1 runner, which is deprecated since {in_short(_DEPRECATED)}",
             f"{choice.reason[:1].upper()}{choice.reason[1:]}.",
             "Plan for the V2 runner: a portable class runs on both",
         )
@@ -89,7 +92,7 @@ def _engine(situation: Situation) -> Iterator[Issue]:
             f"{situation.label} serves on its V1 runner because of a custom processor",
             f"This release uses V2 for {models} by default, and goes back to V1 for any custom processor, with one "
             "line in its log.",
-            "vLLM 0.31 or newer runs portable processors on V2",
+            f"vLLM {_ON_V2} runs portable processors on V2",
         )
 
 
@@ -98,7 +101,7 @@ def _refusal_remedy(situation: Situation) -> str:
         return f"Unset {releases.SWITCH}"
     features = " and ".join(_only_on_v2(situation))
     if situation.choice.moved:
-        return f"Use vLLM 0.31 or newer, whose V2 runner loads processors, or leave out {features}"
+        return f"Use vLLM {_ON_V2}, whose V2 runner loads processors, or leave out {features}"
     return f"Leave out {features}"
 
 
@@ -110,10 +113,10 @@ def _loading_remedy(situation: Situation) -> str:
     if situation.runner == V2:
         return f"Unset {releases.SWITCH}"
     old = is_before(situation.release, releases.PLUGINS_SINCE)
-    return "Use vLLM 0.10.2 or newer" if old else "Serve on another kind of device"
+    return f"Use vLLM {in_full(releases.OLDEST_SUPPORTED)} or newer" if old else "Serve on another kind of device"
 
 
-def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Issue]:
+def _starting(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> Iterator[Issue]:
     if situation.choice.refusal or not situation.choice.loads:
         return
     if situation.left_out:
@@ -139,8 +142,8 @@ def _starting(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Is
     )
 
 
-def _requests(plugin: Plugin, situation: Situation) -> Iterator[Issue]:
-    """Not built, but still imported where requests are validated."""
+def _requests(plugin: DiscoveredPlugin, situation: Situation) -> Iterator[Issue]:
+    """V1 does not build the plugin, but imports it to validate requests."""
     broken = plugin.starts_v1 is False and plugin.interface == "unknown"
     if broken and not is_before(situation.release, releases.VALIDATED_SINCE):
         yield Issue(
@@ -153,7 +156,7 @@ def _requests(plugin: Plugin, situation: Situation) -> Iterator[Issue]:
         )
 
 
-def _why_blocked(plugin: Plugin, runner: Runner) -> str:
+def _why_blocked(plugin: DiscoveredPlugin, runner: Runner) -> str:
     if plugin.interface in (V1, V2):
         how = "refuses it" if runner == V2 else "ends in a TypeError when it constructs the class"
         only = f"{plugin.target} implements only the {_INTERFACES[plugin.interface]} interface"
@@ -161,7 +164,7 @@ def _why_blocked(plugin: Plugin, runner: Runner) -> str:
     return plugin.problem
 
 
-def _unblock(plugin: Plugin, situation: Situation, passed: bool) -> str:
+def _unblock(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> str:
     ways = ["Do not pass it"] if passed else [f"pip uninstall {plugin.distribution}"]
     if plugin.interface == V1:
         if plugin.target in _REPLACED:
@@ -177,15 +180,16 @@ def _unblock(plugin: Plugin, situation: Situation, passed: bool) -> str:
     return ", or ".join(ways)
 
 
-def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Issue]:
-    """V1 and speculative decoding: installed processors are left out without an error, passed ones refused."""
+def _drafts(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> Iterator[Issue]:
+    """V1 with speculative decoding: it omits installed processors without an error, and refuses passed processors."""
     if situation.runner != V1 or situation.choice.refusal or not situation.choice.loads:
         return
-    remedy = "Turn speculative decoding off, or use the V2 runner of vLLM 0.31 or newer, which keeps processors"
+    remedy = f"Turn speculative decoding off, or use the V2 runner of vLLM {_ON_V2}, which keeps processors"
     evidence = "The V1 runner builds no custom processors when speculative decoding is on."
     if is_before(situation.release, releases.DRAFTS_REFUSED_SINCE):
         code, effect = "bypassed-by-drafts", "accepts drafted tokens that it never saw"
-        evidence = "Before 0.11.1 the V1 runner applies processors to the last token of a step only, not to drafts."
+        since = in_short(releases.DRAFTS_REFUSED_SINCE)
+        evidence = f"Before {since} the V1 runner applies processors to the last token of a step only, not to drafts."
     elif passed:
         code, effect = "draft-refusal", "does not start with it"
     else:
@@ -197,7 +201,7 @@ def _drafts(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Issu
         yield Issue(code, "note", problem, f"{evidence} --spec-decode judges that.", remedy, plugin.name)
 
 
-def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Issue]:
+def _placeholders(plugin: DiscoveredPlugin, situation: Situation) -> Iterator[Issue]:
     if not (situation.placeholders and situation.starts(plugin)) or plugin.reads in ("none", "length"):
         return
     certain = plugin.reads == "tokens"
@@ -213,18 +217,18 @@ def _placeholders(plugin: Plugin, situation: Situation) -> Iterator[Issue]:
         "a processor is passed; this one is installed"
         + (" and reads token ids." if certain else ", and its source does not show what it reads."),
         f"Start vLLM with --no-async-scheduling, or uninstall {plugin.distribution} and pass a copy on the path: "
-        f"--logits-processors {plugin.target}" + (", or use the V2 runner of vLLM 0.31 or newer" if portable else ""),
+        f"--logits-processors {plugin.target}" + (f", or use the V2 runner of vLLM {_ON_V2}" if portable else ""),
         plugin.name,
     )
 
 
-def _elsewhere(plugin: Plugin, situation: Situation) -> Iterator[Issue]:
-    """It starts here, on V1; on a default vLLM it would not."""
+def _elsewhere(plugin: DiscoveredPlugin, situation: Situation) -> Iterator[Issue]:
+    """The plugin starts here on V1, and would not start on a default vLLM."""
     if situation.runner == V1 and situation.starts(plugin) and plugin.starts_v2 is False:
         yield Issue(
             "blocks-default",
             "note",
-            "a default vLLM, 0.31 or newer on a GPU, does not start while it is installed",
+            f"a default vLLM, {_ON_V2} on a GPU, does not start while it is installed",
             _why_blocked(plugin, V2),
             _PORTABLE[:1].upper() + _PORTABLE[1:],
             plugin.name,
@@ -232,7 +236,7 @@ def _elsewhere(plugin: Plugin, situation: Situation) -> Iterator[Issue]:
 
 
 def _twice(situation: Situation) -> Iterator[Issue]:
-    """One class, loaded once for each entry point and each time that it is passed."""
+    """vLLM loads a class once for each entry point, and once each time that it is passed."""
     if not situation.choice.loads or situation.choice.refusal:
         return
     counts = Counter(_identity(plugin) for plugin in situation.installed + situation.passed)
@@ -255,5 +259,5 @@ def _twice(situation: Situation) -> Iterator[Issue]:
         )
 
 
-def _identity(plugin: Plugin) -> str:
+def _identity(plugin: DiscoveredPlugin) -> str:
     return plugin.defined or plugin.target

@@ -1,4 +1,4 @@
-"""``lpkit doctor``: looks at the environment and tells what a vLLM in it would do with its processors."""
+"""``lpkit doctor``: examines the environment, and predicts how a vLLM in it treats the processors."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.discovery import releases
-from lpkit_conformance.discovery.installed import Inventory, Plugin, judge_target, take_inventory
+from lpkit_conformance.discovery.installed import DiscoveredPlugin, Inventory, judge_target, take_inventory
 from lpkit_conformance.discovery.interfaces import Deducer
 from lpkit_conformance.discovery.module_finder import Sources
 from lpkit_conformance.discovery.releases import Choice
 from lpkit_conformance.doctor import project
 from lpkit_conformance.doctor.effects import Effect, effect, judge
-from lpkit_conformance.doctor.facts import Versions, read_versions
 from lpkit_conformance.doctor.issue import SCHEMA, Issue
 from lpkit_conformance.doctor.serving import Serving, environment_of, read_command
 from lpkit_conformance.doctor.situation import Situation
 from lpkit_conformance.doctor.squatted import squatted
+from lpkit_conformance.doctor.versions import Versions, read_versions
+from lpkit_conformance.facts.vllm import in_short
 from lpkit_conformance.vllm_api.runners import V1
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the engine would be started.
+    """The engine to judge, and how to judge it.
 
     Attributes:
         passed: ``module:Class``, as for ``--logits-processors``.
         drafts: with speculative decoding.
         no_async: with ``--no-async-scheduling``.
-        release: judge this release of vLLM on a GPU instead of the installed one; None: the installed one.
-        load: import the plugins, in child processes, instead of reading their source.
-        template: version of the template that projects are compared with; "" compares none.
-        command: the words of a ``vllm serve`` command; what it says is added to the above.
+        release: judge this release of vLLM on a GPU; None: judge the installed one.
+        load: import the plugins in child processes instead of reading their source.
+        template: version of the template to compare projects with; "": no comparison.
+        command: the words of a ``vllm serve`` command; its options are added to the settings above.
     """
 
     passed: tuple[str, ...] = ()
@@ -46,24 +47,24 @@ class Settings:
     command: tuple[str, ...] = ()
 
     def serving(self) -> Serving:
-        """How the engine would be started, by the command and the other settings together."""
-        told = read_command(self.command)
+        """Return the engine's arguments, from the command and the other settings together."""
+        given = read_command(self.command)
         return replace(
-            told,
-            passed=self.passed + told.passed,
-            drafts=self.drafts or told.drafts,
-            no_async=self.no_async or told.no_async,
+            given,
+            passed=self.passed + given.passed,
+            drafts=self.drafts or given.drafts,
+            no_async=self.no_async or given.no_async,
         )
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found.
+    """The result of ``lpkit doctor``.
 
     Attributes:
-        versions: of what matters.
+        versions: of Python, lpkit, vLLM and the packages that processors depend on.
         inventory: the plugins and the installed engine.
-        situation: what was judged.
+        situation: the engine that was judged.
         issues: errors first.
     """
 
@@ -74,17 +75,17 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether no problems were found."""
+        """True if there is no issue of level ``"error"``."""
         return not any(issue.level == "error" for issue in self.issues)
 
-    def effects(self) -> list[tuple[Plugin, bool, Effect]]:
-        """(plugin, whether it was passed, what happens to it), in the order in which vLLM loads them."""
+    def effects(self) -> list[tuple[DiscoveredPlugin, bool, Effect]]:
+        """Return (plugin, passed, effect) in the order in which vLLM loads the plugins."""
         situation = self.situation
         installed = [(plugin, False, effect(plugin, situation)) for plugin in situation.installed]
         return installed + [(plugin, True, effect(plugin, situation, passed=True)) for plugin in situation.passed]
 
     def to_json(self) -> dict[str, Any]:
-        """The document of schema ``lpkit.doctor/1``; docs/reference/schemas.md describes it."""
+        """Return the document of schema ``lpkit.doctor/1`` (docs/reference/schemas.md)."""
         engine, situation = self.inventory.engine, self.situation
         return {
             "schema": SCHEMA,
@@ -101,14 +102,14 @@ class Diagnosis:
                 "asynchronous_scheduling_placeholders": situation.placeholders,
             },
             "plugins": [
-                {**asdict(plugin), "passed": passed, "verdict": said} for plugin, passed, said in self.effects()
+                {**asdict(plugin), "passed": passed, "verdict": verdict} for plugin, passed, verdict in self.effects()
             ],
             "findings": [asdict(issue) for issue in self.issues],
         }
 
 
 def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path | None = None) -> Diagnosis:
-    """Look along ``path`` (``sys.path`` by default), and at the project in ``folder`` (the current one).
+    """Examine ``path`` (``sys.path`` by default) and the project in ``folder`` (the current folder by default).
 
     Raises:
         ValueError: ``settings.release`` is not a release number.
@@ -127,15 +128,15 @@ def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path 
         inventory, passed = replace(inventory, plugins=loaded[:count]), loaded[count:]
     situation = _situation(settings, serving, inventory, passed, sources)
     versions = read_versions(sources, path)
-    found = squatted(path, folder) + judge(situation) + project.issues(inventory, path, folder, settings.template)
+    issues = squatted(path, folder) + judge(situation) + project.issues(inventory, path, folder, settings.template)
     if settings.release is None and inventory.engine is not None:
-        found += _hardware(situation, versions)
-    found.sort(key=lambda issue: issue.level)  # stable, and "error" is before "note"
-    return Diagnosis(versions, inventory, situation, tuple(found))
+        issues += _hardware(situation, versions)
+    issues.sort(key=lambda issue: issue.level)  # stable; "error" sorts before "note"
+    return Diagnosis(versions, inventory, situation, tuple(issues))
 
 
 def _hardware(situation: Situation, versions: Versions) -> list[Issue]:
-    """A build for GPUs on a machine that shows none: Triton then counts as absent, and vLLM needs a device anyway."""
+    """A GPU build on a machine without a visible GPU: Triton counts as absent there, and vLLM needs a device."""
     if situation.cpu or versions.gpu or not situation.choice.loads:
         return []
     return [
@@ -149,17 +150,17 @@ def _hardware(situation: Situation, versions: Versions) -> list[Issue]:
     ]
 
 
-def _passed(spec: str, deducer: Deducer) -> Plugin:
-    return judge_target(Plugin(spec, spec, "", ""), deducer)
+def _passed(spec: str, deducer: Deducer) -> DiscoveredPlugin:
+    return judge_target(DiscoveredPlugin(spec, spec, "", ""), deducer)
 
 
 def _situation(
-    settings: Settings, serving: Serving, inventory: Inventory, passed: tuple[Plugin, ...], sources: Sources
+    settings: Settings, serving: Serving, inventory: Inventory, passed: tuple[DiscoveredPlugin, ...], sources: Sources
 ) -> Situation:
     engine = inventory.engine
     cpu, lack, release = False, "", None
     choice: Choice | None = None
-    label = "a default vLLM (0.31 or newer, on a GPU)"
+    label = f"a default vLLM ({in_short(releases.V2_PROCESSORS_SINCE)} or newer, on a GPU)"
     if settings.release is not None:
         release = releases.parse_release(settings.release)
         if release is None:

@@ -1,19 +1,18 @@
-"""Features of the engine that do not keep to what processors say: ways to accept drafts, and replay for trainers."""
+"""Features of the engine that bypass processors' edits: ways to accept drafts, and replay for trainers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lpkit_conformance.discovery import releases
-from lpkit_conformance.discovery.installed import Plugin
-from lpkit_conformance.discovery.releases import is_before
+from lpkit_conformance.discovery.installed import DiscoveredPlugin
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.doctor.situation import Situation
+from lpkit_conformance.facts.vllm import VLLM, in_short
 from lpkit_conformance.vllm_api.runners import V1
 
 
 def verification(situation: Situation) -> Iterator[Issue]:
-    """Ways of accepting drafts that do not keep to what processors say."""
+    """Ways of accepting drafts that bypass processors' edits."""
     method, drafts = situation.serving.verification, situation.serving.drafts
     if not drafts or situation.left_out or not (situation.installed or situation.passed):
         return
@@ -25,12 +24,12 @@ def verification(situation: Situation) -> Iterator[Issue]:
             "With rejection_sample_method='synthetic', tokens that a processor masks are put out.",
             "Use rejection_sample_method 'standard' or 'block'; 'synthetic' is for measuring",
         )
-    elif method == "fly" and is_before(situation.release, releases.FLY_SINCE):
+    elif method == "fly" and not VLLM.has("acceptance", method, situation.release):
         yield Issue(
             "engine-refuses",
             "error",
             f"{situation.label} does not start with rejection_sample_method='fly'",
-            "vLLM knows it since 0.33.",
+            f"vLLM knows it since {in_short(VLLM.since('acceptance', method))}.",
             "Use rejection_sample_method 'standard' or 'block'",
         )
     elif method == "fly":
@@ -43,8 +42,8 @@ def verification(situation: Situation) -> Iterator[Issue]:
         )
 
 
-def replayed(plugin: Plugin, situation: Situation, passed: bool) -> Iterator[Issue]:
-    """What the engine returns for a trainer, or is told by one."""
+def replayed(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> Iterator[Issue]:
+    """Features for trainers: results that the engine returns, and settings that a trainer changes."""
     serving, choice = situation.serving, situation.choice
     if choice.refusal or not choice.loads:
         return

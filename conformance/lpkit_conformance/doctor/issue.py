@@ -1,4 +1,4 @@
-"""One thing that ``lpkit doctor`` has to say."""
+"""A problem or note of ``lpkit doctor``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Level: TypeAlias = Literal["error", "note"]
 
 @dataclass(frozen=True)
 class Issue:
-    """What is wrong, why, and what to do.
+    """A problem, its evidence and its remedy.
 
     Attributes:
         code: stable name of the kind of issue; docs/how-to/doctor.md lists them.
         level: ``"error"``: a problem with the present setup; ``"note"``: a possible problem, or one in another setup.
         problem: what would happen.
-        evidence: how that is known.
+        evidence: how lpkit knows.
         remedy: what to do, or "".
-        plugin: name of the entry point, or what was passed; "" if it is about no single one.
+        plugin: name of the entry point, or the passed target; "" if the issue is not about a single plugin.
     """
 
     code: str

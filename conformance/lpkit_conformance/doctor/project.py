@@ -1,4 +1,4 @@
-"""What the distributions of plugins and their projects say: where from, with which entry points and requirements."""
+"""Checks the distributions of plugins and their projects: entry points, requirements and template."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ from lpkit_conformance.errors import ProjectError
 from lpkit_conformance.settings import project as projects
 
 RECORD = ".lpkit-template.json"
-"""Written by ``lpkit new`` into the project's folder; it names the version of the template."""
+"""File that ``lpkit new`` writes into the project's folder, with the version of the template."""
 
 
 def issues(inventory: Inventory, path: Sequence[str] | None, folder: Path, template: str) -> list[Issue]:
-    """About the distributions of the installed plugins, and the project in ``folder``; ``template``: of this lpkit."""
+    """Return issues of the installed plugins' distributions and of the project in ``folder``.
+
+    Args:
+        inventory: the installed plugins.
+        path: as ``sys.path``.
+        folder: may hold a project.
+        template: this lpkit's version of the template.
+    """
     found: list[Issue] = []
     sources: dict[Path, str] = {}
     for name in dict.fromkeys(plugin.distribution for plugin in inventory.plugins):
@@ -37,19 +44,19 @@ def issues(inventory: Inventory, path: Sequence[str] | None, folder: Path, templ
 
 
 def _installation(source: Path, inventory: Inventory, path: Sequence[str] | None) -> Iterator[Issue]:
-    """Entry points are copied at installation, editable ones too: later edits of pyproject.toml change nothing."""
+    """pip copies entry points when it installs, even in editable mode: later edits of pyproject.toml have no effect."""
     try:
-        own = projects.find(source)
+        project = projects.find(source)
     except ProjectError:
-        return  # lpkit check says what is wrong with it
-    if own is None or not own.entry_points or not own.name:
+        return  # lpkit check reports what is wrong
+    if project is None or not project.entry_points or not project.name:
         return
-    dist = find(own.name, path)
+    dist = find(project.name, path)
     if dist is None:
         yield Issue(
             "not-installed",
             "note",
-            f"{own.name}, the project in {source}, is not installed, so vLLM cannot find it",
+            f"{project.name}, the project in {source}, is not installed, so vLLM cannot find it",
             "vLLM loads entry points of installed distributions.",
             "pip install -e .",
         )
@@ -57,13 +64,13 @@ def _installation(source: Path, inventory: Inventory, path: Sequence[str] | None
     name = field(dist, "Name")
     kept = {plugin.name: plugin.target for plugin in inventory.plugins if plugin.distribution == name}
     kept = {key: target.partition("[")[0].strip() for key, target in kept.items()}
-    if kept != own.entry_points:
+    if kept != project.entry_points:
         from_here = source_folder(dist) == source
         yield Issue(
             "stale-install",
             "error" if from_here else "note",
             f"{name} was installed with other entry points than its pyproject.toml has now, and vLLM uses the old ones",
-            f"Installed: {_listed(kept)}; {source / 'pyproject.toml'}: {_listed(own.entry_points)}.",
+            f"Installed: {_listed(kept)}; {source / 'pyproject.toml'}: {_listed(project.entry_points)}.",
             f"pip install -e {source}" if from_here else "",
         )
 
@@ -93,7 +100,7 @@ def _template(name: str, source: Path, template: str) -> Iterator[Issue]:
     try:
         version = str(json.loads((source / RECORD).read_text("utf-8"))["template_version"])
     except (OSError, ValueError, KeyError, TypeError):
-        return  # not made by lpkit new, or edited; nothing can be said
+        return  # not made by lpkit new, or edited since
     if () < ordered(version) < ordered(template):
         yield Issue(
             "template-old",

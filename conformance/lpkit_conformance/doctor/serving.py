@@ -1,4 +1,4 @@
-"""How an engine is started: what the options of ``vllm serve`` mean for logits processors."""
+"""Reads a ``vllm serve`` command: the options that matter for logits processors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lpkit_conformance.discovery import releases
-from lpkit_conformance.discovery.releases import Demands, Release, is_before
+from lpkit_conformance.discovery.releases import Demands, Release
 from lpkit_conformance.errors import UsageError
+from lpkit_conformance.facts.vllm import VLLM
 
 _JSON = ("speculative-config", "watermark-config", "attention-config", "kv-transfer-config", "compilation-config")
 """Options that hold an object, as JSON or field by field: ``--speculative-config.method suffix``."""
@@ -28,24 +29,24 @@ _SHORT = {
 }
 
 _MODULES = frozenset({"vllm.entrypoints.openai.api_server"})
-"""What else serves, by ``python -m``."""
+"""Modules that serve when run with ``python -m``."""
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Serving:
-    """What matters of an engine's arguments.
+    """The arguments of an engine that matter for logits processors.
 
     Attributes:
         passed: ``module:Class``, from ``--logits-processors``.
-        drafts: speculative decoding is on.
-        no_async: asynchronous scheduling was turned off.
+        drafts: True with speculative decoding.
+        no_async: True with ``--no-async-scheduling``.
         verification: how drafts are accepted, vLLM's ``rejection_sample_method``.
         mask_replay: ``--return-sampling-mask``.
         trace_replay: ``--enable-trace-replay``.
-        environment: variables that were set in front of the command.
-        options: everything that was given, by the option's name without dashes in front; objects as dictionaries.
+        environment: variables set in front of the command.
+        options: all options, by name without leading dashes; objects as dictionaries.
     """
 
     passed: tuple[str, ...] = ()
@@ -58,37 +59,53 @@ class Serving:
     options: dict[str, Any] = field(default_factory=dict)
 
     def demands(self, release: Release | None) -> Demands:
-        """What these arguments ask of the choice of a runner, by the rules of a release."""
-        only_v2 = () if is_before(release, releases.V2_DEFAULT_SINCE) else tuple(self._refused_by_v1(release))
-        return Demands(self._for_v2(release), self._hisparse(release), tuple(self._for_v1(release)), only_v2)
+        """Return what these arguments demand of a runner, by the rules of a release."""
+        return Demands(
+            self._for_v2(release), self._hisparse(release), self._for_v1(release), self._refused_by_v1(release)
+        )
 
     def _for_v2(self, release: Release | None) -> str:
-        watermark = self.options.get("watermark-config") and not is_before(release, releases.FORCED_V2_SINCE)
-        return "vLLM's own watermark" if watermark else ""
+        watermark = VLLM.has("before-the-switch", "watermark: V2, even if it is 0", release)
+        return "vLLM's own watermark" if watermark and self.options.get("watermark-config") else ""
 
     def _hisparse(self, release: Release | None) -> bool:
-        if is_before(release, releases.FORCED_V2_SINCE):
+        if not VLLM.has("before-the-switch", "hisparse: 0 is refused", release):
             return False
         transfer = json.dumps(self.options.get("kv-transfer-config", {}))
         return "HiSparseConnector" in transfer or bool(self.options.get("attention-config", {}).get("hisparse_config"))
 
-    def _for_v1(self, release: Release | None) -> Iterator[str]:
+    def _for_v1(self, release: Release | None) -> tuple[str, ...]:
+        method = (self.options.get("speculative-config") or {}).get("method")
+        only_on_v1 = (f"speculative method {method!r}",) if method in VLLM.entries("only-on-v1", release) else ()
+        return only_on_v1 + _lacking("v2-unsupported", self._features_without_v2(), release)
+
+    def _refused_by_v1(self, release: Release | None) -> tuple[str, ...]:
+        return _lacking("v1-unsupported", self._features_without_v1(), release)
+
+    def _features_without_v2(self) -> Iterator[tuple[str, str]]:
+        """Features in use that some release's V2 lacks: vLLM's name, and the words for a user."""
         draft = self.options.get("speculative-config") or {}
-        if draft.get("method") in releases.methods_on_v1(release):
-            yield f"speculative method {draft['method']!r}"
         if draft.get("parallel_drafting") and draft.get("method") not in ("dflash", "dspark"):
-            yield "parallel drafting"
-        if draft.get("use_heterogeneous_vocab") and not is_before(release, (0, 32, 0)):
-            yield "a drafter with another vocabulary"
+            yield "parallel drafting for EAGLE speculative decoding", "parallel drafting"
+        if draft.get("use_heterogeneous_vocab"):
+            yield "heterogeneous-vocabulary draft models", "a drafter with another vocabulary"
         if self.options.get("distributed-executor-backend") == "external_launcher" and self._several("pipeline"):
-            yield "pipeline parallelism with external_launcher"
+            yield "pipeline parallelism with external_launcher", "pipeline parallelism with external_launcher"
         if _on(self.options, "enable-dbo") or str(self.options.get("ubatch-size", "0")) not in ("0", "1"):
-            yield from self._overlapping()
-        if is_before(release, (0, 32, 0)):
-            yield from self._on_v2_since_0_32()
+            for words in self._overlapping():
+                yield "_get_dbo_unsupported_features()", words
+        compiled = self.options.get("compilation-config", {})
+        if str(compiled.get("mode")).lower() in ("1", "stock_torch_compile"):
+            yield "stock torch.compile", "stock torch.compile"
+        if compiled.get("pass_config", {}).get("enable_sp") and self._several("tensor"):
+            yield "sequence parallelism", "sequence parallelism"
+        if _on(self.options, "enable-elastic-ep"):
+            yield "elastic expert parallelism", "elastic expert parallelism"
+        if self.options.get("mamba-cache-mode") == "all":
+            yield "mamba cache mode 'all'", "mamba cache mode 'all'"
 
     def _overlapping(self) -> Iterator[str]:
-        """Dual batch overlap: V2 has it where the switch asks for it, but not with everything."""
+        """Dual batch overlap: V2 has it only if the switch is set, and not with every other option."""
         if releases.SWITCH not in environment_of(self):
             yield "dual batch overlap"
             return
@@ -101,40 +118,34 @@ class Serving:
         if self._several("decode-context") or self._several("prefill-context"):
             yield "dual batch overlap with context parallelism"
 
-    def _refused_by_v1(self, release: Release | None) -> Iterator[str]:
+    def _features_without_v1(self) -> Iterator[tuple[str, str]]:
+        """The same for V1."""
         draft = self.options.get("speculative-config") or {}
         if self._several("prefill-context"):
-            yield "prefill context parallelism"
+            yield "prefill context parallel", "prefill context parallelism"
         if draft.get("method") == "dspark":
-            yield "speculative method 'dspark'"
+            yield "dspark speculative decoding", "speculative method 'dspark'"
         if draft.get("enable_adaptive_verification"):
-            yield "adaptive verification of drafts"
+            yield "adaptive draft verification", "adaptive verification of drafts"
         if _on(self.options, "enable-batch-sharded-sampling"):
-            yield "batch-sharded sampling"
-        asked = self._several("pipeline") and _on(self.options, "async-scheduling")
-        if asked and not is_before(release, releases.V2_PROCESSORS_SINCE):
-            yield "pipeline parallelism with asynchronous scheduling"
+            yield "batch-sharded sampling", "batch-sharded sampling"
+        if self._several("pipeline") and _on(self.options, "async-scheduling"):
+            yield "pipeline parallelism with async scheduling", "pipeline parallelism with asynchronous scheduling"
 
     def _several(self, kind: str) -> bool:
         return str(self.options.get(f"{kind}-parallel-size", "1")) != "1"
 
-    def _on_v2_since_0_32(self) -> Iterator[str]:
-        compiled = self.options.get("compilation-config", {})
-        if str(compiled.get("mode")).lower() in ("1", "stock_torch_compile"):
-            yield "stock torch.compile"
-        if compiled.get("pass_config", {}).get("enable_sp") and self._several("tensor"):
-            yield "sequence parallelism"
-        if _on(self.options, "enable-elastic-ep"):
-            yield "elastic expert parallelism"
-        if self.options.get("mamba-cache-mode") == "all":
-            yield "mamba cache mode 'all'"
+
+def _lacking(fact: str, features: Iterator[tuple[str, str]], release: Release | None) -> tuple[str, ...]:
+    """Return the features in use that the fact lists for a release, in words."""
+    return tuple(words for feature, words in features if VLLM.has(fact, feature, release))
 
 
 def read_command(command: Sequence[str]) -> Serving:
-    """What ``VARIABLE=... vllm serve MODEL --option ...`` says; options that do not matter here are passed over.
+    """Read ``VARIABLE=... vllm serve MODEL --option ...``, and skip options that do not matter here.
 
     Raises:
-        UsageError: an object that is not JSON, or a command that serves nothing.
+        UsageError: an object is not JSON, or the command does not serve.
     """
     before, words = _divided(command)
     environment = dict(word.split("=", 1) for word in before if _VARIABLE.fullmatch(word))
@@ -153,14 +164,14 @@ def read_command(command: Sequence[str]) -> Serving:
 
 
 def _divided(command: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """What stands before the engine's own arguments, and these."""
+    """Split a command into the words before the engine's arguments, and the arguments."""
     for n, word in enumerate(command):
         serves = word == "serve" and n > 0 and command[n - 1].rpartition("/")[2] == "vllm"
         if serves or word in _MODULES:
             return command[:n], command[n + 1 :]
     if command:
-        said = " ".join(command)[:80]
-        raise UsageError(f"there is no `vllm serve` in the command {said!r}: put the whole command behind the dashes")
+        shown = " ".join(command)[:80]
+        raise UsageError(f"there is no `vllm serve` in the command {shown!r}: put the whole command behind the dashes")
     return (), ()
 
 
@@ -190,7 +201,7 @@ def _normal(name: str) -> str:
 
 
 def _take(found: dict[str, Any], name: str, value: str | None) -> None:
-    """One option: without a value so far, or with one."""
+    """Add an option, or a value of an option, to ``found``."""
     name = _normal(name)
     head, _, inner = name.partition(".")
     if head in _JSON:
@@ -228,5 +239,5 @@ def _object(name: str, value: str) -> dict[str, Any]:
 
 
 def environment_of(serving: Serving) -> dict[str, str]:
-    """The environment that the engine would have."""
+    """Return the environment that the engine would have."""
     return {**os.environ, **serving.environment}

@@ -1,11 +1,11 @@
-"""What the doctor judges: an engine, how it is started, and its processors."""
+"""The engine that the doctor judges, with its arguments and its processors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from lpkit_conformance.discovery import releases
-from lpkit_conformance.discovery.installed import Plugin
+from lpkit_conformance.discovery.installed import DiscoveredPlugin
 from lpkit_conformance.discovery.releases import Choice, Release, is_before
 from lpkit_conformance.doctor.serving import Serving
 from lpkit_conformance.vllm_api.runners import V1, Runner
@@ -13,15 +13,15 @@ from lpkit_conformance.vllm_api.runners import V1, Runner
 
 @dataclass(frozen=True)
 class Situation:
-    """What is judged: an engine, how it is started, and its processors.
+    """An engine, its arguments and its processors.
 
     Attributes:
         label: the engine in words, e.g. ``"vLLM 0.32.0"``.
-        release: None: not known, taken for the newest.
-        choice: the runner that it uses once a processor is installed or passed.
-        cpu: whether it is a build for CPUs.
+        release: None if unknown; judged as the newest.
+        choice: the runner that it uses if a processor is installed or passed.
+        cpu: True for a CPU build.
         serving: its arguments.
-        installed: by entry points, in the order in which vLLM loads them.
+        installed: found by entry points, in the order in which vLLM loads them.
         passed: with ``--logits-processors``.
     """
 
@@ -30,8 +30,8 @@ class Situation:
     choice: Choice
     cpu: bool
     serving: Serving
-    installed: tuple[Plugin, ...]
-    passed: tuple[Plugin, ...] = ()
+    installed: tuple[DiscoveredPlugin, ...]
+    passed: tuple[DiscoveredPlugin, ...] = ()
 
     @property
     def runner(self) -> Runner:
@@ -39,15 +39,16 @@ class Situation:
 
     @property
     def placeholders(self) -> bool:
-        """Whether output lists hold -1 that is never replaced: V1, asynchronous scheduling, nothing passed."""
+        """True if output lists keep placeholders (-1): on V1 with asynchronous scheduling and no passed processor."""
         by_default = not self.cpu and not is_before(self.release, releases.ASYNC_SINCE)
         serving = self.serving
         return self.runner == V1 and by_default and not (serving.no_async or serving.drafts or self.passed)
 
     @property
     def left_out(self) -> bool:
-        """V1 builds no custom processor when speculative decoding is on, since 0.11.1."""
+        """True if V1 builds no custom processor because speculative decoding is on (since 0.11.1)."""
         return self.runner == V1 and self.serving.drafts and not is_before(self.release, releases.DRAFTS_REFUSED_SINCE)
 
-    def starts(self, plugin: Plugin) -> bool | None:
+    def starts(self, plugin: DiscoveredPlugin) -> bool | None:
+        """Return whether the engine starts with ``plugin``; None if unknown."""
         return plugin.starts(self.runner)

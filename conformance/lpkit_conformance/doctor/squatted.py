@@ -1,6 +1,6 @@
-"""Whether the ``lpkit`` that plugins import is ours: on PyPI that name belongs to another project.
+"""Checks that ``import lpkit`` finds this project: on PyPI, that name belongs to another project.
 
-Ours is the distribution ``vllm-lpkit``. This module imports nothing of lpkit, because it must work when that fails.
+This project's distribution is ``vllm-lpkit``. This module imports nothing of lpkit: it must work when that fails.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from typing import Any
 from lpkit_conformance.discovery.metadata import field, find
 from lpkit_conformance.doctor.issue import SCHEMA, Issue
 
-OURS = ("interfaces/lookup.py", "loading/__init__.py", "interfaces/v2.py")
-"""Files by which our package is known; nothing of it is imported to tell."""
+OURS = ("interfaces/lookup.py", "loading/__init__.py", "interfaces/v2_interface.py")
+"""Files that identify our package without importing it."""
 
 _REINSTALL = "pip uninstall -y lpkit; pip install --force-reinstall --no-deps vllm-lpkit"
 
 
 @dataclass(frozen=True)
 class Unusable:
-    """Why nothing that imports ``lpkit`` works here."""
+    """Problems that stop the doctor before it can examine anything else."""
 
     issues: tuple[Issue, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The document of schema ``lpkit.doctor/1``, as far as it can be told."""
+        """Return the part of the document of schema ``lpkit.doctor/1`` that needs no ``lpkit``."""
         issues = [asdict(issue) for issue in self.issues]
         return {"schema": SCHEMA, "environment": sys.prefix, "ok": False, "findings": issues}
 
 
 def broken() -> Unusable | None:
-    """What keeps ``import lpkit`` from finding ours, if anything does."""
-    found = tuple(issue for issue in squatted() if issue.code in ("lpkit-shadowed", "lpkit-missing"))
-    return Unusable(found) if found else None
+    """Return the problems that keep ``import lpkit`` from finding our package, if there are any."""
+    issues = tuple(issue for issue in squatted() if issue.code in ("lpkit-shadowed", "lpkit-missing"))
+    return Unusable(issues) if issues else None
 
 
 def squatted(path: Sequence[str] | None = None, folder: Path | None = None) -> list[Issue]:
-    """What is wrong with the name ``lpkit`` along ``path``, and in ``folder``, where a server is started from."""
+    """Return problems with the name ``lpkit`` along ``path``, and in ``folder``, from which a server is started."""
     path = list(sys.path if path is None else path)
-    found = [*_distribution(path), *_module(path)]
-    if not any(issue.code == "lpkit-shadowed" for issue in found):
-        found += _nearby(folder or Path.cwd())
-    return found
+    issues = [*_distribution(path), *_module(path)]
+    if not any(issue.code == "lpkit-shadowed" for issue in issues):
+        issues += _nearby(folder or Path.cwd())
+    return issues
 
 
 def _distribution(path: Sequence[str]) -> Iterator[Issue]:
@@ -67,7 +67,7 @@ def _distribution(path: Sequence[str]) -> Iterator[Issue]:
 def _module(path: Sequence[str]) -> Iterator[Issue]:
     spec = importlib.machinery.PathFinder.find_spec("lpkit", list(path))
     if spec is None or spec.origin is None:
-        # An editable install behind an import hook is not found along the path; it is ours if metadata says so.
+        # An editable install behind an import hook is not along the path; the metadata decides then.
         if spec is not None or find("vllm-lpkit") is None:
             yield Issue(
                 "lpkit-missing",

@@ -1,4 +1,4 @@
-"""What vLLM does on a GPU and its CPU build does not: on a CPU, in a process that ``tiny.prepare`` has prepared.
+"""Features that vLLM's CPU build lacks, switched on in a process that ``tiny.prepare`` has prepared.
 
 Each call holds for the engines that are started in this process from then on; making it again changes nothing.
 """

@@ -51,7 +51,7 @@ def follow_drafts(model_runner: Any, texts: Texts) -> None:
     sample, verify = sampler.sample, verifier._verify
 
     def rest(slot: int) -> Sequence[int]:
-        """What the text has behind all that the request in ``slot`` has generated."""
+        """The rest of the text, after the tokens that the request in ``slot`` has generated."""
         done = int(states.total_len.gpu[slot]) - int(states.prompt_len.np[slot])
         return texts.get(states.index_to_req_id.get(slot, ""), ())[done:]
 
@@ -80,7 +80,7 @@ def follow_drafts(model_runner: Any, texts: Texts) -> None:
 
 
 def right(drafts: Sequence[int], text: Sequence[int]) -> int:
-    """How many drafts say what the text does, up to the first that does not."""
+    """Number of drafts that agree with the text, up to the first that does not."""
     for n, (draft, token) in enumerate(zip(drafts, text, strict=False)):
         if draft != token:
             return n

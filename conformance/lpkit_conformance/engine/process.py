@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineError, EngineSettings, TinyEngine, prepare
+from lpkit_conformance.engine.tiny import EngineError, EngineSettings, TinyEngine, prepare
+from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.processes.child import Parent, resolve
 from lpkit_conformance.processes.supervise import Child, Lost, import_path
 from lpkit_conformance.vllm_api.runners import Runner
@@ -46,7 +47,7 @@ class ClassRef:
 
 
 class RemoteError(EngineError):
-    """What a function raised in the child: ``kind`` is the exception's type name, ``details`` its traceback."""
+    """An exception of a function in the child: ``kind`` is the exception's type name, ``details`` its traceback."""
 
     def __init__(self, kind: str, message: str, details: str) -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
@@ -155,11 +156,11 @@ class EngineProcess(Worker):
         """Stop the engine and start another on the same runner; saves importing vLLM again (about 5 s)."""
         self.settings = settings
         #: {"version": ..., "runner": "v1" or "v2", "runner_class": full name}, as found in the child
-        self.info: dict[str, str] = self.call(_start, settings, tuple(logits_processors))
+        self.info: dict[str, str] = self.call(start, settings, tuple(logits_processors))
 
     def generate(self, asks: Iterable[Ask], timeout: float = START_TIMEOUT) -> dict[str, Answer]:
         """``TinyEngine.generate`` in the child."""
-        answers: dict[str, Answer] = self.call(_generate, tuple(asks), timeout=timeout)
+        answers: dict[str, Answer] = self.call(generate, tuple(asks), timeout=timeout)
         return answers
 
     def inspect(self, function: Callable[..., Any] | str, *args: Any) -> Any:
@@ -198,32 +199,30 @@ def _unpack(text: str) -> Any:
     return pickle.loads(base64.b64decode(text))
 
 
-def _stop() -> None:
+def start(settings: EngineSettings, logits_processors: Sequence[str | type | ClassRef]) -> dict[str, str]:
+    """Start an engine in place of the one that runs in this process; its ``info``. Raises what the engine raises."""
     global _engine
     if _engine is not None:
-        _engine.close()
-        _engine = None
-
-
-def _start(settings: EngineSettings, logits_processors: Sequence[str | type | ClassRef]) -> dict[str, str]:
-    global _engine
-    _stop()
+        engine, _engine = _engine, None
+        engine.close()
     prepare(settings.runner)
     resolved = [item.resolve() if isinstance(item, ClassRef) else item for item in logits_processors]
     _engine = TinyEngine(settings, resolved)
     return _engine.info
 
 
-def _generate(asks: tuple[Ask, ...]) -> dict[str, Answer]:
-    return _running().generate(asks)
+def generate(asks: tuple[Ask, ...]) -> dict[str, Answer]:
+    """Serve the requests mixed, as their arrival steps say."""
+    return running().generate(asks)
 
 
 def _inspect(function: Callable[..., Any] | str, args: tuple[Any, ...]) -> Any:
-    found = resolve(function) if isinstance(function, str) else function
-    return found(_running(), *args)
+    inspector = resolve(function) if isinstance(function, str) else function
+    return inspector(running(), *args)
 
 
-def _running() -> TinyEngine:
+def running() -> TinyEngine:
+    """The engine of this process. Raises EngineError if none runs."""
     if _engine is None:
         raise EngineError("no engine is running in this process")
     return _engine

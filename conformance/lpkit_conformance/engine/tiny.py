@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.engine import following, model
+from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 # The class that gives each runner away, CPU and GPU workers alike: they all derive from it.
@@ -55,7 +56,7 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What an engine is started with. ``extra`` goes to ``vllm.LLM`` as it is.
+    """Settings of an engine. ``extra`` goes to ``vllm.LLM`` as it is.
 
     ``exact``: with the model that does not round (:mod:`lpkit_conformance.engine.model`).
     """
@@ -79,41 +80,6 @@ class EngineSettings:
             del values[name]
         values.update(self.extra)
         return values
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One request to send: ``params`` are the arguments of ``vllm.SamplingParams``.
-
-    ``at`` is the step before which it is sent, ``abort_at`` the step before which it is aborted (None: never). With
-    ``logits`` the answer carries every position's row of logits (``EngineSettings.logprobs_mode`` says which).
-    ``text`` is what it is to generate, whatever is sampled (:mod:`lpkit_conformance.engine.following`).
-    """
-
-    request_id: str
-    prompt_token_ids: tuple[int, ...]
-    params: Mapping[str, Any] = field(default_factory=dict)
-    at: int = 0
-    abort_at: int | None = None
-    logits: bool = False
-    text: tuple[int, ...] = ()
-
-
-@dataclass
-class Answer:
-    """What became of a request.
-
-    ``rows``: float32 numpy array [output tokens, vocab_size] when logits were asked for; masked tokens are -inf.
-    ``error``: why the engine refused the request ("ValueError: ..."), None when it was accepted. ``followed``: whether
-    it was given its text; the engine refuses that next to some parameters, and the request is served without.
-    """
-
-    request_id: str
-    token_ids: list[int] = field(default_factory=list)
-    finish_reason: str | None = None
-    rows: Any = None
-    error: str | None = None
-    followed: bool = False
 
 
 def prepare(runner: Runner) -> None:

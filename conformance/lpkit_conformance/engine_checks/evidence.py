@@ -1,4 +1,4 @@
-"""What an engine answered, and how rows of logits are compared.
+"""Answers of an engine, and the comparison of rows of logits.
 
 The engine's model does not round (:mod:`lpkit_conformance.engine.model`): a request's logits are the same bits in any
 batch, and any difference is the plugin's. Only the plugin's own sums may round: so small a difference is counted, not
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lpkit_conformance.engine.tiny import Answer
-from lpkit_conformance.engine_checks.workload import Workload
+from lpkit_conformance.engine_checks.asks import Answer, Workload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +34,7 @@ class Expected:
 
     @property
     def acted(self) -> bool:
-        """Whether the plugin changed a logit."""
+        """True if the plugin changed a logit."""
         return not np.array_equal(self.rows, self.plain, equal_nan=True)
 
 
@@ -47,12 +46,12 @@ class Difference:
     token: int
     expected: float
     got: float
-    kind: str  # of lpkit_conformance.oracle.findings.CAUSES
+    kind: str  # of lpkit_conformance.explanation.findings.CAUSES
 
 
 @dataclass
 class Evidence:
-    """Of one runner.
+    """Answers and expectations of one runner.
 
     Attributes:
         alone, mixed: answers with processed logits, by request.
@@ -76,12 +75,12 @@ class Evidence:
         return any(item.acted for item in self.expected.values())
 
     def tokens(self) -> dict[str, list[int]]:
-        """What the requests generated that ran to their end."""
+        """Output of the requests that ran to their end."""
         return {name: answer.token_ids for name, answer in self.mixed.items() if answer.rows is not None}
 
 
 class Tally:
-    """How many positions were compared, and how many of them agree bit for bit.
+    """Numbers of positions that were compared, and of those that agree bit for bit.
 
     ``untouched_exact``: rows that the plugin is expected to leave alone must be the same bits; the built-in stages of
     the engine and of the reference runtime may round differently.
@@ -92,10 +91,13 @@ class Tally:
         self._untouched_exact = untouched_exact
 
     def compare(self, got: Rows, wanted: Rows, plain: Rows) -> Difference | None:
-        """Where ``got`` departs from ``wanted`` (all ``[n, vocab]``) beyond rounding; ``plain``: without the plugin."""
+        """First entry of ``got`` that departs from ``wanted`` beyond rounding; all are ``[n, vocab]``.
+
+        ``plain``: the rows without the plugin.
+        """
         import torch
 
-        from lpkit_conformance.oracle.compare import first_difference
+        from lpkit_conformance.expectation.compare import first_difference
 
         same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
         self.positions += len(got)
@@ -112,7 +114,7 @@ class Tally:
 
 
 def common(first: list[int], second: list[int]) -> int:
-    """How many positions two answers share: the tokens before the position are the same."""
+    """Number of positions that two answers share: the tokens before the position are the same."""
     equal = 0
     for one, other in zip(first, second, strict=False):
         equal += 1

@@ -27,7 +27,7 @@ class EngineCheck(Rule):
 
     def differs(self, evidence: Evidence, name: str, found: Difference, summary: str, fix: str = "") -> Failed:
         """The failure for a request whose logits are not what they should be."""
-        from lpkit_conformance.oracle.findings import CAUSES
+        from lpkit_conformance.explanation.findings import CAUSES
 
         ask = evidence.workload.asks[name]
         uses = name in evidence.workload.users
@@ -46,7 +46,7 @@ class EngineCheck(Rule):
                 f"{found.expected:g}",
                 f"{found.got:g}",
                 evidence.workload.told,
-                # Whatever a request that does not use the plugin was spared or got, it was another's.
+                # A bystander can only have received another request's state.
                 CAUSES[found.kind if uses or evidence.expected[name].acted else "stale"],
                 fix,
             )

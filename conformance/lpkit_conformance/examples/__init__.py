@@ -103,7 +103,7 @@ def examples_of(code: str) -> list[Example]:
 
 
 def prevented(code: str) -> Iterator[str]:
-    """The sentence that says why lpkit's base classes rule the mistake out, where they do."""
+    """The sentence that explains how lpkit's base classes prevent the mistake, if they do."""
     if code in PREVENTED:
         yield f"With lpkit's base classes this cannot happen: {PREVENTED[code]}"
 

@@ -1,4 +1,4 @@
-"""What every host has: a driver that builds and steps one instance, and a runner of programs around it."""
+"""Base classes of all hosts: a driver that builds and steps one instance, and a runner of programs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from lpkit.runtime import Request
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.hosts.calls import Observation, calling, checked
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest, RequestPool
 from lpkit_conformance.programs.generate import Arrive, Idle, Op, Speculate, Step
+from lpkit_conformance.subject.calls import Observation, calling, checked
+from lpkit_conformance.subject.subject import Subject
 
 Watch = Callable[[str, tuple[Any, ...]], AbstractContextManager[None]]
-"""What is around a call of the plugin: it gets the method's name and the arguments."""
+"""Returns a context manager that surrounds a call of the plugin, from the method's name and its arguments."""
 
 
 def _unwatched(method: str, args: tuple[Any, ...]) -> AbstractContextManager[None]:
@@ -25,25 +25,25 @@ def _unwatched(method: str, args: tuple[Any, ...]) -> AbstractContextManager[Non
 
 
 class Driver(ABC):
-    """One instance of a plugin's class, told of requests and called as the engine would.
+    """One instance of a plugin's class, called as the engine would call it.
 
-    The rules are :mod:`lpkit.runtime`'s. Whatever the plugin raises comes as a ``PluginError``.
+    The rules are :mod:`lpkit.runtime`'s. Exceptions of the plugin arrive as ``PluginError``.
 
     Args:
         cls: the class.
-        config: what its constructor gets as ``vllm_config``; says how many requests there may be.
+        config: the ``vllm_config`` for its constructor; holds the largest number of requests.
         device: of the logits.
 
     Attributes:
         processor: the instance.
-        invariant: whether it claims to keep the argmax, where the engine asks.
+        invariant: True if the instance claims to keep the argmax and the engine asks for that claim.
     """
 
     asks_claim: ClassVar[bool] = False
-    """Whether the engine asks an instance if it keeps the argmax."""
+    """True if the engine asks an instance whether it keeps the argmax."""
 
     shares: ClassVar[tuple[str, ...]] = ()
-    """Methods that are given what all processors of an engine read."""
+    """Methods whose arguments the engine shares with other processors."""
 
     processor: Any
     invariant: bool = False
@@ -59,7 +59,7 @@ class Driver(ABC):
         entering: Iterable[Request] = (),
         swaps: Iterable[tuple[int, int]] = (),
     ) -> None:
-        """A step begins: tell the plugin what changes. ``swaps`` are of rows, where there are rows."""
+        """Begin a step: report the changes to the plugin. ``swaps`` are of rows, on engines that have rows."""
 
     def stage(self, raw: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
         """The model's logits as they reach the plugin."""
@@ -67,22 +67,22 @@ class Driver(ABC):
 
     @abstractmethod
     def step(self, before: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
-        """One ``apply`` for the next token of each request; ``before`` is what :meth:`stage` returned."""
+        """Call ``apply`` once for the next token of each request; ``before`` is the result of :meth:`stage`."""
 
     def context(self, requests: Sequence[Request]) -> tuple[Any, ...]:
-        """What ``apply`` gets besides the logits for the next token of each request."""
+        """Return the arguments of ``apply`` after the logits, for the next token of each request."""
         return ()
 
     def shared(self, method: str, args: tuple[Any, ...]) -> dict[str, Any]:
-        """By name, what other processors read too of what a call of one of :attr:`shares` is given."""
+        """Return the arguments of a call of :attr:`shares` that the engine shares with other processors, by name."""
         return {}
 
     def edit(self, logits: torch.Tensor, *context: Any) -> Any:
-        """What ``apply`` returns for these very logits, whatever it is."""
+        """Return the result of ``apply`` for exactly these logits, unchecked."""
         return self.call("apply", logits, *context)
 
     def call(self, method: str, *args: Any) -> Any:
-        """One call of the plugin, as the engine makes it."""
+        """Call one method of the plugin as the engine does."""
         with self._watch(method, args), calling(method, as_engine=True):
             return getattr(self.processor, method)(*args)
 
@@ -96,7 +96,7 @@ class Driver(ABC):
             del self._watch
 
     def edit_copy(self, before: torch.Tensor, *context: Any) -> torch.Tensor:
-        """What ``apply`` makes of ``before``, which stays as it is."""
+        """Return the logits that ``apply`` makes of a copy of ``before``."""
         with torch.inference_mode():
             logits = before.clone()
             return checked(self.edit(logits, *context), before).clone()
@@ -107,7 +107,7 @@ class Driver(ABC):
 
 
 class Host(ABC):
-    """Runs programs on one instance and watches every row.
+    """Runs programs on one instance and records every row.
 
     Args:
         subject: the plugin and its requests.
@@ -116,9 +116,9 @@ class Host(ABC):
 
     driver: Driver
 
-    def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None) -> None:
+    def __init__(self, subject: Subject, max_num_seqs: int | None = None) -> None:
         self.subject = subject
-        self.max_num_seqs = max_num_seqs or subject.max_num_seqs
+        self.max_num_seqs = max_num_seqs or subject.setup.max_num_seqs
         self.pool = RequestPool(subject, self.max_num_seqs)
         self.step = 0
 
@@ -144,16 +144,22 @@ class Host(ABC):
             else:
                 self.pool.do(op)
 
+    def serve(self, subject: Subject) -> None:
+        """Take the requests that arrive from now on from another subject of the same plugin and setup."""
+        self.subject = self.pool.subject = subject
+
     @abstractmethod
     def position(self, row: int, request: str) -> int:
-        """Where a request stands in the batch, of which ``row`` is its first row of logits."""
+        """Return the position in the batch of a request whose first row of logits is ``row``."""
 
     def rewind(self) -> None:  # noqa: B027 - most engines' calls do not depend on what was committed since
-        """Let the last call be made again as it was, although its tokens have been committed since."""
+        """Allow the last call to be repeated as it was, although its tokens have been committed since."""
 
     def anew(self) -> Driver | None:
-        """Another instance on this engine, which is told of the requests at hand and of nothing before; None: there is
-        no telling it."""
+        """Return a new instance on this engine that receives only the current requests.
+
+        None if the batch cannot be replayed into a new instance.
+        """
         return None
 
     def _commit(self, active: ActiveRequest, tokens: Sequence[int]) -> None:

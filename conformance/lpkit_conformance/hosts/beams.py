@@ -1,4 +1,4 @@
-"""What engines with beams and drafts do to their rows, within the rules of ``lpkit.export``."""
+"""Row changes of engines with beams and drafts, within the rules of ``lpkit.export``."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 from zlib import crc32
 
-from lpkit_conformance.hosts.calls import Observation, SeenRow
 from lpkit_conformance.hosts.export import ExportDriver, ExportProgramHost, Row, Shown
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest
+from lpkit_conformance.subject.calls import Observation, SeenRow
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.tokenizer import END
 
 PAD = 0
-"""What finished rows are filled up with until the last row of their batch has finished."""
+"""The token that pads finished rows until the last row of their batch has finished."""
 
 PADDED_STEPS = 2
 
 
 class BeamsHost(ExportProgramHost):
-    """Rows have no names and come in another order at each step.
+    """Rows have no names and change their order at each step.
 
-    Some are copies of others with another last token, which may be one that the plugin forbids, finished ones stay for
-    a while, filled up, and some requests have no row in a step, or one more call with a draft that is taken back.
+    Some rows copy another row with a different last token, which the plugin may forbid. Finished rows stay for a while,
+    padded. In some steps a request has no row, or has a second call with a draft that is taken back.
     """
 
-    def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None) -> None:
+    def __init__(self, subject: Subject, max_num_seqs: int | None = None) -> None:
         super().__init__(subject, max_num_seqs)
-        self._rng = random.Random(f"rows {subject.seed}")
+        self._rng = random.Random(f"rows {subject.setup.seed}")
         self._padded: dict[str, tuple[Shown, str]] = {}
         self._ended: set[str] = set()
         self._beams: dict[str, list[int]] = {}
@@ -54,7 +54,7 @@ class BeamsHost(ExportProgramHost):
             judged = {item.request: row for row, item in enumerate(seen.rows) if not item.discarded}
             wanted = [self.pool.emit(active)[0] for active in present]
             after = seen.after[[judged[active.id] for active in present]]
-            tokens |= zip((active.id for active in present), self.subject.sampled(wanted, after), strict=True)
+            tokens |= zip((active.id for active in present), self.subject.model.sampled(wanted, after), strict=True)
         drafting = [active for active in present if self._draw(active, "draft") % 3 == 0]
         if drafting:
             yield self._call([self._draft(active, tokens[active.id]) for active in drafting])
@@ -66,7 +66,7 @@ class BeamsHost(ExportProgramHost):
         return seen, replace(shown, name=None), key
 
     def _fallen(self, actives: list[ActiveRequest]) -> Iterator[Row]:
-        """A beam beside each request, which has its tokens but for the last one or two."""
+        """Add a beam for each request, with the same tokens except for the last one or two."""
         for active in actives:
             outputs = active.request.output_token_ids
             if not outputs:
@@ -97,16 +97,16 @@ class BeamsHost(ExportProgramHost):
 
     def _token_alone(self, active: ActiveRequest) -> int:
         """The next token of a request that has no row: what it would get alone."""
-        alone = ExportDriver(self.subject.cls, self.subject.config(2), self.subject.device)
-        row = alone.step(self.subject.rows([(active.logits_key, active.request.total_len)]), [active.request])
-        return self.subject.sampled(self.pool.emit(active), row)[0]
+        alone = ExportDriver(self.subject.plugin.cls, self.subject.setup.config(2), self.subject.setup.device)
+        row = alone.step(self.subject.model.rows([(active.logits_key, active.request.total_len)]), [active.request])
+        return self.subject.model.sampled(self.pool.emit(active), row)[0]
 
     def _draw(self, active: ActiveRequest, what: str) -> int:
         return crc32(f"{active.logits_key} {active.request.total_len} {what}".encode())
 
     def _other(self, active: ActiveRequest, right: int) -> int:
-        """A token that the request does not get, often one that the plugin waits for."""
-        likely = [token for token in self.subject.case.token_ids() if token < self.subject.vocab_size]
+        """Return a token that the request does not get, often a token that the plugin waits for."""
+        likely = [token for token in self.subject.setup.case.token_ids() if token < self.subject.setup.vocab_size]
         tokens = [token for token in (*likely, *range(3, 15)) if token != right]
         chosen: int = tokens[self._draw(active, "other") % len(tokens)]
         return chosen

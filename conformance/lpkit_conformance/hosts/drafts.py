@@ -1,4 +1,4 @@
-"""Drafts of the hosts: wrong ones, and what becomes of right ones once the plugin has seen them."""
+"""Drafts of the hosts: wrong drafts, and the fate of right drafts once the plugin has seen them."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from dataclasses import replace
 
 import torch
 
-from lpkit_conformance.hosts.calls import SeenRow
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.subject.calls import SeenRow
+from lpkit_conformance.subject.subject import Subject
 
 
-def misleading(subject: PluginUnderTest, number: int | None, right: int, otherwise: int) -> int:
-    """A wrong draft, if possible one of the tokens that the plugin waits for.
+def misleading(subject: Subject, number: int | None, right: int, otherwise: int) -> int:
+    """Return a wrong draft, if possible a token that the plugin waits for.
 
     Args:
         subject: the plugin.
-        number: any number: it says which of these tokens; None: no such token.
-        right: what the draft must not be.
-        otherwise: the draft if the plugin waits for no token, or no number is given.
+        number: an arbitrary number that selects one of these tokens; None: do not use these tokens.
+        right: the token that the draft must differ from.
+        otherwise: the draft if the plugin waits for no token, or ``number`` is None.
     """
-    likely = subject.named(subject.case)
+    likely = subject.model.named(subject.setup.case)
     token = otherwise if number is None or not likely else likely[number % len(likely)]
-    return token if token != right else (right + 1) % subject.vocab_size
+    return token if token != right else (right + 1) % subject.setup.vocab_size
 
 
 def verified(
-    subject: PluginUnderTest, seen: list[SeenRow], after: torch.Tensor, tokens: dict[str, list[int]]
+    subject: Subject, seen: list[SeenRow], after: torch.Tensor, tokens: dict[str, list[int]]
 ) -> tuple[SeenRow, ...]:
-    """The rows, without those behind a draft that the plugin has forbidden.
+    """Return the rows without those behind a draft that the plugin has forbidden.
 
     Args:
         subject: the plugin.
         seen: the rows.
-        after: what the plugin made of them.
-        tokens: by request, what is to come of its rows that are not discarded, one for each; cut and mended in place
-            where the plugin has forbidden a token.
+        after: the logits that the plugin returned.
+        tokens: by request, the intended tokens of its rows that are not discarded, one for each row. Where the plugin
+            has forbidden a token, the list is shortened and corrected in place.
     """
     judged = [row for row, item in enumerate(seen) if not item.discarded]
     wanted = [tokens[seen[row].request][seen[row].local] for row in judged]
-    for row, token in zip(judged, subject.sampled(wanted, after[judged]) if judged else (), strict=True):
+    for row, token in zip(judged, subject.model.sampled(wanted, after[judged]) if judged else (), strict=True):
         item = seen[row]
         own = tokens[item.request]
         if item.local >= len(own):

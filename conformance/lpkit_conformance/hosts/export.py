@@ -13,13 +13,13 @@ from lpkit.runtime import Request, V1Engine
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.hosts.base import Driver, Host
-from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow, calling, checked
 from lpkit_conformance.hosts.parts import HostParts
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch
 from lpkit_conformance.settings.hosts import EXPORT
+from lpkit_conformance.subject.calls import Observation, PluginError, SeenRow, calling, checked
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.traces.schema import V1Step
 
 
@@ -28,10 +28,10 @@ class Shown:
     """A row as an engine shows it.
 
     Attributes:
-        params: of its request; requests with equal parameters have one object.
+        params: of its request; requests with equal parameters share one object.
         prompt: token ids.
         outputs: token ids so far.
-        name: by which the row is known again; None: by nothing but its tokens.
+        name: identifies the row in later steps; None: only the tokens identify it.
     """
 
     params: SamplingParams
@@ -41,11 +41,11 @@ class Shown:
 
 
 Row = tuple[SeenRow, Shown, str]
-"""How a row is judged, what is shown, and whose logits it gets."""
+"""The row for the checks, the row as shown, and the key of its logits."""
 
 
 class _Watched(ExportHost):
-    """The host of ``lpkit.export``, every call of whose processor is the driver's."""
+    """The host of ``lpkit.export``, with every call of its processor routed through the driver."""
 
     def __init__(self, driver: ExportDriver, cls: Any, config: Any, device: torch.device) -> None:
         self._driver = driver
@@ -59,7 +59,7 @@ class _Watched(ExportHost):
 
 
 class _Calls:
-    """What the export host calls."""
+    """The object that the export host calls in place of the processor."""
 
     def __init__(self, driver: ExportDriver) -> None:
         self._driver = driver
@@ -120,11 +120,11 @@ class ExportDriver(Driver):
         return self.show(before, [self.shown(request, request.request_id) for request in requests])
 
     def show(self, before: torch.Tensor, rows: Sequence[Shown]) -> torch.Tensor:
-        """One step of an engine with these rows."""
+        """Run one step of an engine with these rows."""
         return self.processed(before, self.known(rows)).clone()
 
     def known(self, rows: Sequence[Shown]) -> list[V1Row]:
-        """The rows of the step before, where they go on, and new ones."""
+        """Return last step's rows for the requests that continue, and new rows for the others."""
         before = list(self._rows)
         free = dict.fromkeys(before)
         found = []
@@ -142,19 +142,19 @@ class ExportDriver(Driver):
         return found
 
     def processed(self, logits: torch.Tensor, rows: Sequence[V1Row]) -> torch.Tensor:
-        """What an engine gets back for these rows."""
+        """Return the processed logits for these rows."""
         self._rows = list(rows)
         with torch.inference_mode():
             return self._host.process(logits, rows)
 
     def edit(self, logits: torch.Tensor, *context: Any) -> Any:
-        """What ``apply`` returns for the rows shown last; for those of the batch if none were."""
+        """Return the result of ``apply`` for the rows shown last, or for the batch if no rows were shown."""
         if not self._rows:
             self.step(torch.zeros_like(logits), self.order)
         return super().edit(logits)
 
     def _one_object(self, params: SamplingParams) -> SamplingParams:
-        """The object that stands for all parameters equal to these: an exported processor is given them once."""
+        """Return the shared object for all equal parameters: an exported processor receives them once."""
         known = self._params.get(id(params))
         if known is None:
             known = params, self._equal.setdefault(repr(params), params)
@@ -172,9 +172,9 @@ class ExportProgramHost(Host):
 
     driver: ExportDriver
 
-    def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None) -> None:
+    def __init__(self, subject: Subject, max_num_seqs: int | None = None) -> None:
         super().__init__(subject, max_num_seqs)
-        self.driver = ExportDriver(subject.cls, subject.config(self.max_num_seqs), subject.device)
+        self.driver = ExportDriver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device)
 
     def position(self, row: int, request: str) -> int:
         return row
@@ -185,7 +185,7 @@ class ExportProgramHost(Host):
             seen = self._call([self._row(active) for active in actives])
             wanted = [self.pool.emit(active)[0] for active in actives]
             yield seen
-            for active, token in zip(actives, self.subject.sampled(wanted, seen.after), strict=True):
+            for active, token in zip(actives, self.subject.model.sampled(wanted, seen.after), strict=True):
                 self._commit(active, [token])
 
     def _past_prefill(self) -> list[ActiveRequest]:
@@ -203,7 +203,7 @@ class ExportProgramHost(Host):
         return seen, self.driver.shown(active.request, active.id), active.logits_key
 
     def _call(self, rows: Sequence[Row]) -> Observation:
-        before = self.subject.rows([(key, seen.position) for seen, _, key in rows])
+        before = self.subject.model.rows([(key, seen.position) for seen, _, key in rows])
         after = self.driver.show(before, [shown for _, shown, _ in rows])
         return Observation(self.step, tuple(seen for seen, _, _ in rows), before, after)
 
@@ -212,7 +212,9 @@ class ExportTraceHost(TraceHost):
     """The rows of runs that were recorded on V1; who came, left and moved shows in nothing else."""
 
     def run(self) -> Iterator[Observation]:
-        driver = ExportDriver(self.subject.cls, self.subject.config(self.trace.max_num_seqs), self.subject.device)
+        driver = ExportDriver(
+            self.subject.plugin.cls, self.subject.setup.config(self.trace.max_num_seqs), self.subject.setup.device
+        )
         for step in self.trace.v1_steps:
             for request, length in step.lists.items():
                 active = self.requests[request]
@@ -224,7 +226,7 @@ class ExportTraceHost(TraceHost):
 
     def _apply(self, driver: ExportDriver, step: V1Step) -> Observation:
         actives = [self.requests[request] for request in step.rows if request not in step.discarded]
-        before = self.subject.rows([(active.logits_key, active.request.total_len) for active in actives])
+        before = self.subject.model.rows([(active.logits_key, active.request.total_len) for active in actives])
         after = driver.step(before, [active.request for active in actives])
         rows = tuple(SeenRow(active.id, active.request.total_len) for active in actives)
         return Observation(step.step, self._settle(step.step, rows, after, range(len(rows))), before, after)

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from lpkit.runtime import Engine
 
 from lpkit_conformance.hosts.base import Driver, Host
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.hosts.steady import ProcessorCandidate
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.subject.subject import Subject
 
 
 @dataclass(frozen=True)
 class HostParts:
-    """What the module of a host offers, as its ``PARTS``.
+    """The classes that a host's module provides, as its ``PARTS``.
 
     Attributes:
         driver: builds and steps one instance.
         host: runs programs.
         recorded: replays recorded traces.
-        candidate: what ``lpkit bench`` measures.
+        candidate: the class that ``lpkit bench`` measures.
         engine: the runner without a model.
     """
 
@@ -35,10 +35,10 @@ class HostParts:
 
 
 def parts_of(host: str) -> HostParts:
-    """The parts of a host.
+    """Return the parts of a host.
 
     Raises:
-        ValueError: if the table has no such host.
+        ValueError: if the table does not contain the host.
     """
     if host not in HOSTS:
         raise ValueError(f"there is no host {host!r}, only {', '.join(HOSTS)}")
@@ -46,6 +46,13 @@ def parts_of(host: str) -> HostParts:
     return found
 
 
-def drive(subject: PluginUnderTest, max_num_seqs: int | None = None) -> Driver:
+def drive(subject: Subject, max_num_seqs: int | None = None) -> Driver:
     """A new instance of the plugin on its host."""
-    return parts_of(subject.host).driver(subject.cls, subject.config(max_num_seqs), subject.device)
+    return parts_of(subject.setup.host).driver(
+        subject.plugin.cls, subject.setup.config(max_num_seqs), subject.setup.device
+    )
+
+
+def default_host(subject: Subject, max_num_seqs: int) -> Host:
+    """A new host on which nothing unusual happens."""
+    return parts_of(subject.setup.host).host(subject, max_num_seqs)

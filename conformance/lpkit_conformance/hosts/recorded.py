@@ -11,22 +11,25 @@ import torch
 from lpkit.runtime.engine.config import speculate
 
 from lpkit_conformance.hosts.base import Driver
-from lpkit_conformance.hosts.calls import Observation, SeenRow
 from lpkit_conformance.hosts.drafts import verified
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import VARIANTS
+from lpkit_conformance.subject.calls import Observation, SeenRow
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.traces import Trace
 from lpkit_conformance.traces.patterns import users
 
 LENGTHS = (9, 110, 5, 30, 2, 60, 17)
-"""Prompt lengths of the few characters that all traces are played with, as each has to be run alone too, with its own
-variant and without the plugin. As many as are prime to the patterns' periods."""
+"""Prompt lengths of the few simulated requests that play all traces.
+
+Each simulated request is also run alone, with its own variant and without the plugin. The number of lengths is prime
+to the patterns' periods.
+"""
 
 
 def assign_requests(trace: Trace, pattern: str) -> dict[str, Arrive]:
-    """Who plays which request of the trace."""
+    """The simulated request that plays each request of the trace."""
     names = list(trace.requests)
     found = {}
     for i, (name, uses) in enumerate(zip(names, users(pattern, trace.settings, names), strict=True)):
@@ -37,7 +40,7 @@ def assign_requests(trace: Trace, pattern: str) -> dict[str, Arrive]:
 
 
 def reached(played: Iterable[tuple[Trace, str]]) -> dict[Arrive, int]:
-    """The most output tokens of anyone in these traces and patterns; by how they arrive, names left out."""
+    """The largest number of output tokens of a request in these traces and patterns, by order of arrival."""
     found: dict[Arrive, int] = {}
     for trace, pattern in played:
         lens = trace.output_lens
@@ -50,20 +53,20 @@ def reached(played: Iterable[tuple[Trace, str]]) -> dict[Arrive, int]:
 class TraceHost(ABC):
     """Drives one instance through a trace.
 
-    Rows, timing and numbers of generated tokens are the trace's; prompts and tokens are the subject's, so that a
-    case which needs certain tokens gets them, and a few different requests serve all traces.
+    Rows, timing and numbers of generated tokens come from the trace. Prompts and tokens come from the subject, so that
+    a case which needs certain tokens gets them, and a few different requests serve all traces.
 
     Args:
         subject: the plugin; its host must be the trace's runner.
-        trace: what to replay.
+        trace: the trace to replay.
         pattern: as :func:`~lpkit_conformance.traces.patterns.users` takes it.
 
     Attributes:
         places: by step, the row or slot of every request that got logits.
-        tokens: what the requests are going to commit at the end of the step.
+        tokens: the tokens that the requests commit at the end of the step.
     """
 
-    def __init__(self, subject: PluginUnderTest, trace: Trace, pattern: str) -> None:
+    def __init__(self, subject: Subject, trace: Trace, pattern: str) -> None:
         self.subject = subject
         self.trace = trace
         self.tokens: dict[str, list[int]] = {}
@@ -73,8 +76,8 @@ class TraceHost(ABC):
         }
 
     def config(self) -> Any:
-        """What the plugin's constructor gets: of an engine as the recorded one."""
-        config = self.subject.config(self.trace.max_num_seqs)
+        """The plugin's ``vllm_config``, as in the recorded engine."""
+        config = self.subject.setup.config(self.trace.max_num_seqs)
         config.scheduler_config.async_scheduling = bool(self.trace.settings.get("async_scheduling"))
         if speculation := self.trace.settings.get("speculative_config"):
             speculate(config, speculation["num_speculative_tokens"])
@@ -85,11 +88,12 @@ class TraceHost(ABC):
         """Every ``apply`` of the trace."""
 
     def _want(self, recorded: Mapping[str, Sequence[int]]) -> None:
-        """A step begins in which requests commit as many tokens as were ``recorded``: of what their model wants."""
+        """Begin a step in which requests commit as many tokens as were ``recorded``, from the tokens that their
+        model wants."""
         for name, ids in recorded.items():
             active = self.requests[name]
             n = len(active.request.output_token_ids)
-            self.tokens[name] = self.subject.emitted(active.logits_key, active.variant, n + len(ids), n)
+            self.tokens[name] = self.subject.model.emitted(active.logits_key, active.variant, n + len(ids), n)
 
     def _settle(
         self, step: int, seen: Sequence[SeenRow], after: torch.Tensor, places: Iterable[int]

@@ -13,14 +13,17 @@ from lpkit.sampling_params import SamplingParams
 T = TypeVar("T")
 
 TRIES = 4096
-"""Objects made in search of an address: Python hands out first what it got back last, but keeps 80 lists ready, and
-in a process with a long past it fills older gaps before."""
+"""Number of objects created while searching for an address.
+
+Python reuses the list freed last first, and keeps 80 lists ready; a long-running process fills older gaps before.
+"""
 
 
 class Recycler:
-    """Lets go of finished requests' lists and parameters, and makes the next requests' objects where those were.
+    """Frees the lists and parameters of finished requests, and creates the next requests' objects at the same
+    addresses.
 
-    Only what nobody else holds is gone: a plugin that keeps the objects themselves never meets their addresses again.
+    An object that the plugin still references is not freed, so its address is not reused.
     """
 
     def __init__(self) -> None:
@@ -29,9 +32,10 @@ class Recycler:
         self._model = SamplingParams()
 
     def let_go(self, finished: Sequence[tuple[Request, bool]]) -> list[Request]:
-        """Records of finished requests with none of the objects that a plugin was given, which must be its only ones.
+        """Return records of finished requests that share no object with the plugin.
 
-        A request comes with whether the client uses its parameters again, so that the record has the same object.
+        ``finished`` must hold the last references to those objects. A request comes with True if the client reuses
+        its parameters; its copy then keeps the same object.
         """
         lists: list[int] = []
         blanks: list[int] = []
@@ -77,13 +81,13 @@ class Recycler:
 
 
 def _unheld(request: Request, *names: str) -> list[int]:
-    """The addresses of those attributes' objects that the request alone holds."""
+    """Return the addresses of these attributes' objects, for objects that only the request references."""
     counted_too = 2
     return [id(getattr(request, name)) for name in names if getrefcount(getattr(request, name)) <= counted_too]
 
 
 def _at(addresses: Sequence[int], make: Callable[[], T]) -> list[T]:
-    """New objects at these addresses, in their order, as far as Python has them to give."""
+    """Return new objects at these addresses, in their order, as far as Python provides them."""
     wanted = set(addresses)
     found = {}
     rejected = {}  # a list would take the very address that a list has left

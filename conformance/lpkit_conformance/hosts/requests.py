@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from lpkit.runtime import Request
 
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recycling import Recycler
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Swap
+from lpkit_conformance.subject.subject import Subject
 
 
 @dataclass
@@ -30,25 +30,25 @@ class ActiveRequest:
 
     @property
     def logits_key(self) -> str:
-        """Who the request is for the model."""
+        """The key that selects the simulated model's logits for this request."""
         return self.arrived.character or self.request.request_id
 
 
 class RequestPool:
-    """Turns operations into what changes at the next step: departures, entries (in order) and swaps.
+    """Turns operations into the changes of the next step: departures, entries (in order) and swaps.
 
-    A finished request is gone once the plugin has been told: its record in :attr:`requests` has other objects.
+    Once the plugin has received a request's departure, the record in :attr:`requests` is replaced by a copy.
 
     Args:
         subject: makes prompts, parameters and tokens.
-        max_num_seqs: arrivals beyond it do nothing.
+        max_num_seqs: arrivals beyond it are ignored.
 
     Attributes:
-        shared: requests whose parameters their client uses for others too, even after they have finished.
+        shared: requests whose parameters the client uses for other requests, even after they have finished.
     """
 
-    def __init__(self, subject: PluginUnderTest, max_num_seqs: int) -> None:
-        self._subject = subject
+    def __init__(self, subject: Subject, max_num_seqs: int) -> None:
+        self.subject = subject
         self._max = max_num_seqs
         self.requests: dict[str, ActiveRequest] = {}
         self.running: dict[str, ActiveRequest] = {}
@@ -63,7 +63,7 @@ class RequestPool:
         self._kept: list[tuple[object, ...]] | None = None
 
     def do(self, op: Op) -> None:
-        """One operation that is not a step."""
+        """Carry out one operation that is not a step."""
         if isinstance(op, Arrive):
             if op.request not in self.requests and len(self.running) < self._max:
                 self._enter(self._new(op))
@@ -85,7 +85,7 @@ class RequestPool:
             self.swaps.append((op.first, op.second))
 
     def possible_swaps(self) -> list[tuple[int, int]]:
-        """The swaps whose rows exist once the other changes are carried out."""
+        """Return the swaps whose rows exist once the other changes are carried out."""
         return [(a, b) for a, b in self.swaps if a != b and max(a, b) < len(self.running)]
 
     def keep_objects(self) -> None:
@@ -107,10 +107,10 @@ class RequestPool:
     def emit(self, active: ActiveRequest, count: int = 1) -> list[int]:
         """The next ``count`` output tokens that a request's model wants."""
         n = len(active.request.output_token_ids)
-        return self._subject.emitted(active.logits_key, active.variant, n + count, n)
+        return self.subject.model.emitted(active.logits_key, active.variant, n + count, n)
 
     def all_requests(self) -> list[Request]:
-        """Those that came, whether they run, wait or have finished."""
+        """Requests that have arrived, including running, waiting and finished requests."""
         return [active.request for active in self.requests.values()]
 
     def _enter(self, active: ActiveRequest) -> None:
@@ -127,24 +127,24 @@ class RequestPool:
         return active
 
     def _new(self, op: Arrive) -> ActiveRequest:
-        active = make_active(self._subject, op, self.requests.get)
+        active = make_active(self.subject, op, self.requests.get)
         self._recycler.renew(active.request, op.twin_of is not None)
         self.requests[op.request] = active
         return active
 
 
 def make_active(
-    subject: PluginUnderTest, op: Arrive, find: Callable[[str], ActiveRequest | None] = lambda _: None
+    subject: Subject, op: Arrive, find: Callable[[str], ActiveRequest | None] = lambda _: None
 ) -> ActiveRequest:
-    """The request that ``op`` describes; the same one each time."""
+    """Return the request that ``op`` describes; the same object each time."""
     twin = find(op.twin_of) if op.twin_of else None
     character = op.character or op.request
     variant = twin.variant if twin is not None else op.variant
-    begun = subject.begun(character, variant)
+    begun = subject.model.begun(character, variant)
     if twin is not None:
         params, prompt = twin.request.params, twin.request.prompt_token_ids
     else:
-        prompt = subject.prompt(character, max(op.prompt_len, op.chunks + 1), variant)
+        prompt = subject.model.prompt(character, max(op.prompt_len, op.chunks + 1), variant)
         params = subject.params(variant, op.greedy, sum(character.encode()), len(prompt))
     request = Request(op.request, params, prompt, 10**6, output_token_ids=begun)
     chunks = 0 if twin is not None else op.chunks

@@ -1,4 +1,4 @@
-"""A batch in steady state, in which every step some requests leave and others come; and what is timed on it."""
+"""A batch in steady state, in which requests leave and arrive at every step; and the candidates timed on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lpkit.runtime import Request, V1Batch, V2Row, V2Slots, make_config, make_co
 from lpkit.v1 import BatchUpdate
 
 LIFETIME = 64
-"""Steps that a request lives: one in so many leaves at each step, at least one."""
+"""Steps that a request lives: a share of ``1 / LIFETIME`` leaves at each step, at least one request."""
 
 PROMPT_SHARE = 0.75
 """Of a new request's context; the rest counts as output, as after a resume."""
@@ -22,12 +22,12 @@ HEADROOM = 512
 """Tokens that a request may gain before the batch stops."""
 
 User = bool
-"""Whether a request uses the processor."""
+"""True if a request uses the processor."""
 
 
 @dataclass
 class BatchChange:
-    """What one step changes: V1's update, with users instead of parameters, and V2's entries."""
+    """The changes of one step: V1's update, with users instead of parameters, and V2's entries."""
 
     update: BatchUpdate
     entered: list[tuple[int, User]] = field(default_factory=list)
@@ -81,11 +81,11 @@ class SteadyBatch:
         return BatchChange(update, [(slot, bool(r.params)) for r, slot in self.slots.change(leaving, arriving)])
 
     def no_change(self) -> BatchChange:
-        """That of a step in which no request comes or goes."""
+        """Return the change of a step in which no request arrives or leaves."""
         return BatchChange(BatchUpdate(self.size, [], [], []))
 
     def config(self, device: torch.device) -> Any:
-        """What processors of an engine with this batch get as ``vllm_config``."""
+        """Return the ``vllm_config`` of an engine with this batch."""
         return make_config(
             max_num_seqs=self.size, vocab_size=self.vocab, max_model_len=self.max_model_len, device=device
         )
@@ -100,7 +100,7 @@ class SteadyBatch:
 
     @property
     def rows(self) -> list[Request]:
-        """The requests by row; their ``params`` only say whether they use the processor."""
+        """The requests by row; their ``params`` are only True or False: the request uses the processor or not."""
         return self._live
 
     def advance(self) -> None:
@@ -141,7 +141,7 @@ class Candidate(ABC):
         self.name = name
 
     def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:  # noqa: B027 - most candidates need nothing
-        """What the engine would have ready at this step; not timed."""
+        """Prepare the data that the engine would have ready at this step; not timed."""
 
     def follow(self) -> None:  # noqa: B027
         """The bookkeeping of the step that was prepared."""
@@ -151,14 +151,14 @@ class Candidate(ABC):
 
     @abstractmethod
     def apply(self, logits: torch.Tensor) -> Any:
-        """One step's work on the logits."""
+        """Edit the logits of one step."""
 
 
 class ProcessorCandidate(Candidate):
     """A class with one of vLLM's interfaces; its instance is made when the batch is known.
 
     Args:
-        parameters: ``SamplingParams`` of requests that use the processor, and of those that do not.
+        parameters: returns the ``SamplingParams`` of a request, given True if it uses the processor.
         device: of the logits.
     """
 
@@ -173,5 +173,5 @@ class ProcessorCandidate(Candidate):
         self.cls, self.parameters = cls, parameters
 
     def config(self, steady: SteadyBatch) -> Any:
-        """What the constructor gets as ``vllm_config``."""
+        """Return the ``vllm_config`` for the constructor."""
         return steady.config(self.device)

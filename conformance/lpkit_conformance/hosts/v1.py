@@ -15,21 +15,21 @@ from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 
 from lpkit_conformance.hosts.base import Driver, Host
-from lpkit_conformance.hosts.calls import Observation, SeenRow, calling, checked
 from lpkit_conformance.hosts.parts import HostParts
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch, update_with
+from lpkit_conformance.subject.calls import Observation, SeenRow, calling, checked
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.traces.schema import Update, V1Step
 from lpkit_conformance.vllm_api.runners import V1
 
 
 class V1Driver(Driver):
-    """Rows that move; an argmax-invariant processor comes after temperature, and not for a batch of greedy requests.
+    """Rows that move. An argmax-invariant processor runs after temperature, and not for a batch of greedy requests.
 
     Attributes:
-        batch: whose changes :meth:`begin` reports; empty if only :meth:`update` is used.
+        batch: the batch whose changes :meth:`begin` reports; empty if only :meth:`update` is used.
     """
 
     asks_claim = True
@@ -51,7 +51,7 @@ class V1Driver(Driver):
         self.update(self.batch.change(leaving, entering, swaps))
 
     def update(self, update: BatchUpdate | None) -> None:
-        """One ``update_state``."""
+        """Call ``update_state`` once."""
         self.call("update_state", update)
 
     def stage(self, raw: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
@@ -77,16 +77,16 @@ class V1Host(Host):
 
     driver: V1Driver
 
-    def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None) -> None:
+    def __init__(self, subject: Subject, max_num_seqs: int | None = None) -> None:
         super().__init__(subject, max_num_seqs)
-        self.driver = V1Driver(subject.cls, subject.config(self.max_num_seqs), subject.device)
+        self.driver = V1Driver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device)
 
     def position(self, row: int, request: str) -> int:
         return row
 
     def anew(self) -> V1Driver:
         subject = self.subject
-        found = V1Driver(subject.cls, subject.config(self.max_num_seqs), subject.device)
+        found = V1Driver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device)
         found.begin(entering=self.driver.batch.requests)
         return found
 
@@ -103,13 +103,13 @@ class V1Host(Host):
         actives = [self.pool.requests[request.request_id] for request in requests]
         # The row of a partial prefill holds the logits of the chunk's last position.
         keys = [(active.logits_key, max(active.request.total_len - active.chunks, 1)) for active in actives]
-        before = self.driver.stage(self.subject.rows(keys), [request.params for request in requests])
+        before = self.driver.stage(self.subject.model.rows(keys), [request.params for request in requests])
         after = self.driver.step(before, requests)
         rows = tuple(seen_row(self.driver, active, bool(active.chunks)) for active in actives)
         wanted = [self.pool.emit(active)[0] for active in actives]
         # A greedy request's token is chosen before an argmax-invariant processor runs.
         rows_left = _late(before, after, requests) if self.driver.invariant else after
-        for active, token in zip(actives, self.subject.sampled(wanted, rows_left), strict=True):
+        for active, token in zip(actives, self.subject.model.sampled(wanted, rows_left), strict=True):
             if active.chunks:
                 active.chunks -= 1
             else:
@@ -132,7 +132,7 @@ class V1TraceHost(TraceHost):
     """Recorded ``BatchUpdate`` objects, rows, and placeholders for tokens that are not known during an update."""
 
     def run(self) -> Iterator[Observation]:
-        driver = V1Driver(self.subject.cls, self.config(), self.subject.device)
+        driver = V1Driver(self.subject.plugin.cls, self.config(), self.subject.setup.device)
         for step in self.trace.v1_steps:
             for request, length in step.lists.items():
                 active = self.requests[request]
@@ -147,7 +147,7 @@ class V1TraceHost(TraceHost):
 
     @contextmanager
     def _unknown(self, placeholders: Mapping[str, int]) -> Iterator[None]:
-        """Within it, each of these requests has so many placeholders instead of its last outputs."""
+        """Replace the last outputs of each request with the given number of placeholders, within the context."""
         held = {}
         for name, count in placeholders.items():
             outputs = self.requests[name].request.output_token_ids
@@ -164,7 +164,7 @@ class V1TraceHost(TraceHost):
         keys = [
             (active.logits_key, max(active.request.total_len - (active.id in step.discarded), 1)) for active in actives
         ]
-        before = driver.stage(self.subject.rows(keys), [request.params for request in requests])
+        before = driver.stage(self.subject.model.rows(keys), [request.params for request in requests])
         after = driver.step(before, requests)
         rows = tuple(seen_row(driver, active, active.id in step.discarded) for active in actives)
         return Observation(step.step, self._settle(step.step, rows, after, range(len(rows))), before, after)

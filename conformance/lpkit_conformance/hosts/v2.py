@@ -15,13 +15,13 @@ from lpkit.sampling_params import SamplingParams
 from lpkit.v2 import LogitsContext, LogitsProcRequestState
 
 from lpkit_conformance.hosts.base import Driver, Host
-from lpkit_conformance.hosts.calls import Observation, PluginError, SeenRow, calling, checked
 from lpkit_conformance.hosts.drafts import misleading, verified
 from lpkit_conformance.hosts.parts import HostParts
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch
+from lpkit_conformance.subject.calls import Observation, PluginError, SeenRow, calling, checked
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.traces.schema import Apply
 from lpkit_conformance.vllm_api.runners import V2
 
@@ -38,14 +38,14 @@ CONTEXT = (
 
 
 class V2Driver(Driver):
-    """Slots that stay, and a gate in front of ``apply``.
+    """Slots that stay, and a gate that decides if ``apply`` is called.
 
     Args:
         slots: of the engine; by default as many as ``config`` has requests.
-        poison: of slots that are not given: overwrite retired ``.gpu`` tensors.
+        poison: overwrite retired ``.gpu`` tensors, for slots that the driver creates.
 
     Attributes:
-        slots: whose changes :meth:`begin` reports.
+        slots: the slots whose changes :meth:`begin` reports.
     """
 
     shares = ("add_request", "apply_staged_writes", "apply")
@@ -63,7 +63,7 @@ class V2Driver(Driver):
         self._device = device
 
     def _buffers(self) -> LogitsProcRequestState:
-        """Those of an engine of its own, by which processors know their neighbours."""
+        """Sampling states of a separate engine, through which processors find their neighbours."""
         return LogitsProcRequestState.from_request_state(self.slots.state)
 
     def begin(
@@ -77,14 +77,14 @@ class V2Driver(Driver):
         self.flush()
 
     def enter(self, slot: int, params: SamplingParams) -> None:
-        """One ``add_request``."""
+        """Call ``add_request`` once."""
         answer = self.call("add_request", slot, params)
         if not isinstance(answer, bool):
             raise PluginError("add_request", f"returned {answer!r} instead of True or False")
         self._gate.enter(slot, params, answer)
 
     def flush(self) -> None:
-        """One ``apply_staged_writes``."""
+        """Call ``apply_staged_writes`` once."""
         self.call("apply_staged_writes")
 
     def step(self, before: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
@@ -114,11 +114,11 @@ class V2Driver(Driver):
         return found
 
     def apply(self, before: torch.Tensor, rows: Sequence[V2Row], **context: Any) -> torch.Tensor:
-        """One ``apply``, if the gate is open for these rows; ``context``: further arguments of ``make_context``."""
+        """Call ``apply`` if the gate is open for these rows; ``context``: further arguments of ``make_context``."""
         return self.apply_to(before, make_context(rows, self._device, **context))
 
     def apply_to(self, before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
-        """One ``apply``, if the gate is open for the requests of ``ctx``."""
+        """Call ``apply`` if the gate is open for the requests of ``ctx``."""
         return self.edit_copy(before, ctx) if self._gate.is_open(ctx.idx_mapping_np) else before
 
     def commit(self, request: Request, tokens: Sequence[int]) -> None:
@@ -127,7 +127,7 @@ class V2Driver(Driver):
 
 
 class V2Ranks(V2Driver):
-    """Ranks that share a batch: an instance each, told of all requests; a row goes to the owner of its slot."""
+    """Ranks that share a batch. Each has an instance that gets all requests; a row goes to its slot's owner."""
 
     def __init__(self, cls: Any, config: Any, device: torch.device, ranks: int) -> None:
         super().__init__(cls, config, device)
@@ -157,13 +157,13 @@ class Manner:
     Attributes:
         shuffle: rows in a random order each step.
         poison: overwrite the retired ``prompt_len.gpu`` and ``prefill_len.gpu``.
-        split: how many ``apply`` calls a step is split into, as large verifications are.
+        split: ``apply`` calls per step, as large verifications are split.
         padding: zeros behind the host bounds, as under full CUDA graphs.
         mapping: dtype of the row mapping.
-        trim: fewer drafts are verified than were scheduled, and only the device knows, as with adaptive verification:
+        trim: verify fewer drafts than were scheduled, as adaptive verification does. Only the device knows the number:
             the host bounds stay as scheduled.
-        ranks: that share the batch, as with batch-sharded sampling: each has an instance, which hears of all requests
-            and sees the rows of those whose slot modulo ``ranks`` is the rank's number.
+        ranks: number of ranks that share the batch, as with batch-sharded sampling. Each rank has an instance that
+            receives all requests. It sees the rows of the requests whose slot modulo ``ranks`` is the rank's number.
     """
 
     shuffle: bool = True
@@ -186,27 +186,27 @@ class V2Host(Host):
 
     driver: V2Driver
 
-    def __init__(self, subject: PluginUnderTest, max_num_seqs: int | None = None, manner: Manner | None = None) -> None:
+    def __init__(self, subject: Subject, max_num_seqs: int | None = None, manner: Manner | None = None) -> None:
         super().__init__(subject, max_num_seqs)
         self.manner = manner or Manner()
-        config = subject.config(self.max_num_seqs)
+        config = subject.setup.config(self.max_num_seqs)
         self.driver = self.drive(config)
         self._late = config.scheduler_config.async_scheduling
         self._rejected: dict[str, tuple[int, int]] = {}  # by request: in which step, and how many
-        self._rng = random.Random(f"rows {subject.seed}")
+        self._rng = random.Random(f"rows {subject.setup.seed}")
 
     def drive(self, config: Any) -> V2Driver:
-        """A driver with an instance of the plugin, or one for each rank."""
+        """Return a driver with an instance of the plugin, or with one per rank."""
         if self.manner.ranks > 1:
-            return V2Ranks(self.subject.cls, config, self.subject.device, self.manner.ranks)
-        return V2Driver(self.subject.cls, config, self.subject.device, poison=self.manner.poison)
+            return V2Ranks(self.subject.plugin.cls, config, self.subject.setup.device, self.manner.ranks)
+        return V2Driver(self.subject.plugin.cls, config, self.subject.setup.device, poison=self.manner.poison)
 
     def position(self, row: int, request: str) -> int:
         return self.driver.slots.slot(request)
 
     def anew(self) -> V2Driver:
         subject, slots = self.subject, self.driver.slots
-        found = V2Driver(subject.cls, subject.config(self.max_num_seqs), subject.device, slots)
+        found = V2Driver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device, slots)
         for active in self.pool.running.values():
             found.enter(slots.slot(active.id), active.request.params)
         found.flush()
@@ -237,7 +237,7 @@ class V2Host(Host):
                 self._commit(active, tokens[active.id])
 
     def _calls(self, actives: list[ActiveRequest]) -> Iterator[list[ActiveRequest]]:
-        """Who is in each call of ``apply`` of a step."""
+        """Return the requests in each ``apply`` call of a step."""
         for rank in range(self.manner.ranks):
             own = [active for active in actives if self.driver.slots.slot(active.id) % self.manner.ranks == rank]
             size = -(-len(own) // self.manner.split)
@@ -245,7 +245,7 @@ class V2Host(Host):
                 yield own[start : start + size]
 
     def _drafts(self, active: ActiveRequest, most: int) -> int:
-        """How many drafts of a request are verified: some have one less than others."""
+        """Return the number of verified drafts of a request: some requests have one draft less than others."""
         return max(most - (crc32(f"{active.logits_key} {self.step}".encode()) % 4 == 0), 0)
 
     def _unknown(self, active: ActiveRequest) -> int:
@@ -254,7 +254,7 @@ class V2Host(Host):
         return count if self._late and step == self.step - 1 else 0
 
     def _wrong_draft(self, active: ActiveRequest, position: int, right: int) -> int:
-        """A draft that is rejected: a placeholder, or a token that may well be one that the plugin waits for."""
+        """Return a draft that is rejected: a placeholder, or a token that the plugin may wait for."""
         drawn = crc32(f"{active.logits_key} {position} wrong".encode())
         return -1 if drawn % 3 == 0 else misleading(self.subject, drawn, right, otherwise=-1)
 
@@ -289,20 +289,20 @@ class V2Host(Host):
                 keys.append((active.logits_key if right else f"{active.logits_key} rejected", total + local))
             most = scheduled if self.manner.trim else drafts
             bounds.append(total + most + self._unknown(active))
-        before = self.subject.rows(keys)
+        before = self.subject.model.rows(keys)
         manner = self.manner
         after = self.driver.apply(before, rows, bounds=bounds, padding=manner.padding, mapping_dtype=manner.mapping)
         return Observation(self.step, verified(self.subject, seen, after, tokens), before, after)
 
 
 class V2TraceHost(TraceHost):
-    """Recorded slots, flushes and rows.
+    """Replays recorded slots, flushes and rows.
 
-    A draft is right where the recorded one was, unless the plugin forbids it: its request then falls behind.
+    A draft is right where the recorded draft was, unless the plugin forbids it: its request then falls behind.
     """
 
     def run(self) -> Iterator[Observation]:
-        driver = V2Driver(self.subject.cls, self.config(), self.subject.device, poison=True)
+        driver = V2Driver(self.subject.plugin.cls, self.config(), self.subject.setup.device, poison=True)
         slots = driver.slots
         for step in self.trace.v2_steps:
             for name in step.freed:
@@ -322,7 +322,7 @@ class V2TraceHost(TraceHost):
     def _apply(self, driver: V2Driver, step: int, call: Apply) -> Observation:
         actives = [self.requests[request] for request in call.rows]
         seen = [self._seen(call, row, active) for row, active in enumerate(actives)]
-        before = self.subject.rows(
+        before = self.subject.model.rows(
             [(active.logits_key, row.position) for active, row in zip(actives, seen, strict=True)]
         )
         rows = [

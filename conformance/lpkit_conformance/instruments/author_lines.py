@@ -1,4 +1,4 @@
-"""Which source files are the author's: not ours, not torch's or vLLM's, not the standard library's."""
+"""The author's source files: not those of lpkit, torch, vLLM or the standard library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in')
 
 
 def is_authors(file: str) -> bool:
-    """Whether a person who looks for a plugin's defect should look into this file."""
+    """True if the author would look into this file for the plugin's defect."""
     path = Path(file)
     if file.startswith("<") or _is_ours(path):
         return False
@@ -31,7 +31,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def location_of(error: BaseException) -> str:
-    """``file:line`` of the innermost frame of the author's, or of what Python cannot parse; empty if there is none."""
+    """Return ``file:line`` of the author's innermost frame, or of a syntax error; empty if the trace has neither."""
     if isinstance(error, SyntaxError) and error.filename and is_authors(error.filename):
         return f"{error.filename}:{error.lineno or 1}"
     best = ""

@@ -1,4 +1,4 @@
-"""Clocks that say something else: in another process, or at the next reading."""
+"""Clocks with other readings: of another process, or jumping between readings."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def clock_ahead() -> Iterator[None]:
 
 @contextmanager
 def _clock(reading: Callable[[], float], seconds: Iterable[str], owners: Iterable[Any]) -> Iterator[None]:
-    """``reading`` is what these functions of ``time`` return, and ``datetime.now``."""
+    """The reading that these functions of ``time``, and ``datetime.now``, return."""
     clocks: dict[str, Any] = dict.fromkeys(seconds, reading)
     clocks |= {f"{name}_ns": lambda: int(reading() * 1e9) for name in seconds}
 
     class Replaced(datetime.datetime):
-        """Reads the clock that replaces the real one."""
+        """Reads the clock that replaces the real clock."""
 
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:

@@ -21,11 +21,11 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _NoSymbol:
-    """What no object is."""
+    """A type without instances."""
 
 
 def _itself(value: Any, *_: Any, **__: Any) -> Any:
-    """``value``: nothing compiles the function, and a size or a condition is a plain one."""
+    """Return ``value``: the function is not compiled, and sizes and conditions are not symbolic."""
     return value
 
 
@@ -53,7 +53,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "sympy": {"Basic": _NoSymbol},
 }
-"""Modules of torch's compiler that its operations on the meta device import, and all that these ask of them."""
+"""The compiler modules that torch's operations on the meta device import, and the functions that they use."""
 
 
 class _Instead(ModuleType):

@@ -1,4 +1,4 @@
-"""Which line of the author's edited a row of logits."""
+"""Finds the author's line that edited a row of logits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.instruments.dispatch import Watch
 
 CALLERS = str(Path(__file__).parents[1] / "hosts")
-"""Above these modules a stack is of who called the host."""
+"""Modules that call the plugin: a stack above their frames belongs to the host's callers."""
 
 
 _is_authors = cache(is_authors)
 
 
 def author_line() -> str:
-    """``file:line`` of the innermost frame of the author's in this call of the plugin; empty if there is none."""
+    """Return ``file:line`` of the author's innermost frame in this call of the plugin; empty if the call has none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.startswith(CALLERS):
         if _is_authors(frame.f_code.co_filename):
@@ -32,11 +32,11 @@ def author_line() -> str:
 
 
 class NoteEdits(Watch):  # type: ignore[no-untyped-call]
-    """Notes the author's lines while tensor operations run.
+    """Records the author's lines while tensor operations run.
 
     Args:
         logits: of one call of ``apply``.
-        row: the one of interest.
+        row: the row to follow.
 
     Attributes:
         edited: the last line that changed this row in place.

@@ -1,4 +1,4 @@
-"""What a plugin copies or reads from the device to the host, on a machine without another device."""
+"""Records copies and reads from the device to the host, on a machine without a device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lpkit_conformance.instruments.edits import author_line
 
 
 def to_the_host(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
-    """Whether a call copies a tensor to the host: ``cpu()``, or ``to("cpu")``; a device object may be the logits'."""
+    """True if a call copies a tensor to the host: ``cpu()``, or ``to("cpu")``; a device object may be the logits'."""
     named = func is torch.Tensor.to and any(
         isinstance(item, str) and item == "cpu" for item in (*args[1:2], *(kwargs or {}).values())
     )
@@ -19,10 +19,10 @@ def to_the_host(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None)
 
 
 class HostCopies(TorchFunctionMode):
-    """What goes to the host is a copy, as on a GPU.
+    """Makes a real copy of each tensor that goes to the host, as on a GPU.
 
     Attributes:
-        waits: such copies by the author's own code, as the author calls them, and the lines that do.
+        waits: the calls of the author's code that copy to the host, and their lines.
     """
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class HostCopies(TorchFunctionMode):
 
 
 class ReadsZeros(TorchFunctionMode):
-    """What is read of a tensor without memory is zeros, so that a step goes on behind it.
+    """Returns zeros when a tensor without memory is read, so that the step continues.
 
     Attributes:
-        read: whether anything was.
+        read: True if a tensor was read.
     """
 
     def __init__(self) -> None:

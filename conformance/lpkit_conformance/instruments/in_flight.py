@@ -16,13 +16,13 @@ from torch.overrides import TorchFunctionMode
 from lpkit_conformance.instruments.author_lines import is_authors
 
 DEVICE = torch.device("cuda")
-"""What a plugin is told; its tensors stay on the CPU."""
+"""The device that the plugin sees; its tensors stay on the CPU."""
 
 _SYNCS = frozenset(
     {torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.cpu}
     | {getattr(torch.Tensor, f"__{name}__") for name in ("bool", "int", "float")}
 )
-"""Operations that wait for the device, if they are asked of one of its tensors."""
+"""Operations that wait for the device when called on one of its tensors."""
 
 
 @dataclass
@@ -30,10 +30,10 @@ class Copy:
     """One copy that may be in flight while the host goes on.
 
     Attributes:
-        step, method, location: when, in which call, and the author's line, as ``file:line``.
-        source: where the device takes the bytes from.
-        staged: what the host meant to send.
-        arrived: what is there when the device has the copy done at last; None if the host did not go on so far.
+        step, method, location: of the copy; the location is the author's line, as ``file:line``.
+        source: the memory that the device reads.
+        staged: the bytes that the host intended to send.
+        arrived: the bytes in the source when the device has finished the copy; None until then.
     """
 
     step: int
@@ -45,23 +45,24 @@ class Copy:
 
     @property
     def overwritten(self) -> bool:
-        """Whether the host has written into the source too early."""
+        """True if the host has written into the source too early."""
         return self.arrived is not None and not torch.equal(_bytes(self.staged), _bytes(self.arrived))
 
 
 class InFlight(TorchFunctionMode):
-    """Pretends pinned memory, and a device behind the host; to be entered around each call of a plugin.
+    """Simulates pinned memory, and a device that lags behind the host; entered around each call of a plugin.
 
-    The first run notes what each copy's source holds when the host has begun ``depth`` steps more, or has waited for
-    the device. A second run with the copies of the first gets these bytes: it computes what such a device computes.
+    The first run records each copy's source when the host has begun ``depth`` further steps, or has waited for the
+    device.
+    A second run with the copies of the first gets these bytes: it computes the results of a lagging device.
 
     Args:
-        depth: how many steps are in flight.
+        depth: number of steps in flight.
         earlier: the copies of the first run.
 
     Attributes:
         copies: so far.
-        method: of the plugin, that is being called.
+        method: the method of the plugin that is running.
     """
 
     def __init__(self, depth: int, earlier: Sequence[Copy] = ()) -> None:
@@ -121,7 +122,7 @@ class InFlight(TorchFunctionMode):
         return isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() in self._pinned
 
     def _sent(self, source: torch.Tensor) -> torch.Tensor:
-        """The bytes that the device gets of ``source``. Those of pageable memory are taken at once."""
+        """Return the bytes of ``source`` that the device gets. Pageable memory is copied at once."""
         if not self._is_pinned(source):
             return source
         number = len(self.copies)
@@ -132,7 +133,8 @@ class InFlight(TorchFunctionMode):
 
     @contextmanager
     def events(self) -> Iterator[None]:
-        """Within it, events and streams of CUDA are this device's, and no kernels are compiled for a real one."""
+        """Replace CUDA's events and streams by this device's within the context, and compile no kernels for a
+        real device."""
         flight = self
 
         class Event:
@@ -154,7 +156,7 @@ class InFlight(TorchFunctionMode):
                 return True
 
         class Stream:
-            """The only one."""
+            """The only stream."""
 
             def synchronize(self) -> None:
                 flight.wait()
@@ -187,7 +189,7 @@ def _on_cpu(value: Any) -> Any:
 
 
 def _names_device(values: Sequence[Any]) -> bool:
-    """Whether one of them is a device, or a tensor on it; ``"cpu"`` in so many words is the host."""
+    """True if a value is a device, or a tensor on it; the string ``"cpu"`` is the host."""
     return any(isinstance(value, torch.device | torch.Tensor) for value in values)
 
 

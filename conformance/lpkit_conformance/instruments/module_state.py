@@ -1,38 +1,37 @@
-"""What a plugin's modules hold besides their code: caches, tables, counters. It can be put back to what it was."""
+"""State of a plugin's modules: caches, tables, counters. It can be restored."""
 
 from __future__ import annotations
 
-import ast
-import inspect
+import functools
 import sys
-import textwrap
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 from lpkit_conformance.instruments.author_lines import is_authors
 
 CONTAINERS = (dict, list, set)
+CACHED = type(functools.cache(len))
 
 
 class ModuleState:
-    """The module-level and class-level state of a class's own modules, as it is now.
+    """The current module-level and class-level state of a class's own modules.
 
     Args:
-        cls: the class; its package's modules count, and those of the author's base classes and of what they name (the
-            class that a bridge wraps).
+        cls: the class. Its package's modules count, and those of the author's base classes and of the classes that
+            these name (a bridge names the class that it wraps).
+        of: these modules and classes instead.
     """
 
-    def __init__(self, cls: Any) -> None:
-        self._names: list[tuple[Any, dict[str, Any]]] = []
-        self._contents: list[tuple[Any, Any]] = []
-        for owner in owners(cls):
-            found = dict(vars(owner))
-            self._names.append((owner, found))
-            for name, value in found.items():
-                if type(value) in CONTAINERS and not name.startswith("__"):
-                    self._contents.append((value, value.copy()))
+    def __init__(self, cls: Any, of: Sequence[Any] | None = None) -> None:
+        self._cls = cls
+        self._owners = tuple(owners(cls) if of is None else of)
+        self._names = [(owner, dict(vars(owner))) for owner in self._owners]
+        named = [(name, value) for _, names in self._names for name, value in names.items()]
+        self._contents = [
+            (value, value.copy()) for name, value in named if type(value) in CONTAINERS and not name.startswith("__")
+        ]
+        self._caches = [value for _, value in named if isinstance(value, CACHED)]
 
     @classmethod
     def of(cls, plugin: Any) -> ModuleState:
@@ -43,17 +42,20 @@ class ModuleState:
             known = _known[name] = plugin, cls(plugin)
         return known[1]
 
-    def changed(self) -> tuple[str, ...]:
-        """What holds something else now: ``Class.name (file.py:line)``, as far as the line is known."""
-        before = {id(container): contents for container, contents in self._contents}
-        return tuple(
-            f"`{owner.__name__}.{name}`{_line(owner, name)}"
-            for owner, names in self._names
-            for name, value in vars(owner).items()
-            if not name.startswith("__")
-            and not isinstance(value, ModuleType)
-            and (name not in names or value is not names[name] or not _same(value, before.get(id(value), value)))
-        )
+    def now(self) -> ModuleState:
+        """Return the state at this moment."""
+        return ModuleState(self._cls, self._owners)
+
+    def unchanged(self) -> bool:
+        """Return True if all names and containers hold what they held, and no cache holds anything."""
+        try:
+            return (
+                all(vars(owner) == names for owner, names in self._names)
+                and all(container == contents for container, contents in self._contents)
+                and not any(cached.cache_info().currsize for cached in self._caches)
+            )
+        except Exception:  # two tensors have no single answer
+            return False
 
     def restore(self) -> None:
         """Put names and the contents of containers back, and empty what ``functools`` caches."""
@@ -63,10 +65,10 @@ class ModuleState:
                 if name not in names:
                     delattr(owner, name)
             for name, value in names.items():
-                if vars(owner)[name] is not value:
+                if vars(owner).get(name, _known) is not value:
                     setattr(owner, name, value)
-                if inspect.getattr_static(value, "cache_clear", None) is not None:  # functools.cache
-                    value.cache_clear()
+        for cached in self._caches:
+            cached.cache_clear()
         for container, contents in self._contents:
             if not _same(container, contents):
                 container.clear()
@@ -77,7 +79,7 @@ _known: dict[str, tuple[Any, ModuleState]] = {}
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether both hold the very same objects; tensors cannot be compared."""
+    """True if both hold the same objects; tensors cannot be compared."""
     if one is other:
         return True
     if isinstance(one, dict):
@@ -85,22 +87,6 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, set):
         return bool(one == other)
     return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
-
-
-def _line(owner: Any, name: str) -> str:
-    """`` (file.py:line)`` of the first statement in a class or module that gives ``name`` a value, or empty."""
-    try:
-        lines, first = inspect.getsourcelines(owner)
-        body = ast.parse(textwrap.dedent("".join(lines))).body
-    except (OSError, TypeError, SyntaxError):
-        return ""
-    if isinstance(owner, type):
-        body = next((node.body for node in body if isinstance(node, ast.ClassDef)), [])
-    for node in body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            return f" ({Path(inspect.getsourcefile(owner) or '').name}:{max(first, 1) + node.lineno - 1})"
-    return ""
 
 
 def owners(cls: Any) -> Iterator[Any]:
@@ -118,7 +104,7 @@ def owners(cls: Any) -> Iterator[Any]:
 
 
 def _modules_used(cls: Any) -> Iterator[str]:
-    """Where the classes are that it derives from or, as a bridge does, names; those of a named one, too."""
+    """Modules of the base classes, and of the classes that they name, as a bridge does; recursively."""
     for base in getattr(cls, "__mro__", ()):
         yield base.__module__
         for value in vars(base).values():

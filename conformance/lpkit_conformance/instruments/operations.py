@@ -1,4 +1,4 @@
-"""What tensor operations cost, told without timing them: their number, the waits, the memory taken and moved."""
+"""Cost of tensor operations without timing: their number, the waits, the memory allocated and moved."""
 
 from __future__ import annotations
 
@@ -60,20 +60,18 @@ class CountOperations(Watch):
 
 
 class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
-    """Counts operations, and the memory that they take and move.
+    """Counts operations, and the memory that they allocate and move.
 
     Attributes:
-        views: operations that only make another tensor of the same memory; they launch nothing.
-        allocated: bytes of new tensors, of which nothing is ever given back.
-        elements: those that operations went over, each counted once per operation: of its largest tensor, or of what is
-            selected.
-        peak: the most bytes of new tensors that were held at the same time; what operations take inside is not seen.
-        to_device, to_host: bytes copied between the host's memory and a device's.
+        views: operations that only create another tensor on the same memory; they launch no kernel.
+        elements: sum over operations of the elements of the largest tensor, or of the selection.
+        peak: the most bytes of new tensors that were held at the same time; memory within an operation is not counted.
+        to_device: bytes copied from the host's memory to a device's.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.views = self.elements = self.allocated = self.peak = self.to_device = self.to_host = 0
+        self.views = self.elements = self.peak = self.to_device = 0
         self._held: list[tuple[StorageWeakRef, int]] = []
 
     @property
@@ -83,7 +81,7 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
 
     @property
     def syncs(self) -> dict[str, int]:
-        """What made the host wait, and how often, as authors call it."""
+        """Calls that made the host wait, named as authors write them, with their number."""
         found: Counter[str] = Counter()
         for name, called in SYNCS.items():
             if self.counts[name]:
@@ -113,7 +111,6 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
         view = bool(made) and not fresh and not func._schema.is_mutable
         self.views += view
         if fresh:
-            self.allocated += sum(tensor.nbytes for tensor in fresh)
             self._held = [item for item in self._held if not item[0].expired()]  # type: ignore[no-untyped-call]
             self._held += [(StorageWeakRef(tensor.untyped_storage()), tensor.nbytes) for tensor in fresh]  # type: ignore[no-untyped-call]
             self.peak = max(self.peak, sum(size for _, size in self._held))
@@ -123,11 +120,8 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
             self.elements += max((tensor.numel() for tensor in touched), default=0)
         if name in COPIES and made and given:
             source = given[1] if name == "copy_" else given[0]
-            if source.device.type != made[0].device.type:
-                if source.device.type == "cpu":
-                    self.to_device += source.nbytes
-                else:
-                    self.to_host += source.nbytes
+            if source.device.type == "cpu" != made[0].device.type:
+                self.to_device += source.nbytes
         for index in indices_of_the_host(name, args):
             self.sent(index.nbytes)
         return result
@@ -194,7 +188,7 @@ class CountLaunches(MeasureOperations):  # type: ignore[no-untyped-call]
 
 
 def indices_of_the_host(name: str, args: Sequence[Any]) -> list[torch.Tensor]:
-    """Those by which the operation ``name`` indexes a device's tensor: each is copied there first."""
+    """Return the host tensors by which the operation ``name`` indexes a device's tensor: each is copied there first."""
     if name not in INDEXING or args[0].device.type == "cpu":
         return []
     return [index for index in args[1] if index is not None and index.device.type == "cpu"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,3 +52,21 @@ def settings_kept() -> Iterator[None]:
         if dict(os.environ) != environment:
             os.environ.clear()
             os.environ.update(environment)
+
+
+@contextlib.contextmanager
+def same_random_numbers() -> Iterator[None]:
+    """Run with fixed global random states; restore the previous states afterwards."""
+    numpy, states = sys.modules.get("numpy"), (random.getstate(), torch.get_rng_state())
+    drawn = numpy.random.get_state() if numpy else None
+    random.seed(0)
+    torch.default_generator.manual_seed(0)
+    if numpy:
+        numpy.random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        torch.set_rng_state(states[1])
+        if numpy:
+            numpy.random.set_state(drawn)

@@ -1,4 +1,4 @@
-"""Calls that send a device values of the host in a way that no dispatch mode sees: torch does it in one step."""
+"""Finds calls that send host values to a device invisibly to dispatch modes: torch does so in one step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FROM_VALUES = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.Ten
 
 
 def bytes_of_values(func: Callable[..., Any], args: tuple[Any, ...], result: Any) -> int:
-    """How much a call sends a device of lists, arrays and numbers that it is given; 0 if nothing, or to the host."""
+    """Return the bytes of lists, arrays and numbers that a call sends to a device; 0 if none, or to the host."""
     if func in FROM_VALUES and args:
         values = args[func is torch.Tensor.new_tensor]
         return 0 if isinstance(values, torch.Tensor) or result.device.type == "cpu" else int(result.nbytes)
@@ -27,11 +27,11 @@ def bytes_of_values(func: Callable[..., Any], args: tuple[Any, ...], result: Any
 
 
 class SeeValues(TorchFunctionMode):
-    """Tells of what is sent in this way.
+    """Reports bytes that a call sends to a device in this way.
 
     Args:
-        seen: bytes that were seen otherwise; what a call adds to them is not told once more.
-        sent: is told the bytes of each call.
+        seen: bytes counted by other means; a call that adds to them is not reported again.
+        sent: is called with the bytes of each call.
     """
 
     def __init__(self, seen: Callable[[], int], sent: Callable[[int], None]) -> None:

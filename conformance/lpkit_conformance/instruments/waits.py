@@ -1,4 +1,4 @@
-"""Where a step makes the host wait for the device, told on a machine without one."""
+"""Finds calls that make the host wait for the device, on a machine without a device."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lpkit_conformance.instruments.operations import COPIES, SYNCS, CountOperati
 from lpkit_conformance.instruments.values import SUBSCRIPTS, bytes_of_values
 
 Wait = tuple[str, str]
-"""What waits, as its author calls it, and the line of the author's that calls it."""
+"""A call that waits, as its author writes it, and the author's line."""
 
 
 class NoteReads(CountOperations):  # type: ignore[no-untyped-call]
-    """Notes operations that read values of the device.
+    """Records operations that read values from the device.
 
     Attributes:
-        waits: one for each.
+        waits: one entry per wait.
     """
 
     def __init__(self) -> None:
@@ -34,13 +34,13 @@ class NoteReads(CountOperations):  # type: ignore[no-untyped-call]
 
 
 class NoteSends(TorchFunctionMode):
-    """Notes calls of the author's that send the meta device values of the host, and wait until they are there.
+    """Records the author's calls that send host values to the meta device and wait for the transfer.
 
-    On CUDA torch waits in each copy that is not ``non_blocking``, which is behind all that was asked for before: for
-    the model's own work. Calls that make a tensor of a list do it too, and subscripts that are lists or on the host.
+    On CUDA, torch waits in each copy that is not ``non_blocking``. The copy runs after all earlier work, including the
+    model's. Calls that make a tensor of a list wait, and so do subscripts that are lists or host tensors.
 
     Attributes:
-        waits: one for each.
+        waits: one entry per wait.
     """
 
     def __init__(self) -> None:

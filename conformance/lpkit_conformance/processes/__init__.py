@@ -1,1 +1,1 @@
-"""Child processes: one protocol for what they are to do, what they say, how they are lost and how they are ended."""
+"""Child processes: one protocol for their jobs, their events, their loss and their end."""

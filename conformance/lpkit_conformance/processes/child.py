@@ -1,7 +1,7 @@
 """The child's side of the protocol; :mod:`lpkit_conformance.processes.supervise` has the parent's.
 
-Jobs come as lines of JSON through standard input, which a plugin finds empty. Events go as lines of JSON to a file, so
-that whatever the plugin prints, breaks or ends, the parent knows how far it came.
+Jobs arrive as lines of JSON through standard input, which is empty for the plugin. Events go as lines of JSON to a
+file. So the parent knows the child's progress even if the plugin prints, breaks or ends the process.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ PATIENCE = 0.8
 """Of the time limit, after which the stacks are written down."""
 
 END = "end"
-"""The event that says that the child has done everything."""
+"""The event that reports that the child has done everything."""
 
 
 class Parent:
-    """What an entry function sees of the process that started it.
+    """The parent process, as an entry function sees it.
 
     Args:
-        jobs: what the parent sends.
-        events: what it reads.
-        stacks: where the interpreter says what it was doing when it crashed or hung.
-        output: descriptor of the file that takes what is printed.
-        signs: of life, which the parent follows.
+        jobs: jobs that the parent sends.
+        events: events that the parent reads.
+        stacks: receives the interpreter's stacks after a crash or a hang.
+        output: descriptor of the file that takes the printed output.
+        signs: signs of life, which the parent follows.
     """
 
     def __init__(self, jobs: TextIO, events: TextIO, stacks: TextIO, output: int, signs: pulse.Pulse) -> None:
@@ -39,7 +39,7 @@ class Parent:
         self.heart = pulse.Heart(signs, self._watch)
 
     def job(self) -> Any:
-        """Wait for the next job; None when there will be no more."""
+        """Wait for the next job; None after the last."""
         line = self._jobs.readline()
         if not line:
             return None
@@ -49,7 +49,7 @@ class Parent:
         return message["job"]
 
     def tell(self, event: str, **fields: Any) -> None:
-        """Send an event, at once; the time limit and the output limit begin anew."""
+        """Send an event immediately; the time limit and the output limit restart."""
         printed = os.fstat(self._output).st_size
         self._events.write(json.dumps({"event": event, "printed": printed, **fields}) + "\n")
         self._events.flush()
@@ -89,13 +89,13 @@ def start(arguments: Sequence[str]) -> None:
 
 
 def resolve(function: str) -> Any:
-    """What ``module:function`` names."""
+    """Return the function that ``module:function`` names."""
     module, _, name = function.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def trace_exits(stacks: TextIO) -> None:
-    """Let ``os._exit`` say where it was called: nothing else will."""
+    """Make ``os._exit`` report its caller, which no other mechanism reports."""
     leave, pid = os._exit, os.getpid()
 
     def traced(status: int) -> NoReturn:

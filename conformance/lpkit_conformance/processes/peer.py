@@ -1,4 +1,4 @@
-"""A second process that runs the same job as this one, for comparing; it can be started before its job is known."""
+"""A second process that runs the same job as this process, for comparison; it can start before its job is known."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ LIMIT_SECONDS = 20.0
 
 
 class Peer(Child):
-    """A child with another hash seed than this process's, for one job.
+    """A child with a different hash seed than this process, for one job.
 
     Args:
-        entry: the function, as ``module:function``. It tells that it is ``ready``, waits for the job and tells the
-            ``answer``.
+        entry: the function, as ``module:function``. It sends ``ready``, waits for the job and sends the ``answer``.
 
     Attributes:
         hash_seed: its ``PYTHONHASHSEED``.
@@ -30,11 +29,11 @@ class Peer(Child):
         return self
 
     def ask(self, job: dict[str, Any]) -> None:
-        """Tell it what to run; it may then import whatever this process can."""
+        """Send the job; the child may import everything that this process can."""
         self.send({**job, "path": import_path()}, LIMIT_SECONDS)
 
     def answer(self) -> Any:
-        """What it answers; None if it failed.
+        """Return its answer; None if it failed.
 
         Raises:
             TimeoutError: a call of the plugin did not return there in time.

@@ -1,7 +1,7 @@
-"""Signs of life: how a parent tells a child that is slow from one that hangs, at a microsecond for each call.
+"""Signs of life tell a slow child from a hanging child, at the price of a microsecond per call.
 
-A few bytes that both have mapped hold a counter and the name of what the child is calling. The parent's time limit
-begins anew whenever the counter has moved.
+A few bytes of shared memory hold a counter and the name of the child's current call. The parent's time limit restarts
+whenever the counter has moved.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SIZE = 128
 COUNT = struct.Struct("<Q")
 
 IMPORTS_COUNT = 4
-"""Time limits for which imports within one call count as signs of life: an endless loop may import, too."""
+"""Number of time limits for which imports within one call count as signs of life: an endless loop may import, too."""
 
 
 class Pulse:
-    """The bytes of one child, in its folder. The parent makes the file."""
+    """The shared bytes of one child, in its folder. The parent creates the file."""
 
     def __init__(self, folder: Path) -> None:
         file = folder / FILE
@@ -43,7 +43,7 @@ class Pulse:
 
     @property
     def calls(self) -> str:
-        """What is being called; empty between calls."""
+        """Name of the current call; empty between calls."""
         return self._map[COUNT.size :].rstrip(b"\0").decode("utf-8", "replace")
 
     def beat(self) -> None:
@@ -51,7 +51,7 @@ class Pulse:
         COUNT.pack_into(self._map, 0, self._count)
 
     def name(self, name: str) -> None:
-        """Say what is being called."""
+        """Set the name of the current call."""
         text = name.encode()[: SIZE - COUNT.size]
         self._map[COUNT.size :] = text.ljust(SIZE - COUNT.size, b"\0")
 
@@ -60,14 +60,14 @@ class Pulse:
 
 
 class Heart(importlib.abc.MetaPathFinder):
-    """The child's side. Imports are signs of life for a while, too: what imports much is slow, and does not hang.
+    """The child's side. Imports count as signs of life for a while: a process that imports much is slow but not stuck.
 
     Args:
-        pulse: what the parent reads.
-        changed: called every so often when there was a sign of life.
+        pulse: the bytes that the parent reads.
+        changed: called periodically after a sign of life.
 
     Attributes:
-        seconds: the parent's time limit; 0 as long as there is none.
+        seconds: the parent's time limit; 0 while there is no limit.
     """
 
     def __init__(self, pulse: Pulse, changed: Callable[[], None]) -> None:
@@ -118,11 +118,11 @@ def stop() -> None:
 
 
 def beat() -> None:
-    """Say that this process goes on; for nobody, unless it is a child."""
+    """Send a sign of life; without effect outside a child."""
     if _hearts:
         _hearts[0].beat()
 
 
 def call(name: str) -> str:
-    """Say what this process calls from now on, or returns to; what it called until now."""
+    """Set the name of the current call and return the previous one."""
     return _hearts[0].call(name) if _hearts else ""

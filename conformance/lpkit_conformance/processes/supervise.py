@@ -1,4 +1,4 @@
-"""The parent's side of the protocol: starting a child, following what it says, and telling how it was lost.
+"""The parent's side of the protocol: starts a child, follows its events, and reports how it was lost.
 
     with Child("package.module:function") as child:
         child.send({"what": "to do"}, seconds=10)
@@ -6,8 +6,8 @@
             ...
 
 The function gets a :class:`lpkit_conformance.processes.child.Parent`. A child is always in one of three states: it
-works, it has ended normally after saying so, or it is lost. Whichever it is, leaving the ``with`` ends it and all
-processes that it has started.
+works, it has reported its end and ended normally, or it is lost. Leaving the ``with`` always ends it and all processes
+that it has started.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TAIL = 2_000
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
 
 Event = dict[str, Any]
-"""What a child says: ``event`` is its kind."""
+"""An event of a child; ``event`` is its kind."""
 
 LossKind = Literal["exit", "hang", "output"]
 
@@ -49,7 +49,7 @@ CAUSES: Final[Mapping[LossKind, str]] = {
     "hang": "an infinite loop, a deadlock, or a wait that never ends",
     "output": "printing or logging per row or per token",
 }
-"""What usually loses a child."""
+"""The usual cause of a loss."""
 
 BOOT = (
     "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
@@ -59,13 +59,13 @@ BOOT = (
 
 
 class Lost(Exception):
-    """A child ended, hung or printed too much before it said that it was done.
+    """A child ended, hung or printed too much before it reported its end.
 
     Attributes:
-        kind: which of these.
-        what: the same in words.
-        did: the same as what the plugin did, to follow its name.
-        stacks: what it was doing, in the form of :mod:`faulthandler`.
+        kind: the kind of loss.
+        what: a description of the loss.
+        did: the same with the plugin as its subject, to follow its name.
+        stacks: the child's stacks, in the form of :mod:`faulthandler`.
         last_line: the last line that it printed.
         calls: the method of the plugin that it was calling; empty if that is unknown.
     """
@@ -79,7 +79,7 @@ class Lost(Exception):
 
     @property
     def cause(self) -> str:
-        """What usually does that."""
+        """The usual cause of this loss."""
         return CAUSES[self.kind]
 
     @property
@@ -89,14 +89,14 @@ class Lost(Exception):
 
 
 class Child:
-    """A Python process that runs one function of ours, which runs plugins; a context manager that ends it.
+    """A Python process that runs a function of lpkit, which runs plugins; a context manager that ends it.
 
-    It leads a process group and imports what this process can, except from the current folder.
+    It leads a process group and can import everything that this process can, except from the current folder.
 
     Args:
         entry: the function, as ``module:function``.
-        env: variables to set there.
-        output: append to this file what is printed; otherwise it is discarded at the end.
+        env: environment variables for the child.
+        output: append printed output to this file; otherwise it is discarded at the end.
     """
 
     def __init__(self, entry: str, env: Mapping[str, str] | None = None, output: Path | None = None) -> None:
@@ -132,11 +132,11 @@ class Child:
         return self._process.pid
 
     def send(self, job: Any, seconds: float) -> None:
-        """Tell it what to do.
+        """Send a job.
 
         Args:
-            job: what JSON can hold.
-            seconds: the time limit that it will be followed with.
+            job: JSON data.
+            seconds: the time limit of the events that follow.
         """
         assert self._process.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # it is gone: `news` says how
@@ -144,25 +144,25 @@ class Child:
             self._process.stdin.flush()
 
     def send_no_more(self) -> None:
-        """Tell it that there are no more jobs."""
+        """Announce that there are no more jobs."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
     def events(self, seconds: float) -> Iterator[Event]:
-        """What it says until it is done. See :meth:`news`."""
+        """Yield its events until it is done. See :meth:`news`."""
         while (event := self.news(seconds)) is not None:
             yield event
 
     def news(self, seconds: float) -> Event | None:
-        """The next event; None when it is done.
+        """Return the next event; None when the child is done.
 
         Args:
-            seconds: how long to wait for a sign of life: an event, or a call of the plugin that begins or returns.
+            seconds: the longest wait for a sign of life: an event, or a call of the plugin that begins or returns.
                 For the first event, ``START_SECONDS`` at least.
 
         Raises:
-            Lost: it is gone, printed too much since the last event, or there was no sign of life in time.
+            Lost: the child has ended, printed too much since the last event, or gave no sign of life in time.
         """
         seconds = seconds if self._started else max(seconds, START_SECONDS)
         alive, count = time.monotonic(), -1
@@ -220,7 +220,7 @@ class Child:
 
 
 def import_path() -> list[str]:
-    """What this process imports from, but for the current folder."""
+    """Return this process's import path without the current folder."""
     return [entry for entry in sys.path if entry]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 MARK = "LPKIT_PROCESS"
 """The environment variable that names the folder of the child that a process belongs to.
 
-Whatever a plugin starts inherits it, so it is found after its parent has ended and in a session of its own.
+Processes that a plugin starts inherit it. They are found after their parent has ended, even in their own session.
 """
 
 ADOPT_ORPHANS = 36
@@ -24,9 +24,9 @@ END_SECONDS = 1.0
 
 
 def end(process: subprocess.Popen[bytes], folder: str) -> None:
-    """End ``process`` and what it has started, whether or not it still runs itself; wait for ``process``.
+    """End ``process`` and the processes that it has started, even if it has ended itself; wait for ``process``.
 
-    Where there is no ``/proc``, what has left the process group stays.
+    Without ``/proc``, processes that have left the process group stay.
 
     Args:
         folder: the mark of ``process``.
@@ -67,13 +67,13 @@ def own_folder() -> str | None:
 
 
 def adopt_orphans() -> None:
-    """Let processes whose parent has ended become this process's own, where the system can do that (Linux)."""
+    """Adopt processes whose parent has ended, where the system supports it (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
 
 
 def children() -> dict[int, str]:
-    """Processes that this one has started, directly, and that still run: id -> command; empty where that is unknown."""
+    """Return running direct children of this process: id -> command; empty where that is unknown."""
     own = str(os.getpid())
     found = {}
     for status in Path("/proc").glob("[0-9]*/stat"):

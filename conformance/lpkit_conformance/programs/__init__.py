@@ -1,1 +1,1 @@
-"""What happens to requests: operations, generators, and programs as JSON and as words."""
+"""Programs: sequences of operations on requests, with generators, and their form as JSON and as text."""

@@ -1,4 +1,4 @@
-"""A program in words: one line per operation, runs of like ones in one line."""
+"""A program as text: one line per operation, or one line for a run of similar operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume
 
 FEWEST = 4
-"""So many like operations in a row become one line."""
+"""Fewest similar operations in a row that share a line."""
 
 MOST_NAMES = 6
 
@@ -31,7 +31,7 @@ def collapse(ops: Sequence[Op]) -> tuple[str, ...]:
 
 
 def _kind(op: Op) -> tuple[type[Op], bool]:
-    """Type, and whether there is something special about it, which is then told one by one."""
+    """Return the operation's type, and True if it has a special feature and needs its own line."""
     special = isinstance(op, Arrive) and (op.chunks > 0 or op.twin_of is not None)
     return type(op), special or (isinstance(op, Resume) and op.new_list)
 
@@ -55,7 +55,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _usage(run: Sequence[Op]) -> str:
-    """Which of the arrivals do not use the plugin."""
+    """Name the arrivals that do not use the plugin."""
     plain = [index for index, op in enumerate(run) if isinstance(op, Arrive) and op.variant is None]
     if not plain:
         return ""
@@ -69,7 +69,7 @@ def _usage(run: Sequence[Op]) -> str:
 
 
 def _greedy(run: Sequence[Op]) -> str:
-    """How many of the arrivals sample greedily."""
+    """Count the arrivals that sample greedily."""
     count = sum(isinstance(op, Arrive) and op.greedy for op in run)
     if not count:
         return ""

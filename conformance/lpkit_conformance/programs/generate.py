@@ -1,7 +1,7 @@
-"""Programs: what happens to requests, in words that hold for both runners. A host lowers them to its own events.
+"""Programs: operations on requests, independent of the runner. A host translates them to its own events.
 
-An operation that makes no sense where it stands (finishing a request that has finished) does nothing, so any
-subsequence of a program is a program.
+An operation that does not apply (finishing a request that has finished) does nothing. So any subsequence of a program
+is a program.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 
 class Op:
-    """One operation; its text is what a report shows."""
+    """One operation; its text appears in reports."""
 
 
 @dataclass(frozen=True)
 class Arrive(Op):
-    """A new request. ``variant`` None: it does not use the plugin; else which relative of the case.
+    """A new request. ``variant`` is the number of the case's relative; None: the request does not use the plugin.
 
     ``chunks`` is the number of partial prefills before its first token. ``twin_of`` shares that request's
     SamplingParams object and prompt. ``greedy`` forces temperature 0. Requests of one ``character`` get the same
-    prompt, tokens and logits, so that what they should get alone is worked out once; by default each is its own.
+    prompt, tokens and logits, so their results alone are computed once. By default every request has its own character.
     """
 
     request: str
@@ -126,7 +126,7 @@ def program(name: str, *ops: Op | Iterable[Op], max_num_seqs: int = 8) -> Progra
 
 
 _CAST = (("s0", 1, False), ("s1", 4, False), ("s2", 7, False), ("s3", 4, True), ("s4", 7, False), ("s5", 1, False))
-"""Who takes part in a soak, with the length of the prompt and whether greedy: few, as each is run alone too."""
+"""Characters of a soak, with the length of the prompt and True for greedy. They are few, as each is also run alone."""
 
 
 def soak(seed: int, steps: int = 60, max_num_seqs: int = 8, drafts: bool = False) -> Program:

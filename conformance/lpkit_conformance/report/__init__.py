@@ -1,1 +1,1 @@
-"""Everything that is printed for people, and the formats of a report; computing is elsewhere, these only render."""
+"""Output for people, and the formats of a report. These modules only render results; other rooms compute them."""

@@ -1,4 +1,4 @@
-"""A bench as tables, one per size with a line per thing that was measured, and as a plot."""
+"""A bench as tables, one per size with a line per candidate, and as a plot."""
 
 from __future__ import annotations
 
@@ -8,30 +8,19 @@ from typing import IO
 from rich.console import Console
 from rich.table import Table
 
-from lpkit_conformance.bench.results import Acceptance, Bench, Bound, CandidateResult, Point, TargetBench, Times
+from lpkit_conformance.bench.results import Bench, Bound, CandidateResult, Point, TargetBench, Times
 from lpkit_conformance.report.plot import Curve, Panel, plot, seconds
 
 WIDTH = 150
-"""In a pipe, where there is no terminal to ask."""
+"""Width of output that is not a terminal."""
 
-WIDE = 124
-"""Columns of a terminal that hold all numbers; a narrower one shows those that matter most."""
+WIDE = 116
+"""Width of a terminal that fits all numbers; a narrower terminal shows the most important columns."""
 
-COLUMNS = (
-    "apply",
-    "vs it",
-    "vs floor",
-    "update",
-    "idle",
-    "ops",
-    "syncs",
-    "to device",
-    "peak",
-    "first call",
-)
-FEWER = ("apply", "vs it", "vs floor", "ops")
+COLUMNS = ("apply", "vs target", "vs floor", "update", "idle", "launches", "peak", "first call")
+FEWER = ("apply", "vs target", "vs floor", "launches")
 ON_A_GPU = ("host", "GPU")
-"""Of ``apply``, shown behind it, in a terminal as much wider as these take."""
+"""Parts of ``apply``, shown after it; they take :data:`WIDER` more characters."""
 
 WIDER = 20
 
@@ -42,11 +31,6 @@ def show(bench: Bench, file: IO[str]) -> None:
     where = bench.environment
     for target in bench.targets:
         if not target.measured:
-            continue
-        if target.drafts:
-            console.print(f"[bold]{target.target}[/]  acceptance of drafts from the model without it")
-            console.print(_drafts(target.drafts))
-            console.print()
             continue
         console.print(f"[bold]{target.target}[/]  {target.interface}  {_escape(target.case)}")
         console.print(
@@ -59,7 +43,7 @@ def show(bench: Bench, file: IO[str]) -> None:
             console.print(_heading(point))
             if point.sides:
                 console.print(_table(point, console.width))
-        for line in (*_bounds(target), *_launches(target), *_predictions(target)):
+        for line in (*_bounds(target), *_launches(target)):
             console.print(f"  {_escape(line)}")
         for note in _notes(target):
             console.print(f"  {_escape(note)}", style="yellow")
@@ -69,7 +53,7 @@ def show(bench: Bench, file: IO[str]) -> None:
     load = where.get("load")
     if load and any(target.measured and target.points for target in bench.targets):
         console.print(
-            f"Median over rounds in which all candidates took turns. Machine load at the start: {load[0]} on "
+            f"Medians over rounds in which the candidates took turns. Machine load at the start: {load[0]} on "
             f"{where.get('cores')} cores.",
             style="dim",
         )
@@ -86,7 +70,7 @@ def write_plot(bench: Bench, file: IO[str]) -> None:
 
 
 def _curves(points: Sequence[Point]) -> tuple[Curve, ...]:
-    """One per candidate that was measured at any of these sizes."""
+    """Return a curve per candidate that was measured at any of these sizes."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for point in sorted(points, key=lambda point: point.batch):
         for side in point.sides:
@@ -96,7 +80,7 @@ def _curves(points: Sequence[Point]) -> tuple[Curve, ...]:
 
 
 def _heading(point: Point) -> str:
-    size = f"{point.batch} x {point.vocab:,}  ({data(point.logits_bytes)} of logits)"
+    size = f"{point.batch} x {point.vocab:,}  ({point.logits_bytes / 2**20:.3g} MiB of logits)"
     return f"{size}: {point.problem}" if point.problem else size
 
 
@@ -116,21 +100,6 @@ def _table(point: Point, width: int) -> Table:
     return table
 
 
-def _drafts(found: Sequence[Acceptance]) -> Table:
-    """A line per case."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("accepted", justify="right")
-    table.add_column("lowest tenth", justify="right")
-    table.add_column("changed", justify="right")
-    for number in found[0].tokens_per_step:
-        table.add_column(f"tokens with {number}", justify="right")
-    table.add_column("case", overflow="fold")
-    for item in found:
-        tokens = (f"{value:.2f} of {int(number) + 1}" for number, value in item.tokens_per_step.items())
-        table.add_row(f"{item.mean:.3f}", f"{item.lowest:.3f}", f"{item.changed:.0%}", *tokens, _escape(item.case))
-    return table
-
-
 def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
     if side.apply is None:
         return ("-", *[""] * (len(COLUMNS + ON_A_GPU) - 1))
@@ -140,9 +109,7 @@ def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
         ratio(side.versus_floor),
         duration(side.churn),
         duration(side.idle),
-        str(side.operations),
-        str(sum(side.syncs.values())),
-        data(side.to_device),
+        _launched(side),
         "-" if side.peak is None else f"{side.peak / point.logits_bytes:.2f}x",
         "-" if side.first is None else seconds(side.first),
         duration(side.launch),
@@ -150,8 +117,15 @@ def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
     )
 
 
+def _launched(side: CandidateResult) -> str:
+    """Return ``3 of 4``: launches and the budget of the rule; ``?``: not counted, as the code reads a value on
+    the host."""
+    count = "?" if side.launches is None else str(side.launches)
+    return count if side.launch_budget is None else f"{count} of {side.launch_budget}"
+
+
 def _bounds(target: TargetBench) -> list[str]:
-    """What binds the target's steps on each host: one line per cause, with the evidence at its largest size."""
+    """A line per host and reason for the time of the target's steps, with the evidence at the largest size."""
     found: dict[tuple[str, str], list[tuple[Point, Bound]]] = {}
     for point in sorted(target.points, key=lambda point: point.logits_bytes):
         for side in point.sides:
@@ -170,52 +144,30 @@ def _bounds(target: TargetBench) -> list[str]:
 
 
 def _launches(target: TargetBench) -> list[str]:
-    """What the target's steps ask a GPU for, where that could be counted, and what lpkit grants a rule of its kind."""
-    found: dict[str, dict[int, tuple[Point, int | None]]] = {}
-    unknown: dict[str, int] = {}
-    for point in sorted(target.points, key=lambda point: point.logits_bytes):
+    """A line per host on which the target exceeds its launch budget, with the largest count."""
+    found: dict[str, tuple[int, int, Point]] = {}
+    for point in target.points:
         for side in point.sides:
-            if side.kind == "target" and side.launches is not None:
-                found.setdefault(side.host, {}).setdefault(side.launches, (point, side.launch_budget))
-            elif side.kind == "target" and side.launch_budget is not None and side.apply:
-                unknown[side.host] = side.launch_budget
-    lines = [
-        f"{host.upper()}: launches could not be counted without a GPU: the processor reads a value on the host, or "
-        f"fails on a device without memory; the budget of such a rule is {granted}."
-        for host, granted in unknown.items()
-        if host not in found
-    ]
-    for host, seen in found.items():
-        least, most = min(seen), max(seen)
-        (point, granted) = seen[most]
-        count = f"{most}" if least == most else f"{least} to {most} (at {point.batch} x {point.vocab:,})"
-        count += " launch" if most == 1 else " launches"
-        budget = "" if granted is None else f"; the budget of such a rule is {granted}"
-        advice = ": combine operations, or use lpkit.kernels" if granted is not None and most > granted else ""
-        step = "a step in which no request comes or goes"
-        lines.append(f"{host.upper()}: {count} on a GPU in {step}{budget}{advice}.")
-    return lines
-
-
-def _predictions(target: TargetBench) -> list[str]:
-    """What the traffic of the target's kernels lets one expect at the largest size on each host, and what it took."""
-    found = {}
-    for point in sorted(target.points, key=lambda point: point.logits_bytes):
-        for side in point.sides:
-            if side.predicted and side.gpu:
-                seen, size = side.predicted, f"{point.batch} x {point.vocab:,}"
-                least, most, took = (seconds(value) for value in (seen.least, seen.most, side.gpu.median))
-                found[side.host] = (
-                    f"{side.host.upper()}: the memory that its kernels move takes the GPU {least} to {most} at {size}, "
-                    f"at the speed of one read and write of the logits; it worked {took}."
+            if side.kind == "target" and side.launches is not None and side.launch_budget is not None:
+                found[side.host] = max(
+                    found.get(side.host, (0, 0, point)),
+                    (side.launches, side.launch_budget, point),
+                    key=lambda item: item[0],
                 )
-    return list(found.values())
+    return [
+        f"{host.upper()}: {count} launches on a GPU at {point.batch} x {point.vocab:,}, in a step in which no request "
+        f"comes or goes; the budget of such a rule is {granted}: combine operations, or use lpkit.kernels."
+        for host, (count, granted, point) in found.items()
+        if count > granted
+    ]
 
 
 def _notes(target: TargetBench) -> list[str]:
     found = list(target.notes)
     if not any(side.acted for point in target.points for side in point.sides if side.kind == "target"):
-        found.append("With this case the processor changed no logit: these are costs of requests that do not use it.")
+        found.append(
+            "With this case the processor changed no logit, so these are the costs of requests that do not use it."
+        )
     for point in target.points:
         for side in point.sides:
             if side.problem and side.kind != "target":
@@ -233,17 +185,6 @@ def duration(times: Times | None) -> str:
 def ratio(value: float | None) -> str:
     """``1.24x``."""
     return "-" if value is None else f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
-
-
-def data(size: float | None) -> str:
-    """Bytes with a unit."""
-    if size is None:
-        return "?"
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.3g} GiB"
 
 
 def _escape(text: str) -> str:

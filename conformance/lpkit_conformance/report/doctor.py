@@ -1,4 +1,4 @@
-"""What ``lpkit doctor`` tells about an environment. Imports nothing of ``lpkit``, which may be broken there."""
+"""The text of ``lpkit doctor``. Imports nothing of ``lpkit``, which may be broken there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def only(issues: Sequence[Issue]) -> Iterator[str]:
-    """What keeps lpkit itself from working, and everything else from being told."""
+    """Problems that stop the doctor before it can examine anything else."""
     for issue in issues:
         yield from _issue(issue)
     yield from ("", "Nothing else was checked.")
@@ -73,7 +73,7 @@ def _plugins(found: Diagnosis) -> Iterator[str]:
 
 
 def _joined(issues: Sequence[Issue]) -> list[Issue]:
-    """What is said of several plugins in the same words is said once."""
+    """Join issues with equal text about several plugins."""
     groups: dict[Issue, list[str]] = {}
     for issue in issues:
         groups.setdefault(replace(issue, plugin=""), []).append(issue.plugin)

@@ -1,6 +1,6 @@
-"""The batch of a finding as a drawing: rows by steps, a band of colour per request, moves and marks. SVG.
+"""The batch of a finding as an SVG drawing: rows by steps, a band of colour per request, moves and marks.
 
-What it says comes from a finding's ``timeline``; colours are those of ``drawing.css``, for light and dark.
+The content comes from a finding's ``timeline``; colours come from ``drawing.css``, for light and dark.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from lpkit_conformance.report.svg import add, as_file, label, text_of
+from lpkit_conformance.report.markup import add, as_file, label, text_of
 
 LEFT, COLUMN, ROW = 58, 104, 36
 IDLE = 44
@@ -30,7 +30,7 @@ MANY = {"arrive": "arrive", "finish": "finish", "preempt": "preempted", "resume"
 
 @dataclass(frozen=True)
 class _Column:
-    """One step, or like steps that follow each other; ``cells``: request by position."""
+    """A step, or a run of equal steps; ``cells``: request by position."""
 
     label: str
     first: Mapping[str, Any]
@@ -131,7 +131,7 @@ class _Drawing:
             self.legend["a step without tokens: state is updated, apply is not called"] = "idle"
 
     def _bands(self, root: ET.Element) -> None:
-        """A band per stay of a request in a row, and how it gets from one stay to the next."""
+        """Draw a band per stay of a request in a row, and the connections between stays."""
         for request in self.requests:
             stays = list(self._stays(request))
             for before, after in pairwise(stays):
@@ -167,7 +167,7 @@ class _Drawing:
             yield open_
 
     def _still_there(self, request: str, number: int) -> bool:
-        """Whether a request is in the batch during an idle step: nothing is said of its rows."""
+        """True if the request is in the batch during an idle step, which records no rows."""
         gone = [event for event in self.columns[number].first["events"] if event["op"] in ("finish", "preempt")]
         return all(event["request"] != request for event in gone)
 
@@ -251,7 +251,7 @@ class _Drawing:
 
 
 def _columns(steps: Sequence[Mapping[str, Any]], alone: set[Any]) -> Iterator[_Column]:
-    """A column per step; steps without events that look like the one before share its column."""
+    """Return a column per step. Steps without events that equal the previous step share its column."""
     left = float(LEFT)
     groups: list[list[Mapping[str, Any]]] = []
     for step in steps:
@@ -275,7 +275,7 @@ def _looks(step: Mapping[str, Any]) -> Any:
 
 
 def _event_lines(events: Sequence[Mapping[str, Any]], unit: str) -> list[str]:
-    """What happened before a step; many alike are counted. Swaps are of rows: slots stay where they are."""
+    """Return the events before a step; several of one kind are counted. Swaps concern rows only: slots do not move."""
     events = [event for event in events if unit == "row" or event["op"] != "swap"]
     lines = [
         f"rows {event['first']} \u21c4 {event['second']}"

@@ -1,4 +1,4 @@
-"""The lines of a file around the one that a finding names."""
+"""The lines of a file around the line that a finding names."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ AROUND = 3
 
 
 def split(location: str) -> tuple[str, int]:
-    """File and line of ``file:line``; line 0 if there is none."""
+    """Return file and line of ``file:line``; line 0 if the text has no line number."""
     file, _, line = location.rpartition(":")
     return (file, int(line)) if file and line.isdigit() else (location, 0)
 
 
 def shown(file: str) -> str:
-    """A path as people read it: from the current folder, if it lies there."""
+    """A path for readers: relative to the current folder, if it is inside."""
     path, here = Path(file), Path.cwd()
     return path.relative_to(here).as_posix() if path.is_absolute() and here in path.parents else path.as_posix()
 
@@ -45,7 +45,7 @@ def unparsable(location: str) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _columns(source: bytes) -> dict[int, int]:
-    """Line and column at which Python cannot parse a file; the findings of a plugin are mostly in one."""
+    """Return the line and column at which Python cannot parse a file."""
     try:
         ast.parse(source)
     except SyntaxError as error:

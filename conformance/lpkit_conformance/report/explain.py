@@ -1,4 +1,4 @@
-"""What ``lpkit explain`` tells about the checks."""
+"""The text of ``lpkit explain``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from lpkit_conformance import examples
 from lpkit_conformance.catalogue import all_checks, turning_off
 from lpkit_conformance.checks.base import Rule
 from lpkit_conformance.settings.hosts import in_words
+
+ONLY_WITH = {"vllm": "--engine vllm", "together": "--together"}
+"""The option that runs the checks of an engine other than the reference runtime."""
 
 
 def index() -> Iterator[str]:
@@ -19,7 +22,7 @@ def index() -> Iterator[str]:
 
 
 def lines(check: type[Rule]) -> Iterator[str]:
-    """The rule of one check, why it matters, how to fix a failure, and what ignoring it hides."""
+    """The rule of one check, why it matters, how to fix a failure, and the defects that ignoring it hides."""
     sections = check.sections()
     hosts = f" on {in_words(check.hosts)}" if check.hosts else ""
     yield from (f"{check.code} {check.name} ({check.tier}{hosts})", "", f"{sections['title']}.", "")
@@ -27,6 +30,16 @@ def lines(check: type[Rule]) -> Iterator[str]:
     yield from (f"sdk   {reason}" for reason in examples.prevented(check.code))
     if check.requires:
         yield f"needs {', '.join(check.requires)}"
-    yield from (f"off   {turning_off(check)}", "")
+    yield f"off   {turning_off(check)}"
+    yield from (f"note  {note}" for note in notes(check))
+    yield ""
     for example in examples.examples_of(check.code):
         yield from (f"From wrong to right, on {example.bases}:", "", *example.diff.splitlines(), "")
+
+
+def notes(check: type[Rule]) -> Iterator[str]:
+    """Conditions under which the check runs, and under which it is skipped."""
+    if check.engine != "reference":
+        yield f"Runs with `lpkit check {ONLY_WITH[check.engine]}` only."
+    if check.needs_action:
+        yield "A run in which the plugin never changes a logit is skipped, not passed."

@@ -14,7 +14,7 @@ from lpkit_conformance.results import BAD, CheckResult, Report
 
 
 def write(report: Report, file: IO[str], verbose: bool = False) -> None:
-    """Print the report and its annotations; add the summary to the job's, if there is one."""
+    """Print the report and its annotations; append the summary to the job summary, if the job has one."""
     text.write(report, file, verbose)
     file.writelines(f"{line}\n" for line in annotation_lines(report))
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -24,7 +24,7 @@ def write(report: Report, file: IO[str], verbose: bool = False) -> None:
 
 
 def annotation_lines(report: Report) -> Iterator[str]:
-    """Workflow commands, one line per check that needs attention."""
+    """Return workflow commands, one line per check that needs attention."""
     for target in report.targets:
         for check in target.checks:
             if check.status in BAD or check.status in ("advice", "error"):

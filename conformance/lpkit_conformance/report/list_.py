@@ -1,11 +1,13 @@
-"""What ``lpkit list`` tells about the installed plugins."""
+"""The text of ``lpkit list``: the installed plugins."""
 
 from __future__ import annotations
 
 import sys
 from typing import IO, Literal
 
-from lpkit_conformance.discovery.installed import Inventory, Plugin
+from lpkit_conformance.discovery.installed import DiscoveredPlugin, Inventory
+from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE
+from lpkit_conformance.facts.vllm import in_short
 from lpkit_conformance.report.terminal import STYLES, one_line
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS, in_words
 
@@ -15,11 +17,11 @@ ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
 
 def show(inventory: Inventory, file: IO[str], *, loaded: bool = False, verbose: bool = False) -> None:
-    """Print the plugins as a table, and what a vLLM would do.
+    """Print the plugins as a table, and vLLM's treatment of them.
 
     Args:
-        loaded: whether the plugins were imported to tell.
-        verbose: also say where each plugin can run.
+        loaded: the plugins were imported.
+        verbose: also print where each plugin can run.
     """
     lines = summary(inventory, loaded=loaded)
     if verbose and inventory.plugins:
@@ -33,7 +35,7 @@ def show(inventory: Inventory, file: IO[str], *, loaded: bool = False, verbose: 
     file.writelines(f"{line}\n" for line in lines)
 
 
-def _cells(plugin: Plugin) -> tuple[str, ...]:
+def _cells(plugin: DiscoveredPlugin) -> tuple[str, ...]:
     cells = (
         plugin.name,
         plugin.target,
@@ -44,11 +46,11 @@ def _cells(plugin: Plugin) -> tuple[str, ...]:
     return tuple(one_line(cell) for cell in cells)
 
 
-def _remark(plugin: Plugin) -> str:
+def _remark(plugin: DiscoveredPlugin) -> str:
     return one_line("; ".join(filter(None, (plugin.problem, plugin.note))))
 
 
-def _where(plugin: Plugin) -> str:
+def _where(plugin: DiscoveredPlugin) -> str:
     """The runners and the exports that a plugin works with."""
     from lpkit import export
 
@@ -63,7 +65,7 @@ def _where(plugin: Plugin) -> str:
     return f"{one_line(plugin.name)} runs on {known}{elsewhere[plugin.exports]}."
 
 
-def plain_table(plugins: tuple[Plugin, ...]) -> list[str]:
+def plain_table(plugins: tuple[DiscoveredPlugin, ...]) -> list[str]:
     """Aligned lines, a plugin's remark below it."""
     rows = [COLUMNS, *(_cells(plugin) for plugin in plugins)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
@@ -96,10 +98,12 @@ def _show_table(inventory: Inventory, file: IO[str]) -> None:
 
 
 def summary(inventory: Inventory, *, loaded: bool = False) -> list[str]:
-    """What would happen: in a default vLLM, and in the one installed here."""
+    """Describe the effect in a default vLLM, and in the installed vLLM."""
     lines = []
     if inventory.plugins:
-        lines.append(f"A default vLLM (0.31 or newer, V2 runner) {_verdict(inventory, 'v2', loaded)}")
+        lines.append(
+            f"A default vLLM ({in_short(V2_PROCESSORS_SINCE)} or newer, V2 runner) {_verdict(inventory, 'v2', loaded)}"
+        )
         lines += _remedies(inventory)
     lines += [f"{one_line(target)} is installed twice and runs twice." for target in inventory.doubled()]
     engine = inventory.engine

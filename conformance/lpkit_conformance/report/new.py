@@ -1,4 +1,4 @@
-"""What ``lpkit new`` tells about the project that it wrote."""
+"""The text of ``lpkit new``: the project that it wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def lines(project: Path, package: str, class_name: str, notes: Iterable[str]) -> Iterator[str]:
-    """What was made, and what to do next."""
+    """List what was made, and the next steps."""
     folder = f'"{project}"' if " " in str(project) else str(project)
     yield f"Created {project}: {class_name}, a logits processor for both of vLLM's runners."
     yield ""
@@ -24,7 +24,7 @@ def lines(project: Path, package: str, class_name: str, notes: Iterable[str]) ->
 
 
 def with_wheel(name: str) -> str:
-    """What to know about a project that contains its own lpkit."""
+    """Note on a project that contains its own lpkit."""
     return (
         f"This lpkit comes from a folder of this machine, so the project has its wheel, wheelhouse/{name}, for its CI. "
         "requirements-lpkit.txt says so."
@@ -32,7 +32,7 @@ def with_wheel(name: str) -> str:
 
 
 def without_wheel(problem: str) -> str:
-    """What is missing for the CI of a project that should bring its lpkit along."""
+    """Note on a project that should contain its own lpkit, and does not."""
     return f"{problem}: put a wheel of vllm-lpkit into wheelhouse, or a URL into requirements-lpkit.txt, for the CI."
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from lpkit_conformance.report.drawing import HUES, style
-from lpkit_conformance.report.svg import add, as_file, label, text_of
+from lpkit_conformance.report.markup import add, as_file, label, text_of
 
 LEFT, WIDTH, HEIGHT = 64.0, 400.0, 230.0
 """Room for the labels of the y axis, and the size of a panel's field."""
@@ -58,7 +58,7 @@ def plot(title: str, panels: Sequence[Panel]) -> str:
 
 
 class _Axis:
-    """From a value to a place on a line, by its logarithm; at least one power of ten."""
+    """Map a value to a position on a line, by its logarithm; the axis spans at least one power of ten."""
 
     def __init__(self, values: Sequence[float], start: float, end: float) -> None:
         low, high = math.log10(min(values)), math.log10(max(values))
@@ -82,7 +82,7 @@ class _Axis:
 
 
 def _panel(root: ET.Element, panel: Panel, top: float) -> float:
-    """Draw one panel; returns where it ends."""
+    """Draw one panel; return the vertical position of its end."""
     label(root, "heading", 0, top + 14, panel.title)
     points = [point for curve in panel.curves for point in curve.points]
     upper, lower = top + HEAD, top + HEAD + HEIGHT

@@ -1,4 +1,4 @@
-"""What ``lpkit replay`` tells about a failure that ran again."""
+"""The text of ``lpkit replay``: a failure that ran again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lpkit_conformance.results import TargetResult
 
 
 def lines(failure: Failure, result: TargetResult, outcome: Outcome, on_engine: bool = False) -> Iterator[str]:
-    """The evidence, if it still fails, and the verdict; ``on_engine``: in a real one."""
+    """Return the evidence, if the failure repeats, and the verdict; ``on_engine``: in a real engine."""
     yield headline(result)
     label = f"{failure.code}[{failure.host}]"
     if on_engine:

@@ -21,7 +21,7 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 
 
 def write(report: Report, file: IO[str], verbose: bool = False) -> None:
-    """One run with a result per check that needs attention, whatever ``verbose`` says."""
+    """Write one run with a result per check that needs attention; ``verbose`` has no effect."""
     found = [(target, check) for target in report.targets for check in target.checks if level_of(check)]
     rules = sorted({(check.code, check.name) for _, check in found})
     numbers = {code: number for number, (code, _) in enumerate(rules)}
@@ -97,7 +97,7 @@ def _message(target: TargetResult, check: CheckResult) -> Iterator[str]:
 
 
 def _location(location: str, target: str) -> dict[str, Any]:
-    """The line at fault; a finding without one belongs to the project as a whole. Code scanning wants a file always."""
+    """Return the line at fault; without a line, the project as a whole, as code scanning requires a file."""
     file, line = split(location)
     path = Path(file or "pyproject.toml")
     if not path.is_absolute() or Path.cwd() in path.parents:

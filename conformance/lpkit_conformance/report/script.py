@@ -24,13 +24,13 @@ WIDTH = 110
 
 
 def script(failure: Failure, result: CheckResult | None, spec: str, import_path: list[str], folder: Path) -> str:
-    """The text of the file.
+    """Return the text of the script.
 
     Args:
-        result: of the check, when it was run again just now.
+        result: of the check, if it has just run again.
         spec: the target as Python finds it: ``module:Class`` or ``path/to/file.py:Class``.
-        import_path: folders that the target is imported from, besides the usual ones.
-        folder: where the file will lie; paths in it are relative to this folder.
+        import_path: additional folders that the target is imported from.
+        folder: the folder of the script; paths in it are relative to this folder.
     """
     plan = failure.plan
     is_file = spec.endswith(".py") or spec.rpartition(":")[0].endswith(".py")
@@ -70,7 +70,7 @@ def script(failure: Failure, result: CheckResult | None, spec: str, import_path:
 
 
 def _docstring(failure: Failure, result: CheckResult | None) -> Iterator[str]:
-    """What is wrong, in words; nothing in it can end the docstring."""
+    """Describe the failure; nothing in the text can end the docstring."""
     finding = result.finding if result else None
     evidence = [finding.summary] if finding else ["It passed when this file was written."]
     if finding:
@@ -139,7 +139,7 @@ def _literal(value: Any) -> str:
 
 
 def _target(spec: str, folder: Path) -> str:
-    """A class in a file, wherever the tests run."""
+    """Import a class from its file, in any working folder."""
     file, name = (spec, "") if spec.endswith(".py") else spec.rsplit(":", 1)
     path = f"Path(__file__).parent / {_literal(_relative(file, folder))}"
     return f"str({path}) + {_literal(f':{name}')}" if name else f"str({path})"

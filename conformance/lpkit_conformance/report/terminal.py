@@ -1,4 +1,4 @@
-"""What every report for people shares: a text on one line, and colours on a terminal."""
+"""Text on one line, and terminal colours, for all text reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STYLES = {
     "no": "red",
     "No problems found.": "green",
 }
-"""How a word looks where it stands for a verdict: at the beginning of a line, or in a cell of a table."""
+"""Styles of words that stand for a verdict: at the beginning of a line, or in a cell of a table."""
 
 _VERDICT = re.compile(f"({'|'.join(map(re.escape, STYLES))})(?= |$)")
 _LABEL = re.compile(r" {4}[ a-z]{11} ")

@@ -1,4 +1,4 @@
-"""Plain text, for terminals and pipes alike."""
+"""Plain text, for terminals and pipes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import IO, Any
 
 from lpkit_conformance.index import index
 from lpkit_conformance.report.excerpt import excerpt, split, unparsable
-from lpkit_conformance.report.terminal import one_line
+from lpkit_conformance.report.terminal import one_line, show_coloured
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
 from lpkit_conformance.settings.hosts import in_words
 
 SHOWN: tuple[Status, ...] = ("failed", "unexpected_pass", "error", "expected", "advice")
-"""What needs attention, most of it first."""
+"""Statuses that need attention, the most urgent first."""
 MARKS: dict[Status, str] = {
     "passed": "ok",
     "failed": "FAIL",
@@ -44,6 +44,11 @@ def write(report: Report, file: IO[str], verbose: bool = False) -> None:
     file.writelines(f"{line}\n" for line in lines(report, verbose))
 
 
+def write_coloured(report: Report, file: IO[str], verbose: bool = False) -> None:
+    """Print the whole report, in colours as far as ``file`` can."""
+    show_coloured(lines(report, verbose), file)
+
+
 def lines(report: Report, verbose: bool = False) -> Iterator[str]:
     """The whole report; ``verbose`` lists every check with its time."""
     for target in report.targets:
@@ -51,7 +56,7 @@ def lines(report: Report, verbose: bool = False) -> Iterator[str]:
 
 
 def target_lines(target: TargetResult, verbose: bool = False) -> Iterator[str]:
-    """One target: a headline, what needs attention, a summary."""
+    """Return the lines of one target: a headline, checks that need attention, a summary."""
     yield headline(target)
     yield from settings_lines(target)
     if verbose:
@@ -81,7 +86,7 @@ def headline(target: TargetResult) -> str:
 
 
 def settings_lines(target: TargetResult) -> Iterator[str]:
-    """What it takes to get the same report again."""
+    """Settings that reproduce the report."""
     if not target.settings:
         return
     given = target.settings
@@ -96,7 +101,7 @@ def settings_lines(target: TargetResult) -> Iterator[str]:
 
 
 def check_lines(check: CheckResult, label: str = "") -> Iterator[str]:
-    """One check that needs attention, with its evidence; ``label`` names it with all its hosts."""
+    """Return the lines of a check that needs attention, with its evidence; ``label`` names it with all its hosts."""
     yield f"{MARKS[check.status]} {label or check.label} {check.name}: {one_line(check.message)}"
     if check.status == "expected":
         return
@@ -130,7 +135,7 @@ def finding_lines(finding: Finding) -> Iterator[str]:
 
 
 def arguments_of(finding: Finding) -> Iterator[str]:
-    """``a, b: {...}``: what the requests that use the plugin were sent with; one line for equal ones."""
+    """Return ``a, b: {...}``: the arguments of requests that use the plugin, one line for equal arguments."""
     users = users_by_arguments(finding.timeline or {})
     for arguments, names in list(users.items())[:MOST_ARGUMENTS]:
         shown = names if len(names) <= MOST_ARGUMENTS else [*names[:MOST_ARGUMENTS], "..."]
@@ -149,7 +154,7 @@ def users_by_arguments(timeline: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def source_lines(location: str) -> Iterator[str]:
-    """The lines around ``file:line``, this one marked."""
+    """Return the lines around ``file:line``, with that line marked."""
     _, line = split(location)
     lines = excerpt(location)
     indent = min((len(text) - len(text.lstrip()) for _, text in lines if text.strip()), default=0)
@@ -177,7 +182,7 @@ def rule_of(code: str) -> str:
 
 
 def summary(target: TargetResult) -> Iterator[str]:
-    """How many checks ran of how many, and why the rest did not."""
+    """Count the checks that ran, and explain why the others did not."""
     total = len(target.checks)
     ran = target.count("passed", "failed", "advice", "expected", "unexpected_pass", "error")
     counts = [f"{target.count(status)} {label}" for status, label in OUTCOMES.items() if target.count(status)]

@@ -1,4 +1,4 @@
-"""What ``lpkit update`` tells about the files of a project."""
+"""The text of ``lpkit update``: the files of a project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Change(Protocol):
-    """What became of one file."""
+    """Describe the change of one file."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +36,7 @@ TITLES = {
 def lines(
     changes: Sequence[Change], old: str, new: str, *, dry_run: bool = False, backups: Path | None = None
 ) -> Iterator[str]:
-    """Every file and what became of it, then what to do."""
+    """Every file with its change, then the next step."""
     yield f"{'Would update' if dry_run else 'Updated'} from template {old} to {new}:"
     yield ""
     for fate, title in TITLES.items():

@@ -1,1 +1,1 @@
-"""What to run and how: cases, a project's ``[tool.lpkit]``, the plan of a run."""
+"""Settings of a run: cases, a project's ``[tool.lpkit]``, and the plan."""

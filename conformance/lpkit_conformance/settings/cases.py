@@ -25,12 +25,23 @@ MOST_GENERATED = 320
 """Of the output a request may bring; what the longest programs and traces need has to fit as well."""
 
 VARIANTS = 4
-"""How many requests with different arguments a case gives; alike requests would hide a swap."""
+"""Number of requests with different arguments that a case gives; equal requests would hide a swap."""
 
 
 def knows_cases() -> bool:
-    """Whether this process can judge a case's fields: not if vLLM, whose they are, is left to another one."""
+    """True if this process can validate a case's fields: False if only another process imports vLLM."""
     return not lookup.left_out()
+
+
+Foreign = tuple[dict[str, Any] | None, ...]
+
+FOREIGN_ARGS: Foreign = (
+    None,
+    {},
+    {"kv_transfer_params": {"do_remote_decode": False}},
+    {"other_plugin_key": 1},
+)
+"""``extra_args`` without any of the plugin's keys."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +50,12 @@ class Case:
 
     Attributes:
         fields: keyword arguments of ``SamplingParams``.
-        prompt_token_ids: what the prompts of its requests end with.
-        output_token_ids: tokens that the host makes the model emit, in a loop among others.
-        generated: how many tokens its requests have generated when they come, as after a preemption: for a plugin
-            that acts late.
-        reasoning: token ids of the markers ``start``, ``end`` and ``natural_end`` of a thought, as the engine's
-            ``reasoning_config`` has them; empty: the engine has none.
+        prompt_token_ids: the last tokens of its requests' prompts.
+        output_token_ids: tokens that the simulated model emits repeatedly, among others.
+        generated: number of tokens that its requests have generated when they arrive, as after a preemption: for a
+            plugin that acts late.
+        reasoning: token ids of the markers ``start``, ``end`` and ``natural_end`` of a thought, as in the engine's
+            ``reasoning_config``; empty: the engine has none.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
@@ -109,8 +120,13 @@ class Case:
             whole[REASONING] = {name: list(ids) for name, ids in self.reasoning.items()}
         return json.dumps(whole, default=str)
 
+    def to_json(self) -> dict[str, Any]:
+        """The case as JSON values, which :meth:`parse` reads."""
+        values: dict[str, Any] = json.loads(self.text)
+        return values
+
     def params(self, **overrides: Any) -> SamplingParams:
-        """Fresh ``SamplingParams``; nothing is shared with the case.
+        """Return fresh ``SamplingParams``; nothing is shared with the case.
 
         Args:
             **overrides: fields that replace those of the case.
@@ -121,6 +137,28 @@ class Case:
         """Ints in the case that may be token ids; the source makes them likely."""
         own = (*self.prompt_token_ids, *self.output_token_ids, *(i for ids in self.reasoning.values() for i in ids))
         return tuple(sorted({*own, *_ints(self.fields.get("extra_args"))}))
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests that checks send.
+
+    Attributes:
+        cases: arguments that switch the plugin on.
+        foreign: ``extra_args`` of other processors, which all requests carry.
+    """
+
+    cases: tuple[Case, ...]
+    foreign: Foreign = FOREIGN_ARGS
+
+    def to_json(self) -> dict[str, Any]:
+        """Return them as JSON."""
+        return {"cases": [case.to_json() for case in self.cases], "foreign": list(self.foreign)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Requests:
+        """Inverse of :meth:`to_json`."""
+        return cls(tuple(Case.parse(case) for case in data["cases"]), tuple(data["foreign"]))
 
 
 def _markers(value: object) -> dict[str, tuple[int, ...]]:
@@ -135,23 +173,12 @@ def _markers(value: object) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def make_params(fields: Mapping[str, Any], looked_at: set[str] | None = None) -> SamplingParams:
-    """Make ``SamplingParams``, and watch what is read of them.
-
-    Args:
-        fields: keyword arguments of ``SamplingParams``.
-        looked_at: what is read of the ``extra_args`` is added to it.
-
-    Returns:
-        Fresh ``SamplingParams``.
-    """
+def make_params(fields: Mapping[str, Any]) -> SamplingParams:
+    """Return fresh ``SamplingParams`` with these keyword arguments."""
     fields = dict(fields)
-    if looked_at is not None and fields.get("extra_args") is not None:
-        fields["extra_args"] = WatchedArgs(fields["extra_args"], looked_at)
     if fields.get("logit_bias") is not None:
         fields["logit_bias"] = _biases(fields["logit_bias"])
-    params = SamplingParams(**fields)
-    return params
+    return SamplingParams(**fields)
 
 
 def _biases(given: Mapping[Any, float]) -> dict[int, float]:
@@ -160,7 +187,7 @@ def _biases(given: Mapping[Any, float]) -> dict[int, float]:
 
 
 class WatchedArgs(dict[str, Any]):
-    """``extra_args`` that note which keys a plugin looks at (for the hint when a case never acts)."""
+    """``extra_args`` that note which keys a plugin reads."""
 
     def __init__(self, args: Mapping[str, Any], looked_at: set[str]) -> None:
         super().__init__(args)
@@ -186,9 +213,9 @@ class WatchedArgs(dict[str, Any]):
 
 
 def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int) -> list[Case]:
-    """The case and up to three relatives with other numbers, so that no two neighbours are interchangeable.
+    """Return the case and up to three relatives with other numbers, so that two neighbours are never interchangeable.
 
-    Then up to four with fewer arguments, for the checks that put every combination of requests in one place.
+    Up to four cases with fewer arguments follow, for the checks that try every combination of requests in one position.
     """
     found = [case]
     for step in (1, 2, 3):
@@ -206,7 +233,7 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
 def distinct(
     case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int, numbers: Iterable[int]
 ) -> list[Case]:
-    """Relatives of a case with arguments close to its own, no two alike; a number has at most one."""
+    """Return relatives of a case with arguments close to its own, all different; a number has at most one relative."""
     found = []
     for number in numbers:
         for sign in (-1, 1):
@@ -301,7 +328,7 @@ def _ids(key: str, value: object) -> tuple[int, ...]:
 
 
 def knows_field(name: str) -> bool:
-    """Whether this ``SamplingParams`` has a field."""
+    """True if this ``SamplingParams`` has a field."""
     return name in _field_names()
 
 

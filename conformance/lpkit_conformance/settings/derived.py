@@ -15,19 +15,19 @@ TOKENS = ((5, 9, 11), (7, 12, 8), (13, 10, 14))
 """For each parameter tokens of its own: a marker that starts something and ends it, too, does neither."""
 
 REPEATED = (4, 5, 4, 5)
-"""What the requests of a plugin that reads its history repeat, between the tokens that their arguments name."""
+"""Tokens that requests repeat between the tokens of their arguments, for plugins that read their history."""
 
 RANKS = 3
-"""Values of each parameter that meet those of the others."""
+"""Number of values per parameter that are combined with the values of other parameters."""
 
 MOST_CASES = 12
 
 
 def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[Case]:
-    """Cases that a class with declared ``Params`` accepts; empty for any other class.
+    """Return cases that a class with declared ``Params`` accepts; empty for any other class.
 
-    With every parameter, and with the required ones and one more each. The values are in the middle and at the ends of
-    the ranges, each with each of the others', one of the enumerated, and other than the defaults if there are such.
+    Some cases have every parameter, others the required parameters and one more. Numbers are in the middle and at the
+    ends of their ranges and are combined with each other. Values differ from the defaults where possible.
     """
     declared = getattr(cls, "Params", None)
     if declared is None or not hasattr(declared, "model_json_schema") or not hasattr(declared, "keys"):
@@ -68,7 +68,7 @@ def _complete(values: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _sparing(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[dict[str, Any]]:
-    """The required parameters, and one more."""
+    """Return the required parameters and one more, for each of the others."""
     for rank in range(2):
         base = {key: values[key][rank % len(values[key])] for key in needed if key in values}
         if base:
@@ -79,7 +79,7 @@ def _sparing(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[dic
 
 
 def _outputs(arguments: Mapping[str, Any]) -> tuple[int, ...]:
-    """Tokens to emit: those of each argument as they are, and what repeats after each."""
+    """Tokens to emit: those of each argument unchanged, and the repeated tokens after each."""
     known = {token for tokens in TOKENS for token in tokens}
     lists = [value if isinstance(value, list) else [value] for value in arguments.values()]
     named = [value for value in lists if all(type(item) is int and item in known for item in value)]

@@ -13,7 +13,7 @@ _TOKEN = re.compile(r"\s*(?:([()])|([^\s()]+))")
 
 
 def expression(text: str) -> Matches:
-    """Whether a check is meant, by its code and name in one text.
+    """Return True if the expression selects a check, by its code and name in one text.
 
     Raises:
         UsageError: for an expression that does not parse.

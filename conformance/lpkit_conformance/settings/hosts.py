@@ -13,15 +13,15 @@ EXPORT: Final = "export"
 
 @dataclass(frozen=True)
 class HostRow:
-    """One way of driving a plugin; the module of this name in ``hosts`` is how.
+    """One way of driving a plugin, implemented by the module of this name in ``hosts``.
 
     Attributes:
-        name: what users write, in settings and on the command line.
-        interface: which of vLLM's interfaces it drives, as :func:`lpkit.loading.interfaces_of` names it.
+        name: the name in settings and on the command line.
+        interface: the vLLM interface that it drives, as :func:`lpkit.loading.interfaces_of` names it.
         base: full name of vLLM's base class for that interface.
-        position: what a request's position in the batch is called.
-        told_by: the method that gets new requests; blamed when a request gets another's state.
-        asked_for: whether a plugin is judged on it only where the user, the project or a selected check asks for it.
+        position: the word for a request's position in the batch.
+        told_by: the method that receives new requests; blamed when a request gets another's state.
+        asked_for: True if only the user, the project or a selected check can choose it.
     """
 
     name: str
@@ -47,17 +47,17 @@ RUNNER_HOSTS = tuple(row.name for row in _ROWS if not row.asked_for)
 
 
 def in_words(hosts: Iterable[str]) -> str:
-    """Names of hosts as a sentence has them; empty if there are none."""
+    """Return names of hosts as a sentence lists them; empty if there are none."""
     words = ["the export host" if host == EXPORT else host.upper() for host in hosts]
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def hosts_of(interfaces: Iterable[str], wanted: Iterable[str] | None = None) -> tuple[str, ...]:
-    """The hosts that drive a class with these interfaces.
+    """Return the hosts that drive a class with these interfaces.
 
     Args:
         interfaces: as :func:`lpkit.loading.interfaces_of` names them.
-        wanted: names of hosts; None: those that need not be asked for.
+        wanted: names of hosts; None: the hosts that need not be asked for.
     """
     found, names = frozenset(interfaces), RUNNER_HOSTS if wanted is None else tuple(wanted)
     return tuple(row.name for row in _ROWS if row.interface in found and row.name in names)

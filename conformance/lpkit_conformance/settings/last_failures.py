@@ -1,4 +1,4 @@
-"""Which checks failed when they last ran: those run first while a plugin is being developed."""
+"""Checks that failed in their last run: they run first while a plugin is being developed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def load() -> dict[str, list[str]]:
 
 
 def remember(results: Iterable[TargetResult]) -> None:
-    """Note which checks failed; what is known of one that did not run stays. The folder may be read-only."""
+    """Record the checks that failed. Records of checks that did not run stay. The folder may be read-only."""
     before = load()
     known = dict(before)
     for result in results:

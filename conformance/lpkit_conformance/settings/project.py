@@ -23,7 +23,7 @@ KEYS = ("cases", "hosts", "vocab_size", "max_num_seqs", "expected_failures", "ag
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedFailure:
     """A failure that the project knows about."""
 
     code: str
@@ -37,7 +37,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Against:
-    """What ``lpkit bench`` is to compare the project's processors with; without a case, with the same one."""
+    """Name of the processor that ``lpkit bench`` compares with; without a case, with the project's case."""
 
     target: str
     case: Any = None
@@ -45,7 +45,7 @@ class Against:
 
 @dataclass(frozen=True)
 class Project:
-    """What ``lpkit check`` and ``lpkit bench`` take from the current folder."""
+    """Settings that ``lpkit check`` and ``lpkit bench`` read from the current folder."""
 
     root: Path
     entry_points: dict[str, str] = field(default_factory=dict)
@@ -53,12 +53,12 @@ class Project:
     hosts: tuple[str, ...] | None = None
     vocab_size: int | None = None
     max_num_seqs: int | None = None
-    expected: tuple[Expected, ...] = ()
+    expected: tuple[ExpectedFailure, ...] = ()
     name: str = ""
     against: tuple[Against, ...] = ()
 
     def owns(self, target: str) -> bool:
-        """Whether the settings are meant for this target: an entry point, a file or a module of the project."""
+        """True if the settings apply to this target: an entry point, a file or a module of the project."""
         if target in self.entry_points or target in self.entry_points.values():
             return True
         name, colon, _ = target.rpartition(":")
@@ -78,7 +78,7 @@ class Project:
 
 
 def find(folder: Path) -> Project | None:
-    """The project in ``folder``, or None if there is no pyproject.toml.
+    """Return the project in ``folder``, or None if it has no pyproject.toml.
 
     Raises:
         ProjectError: for TOML that does not parse, and for unknown keys or wrong values in ``[tool.lpkit]``.
@@ -111,10 +111,10 @@ def find(folder: Path) -> Project | None:
 
 
 def entry_points_of(project: Project | None, verb: str) -> list[str]:
-    """The project's processors, for a command that was given no target.
+    """Return the project's processors, for a command without a target.
 
     Raises:
-        UsageError: if there are none.
+        UsageError: if the project has none.
     """
     names = list(project.entry_points) if project else []
     if not names:
@@ -174,7 +174,7 @@ def _against(path: Path, value: object) -> Against:
     return Against(value["target"], value.get("case"))
 
 
-def _expected(path: Path, settings: dict[str, Any]) -> tuple[Expected, ...]:
+def _expected(path: Path, settings: dict[str, Any]) -> tuple[ExpectedFailure, ...]:
     table = settings.get("expected_failures", {})
     where = f"{path}: [tool.lpkit.expected_failures]"
     if not isinstance(table, dict):
@@ -192,5 +192,5 @@ def _expected(path: Path, settings: dict[str, Any]) -> tuple[Expected, ...]:
             value = value.get("reason")
         if not isinstance(value, str) or not value.strip():
             raise ProjectError(f"{where} {code} needs a reason")
-        found.append(Expected(code.upper(), " ".join(value.split()), until))
+        found.append(ExpectedFailure(code.upper(), " ".join(value.split()), until))
     return tuple(found)

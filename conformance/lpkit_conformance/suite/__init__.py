@@ -1,1 +1,1 @@
-"""Running the checks on one plugin: in this process, in a child, under supervision, in a real engine."""
+"""Running the checks on one plugin: in this process, in a child, under supervision."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from lpkit_conformance.processes import pulse, tree
-from lpkit_conformance.results import CheckResult, result_from_json
+from lpkit_conformance.results import CheckResult
 
 PATIENCE_SECONDS = 5.0
 """Between two signs of life; who is impatient judges again, and loses no more than time."""
@@ -88,7 +88,7 @@ class Beside:
             label, result = json.loads(line)
             self._awaited.discard(label)
             if result is not None:
-                self._passed[label] = result_from_json(result)
+                self._passed[label] = CheckResult.from_json(result)
 
     def _end(self) -> None:
         """End it; a second call does nothing."""

@@ -8,7 +8,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,22 +15,25 @@ import torch
 from lpkit.loading import interfaces_of
 
 from lpkit_conformance.activity.acting import activity
+from lpkit_conformance.activity.admission import let_in
 from lpkit_conformance.activity.search import search
 from lpkit_conformance.catalogue import by_code, chosen
 from lpkit_conformance.checks.base import Check, Engine, Rule, judge
 from lpkit_conformance.errors import CaseError, StandinError
+from lpkit_conformance.explanation.exceptions import GENERAL_FIX
+from lpkit_conformance.explanation.findings import at_fault, raised
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.hosts.plugin_under_test import FOREIGN_ARGS, PluginUnderTest
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import settings_kept
-from lpkit_conformance.oracle.exceptions import GENERAL_FIX
-from lpkit_conformance.oracle.findings import at_fault, raised
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.peer import Peer
 from lpkit_conformance.results import NEEDS, Blocked, CheckResult, Failed, Skipped, Status, label_of
-from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case, Requests
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.subject.plugin import Plugin
+from lpkit_conformance.subject.setup import Setup
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.beside import Beside
 from lpkit_conformance.suite.inactive import why_inactive
 from lpkit_conformance.traces.patterns import RECORDED
@@ -39,9 +41,6 @@ from lpkit_conformance.vllm_api.tokenizer import words_in
 
 STOPPING: tuple[Status, ...] = ("failed", "error", "blocked")
 """Outcomes of a requirement that stop a check, the worst first."""
-
-CONSTRUCTS = "LP101"
-"""The checks that require it run the plugin, and want it to act."""
 
 
 class Session:
@@ -60,6 +59,7 @@ class Session:
         hosts: those that the plugin is judged on.
         items: every check with its host, in running order.
         notes: what the run did that was not asked for, in sentences.
+        searching: called when a search for requests begins, with None, and with the requests when it ends.
     """
 
     engine: ClassVar[Engine] = "reference"
@@ -88,16 +88,15 @@ class Session:
         self._items = {label_of(check.code, host): (check, host) for check, host in self.items}
         self._results: dict[str, CheckResult] = {}
         self._causes: dict[str, set[str]] = {}
-        self._raised = dict(plan.raised)
         self._bystanders = frozenset(tree.children()) if plan.bystanders is None else plan.bystanders
         self._modules = ModuleState.of(cls)
-        self._subjects: dict[str, list[PluginUnderTest]] = {}
-        self._foreign = list(FOREIGN_ARGS)
-        self._cases = plan.cases
+        self._given: dict[str, tuple[Subject, ...]] = {}
+        self._served: dict[str, tuple[Subject, ...]] = {}
         self.notes: list[str] = []
-        # A failure that runs again has its case; and what ended a process may well have been the search for one.
+        # A failure that runs again has its case.
         again = plan.program is not None or (plan.trace is not None and plan.trace[1] != RECORDED)
-        self._settled = again or bool(plan.done)
+        self._requests = plan.requests or (Requests(plan.cases) if again else None)
+        self.searching: Callable[[Requests | None], None] = lambda _: None
 
     def _hosts(self, checks: Sequence[type[Rule]]) -> tuple[str, ...]:
         """Those that the plan names; else those of the class's interfaces, on which the selected checks run."""
@@ -120,7 +119,7 @@ class Session:
     def result(self, label: str, started: Callable[[str], None] = lambda _: None) -> CheckResult:
         """The result of one check, after those that it rests on; each is computed once.
 
-        What another check has reported blocks: a failure that this one rests on, and the very exception that it met.
+        A failure that this check rests on blocks it.
         """
         if label not in self._results:
             check, host = self._items[label]
@@ -137,11 +136,7 @@ class Session:
         if not roots:
             started(label)
             result = (self._beside and self._beside.passed(label)) or self.compute(check, host)
-            met = result.finding.raised if result.finding else None
-            if met and result.status == "failed":  # advice must not hide a failure
-                self._raised.setdefault(met, check.code)
-            roots = {self._raised[met]} - {check.code} if met in self._raised else set()
-        if roots:
+        else:
             result = CheckResult(check.code, check.name, host, "blocked", NEEDS + ", ".join(sorted(roots)))
         if result.status in STOPPING:
             self._causes[label] = result.roots
@@ -162,92 +157,114 @@ class Session:
     def compute(self, check: type[Rule], host: str) -> CheckResult:
         """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
         begun = time.perf_counter()
-        if not self._settled and (CONSTRUCTS in check.requires or self.plan.trace is not None):
-            with settings_kept():
-                self._settle()
-            self._divide()
-        subjects = self.subjects(host)
+        subjects = self.given(host) if check.as_given else self.subjects(host)
         results = [_result(check, subject, host) for subject in (subjects[:1] if check.once else subjects)]
         order: tuple[Status, ...] = ("error", "failed", "advice", "blocked", "passed", "skipped")
         worst = min(results, key=lambda result: order.index(result.status))
         return replace(worst, seconds=round(time.perf_counter() - begun, 4))
 
-    def subjects(self, host: str) -> list[PluginUnderTest]:
-        """The plugin on a host, once for each case; all checks share them."""
-        if host not in self._subjects:
-            self._subjects[host] = [self._subject(host, n) for n in range(len(self._cases))]
-        return self._subjects[host]
+    def given(self, host: str) -> tuple[Subject, ...]:
+        """Return the plugin on a host with each of the given cases, before any request was served."""
+        if host not in self._given:
+            self._given[host] = self._make(host, Requests(self.plan.cases))
+        return self._given[host]
 
-    def _settle(self) -> None:
-        """From here on, cases for which the plugin acts: found, where the given ones do not do."""
-        self._settled = True
-        settled = list(self._cases)
-        for i, case in enumerate(settled):
-            for subject in [self.subjects(host)[i] for host in self.hosts]:
+    def subjects(self, host: str) -> tuple[Subject, ...]:
+        """Return the plugin on a host with each case that makes it act, as far as there is one."""
+        requests = self.requests
+        if host not in self._served:
+            self._served[host] = self._make(host, requests)
+        return self._served[host]
+
+    @property
+    def requests(self) -> Requests:
+        """The requests that the checks send: found once, the same whichever check asks first."""
+        start, self._start_beside = self._start_beside, None
+        if start is not None:  # before the search: the process beside this one does its own
+            self._divide(start)
+        if self._requests is None:
+            self.searching(None)
+            with settings_kept():
+                try:
+                    self._requests = self._find()
+                except Blocked:  # a method that it takes does not return
+                    self._requests = Requests(self.plan.cases, FOREIGN_ARGS[:1])
+            self.searching(self._requests)
+        return self._requests
+
+    def _find(self) -> Requests:
+        """Return requests that the plugin lets in and acts on: the given ones, or others where these do not do."""
+        foreign = let_in(self.given(self.hosts[0])[0]) if self.hosts else FOREIGN_ARGS
+        given = Requests(self.plan.cases, foreign)
+        subjects = {host: self._make(host, given) for host in self.hosts}
+        cases = list(given.cases)
+        for nth, case in enumerate(given.cases):
+            for host in self.hosts:
+                subject = subjects[host][nth]
                 found = search(subject)
                 if found is not None:
-                    settled[i] = found.case
+                    cases[nth] = found.case
                     self.notes.append(f"case {found.case.text} was used in place of {case.text}: {found.why}")
                 if found is not None or activity(subject).acts:
                     break
-        if tuple(settled) != self._cases:  # else what is known of the subjects by now is of use to the checks
-            self._subjects.clear()
-            self._cases = tuple(settled)
+        if tuple(cases) != given.cases:
+            return Requests(tuple(cases), foreign)
+        self._served |= subjects  # what is known of them by now is of use to the checks
+        return given
 
-    def _divide(self) -> None:
+    def _divide(self, start: Callable[[Sequence[str], Callable[[str], CheckResult]], Beside]) -> None:
         """Have those on all hosts but the first judged beside this process, which asks when their turn comes.
 
         If there is one host, then those that may be judged apart.
         """
-        own = ("", *self.hosts[:1])
+        first = ("", *self.hosts[:1])
         labels = [
             label
             for label, (check, host) in self._items.items()
-            if (host not in own or (check.apart and len(self.hosts) == 1)) and label not in self._results
+            if (host not in first or (check.apart and len(self.hosts) == 1)) and label not in self._results
         ]
-        if labels and self._start_beside is not None:
-            self._beside = self._start_beside(labels, lambda label: self.compute(*self._items[label]))
+        if labels:
+            self._beside = start(labels, lambda label: self.compute(*self._items[label]))
             self._bystanders |= {self._beside.pid}
-            for subject in chain.from_iterable(self._subjects.values()):
-                subject.bystanders |= {self._beside.pid}
 
     def acting_cases(self) -> list[Case]:
-        """The given cases that make the plugin act; if none does, those that are found in their place."""
-        subjects = [self.subjects(host) for host in self.hosts]
+        """Return the given cases that make the plugin act; if none does, those that are found in their place."""
+        given = [self._make(host, Requests(self.plan.cases, self.requests.foreign)) for host in self.hosts]
         acting = [
-            case for nth, case in enumerate(self._cases) if any(activity(of_host[nth]).acts for of_host in subjects)
+            case for nth, case in enumerate(self.plan.cases) if any(activity(of_host[nth]).acts for of_host in given)
         ]
-        if not acting:
-            self._settle()
-        return acting or list(self._cases)
+        return acting or list(self.requests.cases)
 
     @property
     def words(self) -> tuple[str, ...]:
         """What the tokenizer has tokens of their own for: one tokenizer serves all cases."""
         return words_in([case.fields for case in self.plan.cases])
 
-    def _subject(self, host: str, nth: int) -> PluginUnderTest:
+    def _make(self, host: str, requests: Requests) -> tuple[Subject, ...]:
         plan = self.plan
         started = {self.second.pid} if self.second else set()
-        return PluginUnderTest(
-            self.target,
-            self.cls,
-            host,
-            self._cases[nth],
-            vocab_size=plan.vocab_size,
-            max_num_seqs=plan.max_num_seqs,
-            device=torch.device(plan.device),
-            seed=plan.seed,
-            standin=plan.standin,
-            program=plan.program,
-            trace=plan.trace,
-            release=plan.release,
-            bystanders=self._bystanders | started,
-            foreign=self._foreign,
-            second=self.second,
-            modules=self._modules,
-            turn=(nth, len(self._cases)),
-            words=self.words,
+        plugin = Plugin(self.target, self.cls, plan.release, self._modules)
+        return tuple(
+            Subject(
+                plugin,
+                Setup(
+                    host,
+                    case,
+                    plan.vocab_size,
+                    plan.max_num_seqs,
+                    torch.device(plan.device),
+                    plan.seed,
+                    plan.standin,
+                    vocabulary=self.words,
+                    turn=(nth, len(requests.cases)),
+                    program=plan.program,
+                    trace=plan.trace,
+                    bystanders=self._bystanders | started,
+                    second=self.second,
+                ),
+                requests.foreign,
+            )
+            for nth, case in enumerate(requests.cases)
         )
 
     def hint(self) -> str:
@@ -255,7 +272,7 @@ class Session:
         return why_inactive([subject for host in ("", *self.hosts) for subject in self.subjects(host)])
 
 
-def _result(check: type[Rule], subject: PluginUnderTest, host: str) -> CheckResult:
+def _result(check: type[Rule], subject: Subject, host: str) -> CheckResult:
     """What a check says about one case."""
     method = check.method if isinstance(check.method, str) else check.method[host]
     return guarded(
@@ -280,11 +297,12 @@ def guarded(check: type[Rule], host: str, judged: Callable[[], CheckResult]) -> 
         return CheckResult(check.code, check.name, host, "error", message)
 
 
-def _run(check: type[Rule], subject: PluginUnderTest) -> str | None:
+def _run(check: type[Rule], subject: Subject) -> str | None:
     """Run the check; an exception of the plugin breaks the rule."""
     assert issubclass(check, Check)
     try:
-        with settings_kept():  # what a plugin changes must not be there in the next check
+        # What a plugin or a check leaves behind must not be there in the next check.
+        with settings_kept(), subject.as_imported():
             return check().run(subject)
     except (Failed, Skipped, Blocked, CaseError, StandinError, KeyboardInterrupt, GeneratorExit):
         raise
@@ -292,16 +310,16 @@ def _run(check: type[Rule], subject: PluginUnderTest) -> str | None:
         plugins = error if isinstance(error, PluginError) else _plugins(error, subject)
         if plugins is None:
             raise
-        finding = raised(subject.cls, plugins)
+        finding = raised(subject.plugin.cls, plugins)
         if not finding.fix and plugins.method not in check.own_exceptions:
             finding = replace(finding, fix=GENERAL_FIX)
         raise Failed(finding) from None
 
 
-def _plugins(error: BaseException, subject: PluginUnderTest) -> PluginError | None:
+def _plugins(error: BaseException, subject: Subject) -> PluginError | None:
     """An exception that no check expected, as the plugin's if it came from its file."""
     found = PluginError.of("the plugin", error)
     home = ""
     with contextlib.suppress(OSError, TypeError):
-        home = inspect.getsourcefile(subject.cls) or ""
+        home = inspect.getsourcefile(subject.plugin.cls) or ""
     return found if home and found.location.rpartition(":")[0] == home else None

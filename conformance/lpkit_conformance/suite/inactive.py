@@ -9,14 +9,15 @@ from typing import Any
 
 from lpkit._nearest import did_you_mean
 
-from lpkit_conformance.activity.acting import Activity
+from lpkit_conformance.activity.acting import activity
+from lpkit_conformance.activity.admission import keys_read
 from lpkit_conformance.checks.declined import watched
 from lpkit_conformance.hosts import PluginError, drive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import MOST_GENERATED, Case
 from lpkit_conformance.settings.derived import derived_cases
+from lpkit_conformance.subject.subject import Subject
 
 GUESSES: tuple[Any, ...] = (1, 0.5, True, 2.5, [5], [5, 9], "a", {"5": 1.0})
 """Values for an argument of which only the name is known."""
@@ -24,29 +25,30 @@ GUESSES: tuple[Any, ...] = (1, 0.5, True, 2.5, [5], [5, 9], "a", {"5": 1.0})
 MOST_GUESSED = 100
 
 
-def why_inactive(subjects: Sequence[PluginUnderTest]) -> str:
+def why_inactive(subjects: Sequence[Subject]) -> str:
     """Why the plugin changed no logit of these requests, or few, and what to try.
 
     ``subjects``: the plugin on each host and with each case.
     """
     for subject in subjects:
-        error = subject.refusal(subject.case.params())
+        error = subject.plugin.refusal(subject.setup.case.params())
         if error is not None:
             said = f"{type(error).__name__}: {error}"[:300]
-            return f"no case made the plugin change a logit: validate_params refuses {subject.case.text} ({said})"
+            return f"no case made the plugin change a logit: validate_params refuses {subject.setup.case.text} ({said})"
     for subject in subjects:
-        error = _declined(subject) if subject.host else None
+        error = _declined(subject) if subject.setup.host else None
         if error is not None:
             said = f"{type(error).__name__}: {error}"[:300]
-            return f"no case made the plugin change a logit: {subject.case.text} is declined at admission ({said})"
-    known = [subject.activity for subject in subjects if isinstance(subject.activity, Activity)]
-    lengths = [length for activity in known for length in activity.lengths]
+            return (
+                f"no case made the plugin change a logit: {subject.setup.case.text} is declined at admission ({said})"
+            )
+    lengths = [length for subject in subjects if subject.setup.host for length in activity(subject).lengths]
     text = "no case made the plugin change a logit"
     if lengths:
         text = "the plugin changed logits in too few checks to judge its bookkeeping"
         text += f": first after {min(lengths)} output tokens, {len(lengths)} times in the longest run"
-    given = sorted({key for subject in subjects for key in subject.case.fields.get("extra_args") or {}})
-    looked = sorted(set().union(*(subject.looked_at for subject in subjects)))
+    given = sorted({key for subject in subjects for key in subject.setup.case.fields.get("extra_args") or {}})
+    looked = sorted(set().union(*(keys_read(subject) for subject in subjects)))
     if looked:
         text += f"; it looked at extra_args {', '.join(map(repr, looked))}"
     if given:
@@ -68,7 +70,7 @@ def why_inactive(subjects: Sequence[PluginUnderTest]) -> str:
     return f"{text}. Give a case that switches it on{example} cases in [tool.lpkit]."
 
 
-def _declined(subject: PluginUnderTest) -> BaseException | None:
+def _declined(subject: Subject) -> BaseException | None:
     """What made the SDK decline a request of the case, such as a word that the tokenizer has no token for."""
     with contextlib.suppress(PluginError), watched(anyones=True) as found:
         drive(subject).begin(entering=[make_active(subject, Arrive("declined", 0)).request])
@@ -76,13 +78,13 @@ def _declined(subject: PluginUnderTest) -> BaseException | None:
     return None
 
 
-def suggested(subject: PluginUnderTest, keys: Sequence[str]) -> Case | None:
+def suggested(subject: Subject, keys: Sequence[str]) -> Case | None:
     """A case with these arguments that the plugin's own validation accepts, if one comes to mind."""
-    return next((case for case in _thinkable(subject, keys) if subject.accepts(case.params())), None)
+    return next((case for case in _thinkable(subject, keys) if subject.plugin.accepts(case.params())), None)
 
 
-def _thinkable(subject: PluginUnderTest, keys: Sequence[str]) -> Iterator[Case]:
-    yield from derived_cases(subject.cls, subject.accepts)
+def _thinkable(subject: Subject, keys: Sequence[str]) -> Iterator[Case]:
+    yield from derived_cases(subject.plugin.cls, subject.plugin.accepts)
     if keys:
         alike = [(value,) * len(keys) for value in GUESSES]
         mixed = itertools.islice(itertools.product(GUESSES, repeat=len(keys)), MOST_GUESSED)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from lpkit_conformance.activity.admission import keys_read
 from lpkit_conformance.checks.base import Engine, Rule, judge
 from lpkit_conformance.instruments.process_settings import settings_kept
 from lpkit_conformance.results import CheckResult
@@ -15,7 +16,7 @@ from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session, guarded
 from lpkit_conformance.together.base import PairCheck
-from lpkit_conformance.together.pair import Pair, Plugin
+from lpkit_conformance.together.pair import Pair, PairedPlugin
 
 
 class PairSession(Session):
@@ -55,7 +56,7 @@ class PairSession(Session):
         """The two on a runner; all checks share it."""
         if host not in self._pairs:
             first, second = (
-                Plugin(name, each.cls, self._two_cases(each))
+                PairedPlugin(name, each.cls, self._two_cases(each))
                 for name, each in zip(short_names(*(each.target for each in self._alone)), self._alone, strict=True)
             )
             for name in self.hosts:
@@ -78,7 +79,7 @@ class PairSession(Session):
     def _own(self, session: Session, case: Case) -> Case:
         """The case without the other plugin's arguments, where one case is given for both."""
         extra = case.fields.get("extra_args") or {}
-        read = {key for host in session.hosts for subject in session.subjects(host) for key in subject.looked_at}
+        read = {key for host in session.hosts for subject in session.subjects(host) for key in keys_read(subject)}
         own = {key: value for key, value in extra.items() if key in read}
         if not own or not all(case in each.plan.cases for each in self._alone):
             return case

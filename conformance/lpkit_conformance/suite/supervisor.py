@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from lpkit_conformance.catalogue import inactive
+from lpkit_conformance.catalogue import inactive, one_report_each
 from lpkit_conformance.index import index
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
-from lpkit_conformance.programs.as_json import program_to_json
-from lpkit_conformance.results import NEEDS, CheckResult, Finding, TargetResult, result_from_json
+from lpkit_conformance.results import NEEDS, CheckResult, Finding, TargetResult
+from lpkit_conformance.settings.cases import FOREIGN_ARGS, Requests
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.ahead import CHILD
+from lpkit_conformance.suite.load_failures import LoadFailure
 from lpkit_conformance.vllm_api.attempts import run_child
 
 CALL_SECONDS = 20.0
@@ -64,20 +64,12 @@ class _State:
     error: str = ""
     notes: list[str] = field(default_factory=list)
     given_up: bool = False
+    requests: dict[str, Any] | None = None
 
     @property
     def left(self) -> list[str]:
         """Checks without a result."""
         return [label for label in self.labels if label not in self.results]
-
-    @property
-    def raised(self) -> dict[tuple[str, str], str]:
-        """The exceptions that failed checks have reported, with the code of the first."""
-        found: dict[tuple[str, str], str] = {}
-        for result in self.results.values():
-            if result.status == "failed" and result.finding and result.finding.raised:
-                found.setdefault(result.finding.raised, result.code)
-        return found
 
 
 def check_target(
@@ -101,16 +93,18 @@ def check_target(
     """
     state = _State()
     progress = progress or Progress()
-    job: dict[str, Any] = {"target": target, "path": path, "plan": _plan_json(plan)}
-    job["other"] = other and {"target": other[0], "cases": [json.loads(case.text) for case in other[1].cases]}
+    job: dict[str, Any] = {"target": target, "path": path}
+    job["other"] = other and {"target": other[0], "plan": other[1].to_json()}
     for losses in range(1, MOST_LOSSES + 1):
-        job["done"] = {label: result.status for label, result in state.results.items()}
+        done = {label: result.status for label, result in state.results.items()}
         blocked = [result for result in state.results.values() if result.status == "blocked"]
-        job["roots"] = {result.label: sorted(result.roots) for result in blocked}
-        job["raised"] = [(*met, code) for met, code in state.raised.items()]
+        roots = {result.label: tuple(sorted(result.roots)) for result in blocked}
+        job["plan"] = {**replace(plan, done=done, roots=roots).to_json(), "requests": state.requests}
         job["hung"] = state.hung
         try:
-            run_child(CHILD, job, partial(_take, state, progress), limit, ONE_THREAD, ahead if losses == 1 else None)
+            run_child(
+                CHILD, job, partial(_take, state, plan, progress), limit, ONE_THREAD, ahead if losses == 1 else None
+            )
             break
         except Lost as loss:
             _blame(state, loss, progress)
@@ -120,53 +114,36 @@ def check_target(
             state.error = f"gave up after the plugin ended or blocked the process {losses} times"
             break
     _give_up(state)
-    results = tuple(state.results[label] for label in state.labels if label in state.results) or tuple(
-        state.results.values()
-    )
+    results = one_report_each([state.results[label] for label in state.labels] or list(state.results.values()))
     error = state.error
     if not error and inactive(results):
         error = state.hint
     return TargetResult(target, state.hosts, results, state.interface, state.judged_with, error, tuple(state.notes))
 
 
-def _plan_json(plan: Plan) -> dict[str, Any]:
-    return {
-        "cases": [json.loads(case.text) for case in plan.cases],
-        "hosts": plan.hosts,
-        "select": plan.select,
-        "ignore": plan.ignore,
-        "first": plan.first,
-        "alone": plan.alone,
-        "vocab_size": plan.vocab_size,
-        "max_num_seqs": plan.max_num_seqs,
-        "seed": plan.seed,
-        "device": plan.device,
-        "program": program_to_json(plan.program) if plan.program else None,
-        "trace": plan.trace,
-        "release": plan.release,
-    }
-
-
-def _take(state: _State, progress: Progress, event: Event) -> None:
+def _take(state: _State, plan: Plan, progress: Progress, event: Event) -> None:
     kind = event["event"]
     if kind == "ready":
         state.judged_with = event["judged_with"]
     elif kind == "unusable":
         state.error = event["problem"]
     elif kind == "unloadable":
-        if event["broken"]:
-            finding = Finding(event["problem"], fix=event["remedy"], location=event["location"])
-            _add(CheckResult("LP001", "is-a-processor", "", "failed", event["problem"], finding), state, progress)
+        failure = LoadFailure(**event["failure"])
+        if failure.broken:
+            _add(failure.result(), state, progress)
         else:
-            state.error = ". ".join(part for part in (event["problem"], event["remedy"]) if part)
+            state.error = str(failure)
     elif kind == "loaded":
         state.interface, state.hosts, state.labels = event["interface"], tuple(event["hosts"]), event["labels"]
+    elif kind == "requests":
+        # A search that has begun may be what ends the process: then the next one sends the simplest requests.
+        state.requests = event["requests"] or Requests(plan.cases, FOREIGN_ARGS[:1]).to_json()
     elif kind == "started":
         state.current = event["label"]
         progress.started(event["label"], len(state.results), len(state.labels))
     elif kind == "result":
         state.current, state.hint = None, event["hint"] or state.hint
-        _add(result_from_json(event["result"]), state, progress)
+        _add(CheckResult.from_json(event["result"]), state, progress)
     elif kind == "done":
         state.notes += event["notes"]
         told = any(result.code == LEAVES_PROCESSES for result in state.results.values())

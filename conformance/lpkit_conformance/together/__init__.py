@@ -1,1 +1,1 @@
-"""``lpkit check --together``: two plugins in one engine, in both orders, and what each makes of the other."""
+"""``lpkit check --together``: two plugins in one engine, in both orders, and their effect on each other."""

@@ -1,4 +1,4 @@
-"""How a check of two plugins is written."""
+"""Base class of a check of two plugins."""
 
 from __future__ import annotations
 

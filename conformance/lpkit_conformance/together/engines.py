@@ -11,9 +11,9 @@ from lpkit.runtime import Engine, StepRow, V1Engine, V2Engine, V2Slots
 from lpkit.runtime.sampler.options import is_greedy
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.hosts.calls import PluginError, calling, checked
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Step, Swap
+from lpkit_conformance.subject.calls import PluginError, calling, checked
 from lpkit_conformance.together.pair import Pair
 from lpkit_conformance.vllm_api.runners import V1
 
@@ -22,11 +22,11 @@ Edit = tuple[torch.Tensor, torch.Tensor]
 
 
 class RaisedBeside(Exception):
-    """One of the two raised, or returned something other than a batch of logits.
+    """A plugin of the pair raised, or returned something other than a batch of logits.
 
     Attributes:
         which: index of the plugin.
-        error: what it did.
+        error: the plugin's error.
     """
 
     def __init__(self, which: int, error: PluginError) -> None:
@@ -141,9 +141,9 @@ class Moment:
 
     Attributes:
         rows: of its logits.
-        edits: what each plugin did to them, by its index; missing: its ``apply`` was not called.
+        edits: each plugin's edit of them, by its index; a missing index: its ``apply`` was not called.
         raw: the model's logits.
-        processed: what tokens were chosen from.
+        processed: the logits from which tokens were chosen.
         tokens: that requests gained.
     """
 
@@ -175,12 +175,12 @@ class Run:
 
     @property
     def sequence(self) -> tuple[int, ...]:
-        """In which order the engine applies the plugins: on V1 those that claim argmax invariance come later."""
+        """Order in which the engine applies the plugins: V1 applies those that claim argmax invariance later."""
         return tuple(sorted(self.order, key=lambda which: self.processors[which].claim))
 
     @property
     def tokens(self) -> dict[str, list[int]]:
-        """What each request gained, in order."""
+        """Tokens that each request gained, in order."""
         found: dict[str, list[int]] = {}
         for moment in self.moments:
             for name, tokens in moment.tokens.items():
@@ -188,11 +188,11 @@ class Run:
         return found
 
     def late(self, which: int, request: str) -> bool:
-        """Whether a plugin's edit of a request is discarded: what comes after the greedy choice."""
+        """Return True if a plugin's edit of a request is discarded because it follows the greedy choice."""
         return self.processors[which].claim and is_greedy(self.requests[request].request.params)
 
 
-class Model:
+class PairModel:
     """The model of a pair, for an engine."""
 
     def __init__(self, pair: Pair, requests: Mapping[str, ActiveRequest]) -> None:
@@ -212,7 +212,7 @@ def spied(pair: Pair) -> Make:
 
 
 def replaced(pair: Pair, run: Run, kept: int, *, edits: bool = True) -> Make:
-    """Makes one plugin, and of the other its recorded results; without ``edits`` one that does nothing."""
+    """Create one plugin, and a replay of the other's recorded results; without ``edits`` a plugin that does nothing."""
 
     def make(which: int, args: tuple[Any, ...], looked_at: set[str]) -> Processor:
         if which == kept:
@@ -302,7 +302,7 @@ def _carry_out(pair: Pair, run: Run, ops: Iterable[Op], make: Make, force: Mappi
 
 def _engine(pair: Pair, run: Run, make: Make, looked_at: set[str]) -> Engine:
     """An engine that has loaded the plugins in the run's order."""
-    model: Any = Model(pair, run.requests)
+    model: Any = PairModel(pair, run.requests)
     options: dict[str, Any] = {
         "max_num_seqs": pair.max_num_seqs,
         "max_model_len": pair.max_model_len,

@@ -1,4 +1,4 @@
-"""What the checks of a pair look at, computed once for all of them, and findings that name both plugins."""
+"""Evidence about a pair, computed once for all of its checks, and findings that name both plugins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from lpkit.runtime import StepRow
 
-from lpkit_conformance.oracle.findings import method_location, raised
+from lpkit_conformance.explanation.findings import method_location, raised
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.together.engines import Moment, RaisedBeside, Run, carry_out, replaced, spied
@@ -19,7 +19,7 @@ ORDERS = ((0, 1), (1, 0))
 """In which the two can be loaded."""
 
 
-class Place(NamedTuple):
+class RunRow(NamedTuple):
     """One row of one step of a run."""
 
     run: Run
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
     @property
     def variant(self) -> int | None:
-        """What the row's request brings."""
+        """The arguments of the row's request."""
         return self.run.requests[self.row.request_id].variant
 
 
@@ -46,29 +46,30 @@ def run_of(pair: Pair, order: tuple[int, ...]) -> Run:
 
 
 def apart(pair: Pair, run: Run, kept: int, *, edits: bool = True) -> Run:
-    """The same with one plugin's recorded results in its place; without ``edits`` as if it did nothing."""
+    """Return the same run with one plugin's recorded results in its place; without ``edits`` the plugin does
+    nothing."""
     return carry_out(pair, run.order, PROGRAM, replaced(pair, run, kept, edits=edits), run.tokens)
 
 
-def places(run: Run, which: int | None = None) -> Iterator[Place]:
-    """The rows whose results count; of a plugin: those that it was given, and whose edit is not discarded."""
+def places(run: Run, which: int | None = None) -> Iterator[RunRow]:
+    """Yield the rows whose results count. Of a plugin: the rows that it received, if its edit is not discarded."""
     for moment in run.moments:
         for index, row in enumerate(moment.rows):
             if row.discarded:
                 continue
             if which is None or (which in moment.edits and not run.late(which, row.request_id)):
-                yield Place(run, moment, index)
+                yield RunRow(run, moment, index)
 
 
 def acted(run: Run, which: int) -> bool:
-    """Whether a plugin edited a request that uses both."""
+    """Return True if a plugin edited a request that uses both."""
     return any(
         place.variant in BOTH and not torch.equal(*(edit[place.nth] for edit in place.moment.edits[which]))
         for place in places(run, which)
     )
 
 
-def located(pair: Pair, place: Place, which: int, finding: Finding) -> Finding:
+def located(pair: Pair, place: RunRow, which: int, finding: Finding) -> Finding:
     """A finding with both plugins, the request and its arguments; ``which`` is to blame."""
     return replace(
         finding,
@@ -89,7 +90,7 @@ def in_order(pair: Pair, order: tuple[int, ...]) -> str:
 
 
 def raised_beside(pair: Pair, run: Run, failure: RaisedBeside) -> Finding:
-    """One of the two raised."""
+    """Return the finding that a plugin of the pair raised."""
     plugin, other = pair.plugins[failure.which], pair.plugins[1 - failure.which]
     finding = raised(plugin.cls, failure.error)
     alone = carry_out(pair, (failure.which,), PROGRAM, spied(pair))
@@ -104,5 +105,5 @@ def raised_beside(pair: Pair, run: Run, failure: RaisedBeside) -> Finding:
 
 
 def location_of(pair: Pair, which: int, method: str = "") -> str:
-    """``file:line`` of a plugin's method, by default of the one that is told of requests."""
+    """Return ``file:line`` of a plugin's method, by default of the method that receives requests."""
     return method_location(pair.plugins[which].cls, method or HOSTS[pair.host].told_by)

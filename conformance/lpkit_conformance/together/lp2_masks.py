@@ -9,16 +9,16 @@ import torch
 
 from lpkit_conformance.results import Failed, Finding
 from lpkit_conformance.together.base import PairCheck
-from lpkit_conformance.together.evidence import ORDERS, Place, apart, located, location_of, places, run_of
+from lpkit_conformance.together.evidence import ORDERS, RunRow, apart, located, location_of, places, run_of
 from lpkit_conformance.together.pair import BOTH, Pair
 
 
 class LP227(PairCheck):
-    """What one plugin forbids, the other does not allow again.
+    """A plugin does not allow tokens that the other plugin forbids.
 
-    In both orders of loading, with a grammar in front of both for some requests.
+    This holds in both orders of loading, with a grammar in front of both plugins for some requests.
 
-    Why: a client that asks for both gets tokens that one of them has forbidden.
+    Why: a client that asks for both gets tokens that a plugin has forbidden.
 
     Fix: write only where ``logits > -inf``, or add to the logit instead of setting it.
     """
@@ -50,9 +50,9 @@ class LP227(PairCheck):
 class LP228(PairCheck):
     """Two plugins leave a token where both allow one.
 
-    A row is not masked entirely if a token is left by the first plugin that the second one keeps without it.
+    A row keeps a token if the second plugin alone would keep a token that the first plugin leaves.
 
-    Why: the sampler then picks token 0, or nonsense, without an error.
+    Why: the sampler otherwise picks token 0, or nonsense, without an error.
 
     Fix: decide by the tokens that are not masked; watch for NaN (``0 * -inf``), which compares as False.
     """
@@ -76,11 +76,12 @@ class LP228(PairCheck):
 class LP229(PairCheck):
     """Arguments of two plugins may contradict each other.
 
-    With the arguments shown, no token is left that both plugins allow. Advice: neither plugin is at fault.
+    With the arguments shown, the two plugins allow no token in common. Advice: neither plugin is at fault.
 
     Why: a client can ask for both, and the engine then samples token 0, or nonsense, without an error.
 
-    Fix: let one of them step back where nothing would be left, or refuse such requests in front of the server.
+    Fix: let one plugin leave the row unchanged where no token would be left, or refuse such requests in front of the
+    server.
     """
 
     code, name, tier = "LP229", "contradicting-arguments", "advice"
@@ -100,15 +101,16 @@ class LP229(PairCheck):
         return None
 
 
-def _emptied(pair: Pair) -> list[tuple[Place, int, int]]:
-    """Rows that the second plugin emptied, with its index, and how many of the tokens left to it it keeps otherwise."""
+def _emptied(pair: Pair) -> list[tuple[RunRow, int, int]]:
+    """Return rows that the second plugin emptied, with its index, and the number of their tokens that it keeps
+    otherwise."""
     if "emptied" not in pair.known:
         pair.known["emptied"] = [found for order in ORDERS for found in _emptied_in(pair, order)]
-    found: list[tuple[Place, int, int]] = pair.known["emptied"]
+    found: list[tuple[RunRow, int, int]] = pair.known["emptied"]
     return found
 
 
-def _emptied_in(pair: Pair, order: tuple[int, ...]) -> Iterator[tuple[Place, int, int]]:
+def _emptied_in(pair: Pair, order: tuple[int, ...]) -> Iterator[tuple[RunRow, int, int]]:
     run = run_of(pair, order)
     _, second = run.sequence
     empty = []

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import torch
 
-from lpkit_conformance.oracle.compare import first_difference, unequal
+from lpkit_conformance.expectation.compare import first_difference, unequal
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.together.base import PairCheck
 from lpkit_conformance.together.engines import carry_out, spied
 from lpkit_conformance.together.evidence import (
     ORDERS,
-    Place,
+    RunRow,
     acted,
     apart,
     in_order,
@@ -34,13 +34,12 @@ LEAST_MOVED = 0.01
 class LP223(PairCheck):
     """Each plugin accepts requests with the other's arguments.
 
-    ``validate_params`` of one plugin raises neither for a request that uses the other plugin only, nor for one that
-    uses both.
+    ``validate_params`` of one plugin does not raise for a request that uses only the other plugin, or both plugins.
 
-    Why: vLLM asks every installed plugin about every request, so a plugin that refuses keys that it does not know
-    takes the other one out of service.
+    Why: vLLM calls every installed plugin's validation for every request. A plugin that refuses unknown keys makes the
+    other plugin unusable.
 
-    Fix: judge only keys that are your own: with a prefix of their own, or by name.
+    Fix: validate only keys that are your own: with a prefix of their own, or by name.
     """
 
     code, name = "LP223", "accepts-the-others-arguments"
@@ -69,16 +68,15 @@ class LP223(PairCheck):
 
 
 class LP224(PairCheck):
-    """A plugin does the same beside another one.
+    """A plugin's edits do not depend on the other plugin's code.
 
-    In batches of requests that use both plugins, one and none, each makes of the logits that it is given what it
-    makes of them beside a recording of the other: the two have nothing in common but the logits.
+    The batches hold requests that use both plugins, one plugin and no plugin. Each plugin makes the same edits next to
+    the other plugin as next to a recording of it, which shares nothing with the plugin except the logits.
 
-    Why: state in a module or a shared base class, tensors that were returned and are kept, and updates that are
-    edited work alone. Installed beside another plugin, they apply one plugin's rule to the other's requests.
+    Why: state in a module or a shared base class, tensors kept after they were returned, and edited updates work alone.
+    Installed next to another plugin, they apply one plugin's rule to the other's requests.
 
-    Fix: keep state on the instance; copy what you want to keep of logits; do not edit what you are given except for
-    the logits.
+    Fix: keep state on the instance; copy logits that you want to keep; edit no argument except the logits.
     """
 
     code, name = "LP224", "beside-another"
@@ -111,7 +109,7 @@ class LP224(PairCheck):
             found = first_difference(before, again.edits[which][1][judged], got)
             if found is not None:
                 index, token, expected, value, _ = found
-                place = Place(run, moment, judged[index])
+                place = RunRow(run, moment, judged[index])
                 where = {"token id": str(token)}
                 got_text = f"{value:g} beside {other.name} itself"
                 finding = Finding(summary, where, f"{expected:g}, as beside a recording of it", got_text, cause=cause)
@@ -128,11 +126,11 @@ class LP224(PairCheck):
 
 
 class LP225(PairCheck):
-    """A plugin does not edit requests that use only the other one.
+    """A plugin does not edit requests that use only the other plugin.
 
-    The logits of a request with the arguments of one plugin are those that this plugin alone gives.
+    The logits of a request with the arguments of one plugin are the same as with this plugin alone.
 
-    Why: two plugins that read one key of ``extra_args`` both act when a client asks for one of them.
+    Why: two plugins that read the same key of ``extra_args`` both act when a client asks for one of them.
 
     Fix: give keys a prefix of their own, the plugin's name for example.
     """
@@ -151,7 +149,7 @@ class LP225(PairCheck):
         return f"both read {_quoted(common)}" if common else None
 
     @staticmethod
-    def _judge(pair: Pair, which: int, rows: list[Place]) -> None:
+    def _judge(pair: Pair, which: int, rows: list[RunRow]) -> None:
         edited = [place for place in rows if _edited(place, which)]
         strangers = [place for place in edited if place.variant is None]
         wrong = [place for place in edited if place.variant is not None and pair.brought(place.variant)[which] is None]
@@ -177,11 +175,11 @@ class LP225(PairCheck):
 
 
 class LP226(PairCheck):
-    """Requests get with both plugins in a batch what they get alone.
+    """With both plugins loaded, requests get the same in a batch as alone.
 
     Each request of the batch runs again in an engine of its own that has loaded both plugins.
 
-    Why: what a plugin does for requests that bring another plugin's arguments too, no check of one plugin shows.
+    Why: checks of a single plugin do not cover requests that also carry another plugin's arguments.
 
     Fix: see the checks of the bookkeeping (LP2); the request's arguments are those shown.
     """
@@ -204,7 +202,7 @@ class LP226(PairCheck):
         return f"{len(alone)} requests"
 
     @staticmethod
-    def _compare(pair: Pair, which: int, place: Place, alone: Place | None) -> None:
+    def _compare(pair: Pair, which: int, place: RunRow, alone: RunRow | None) -> None:
         if alone is None or which not in place.moment.edits or place.run.late(which, place.row.request_id):
             return
         before, got = (edit[place.nth : place.nth + 1] for edit in place.moment.edits[which])
@@ -233,10 +231,10 @@ class LP230(PairCheck):
     rules are right and do not commute, a penalty and a threshold for example.
 
     Why: vLLM loads installed plugins in the order in which Python finds their entry points, so that another
-    environment may give another order. V1 applies plugins that claim argmax invariance later, V2 goes by the order of
+    environment may give another order. V1 applies plugins that claim argmax invariance later; V2 uses the order of
     loading only.
 
-    Fix: decide which one comes first, and pass both explicitly in that order (``--logits-processors``).
+    Fix: decide on an order, and pass both explicitly in that order (``--logits-processors``).
     """
 
     code, name, tier = "LP230", "order-of-loading", "advice"
@@ -266,7 +264,7 @@ class LP230(PairCheck):
         raise Failed(located(pair, place, 0, finding))
 
     def _fix(self, pair: Pair) -> str:
-        """Where V1 has an order of its own, that is the one which gives the same on both runners."""
+        """V1's order where argmax invariance decides it: the order that gives the same result on both runners."""
         if pair.host != V2 or V1 not in pair.on:
             return ""
         on_v1 = run_of(pair.on[V1], ORDERS[0])
@@ -293,12 +291,12 @@ def _quoted(keys: list[str]) -> str:
     return ", ".join(f'"{key}"' for key in keys)
 
 
-def _edited(place: Place, which: int) -> bool:
+def _edited(place: RunRow, which: int) -> bool:
     before, after = (edit[place.nth] for edit in place.moment.edits[which])
     return bool(unequal(before, after).any())
 
 
-def _alike(ones: list[Place], others: list[Place]) -> Iterator[tuple[Place, Place]]:
+def _alike(ones: list[RunRow], others: list[RunRow]) -> Iterator[tuple[RunRow, RunRow]]:
     """Rows of requests that use both, in both runs, as long as they have generated the same."""
     found = {place.row[:2]: place for place in others}
     apart: set[str] = set()
@@ -312,8 +310,8 @@ def _alike(ones: list[Place], others: list[Place]) -> Iterator[tuple[Place, Plac
             apart.add(name)
 
 
-def _moved(place: Place, again: Place) -> float:
-    """How much of a request's probability another order moves; of a greedy one all, or nothing."""
+def _moved(place: RunRow, again: RunRow) -> float:
+    """Return the share of a request's probability that another order moves; for a greedy request 0 or 1."""
     if not all(bool((item.moment.processed[item.nth] > -torch.inf).any()) for item in (place, again)):
         return 0.0  # where nothing is left, nothing is chosen
     if place.run.requests[place.row.request_id].request.params.temperature == 0:
@@ -322,10 +320,10 @@ def _moved(place: Place, again: Place) -> float:
     return float((one - other).abs().sum() / 2)
 
 
-def _best(place: Place) -> int:
+def _best(place: RunRow) -> int:
     return int(place.moment.processed[place.nth].argmax())
 
 
-def _most_likely(place: Place) -> str:
+def _most_likely(place: RunRow) -> str:
     row = place.moment.processed[place.nth]
     return f"token {_best(place)} has {float(row.softmax(-1).max()):.0%}"

@@ -11,16 +11,17 @@ from zlib import crc32
 import torch
 from lpkit.runtime import ThinkingMarkers
 
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.requests import ActiveRequest, make_active
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Step, Swap
-from lpkit_conformance.settings.cases import Case, knows_field
+from lpkit_conformance.settings.cases import Case, WatchedArgs, knows_field
+from lpkit_conformance.subject import plugin as subjects
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.tokenizer import words_in
 
 BUDGET = "thinking_token_budget"
 
 USES = ((0, 0), (0, None), (None, 0), (1, 1), (1, None), (None, 1), (0, 1))
-"""What ``variant`` of an arrival means here: which of each plugin's cases the request brings."""
+"""The case of each plugin for each ``variant`` of an arrival; None: the request does not use the plugin."""
 
 BOTH = tuple(variant for variant, (one, other) in enumerate(USES) if one is not None and other is not None)
 
@@ -54,16 +55,16 @@ PROGRAM: tuple[Op, ...] = (
     Swap(1, 3),
     Step(6),
 )
-"""Requests that use both plugins, one and none come, go, move, are preempted and prefilled in parts."""
+"""Programs in which requests that use both plugins, one or neither arrive, leave, move and are preempted or chunked."""
 
 
 @dataclass(frozen=True)
-class Plugin:
-    """One of the two.
+class PairedPlugin:
+    """A plugin of the pair.
 
     Attributes:
         name: as the user named it.
-        cases: two ways to switch it on.
+        cases: two cases that switch it on.
     """
 
     name: str
@@ -79,31 +80,23 @@ class Pair:
         subject: one of them on that runner, with the settings of the run.
 
     Attributes:
-        known: what the checks have found out about the pair, shared by them.
-        on: the same pair by runner, on those that both can run on.
+        known: results about the pair, shared by the checks.
+        on: the same pair by runner, for runners that both support.
     """
 
-    def __init__(self, plugins: tuple[Plugin, Plugin], subject: PluginUnderTest) -> None:
+    def __init__(self, plugins: tuple[PairedPlugin, PairedPlugin], subject: Subject) -> None:
         self.plugins = plugins
-        self.host = subject.host
-        self.device = subject.device
-        self.max_num_seqs = subject.max_num_seqs
+        self.host = subject.setup.host
+        self.device = subject.setup.device
+        self.max_num_seqs = subject.setup.max_num_seqs
         cases = [case for plugin in plugins for case in plugin.cases]
         markers = next((case.reasoning for case in cases if case.reasoning), None)
-        last = subject.vocab_size - 1
+        last = subject.setup.vocab_size - 1
         self._reasoning = markers or {"start": (last - 9,), "end": (last - 10,)}
-        self._subject = replace(
-            subject,
-            target=self.name,
-            cls=object,
-            case=merged([*cases, Case(reasoning=self._reasoning)]),
-            words=words_in([case.fields for case in cases]),
-            solo_runs=None,
-            activity=None,
-            odd_requests=None,
-            histories={},
+        self._subject = replace(subject, plugin=subjects.Plugin(self.name, object)).having(
+            case=merged([*cases, Case(reasoning=self._reasoning)]), vocabulary=words_in([case.fields for case in cases])
         )
-        self._subjects: dict[int | None, PluginUnderTest] = {}
+        self._subjects: dict[int | None, Subject] = {}
         self.known: dict[Any, Any] = {}
         self.on: dict[str, Pair] = {}
 
@@ -114,27 +107,27 @@ class Pair:
 
     @property
     def markers(self) -> ThinkingMarkers:
-        """What begins and ends a thought."""
+        """Token ids of the markers that begin and end a thought."""
         return ThinkingMarkers(**self._reasoning)
 
     @property
     def vocab_size(self) -> int:
-        return self._subject.vocab_size
+        return self._subject.setup.vocab_size
 
     @property
     def max_model_len(self) -> int:
-        return self._subject.world.max_model_len
+        return self._subject.setup.world.max_model_len
 
     def config(self) -> Any:
-        """What the constructors get as ``vllm_config``."""
-        return self._subject.config(self.max_num_seqs)
+        """The ``vllm_config`` for the constructors."""
+        return self._subject.setup.config(self.max_num_seqs)
 
     def case(self, variant: int | None) -> Case:
-        """What a request of this variant brings, of both plugins."""
+        """Return the arguments of both plugins for a request of this variant."""
         return merged([case for case in self.brought(variant) if case is not None])
 
     def brought(self, variant: int | None) -> tuple[Case | None, Case | None]:
-        """The same by plugin; None: it does not use it."""
+        """Return each plugin's case for this variant; None: the request does not use the plugin."""
         one, other = (None, None) if variant is None else USES[variant]
         first, second = self.plugins
         return None if one is None else first.cases[one], None if other is None else second.cases[other]
@@ -144,16 +137,16 @@ class Pair:
         return self.case(variant).text
 
     def refusal(self, which: int, variant: int) -> BaseException | None:
-        """What a plugin's own validation raises for a request; None if it lets the request in."""
-        subject = self._of(variant)
-        return replace(subject, cls=self.plugins[which].cls).refusal(subject.asked(0))
+        """Return the exception of a plugin's own validation for a request; None if it accepts the request."""
+        return subjects.Plugin(self.name, self.plugins[which].cls).refusal(self._of(variant).asked(0))
 
     def request(self, op: Arrive, looked_at: set[str] | None = None) -> ActiveRequest:
         """The request that comes; what is read of its ``extra_args`` is added to ``looked_at``."""
         subject = self._of(op.variant)
-        subject.looked_at = set() if looked_at is None else looked_at
         active = make_active(subject, replace(op, variant=None if op.variant is None else 0))
         request = active.request
+        if looked_at is not None and request.params.extra_args is not None:
+            request.params.extra_args = WatchedArgs(request.params.extra_args, looked_at)
         if op.request == THINKING and knows_field(BUDGET):
             setattr(request.params, BUDGET, 2)
             assert request.prompt_token_ids is not None
@@ -163,30 +156,32 @@ class Pair:
         return active
 
     def rows(self, actives: Sequence[ActiveRequest], positions: Sequence[int]) -> torch.Tensor:
-        """The model's logits behind these positions, as the first processor gets them."""
-        raw = self._subject.rows(
+        """Return the model's logits at these positions, as the first processor gets them."""
+        raw = self._subject.model.rows(
             [(active.logits_key, position + 1) for active, position in zip(actives, positions, strict=True)]
         )
         for row, (active, position) in enumerate(zip(actives, positions, strict=True)):
             self._want(raw[row], active, position + 1 - active.request.prompt_len)
             if active.id in GRAMMAR:
-                drawn = torch.Generator().manual_seed(crc32(f"{self._subject.seed} {active.id} {position}".encode()))
+                drawn = torch.Generator().manual_seed(
+                    crc32(f"{self._subject.setup.seed} {active.id} {position}".encode())
+                )
                 raw[row, torch.rand(raw.shape[1], generator=drawn).to(raw.device) < 0.5] = -torch.inf
         return raw
 
     def _want(self, row: torch.Tensor, active: ActiveRequest, nth: int) -> None:
-        """Make a token the likeliest, and one that the case has the model emit much likelier."""
+        """Make a token the likeliest; a token that the case makes the model emit gets a much larger margin."""
         if nth < 0:
             return
         subject = self._of(active.variant)
         variant = None if active.variant is None else 0
-        wanted = subject.emit(active.logits_key, variant, nth)
-        row[wanted] = row.amax() + (4.0 if wanted in subject.case.output_token_ids else 1.0)
+        wanted = subject.model.emit(active.logits_key, variant, nth)
+        row[wanted] = row.amax() + (4.0 if wanted in subject.setup.case.output_token_ids else 1.0)
 
-    def _of(self, variant: int | None) -> PluginUnderTest:
+    def _of(self, variant: int | None) -> Subject:
         """The requests of a variant."""
         if variant not in self._subjects:
-            self._subjects[variant] = replace(self._subject, case=self.case(variant))
+            self._subjects[variant] = self._subject.having(case=self.case(variant))
         return self._subjects[variant]
 
     @cached_property
@@ -199,7 +194,7 @@ class Pair:
 
 
 def merged(cases: Sequence[Case]) -> Case:
-    """One case with everything that these have; of a field that several have, the last one's."""
+    """Merge cases: all fields of all cases; the last case's value wins."""
     fields: dict[str, Any] = {}
     for case in cases:
         extra = {**(fields.get("extra_args") or {}), **(case.fields.get("extra_args") or {})}

@@ -1,6 +1,6 @@
-"""Recorded traces: what real vLLM engines told their logits processors, as data to replay.
+"""Recorded traces: the calls that real vLLM engines made to their logits processors, as data to replay.
 
-``names()`` lists the traces that ship with lpkit, ``load`` reads one of them or any file of the same format.
+``names()`` lists the traces that ship with lpkit; ``load`` reads a shipped trace or any file of the same format.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _SUFFIX = ".jsonl"
 
 
 def names(runner: str | None = None) -> tuple[str, ...]:
-    """Names of the shipped traces, such as ``"v1_churn"``, sorted; ``runner`` "v1" or "v2" narrows them."""
+    """Return the names of the shipped traces, for example ``"v1_churn"``, sorted; ``runner`` "v1" or "v2" filters
+    them."""
     found = (entry.name for entry in resources.files(__name__).iterdir())
     every = sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
     return tuple(name for name in every if runner is None or name.startswith(f"{runner}_"))

@@ -1,4 +1,4 @@
-"""Which requests of a recorded trace use the plugin when it is replayed."""
+"""Patterns: the requests of a recorded trace that use the plugin when it is replayed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PATTERNS: dict[str, Callable[[int], bool]] = {
 """By the number of a request in its trace: whether it uses the plugin."""
 
 RECORDED = "recorded"
-"""The pattern of a trace that ``lpkit watch`` wrote: its header says who used the plugin."""
+"""The pattern of a trace that ``lpkit watch`` wrote: its header lists the requests that used the plugin."""
 
 
 def users(pattern: str, settings: Any, names: list[str]) -> list[bool]:
-    """Which requests use the plugin.
+    """Return True for each request that uses the plugin.
 
     Args:
         pattern: a key of :data:`PATTERNS`, or :data:`RECORDED`.
@@ -32,8 +32,10 @@ def users(pattern: str, settings: Any, names: list[str]) -> list[bool]:
 
 
 TELLING = ("mixed", "alternating")
-"""Those that catch together nearly all that all of them do, the better one first; docs/evidence/traces-value.md has the
-measurement."""
+"""The two patterns that together catch nearly everything that all patterns do, the better pattern first.
+
+docs/evidence/traces-value.md has the measurement.
+"""
 
 TELLING_TRACES = frozenset({"v1_swaps", "v1_async", "v1_sorted", "v1_big", "v2_async", "v2_chunked"})
-"""Those that catch together what all traces of a runner do, by the same measurement."""
+"""The smallest set of traces that catches everything that all traces of a runner do, by the same measurement."""

@@ -1,14 +1,14 @@
-"""What asynchronous scheduling leaves at the end of V1's output lists."""
+"""Placeholders that asynchronous scheduling leaves at the end of V1's output lists."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lpkit.history.v1 import PLACEHOLDER
+from lpkit.history.staged import PLACEHOLDER
 
 
 def placeholders(outputs: Sequence[int]) -> int:
-    """How many of a request's last outputs are not known yet."""
+    """Count the last outputs of a request that are not known yet."""
     known = len(outputs)
     while known and outputs[known - 1] == PLACEHOLDER:
         known -= 1

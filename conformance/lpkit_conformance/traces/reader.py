@@ -1,4 +1,4 @@
-"""Reads a trace, strictly: every key is known, every value has its type, or the error says which line is wrong."""
+"""Reads a trace strictly: an unknown key or a wrong type is an error that names the line."""
 
 from __future__ import annotations
 

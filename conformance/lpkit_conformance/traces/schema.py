@@ -1,4 +1,4 @@
-"""What a recorded trace holds: one frozen dataclass per kind of thing (format: ``docs/explanation/traces.md``)."""
+"""Schema of a recorded trace: one frozen dataclass per kind of record (format: ``docs/explanation/traces.md``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TraceRequest:
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """Where the trace comes from. ``driver``: "engine", or "input_batch" when only vLLM's batch was driven."""
+    """Origin of the trace. ``driver``: "engine", or "input_batch" when only vLLM's batch was driven."""
 
     name: str
     version: str
@@ -36,7 +36,7 @@ class EngineInfo:
 class Added:
     """V1: ``request`` enters at ``row`` with an output list of ``outputs`` tokens (not 0 on a resume).
 
-    ``fresh``: the list is another object than the one this request had before.
+    ``fresh``: the list is a new object, not the request's earlier list.
     """
 
     row: int
@@ -50,6 +50,12 @@ class Move:
     source: int
     target: int
     kind: MoveKind
+
+    @classmethod
+    def of(cls, moved: tuple[int, int, Any]) -> Move:
+        """Return an entry of a ``BatchUpdate``'s ``moved``."""
+        source, target, direction = moved
+        return cls(int(source), int(target), "<->" if direction.name == "SWAP" else "->")
 
 
 @dataclass(frozen=True)
@@ -67,9 +73,9 @@ class V1Step:
     """One call of ``update_state`` and, where ``applied``, the ``apply`` that followed it.
 
     ``rows``: requests by row, after the update. ``discarded``: rows whose sampled token the engine discards.
-    ``tokens``: what the step committed, by request. ``lists``: lengths of output lists that the engine cut before
-    the update. ``placeholders``: by request, how many of its last outputs were -1 during the update; the engine puts
-    the tokens in before ``apply``.
+    ``tokens``: tokens that the step committed, by request. ``lists``: lengths of output lists that the engine cut
+    before the update. ``placeholders``: by request, the number of its last outputs that were -1 during the update. The
+    engine fills in those tokens before ``apply``.
     """
 
     step: int
@@ -94,7 +100,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Apply:
-    """V2: one call of ``apply``. All but ``bounds`` have one entry per row; ``bounds`` has one per request.
+    """V2: one call of ``apply``. ``bounds`` has one entry per request, all other fields have one per row.
 
     ``rows``: the request that owns each row. ``pos``, ``local``, ``inputs``, ``bounds``: the context's ``pos``,
     ``expanded_local_pos``, ``input_ids`` and ``seq_lens_upper_bound_np``.

@@ -1,4 +1,4 @@
-"""What must be the same when a workload is recorded again: everything but the sampled tokens."""
+"""The structure of a trace, equal when a workload is recorded again: everything except the sampled tokens."""
 
 from __future__ import annotations
 

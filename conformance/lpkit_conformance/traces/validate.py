@@ -1,6 +1,6 @@
-"""Checks that a trace means something: that its events could have come from one engine, in this order.
+"""Validates a trace: one engine could have produced its events in this order.
 
-A replay trusts what is checked here, so a hand-edited or half-recorded trace is refused before a plugin is blamed.
+A replay relies on this validation, so a hand-edited or half-recorded trace is refused before a plugin is blamed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class _Checker:
                 raise _Wrong(f"{what} names {name!r}, which the header does not list")
 
     def commit(self, tokens: Mapping[str, tuple[int, ...]], committing: Sequence[str]) -> None:
-        """``committing``: requests with a row whose token counts, each of which must commit, and no other."""
+        """Commit ``tokens``. Exactly the requests in ``committing`` must commit: requests with a row that is not
+        discarded."""
         for name in tokens:
             if name not in committing:
                 raise _Wrong(f"{name!r} commits tokens, but no row of it was sampled and kept")
@@ -196,7 +197,7 @@ class _V2(_Checker):
                 raise _Wrong(f"bounds has {bound} for {name!r}, less than the {furthest + 1} tokens it sees")
 
     def _accepted(self, call: Apply, tokens: Mapping[str, tuple[int, ...]]) -> None:
-        """What a request with drafts commits is its drafts, as far as they were right, and one token more."""
+        """A request with drafts commits its accepted drafts and one more token."""
         inputs: dict[str, list[int]] = {}
         for name, token in zip(call.rows, call.inputs, strict=True):
             inputs.setdefault(name, []).append(token)

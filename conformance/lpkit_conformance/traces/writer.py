@@ -11,7 +11,7 @@ from lpkit_conformance.traces.schema import SCHEMA, Trace, Update, V1Step, V2Ste
 
 
 def dumps(trace: Trace) -> str:
-    """The file's text: the header, then one line per step, each ending with a newline."""
+    """Return the file's text: the header, then one line per step, each ending with a newline."""
     return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(trace))
 
 

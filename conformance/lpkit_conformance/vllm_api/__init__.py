@@ -1,4 +1,1 @@
-"""vLLM's own modules where it works, else a stand-in for those that plugins import."""
-
-VERSION = "0.32.0"
-"""The vLLM whose interface the stand-in has."""
+"""vLLM's own modules if vLLM can be imported, else a stand-in for the modules that plugins import."""

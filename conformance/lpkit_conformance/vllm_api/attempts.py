@@ -17,20 +17,21 @@ def run_child(
     env: Mapping[str, str],
     ahead: Child | None = None,
 ) -> None:
-    """Run a job to its end. What it says first says that :func:`.choose.prepare` has made ``import vllm`` work.
+    """Run a job in a child process. The child's first event reports that :func:`.choose.prepare` made ``import vllm``
+    work.
 
     Args:
         entry: the function, as ``module:function``.
-        job: what it gets; ``lost`` is set to how a process ended that tried to import vLLM, which it is to tell
-            ``prepare``.
-        take: is given each event.
-        seconds: how long it may take from one event to the next.
-        env: variables to set there.
+        job: its argument. After a loss while importing vLLM, ``lost`` is set to the reason, which the next child passes
+            to ``prepare``.
+        take: called with each event.
+        seconds: the longest time between two events.
+        env: environment variables for the child.
         ahead: the first process, if it has been started already.
 
     Raises:
-        Lost: it did not come to its end.
-        ModuleNotFoundError: there is no torch, which this process does not need and the child does.
+        Lost: the child did not finish.
+        ModuleNotFoundError: torch is missing. This process does not need it, but the child does.
     """
     if importlib.util.find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")

@@ -1,4 +1,5 @@
-"""What a plugin is judged against: vLLM where it works, else the stand-in. Imports neither until asked."""
+"""Chooses the API that a plugin is judged against: vLLM where it works, else the stand-in. Imports neither until
+asked."""
 
 from __future__ import annotations
 
@@ -9,16 +10,16 @@ from importlib.metadata import PackageNotFoundError, version
 
 from lpkit.interfaces import lookup
 
-from lpkit_conformance.vllm_api import VERSION
+from lpkit_conformance.facts.vllm import VLLM
 
-STANDIN = f"lpkit's stand-in for vLLM {VERSION}"
+STANDIN = f"lpkit's stand-in for vLLM {VLLM.developed_with}"
 
 
 def prepare(lost: str = "") -> str:
-    """Make ``import vllm`` work in this process; say what it gives, for the verdict.
+    """Make ``import vllm`` work in this process; return the description of the module for the verdict.
 
     Args:
-        lost: how a process ended that tried to import vLLM; it is then not tried again.
+        lost: end of a process that tried to import vLLM; the import is then not tried again.
     """
     if getattr(sys.modules.get("vllm"), "__lpkit_standin__", False):
         return STANDIN

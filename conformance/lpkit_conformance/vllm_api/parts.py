@@ -1,6 +1,6 @@
-"""The stand-in's parts besides the interfaces: what real plugins import of vLLM for logging, tokenizers and kernels.
+"""Parts of the stand-in apart from the interfaces: vLLM's logging, tokenizers and kernels, as plugins import them.
 
-What cannot work without vLLM is there to be imported, and says what is missing when it is used (:class:`Lacking`).
+Parts that need vLLM can be imported, and report the missing part when they are used (:class:`Lacking`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lpkit.loading import resolve_target
 
 
 class Lacking(ImportError):
-    """Something of vLLM that the stand-in has in name only was used; ``name`` says which."""
+    """Error when code uses a part of vLLM that the stand-in has in name only; ``name`` names the part."""
 
 
 def missing(name: str) -> str:
@@ -30,7 +30,7 @@ def missing(name: str) -> str:
 
 
 def lacking(error: BaseException | None) -> str:
-    """What of vLLM a plugin did not find: the message; empty for every other error."""
+    """Return the message for a part of vLLM that a plugin did not find; empty for every other error."""
     if isinstance(error, Lacking):
         return str(error)
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
@@ -87,7 +87,8 @@ def get_tokenizer(
     download_dir: str | None = None,
     **kwargs: Any,
 ) -> Any:
-    """What transformers loads. The configuration names a folder with a small tokenizer; nothing else is to be found."""
+    """A stand-in for transformers' loaders. The configuration names a folder with a small tokenizer, the only one
+    available."""
     if importlib.util.find_spec("transformers") is None:
         raise Lacking(
             "vLLM loads tokenizers with transformers, which is not installed: install it to check this plugin"
@@ -121,12 +122,12 @@ class NameOnly:
 
 
 def name_only(module: str, name: str, *bases: type) -> type:
-    """Such a class."""
+    """Return a class whose use raises an error."""
     return type(name, (NameOnly, *bases), {"__module__": module})
 
 
 def _load_custom_logitsprocs(logits_processors: Sequence[str | type] | None) -> list[type]:
-    """Installed processors, and those that are given."""
+    """Return the installed processors and the given processors."""
     installed = [entry.load() for entry in entry_points(group=GROUP)]
     given = [item if isinstance(item, type) else resolve_target(item).cls for item in logits_processors or ()]
     return [*installed, *given]
@@ -136,7 +137,7 @@ def _load_custom_logitsprocs(logits_processors: Sequence[str | type] | None) -> 
 
 
 class Placeholder:
-    """Stands for triton where there is none: decorators give back what they get, types are None."""
+    """A stand-in for triton: decorators return their argument, types are None."""
 
     __version__ = "3.0.0"
 
@@ -154,7 +155,7 @@ class Placeholder:
 
 
 def triton_utils() -> dict[str, Any]:
-    """What ``vllm.triton_utils`` has."""
+    """Return the contents of ``vllm.triton_utils``."""
     if importlib.util.find_spec("triton") is None or not torch.cuda.is_available():
         return {"HAS_TRITON": False, "triton": Placeholder(), "tl": Placeholder()}
     import triton

@@ -1,6 +1,6 @@
 """A stand-in for the few vLLM modules that plugins import, for machines whose vLLM is absent or broken.
 
-It has the two interfaces, the helpers that third-party processors use, and nothing that could serve a model.
+It has the two interfaces and the helpers that third-party processors use. It cannot serve a model.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from unittest import mock
 import torch
 from lpkit import v1, v2
 from lpkit.interfaces import lookup
-from lpkit.interfaces import v1 as own_v1
+from lpkit.interfaces import v1_interface as own_v1
 from lpkit.interfaces.sampling_params import SamplingType
 from lpkit.runtime.batch.buffers import HostBackedTensor, StagedTensor
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.vllm_api import VERSION, parts
+from lpkit_conformance.facts.vllm import VLLM
+from lpkit_conformance.vllm_api import parts
 
 BUFFERS = "vllm.v1.worker.gpu.buffer_utils"
 
 CHANGES = ("AddedRequest", "MovedRequest", "RemovedRequest")
 INTERFACE = ("BatchUpdate", "LogitsProcessor", "MoveDirectionality", *CHANGES)
 STATE = ("BatchUpdate", "BatchUpdateBuilder", "LogitsProcessors", *CHANGES)
-"""Which of V1's names vLLM's modules have."""
+"""V1's names, by the vLLM module that has them."""
 
 EARLIER = "vllm.transformers_utils.tokenizer"
 """A module of earlier releases, which plugins still import."""
@@ -48,7 +49,7 @@ class AdapterLogitsProcessor(v1.LogitsProcessor):
 
     @abstractmethod
     def new_req_logits_processor(self, params: SamplingParams) -> Any:
-        """The request's callable, or None."""
+        """Return the request's callable, or None."""
 
     def _new_state(
         self, params: SamplingParams, prompt_ids: list[int] | None, output_ids: list[int]
@@ -75,10 +76,10 @@ class AdapterLogitsProcessor(v1.LogitsProcessor):
 
 
 class UvaBackedTensor(HostBackedTensor):
-    """vLLM's buffer with a host truth, as V2 processors use it for their own parameters.
+    """vLLM's buffer with its authoritative copy on the host, as V2 processors use it for their own parameters.
 
     Attributes:
-        home: where ``.gpu`` of new buffers lives; vLLM's takes the current device, without being told.
+        home: the device of ``.gpu`` of new buffers; vLLM's class takes the current device.
     """
 
     home: ClassVar[torch.device] = torch.device("cpu")
@@ -167,7 +168,7 @@ class VLLMValidationError(Exception):
 def async_tensor_h2d(
     data: Any, device: Any = None, dtype: torch.dtype | None = None, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """What is on the host as a tensor on the device, or in ``out``."""
+    """Return host data as a tensor on the device, or in ``out``."""
     host = torch.as_tensor(data, dtype=dtype or (None if out is None else out.dtype))
     return host.to(device, non_blocking=True) if out is None else out.copy_(host, non_blocking=True)
 
@@ -198,7 +199,7 @@ def contents() -> dict[str, dict[str, Any]]:
         "vllm": {
             **params,
             "LLM": parts.name_only("vllm", "LLM"),
-            "__version__": VERSION,
+            "__version__": VLLM.developed_with,
             "__lpkit_standin__": True,
         },
         "vllm.sampling_params": {**params, "SamplingType": SamplingType},
@@ -234,7 +235,7 @@ def contents() -> dict[str, dict[str, Any]]:
 
 @cache
 def _modules() -> dict[str, ModuleType]:
-    """The stand-in's modules, by name; made once, so that a class is the same one each time they are installed."""
+    """Return the stand-in's modules, by name; created once, so that a class stays the same object."""
     found = {}
     for name, members in contents().items():
         found[name] = module = ModuleType(name, "lpkit's stand-in for this module of vLLM")
@@ -249,7 +250,7 @@ def _modules() -> dict[str, ModuleType]:
 
 
 class _NoMore(importlib.abc.MetaPathFinder):
-    """Says what is missing when a plugin imports another part of vLLM."""
+    """Reports the missing part when a plugin imports another part of vLLM."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name.startswith("vllm."):
@@ -258,7 +259,7 @@ class _NoMore(importlib.abc.MetaPathFinder):
 
 
 def is_installed() -> bool:
-    """Whether ``import vllm`` gives the stand-in."""
+    """True if ``import vllm`` gives the stand-in."""
     return bool(getattr(sys.modules.get("vllm"), "__lpkit_standin__", False))
 
 

@@ -20,7 +20,7 @@ END = 2
 """The id of the token that ends an output."""
 
 WORDS = ("yes", "no", "maybe", "later")
-"""Words that are one token each, as those of a case are: with a space before them and without, in every case."""
+"""Words that are one token each, as the words of a case are: with and without a leading space, in each letter case."""
 
 MOST_WORDS = 24
 """Of a case that get tokens of their own."""
@@ -47,7 +47,7 @@ def _parts(value: Any) -> Iterator[str]:
 
 @cache
 def tokenizer_folder(vocab_size: int, words: tuple[str, ...] = ()) -> str:
-    """The folder of a tokenizer of that size: special tokens, words, one token per byte, and more words to fill it."""
+    """Create the folder of a tokenizer of that size: special tokens, words, one token per byte, and filler words."""
     # In the folder of the child that this process is, which goes with it however it ends.
     folder = Path(tempfile.mkdtemp(prefix="lpkit-tokenizer-", dir=tree.own_folder()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -69,7 +69,7 @@ def tokenizer_folder(vocab_size: int, words: tuple[str, ...] = ()) -> str:
 
 @cache
 def load(folder: str) -> Any:
-    """What transformers loads from such a folder, without looking for what kind of model it belongs to."""
+    """Load the tokenizer of such a folder with transformers, without detecting the type of its model."""
     if importlib.util.find_spec("transformers") is None:
         from lpkit_conformance.vllm_api.parts import Lacking
 

@@ -1,28 +1,28 @@
-"""`lpkit watch`: what any correct processor keeps to, checked on samples of the steps of a live server.
+"""`lpkit watch`: samples the steps of a live server and reports processors that break a rule.
 
-vLLM calls :func:`activate` in each of its processes, so this module imports nothing but the standard library, and does
-nothing unless ``LPKIT_WATCH`` asks for it. Nothing here may disturb serving: what goes wrong is counted and logged.
+vLLM imports this module in each of its processes wherever lpkit is installed. It imports nothing but ``os`` and does
+nothing unless ``LPKIT_WATCH`` is set. An error of the watcher never disturbs serving: it is logged and counted.
 """
 
-from __future__ import annotations
-
 import os
-from typing import Any
 
-from lpkit_conformance.watch.switch import OFF, SWITCH
+SWITCH = "LPKIT_WATCH"
+"""The environment variable: ``1``, or the path of a TOML file with settings."""
+
+OFF = frozenset({"", "0", "false", "off", "no"})
+"""Values that mean the same as no variable."""
 
 
 def activate() -> None:
-    """The entry point in ``vllm.general_plugins``: have vLLM's processors watched in this process, if asked for."""
-    if os.environ.get(SWITCH, "").strip().lower() in OFF:
+    """Watch this process if ``LPKIT_WATCH`` is set; the entry point in ``vllm.general_plugins``."""
+    value = os.environ.get(SWITCH, "").strip()
+    if value.lower() in OFF:
         return
-    from lpkit_conformance.watch.install import install
+    try:
+        from lpkit_conformance.watch.install import install
 
-    install()
+        install(value)
+    except Exception:
+        import logging
 
-
-def endpoints() -> Any:
-    """The entry point in ``vllm.endpoint_plugins``: adds ``/lpkit/metrics`` and ``/lpkit/violations`` to the server."""
-    from lpkit_conformance.watch.endpoints import Endpoints
-
-    return Endpoints()
+        logging.getLogger("vllm.lpkit.watch").warning("lpkit watch is off; serving is unaffected", exc_info=True)

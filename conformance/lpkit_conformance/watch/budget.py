@@ -1,4 +1,4 @@
-"""When a step may be sampled: the watcher measures its own time, and keeps to a share of the time of steps."""
+"""Decides which steps are sampled, so that the watcher keeps to its share of step time."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import random
 from time import perf_counter
 
 LONGEST_STEP = 1.0
-"""Seconds. What lies between two steps beyond this is an idle server, which earns no time for checks."""
+"""Seconds. A longer pause between two steps is an idle server, and pays for no checks."""
 
 MEMORY = 30.0
-"""Seconds of steps after which the past counts half."""
+"""Seconds of steps after which earlier steps count half."""
 
 
-class Budget:
-    """Decides, once per step, whether it is sampled.
+class StepBudget:
+    """Decides once per step whether the watcher samples it.
 
     Args:
-        share: of the time of steps that the watcher may take.
+        share: of step time that the watcher may take.
         rate: of steps that are sampled where the share allows it.
 
     Attributes:
-        steps, sampled: so far.
-        step_seconds, own_seconds: so far, in total.
+        steps, sampled: counted so far.
+        step_seconds, own_seconds: total time of the steps, and of the watcher in them.
     """
 
     def __init__(self, share: float, rate: float) -> None:
@@ -30,14 +30,14 @@ class Budget:
         self._share, self._rate = share, rate
         self._recent_steps = self._recent_own = 0.0
         self._last: float | None = None
-        self._cost = 0.0  # of a sampled step, as measured
+        self._cost = 0.0  # moving average of a sampled step
         self._own_before = 0.0
         self._was_sampled = False
-        # Of its own: the global generators are the engine's.
+        # The global generators belong to the engine.
         self._random = random.Random()
 
     def begin(self) -> bool:
-        """A step begins; whether it is sampled."""
+        """Begin a step, and return whether to sample it."""
         now = perf_counter()
         own = self.own_seconds - self._own_before
         self._own_before = self.own_seconds
@@ -54,12 +54,12 @@ class Budget:
         self._last = now
         self.steps += 1
         left = self._share * self._recent_steps - self._recent_own
-        # A share of one is a test's or a benchmark's: sample by the rate alone.
+        # Tests and benchmarks use a share of 1: only the rate counts then.
         allowed = self._share >= 1 or left > self._cost
         self._was_sampled = allowed and self._random.random() < self._rate
         self.sampled += self._was_sampled
         return self._was_sampled
 
     def pick(self, rows: int, most: int) -> list[int]:
-        """``most`` of ``rows`` rows, in order."""
+        """Return at most ``most`` of ``rows`` row numbers, sorted."""
         return list(range(rows)) if rows <= most else sorted(self._random.sample(range(rows), most))

@@ -1,4 +1,4 @@
-"""Writes numbers, traces and lines of the log, in a thread of its own: a slow or full disk never makes a step wait."""
+"""Writes numbers, traces and log lines in a separate thread, so that no step waits for a slow or full disk."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lpkit_conformance.traces import Trace, TraceError, dumps
-from lpkit_conformance.watch.in_words import line, summary
+from lpkit_conformance.watch.numbers import ProcessCounts, Violation, summary
 from lpkit_conformance.watch.run_directory import used, write_numbers
-from lpkit_conformance.watch.settings import Settings
-from lpkit_conformance.watch.tally import Tally, Violation
+from lpkit_conformance.watch.settings import WatchSettings
 
-# Below vLLM's logger, whose handlers show it.
+# A child of vLLM's logger, whose handlers show its lines.
 logger = logging.getLogger("vllm.lpkit.watch")
 
 WAITING = 64
-"""Violations that may wait to be written; more are only counted."""
+"""Violations that may wait to be written; further ones are only counted."""
 
 
 class Reporter:
-    """Tells of a process's numbers.
+    """Writes what a process counted.
 
     Args:
         settings: what to write, and how much.
-        tally: the numbers.
-        folder: of this run; None: nothing is written to files.
+        counts: the numbers of this process.
+        folder: of this run; None: no files are written.
     """
 
-    def __init__(self, settings: Settings, tally: Tally, folder: Path | None) -> None:
-        self._settings, self._tally, self._folder = settings, tally, folder
+    def __init__(self, settings: WatchSettings, counts: ProcessCounts, folder: Path | None) -> None:
+        self._settings, self._counts, self._folder = settings, counts, folder
         self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
         self._logged = time.monotonic()
@@ -54,25 +53,25 @@ class Reporter:
         """Keep a violation's evidence.
 
         Args:
-            violation: what was found.
-            make: its trace, made when there is time; None: none is wanted.
-            log: whether the log tells of it.
+            violation: what broke a rule.
+            make: makes its trace in the reporter's thread; None: no trace.
+            log: also write a line to the log.
         """
 
         def job() -> None:
             if make is not None and self._folder is not None:
                 self._save(violation, make, self._folder)
-            self._tally.keep(violation)
+            self._counts.keep(violation)
             if log:
-                logger.error("lpkit watch: %s; more of this kind are counted without a line", line(violation))
+                logger.error("lpkit watch: %s; further ones of this kind are only counted", violation)
 
         try:
             self._queue.put_nowait(job)
         except queue.Full:
-            self._tally.traces_dropped += 1
+            self._counts.traces_dropped += 1
 
     def flush(self, seconds: float = 2.0) -> None:
-        """Write what waits, as the process may end; gives up after so long."""
+        """Write everything that waits, within this many seconds: the process may be about to end."""
         done = threading.Event()
 
         def job() -> None:
@@ -91,15 +90,15 @@ class Reporter:
                 self._write()
                 if time.monotonic() - self._logged >= self._settings.log_every:
                     self._logged = time.monotonic()
-                    logger.info("lpkit watch: %s", summary(self._tally.as_json()))
-            except Exception as error:  # whatever it is, the next report may do
+                    logger.info("lpkit watch: %s", summary(self._counts.as_json()))
+            except Exception as error:  # the next report may succeed
                 self._failed(f"a report could not be written: {error!r}")
 
     def _write(self) -> None:
         if self._folder is None:
             return
         try:
-            write_numbers(self._folder, self._tally.as_json())
+            write_numbers(self._folder, self._counts.as_json())
         except OSError as error:
             self._failed(f"{self._folder} cannot be written: {error}")
 
@@ -107,7 +106,7 @@ class Reporter:
         try:
             text = dumps(make())
             if used(folder) + len(text) > self._settings.max_bytes:
-                raise TraceError(f"{folder} may hold {self._settings.max_bytes} bytes, and has no room for it")
+                raise TraceError(f"{folder} has no room: the limit is {self._settings.max_bytes} bytes")
             self._written += 1
             name = re.sub(r"[^\w.-]+", "_", f"{violation.kind}-{violation.processor}")[-120:]
             file = folder / f"{name}-{os.getpid()}-{self._written}.jsonl"
@@ -119,13 +118,13 @@ class Reporter:
                 unfinished.unlink(missing_ok=True)
                 raise
             violation.trace = str(file)
-            self._tally.traces += 1
+            self._counts.traces += 1
         except Exception as error:
-            self._tally.traces_dropped += 1
+            self._counts.traces_dropped += 1
             violation.note = f"no trace: {error}"
 
     def _failed(self, message: str) -> None:
-        self._tally.errors += 1
+        self._counts.errors += 1
         if not self._warned:
             self._warned = True
-            logger.warning("lpkit watch: %s; serving is unaffected, and this is said once", message)
+            logger.warning("lpkit watch: %s; serving is unaffected, and this is logged once", message)

@@ -1,4 +1,4 @@
-"""The folder of one run of a server: its processes write numbers and traces there, and its endpoints read them."""
+"""The folder of one run of a server: its processes write numbers and traces into it, and the routes read them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 RUN = "LPKIT_WATCH_RUN"
-"""Names the folder to the processes that the first one starts."""
+"""Environment variable through which the first process passes the folder to the processes that it starts."""
 
 KEPT_RUNS = 8
 _PREFIX = "run-"
 
 
 def home(directory: str) -> Path:
-    """Where runs are kept; the folder in the system's temporary one is the user's own."""
+    """Return the folder for all runs: ``directory``, or else a folder per user in the system's temporary folder."""
     if directory:
         return Path(directory)
     user = os.getuid() if hasattr(os, "getuid") else 0
@@ -28,19 +28,19 @@ def home(directory: str) -> Path:
 
 
 def of_this_run(directory: str) -> Path:
-    """This run's folder; the first process of a server makes it, the others inherit its name.
+    """Return this run's folder. The first process of a server makes it; the others inherit its name.
 
     Raises:
-        OSError: it cannot be made, or the folder in the system's temporary one belongs to someone else.
+        OSError: it cannot be made, or the folder in the temporary folder belongs to another user.
     """
-    if known := os.environ.get(RUN):
-        return Path(known)
+    if inherited := os.environ.get(RUN):
+        return Path(inherited)
     root = home(directory)
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not directory:
         info = root.lstat()
         if not stat.S_ISDIR(info.st_mode) or (hasattr(os, "getuid") and info.st_uid != os.getuid()):
-            raise PermissionError(f"{root} belongs to someone else")
+            raise PermissionError(f"{root} belongs to another user")
     _prune(root)
     path = root / f"{_PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     path.mkdir(exist_ok=True, mode=0o700)
@@ -49,7 +49,7 @@ def of_this_run(directory: str) -> Path:
 
 
 def latest(directory: str) -> Path | None:
-    """The folder of the run that began last."""
+    """Return the folder of the run that began last."""
     return max(home(directory).glob(f"{_PREFIX}*"), default=None)
 
 
@@ -70,12 +70,12 @@ def _alive(process: str) -> bool:
 
 
 def used(path: Path) -> int:
-    """Bytes of the files in the folder."""
+    """Return the bytes of all files in the folder."""
     return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
 
 
 def write_numbers(path: Path, numbers: dict[str, Any]) -> None:
-    """Write this process's numbers so that a reader never sees half of them. Raises OSError."""
+    """Write this process's numbers; a reader never sees half of them. Raises OSError."""
     file = path / f"process-{os.getpid()}.json"
     unfinished = file.with_suffix(".part")
     try:
@@ -88,9 +88,9 @@ def write_numbers(path: Path, numbers: dict[str, Any]) -> None:
 
 
 def read_numbers(path: Path) -> dict[str, dict[str, Any]]:
-    """The numbers of every process of a run, by process id; files that cannot be read are left out."""
-    found = {}
+    """Return the numbers of every process of a run, by process id, without files that cannot be read."""
+    numbers = {}
     for file in sorted(path.glob("process-*.json")):
         with contextlib.suppress(OSError, ValueError):
-            found[file.stem.partition("-")[2]] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+            numbers[file.stem.partition("-")[2]] = json.loads(file.read_text(encoding="utf-8"))
+    return numbers

@@ -50,7 +50,7 @@ def main() -> int:
         now = {"date": date.today().isoformat(), "revision": _revision()}
 
         def keep() -> None:
-            kept.write_text(json.dumps(results, indent=1) + "\n")
+            kept.write_text(page.as_json(results))
             options.page.write_text(page.text(results))
 
         for folder in plugins_here():

@@ -8,23 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commands import output
+from lpkit_conformance.facts.vllm import VLLM
 
 ROOT = Path(__file__).resolve().parents[3]
 
-TORCH = {
-    "0.32.0": "2.13.0",
-    "0.31.0": "2.13.0",
-    "0.30.0": "2.13.0",
-    "0.29.0": "2.13.0",
-    "0.27.1": "2.13.0",
-    "0.24.0": "2.11.0",
-    "0.22.0": "2.11.0",
-    "0.18.0": "2.10.0",
-}
-"""The releases that can be certified, newest first, and the torch that each build for CPUs asks for."""
+TORCH = {row.name: row.torch for row in reversed(VLLM.rows) if row.torch}
+"""The releases that can be certified, newest first, and the torch that each build for CPUs needs."""
 
-USUAL = ("0.32.0", "0.31.0", "0.30.0", "0.29.0", "0.27.1")
-"""Those that take the torch which lpkit is developed with."""
+USUAL = tuple(release for release, torch in TORCH.items() if torch == TORCH[VLLM.developed_with])
+"""The releases that take the torch which lpkit is developed with."""
 
 # They have no build that fits every torch, and break vLLM's import; text models do not need them.
 UNFIT = ("torchvision", "torchaudio", "torchcodec")
@@ -49,10 +41,10 @@ class Environment:
         return TORCH[self.release]
 
     def prepare(self, pip_options: Sequence[str]) -> None:
-        """Install what is not there yet.
+        """Install the missing packages.
 
         Raises:
-            CommandFailed: with what pip said.
+            CommandFailed: with pip's output.
         """
         done = self.folder / ".installed"
         if not done.exists():

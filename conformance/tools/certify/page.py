@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
+
+from certify.environment import TORCH, USUAL
 
 Results = Mapping[str, Mapping[str, Any]]
 """By release: ``torch``, ``date``, ``revision``, ``plugins`` (outcomes by name), and ``tests`` if they ran."""
@@ -22,19 +25,27 @@ date are those of the plugins' run; tests that ran at another revision say so.
 make certify CERTIFY_OPTIONS=--tests
 ```
 
-These releases take the torch that lpkit is developed with. `CERTIFY_OPTIONS='--only 0.24.0'` tries an older one
-(0.24.0, 0.22.0, 0.18.0), which needs another torch: several GB, as its builds for CPUs are not on every index.
+These releases take the torch that lpkit is developed with. `CERTIFY_OPTIONS='--only {first}'` tries an older one
+({older}), which needs another torch: several GB, as its builds for CPUs are not on every index.
 
 | vLLM | torch | V1: plugins | V2: plugins | engine tests | revision | date |
 |---|---|---|---|---|---|---|
 """
 
 
+def as_json(results: Results) -> str:
+    """The results as JSON, a line per release."""
+    lines = ",\n".join(f"{json.dumps(release)}: {json.dumps(result)}" for release, result in results.items())
+    return f"{{\n{lines}\n}}\n"
+
+
 def text(results: Results) -> str:
     """The page; newest release first."""
     releases = sorted(results, key=lambda release: [int(part) for part in release.split(".")], reverse=True)
     rows = "".join(_row(release, results[release]) for release in releases)
-    return HEAD + rows + "".join(_problems(release, results[release]) for release in releases)
+    older = [release for release in TORCH if release not in USUAL]
+    head = HEAD.format(first=older[0], older=", ".join(older))
+    return head + rows + "".join(_problems(release, results[release]) for release in releases)
 
 
 def _row(release: str, result: Mapping[str, Any]) -> str:

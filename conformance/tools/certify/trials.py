@@ -1,4 +1,4 @@
-"""What is tried on a release: each reference plugin, and the engine tests."""
+"""Trials of a release: each reference plugin, and the engine tests."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Outcome = dict[str, Any]
 ``passed``, ``skipped``, ``failed`` (how many of each file, by reason), ``problems``."""
 
 CAUSE = re.compile(r".*\b(\w+(?:Error|Expired|Exception)(?:: |$)|Value error, )(.*)")
-"""A line that names an exception; with what the innermost one says. The last is pydantic's."""
+"""A line that names an exception, with the text of the innermost exception. The last alternative is pydantic's."""
 
 VARIES = re.compile(r" \[type=.*| at 0x[0-9a-f]+")
-"""What differs between tests that fail for the same reason."""
+"""Parts of messages that differ between tests that fail for the same reason."""
 
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -70,7 +70,7 @@ def _stopped(problem: str) -> Outcome:
 
 
 def tests_of(junit: str) -> Outcome:
-    """What a JUnit file says: how many tests passed and were skipped, and why how many of each file failed."""
+    """Summarize a JUnit file: number of tests passed and skipped, and the failures of each file by reason."""
     passed = skipped = 0
     failed: dict[str, dict[str, int]] = {}
     for case in ElementTree.fromstring(junit).iter("testcase"):

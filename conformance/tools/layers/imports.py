@@ -1,4 +1,4 @@
-"""What every module of the packages imports, read from its source: lazy and TYPE_CHECKING imports too."""
+"""Imports of every module of the packages, read from its source, including lazy and TYPE_CHECKING imports."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def modules() -> dict[str, Path]:
 def imports() -> dict[str, frozenset[str]]:
     """Module -> the modules of these packages that it imports, anywhere in its text."""
     known = modules()
-    return {module: frozenset({*_imported(module, file)} & known.keys() - {module}) for module, file in known.items()}
+    return {module: frozenset({*imported(module, file)} & known.keys() - {module}) for module, file in known.items()}
 
 
-def _imported(module: str, file: Path) -> Iterator[str]:
+def imported(module: str, file: Path) -> Iterator[str]:
+    """Names of the modules that a file imports, anywhere in its text."""
     parents = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):

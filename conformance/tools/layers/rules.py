@@ -1,4 +1,4 @@
-"""Holds the imports against the table of layers, and prints the table for CONTRIBUTING."""
+"""Holds the imports against the table of layers, and prints the table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def full(package: str, room: str) -> str:
 
 
 def room_of(module: str) -> str:
-    """The room that a module lies in; a module at a package's root is its own room."""
+    """Return the room of a module; a module at a package's root is its own room."""
     if modules()[module].name == "__init__.py":
         return module
     parent = module.rpartition(".")[0]
@@ -52,7 +52,7 @@ def room_of(module: str) -> str:
 
 
 def violations() -> list[str]:
-    """What the rules do not allow, a line each."""
+    """Return the violations of the rules, a line each."""
     found = [f"a circle of imports: {', '.join(circle)}" for circle in circles()]
     rooms = {room_of(module) for module in modules()} - _bare_faces()
     found += [f"{room} is not in the table" for room in sorted(rooms - height().keys())]
@@ -78,7 +78,7 @@ def _is_module(room: str) -> bool:
 
 
 def _bare_faces() -> set[str]:
-    """Packages whose ``__init__`` imports nothing of ours: a docstring has no layer."""
+    """Packages whose ``__init__`` imports no lpkit module: a docstring has no layer."""
     return {package for package in PACKAGES if not imports()[package]}
 
 
@@ -102,16 +102,13 @@ def _problem(room: str, other: str) -> str:
     return "" if other in {full(package, item) for item in beside} else "it lies in the same layer"
 
 
-def as_markdown() -> str:
-    """The table, lowest layer first, as CONTRIBUTING prints it."""
-    lines = ["| layer | rooms, and what they hold |", "|---|---|"]
+def as_text() -> str:
+    """The rooms of each layer, lowest first, each with the first line of its docstring."""
+    lines = []
     for package, folder in PACKAGES.items():
-        lines.append(f"| | **`{folder}/{package}`** |")
+        lines.append(f"{folder}/{package}")
         for n, rooms in enumerate(table()[package]["layers"], 1):
-            lines.append(f"| {n} | {'<br>'.join(_row(full(package, room)) for room in rooms)} |")
+            for name in (full(package, room) for room in rooms):
+                said = _docstring(modules()[name]) if name in modules() else ""
+                lines.append(f"{n:4}  {name.partition('.')[2] or name:20} {said}")
     return "\n".join(lines)
-
-
-def _row(room: str) -> str:
-    said = _docstring(modules()[room]).replace("``", "`").replace("|", "\\|") if room in modules() else ""
-    return f"`{room.partition('.')[2] or room}`: {said}"

@@ -1,5 +1,5 @@
-"""Mutation testing of the suite: ``make mutation``.
+"""Mutation testing of the checks: ``make mutation``.
 
-mutants.py: makes them. judge.py: puts one before the suite. probes.py: processors that show what a mutant of the SDK
-does. survivors.py: those judged by hand. page.py: docs/evidence/mutation.md.
+``mutants`` makes the mutants, and ``judge`` runs the checks on a mutant. ``probes`` are processors that reveal the
+effect of a mutant of the SDK. ``survivors.toml`` explains the mutants that may survive, and ``page`` counts.
 """

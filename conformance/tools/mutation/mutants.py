@@ -56,57 +56,31 @@ class Mutant:
         return self.owner.partition(".")[0]
 
 
-@dataclass(frozen=True)
-class Made:
-    """What came of one file: lines that the tool wrote, and how many of them are worth judging."""
+def make(root: Path, file: str, per_line: int) -> list[Mutant]:
+    """The mutants of a file, at most ``per_line`` of each line.
 
-    file: str
-    raw: int
-    invalid: int
-    unchanged: int
-    mutants: tuple[Mutant, ...]
-
-
-def make(root: Path, file: str, per_line: int | None, decorators: bool = True) -> Made:
-    """All mutants of a file, at most ``per_line`` of each line (None: all).
-
-    Left out: what does not parse, what differs in docstrings or annotations only (``from __future__ import
-    annotations`` never evaluates them), and what equals another one. ``decorators`` False leaves out decorators and
-    class-level constants in capitals, which describe a specimen rather than being part of it.
+    Left out: mutants that do not compile, differ in docstrings or annotations only, or equal another mutant.
     """
     original = (root / file).read_text("utf-8")
     lines, owners = original.splitlines(), owner_of_lines(original)
-    exempt = set() if decorators else descriptions(original)
     seen = {meaning(original)}
-    raw = invalid = unchanged = 0
     by_line: dict[int, list[Mutant]] = defaultdict(list)
-    same: dict[str, list[Mutant]] = defaultdict(list)
+    lines_of: dict[str, set[int]] = defaultdict(set)
     for text in generate(root / file):
-        raw += 1
         try:
-            known = meaning(text)
+            tree = meaning(text)
         except (SyntaxError, ValueError):
-            invalid += 1
             continue
-        if known in seen:
-            unchanged += 1
-            continue
-        seen.add(known)
         changed = text.splitlines()
         at = next((i for i, pair in enumerate(zip(lines, changed, strict=False)) if pair[0] != pair[1]), len(lines) - 1)
-        if at + 1 in exempt or not owners.get(at + 1):
-            unchanged += 1
+        if tree in seen or at + 1 not in owners:
             continue
+        seen.add(tree)
         context = (len(changed) > len(lines), lines[at - 1].strip())
-        found = Mutant(file, at + 1, owners[at + 1], lines[at].strip(), changed[at].strip(), text, *context)
-        same[found.id].append(found)
-        found = replace(found, ordinal=len({item.line for item in same[found.id]}) - 1)
-        by_line[at + 1].append(found)
-    chosen: list[Mutant] = []
-    for _, group in sorted(by_line.items()):
-        group.sort(key=lambda mutant: mutant.id)
-        chosen += group[:per_line]
-    return Made(file, raw, invalid, unchanged, tuple(chosen))
+        mutant = Mutant(file, at + 1, owners[at + 1], lines[at].strip(), changed[at].strip(), text, *context)
+        lines_of[mutant.id].add(at)
+        by_line[at].append(replace(mutant, ordinal=len(lines_of[mutant.id]) - 1))
+    return [mutant for at in sorted(by_line) for mutant in sorted(by_line[at], key=lambda item: item.id)[:per_line]]
 
 
 def generate(path: Path) -> Iterable[str]:
@@ -144,35 +118,25 @@ def is_idle(node: ast.stmt) -> bool:
 
 
 def owner_of_lines(source: str) -> dict[int, str]:
-    """Line -> dotted name of the innermost class or function."""
+    """Line -> dotted name of the innermost class or function.
+
+    Left out: what describes a specimen, the decorators of top-level classes and their ``CASE``.
+    """
     owners: dict[int, str] = {}
 
     def visit(node: ast.AST, prefix: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.ClassDef):
                 name = f"{prefix}.{child.name}".lstrip(".")
-                first = min([child.lineno, *(item.lineno for item in child.decorator_list)])
-                for line in range(first, (child.end_lineno or first) + 1):
-                    owners[line] = name
+                decorators = child.decorator_list if prefix or isinstance(child, ast.FunctionDef) else []
+                first = min([child.lineno, *(item.lineno for item in decorators)])
+                owners.update(dict.fromkeys(range(first, (child.end_lineno or first) + 1), name))
                 visit(child, name)
+            elif isinstance(child, ast.Assign) and ast.unparse(child.targets[0]) == "CASE":
+                for line in range(child.lineno, (child.end_lineno or child.lineno) + 1):
+                    owners.pop(line, None)
             else:
                 visit(child, prefix)
 
     visit(ast.parse(source), "")
     return owners
-
-
-def descriptions(source: str) -> set[int]:
-    """Lines of the decorators of top-level classes, and of their constants in capitals."""
-    found: set[int] = set()
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.ClassDef):
-            parts: list[ast.expr | ast.stmt] = [*node.decorator_list]
-            parts += [item for item in node.body if isinstance(item, ast.Assign) and is_constant(item)]
-            for item in parts:
-                found.update(range(item.lineno, (item.end_lineno or item.lineno) + 1))
-    return found
-
-
-def is_constant(node: ast.Assign) -> bool:
-    return all(isinstance(target, ast.Name) and target.id == "CASE" for target in node.targets)

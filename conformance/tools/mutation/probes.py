@@ -1,7 +1,7 @@
-"""Correct portable processors that hold the SDK to its word: where a promise is broken, NaN comes out.
+"""Correct portable processors that test the SDK's promises: a broken promise produces NaN.
 
-The zoo's processors show what the SDK does to them; a mutant that misleads all of them alike, alone and in a batch
-and on both runners, shows in these only.
+The zoo's processors show the SDK's effect on them. A mutant that misleads all of them equally, alone and in a batch
+and on both runners, shows only in these processors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zoo.registry import sound
 NAN = float("nan")
 
 
-@sound("compares lengths, tokens, outputs and columns with each other", "portable")
+@sound("compares lengths, tokens, outputs and columns with each other")
 class WitnessRows(lpkit.LogitsProcessor):
     history = "tokens"
     CASE = {"extra_args": {"wr_amount": 1.5, "wr_more": 0.5}}
@@ -64,7 +64,7 @@ class WitnessRows(lpkit.LogitsProcessor):
         return torch.where(good[:, None], edited, NAN)
 
 
-@sound("reads back what it wrote: token 0, padding between ids, rows without ids", "portable")
+@sound("reads back what it wrote: token 0, padding between ids, rows without ids")
 class WitnessSparse(lpkit.LogitsProcessor):
     CASE = {"extra_args": {"ws_token": 9, "ws_amount": 2.0}}
 
@@ -99,7 +99,7 @@ class WitnessSparse(lpkit.LogitsProcessor):
         logits[token] = torch.where(good, logits[token] - amount, NAN)
 
     def trains(self, rows: lpkit.Rows) -> bool:
-        """Whether what is written under autograd gets its gradient once, and the other logits get theirs."""
+        """Return True if autograd gives each written value, and every other logit, its gradient once."""
         vocab = self.vocab_size
         with torch.inference_mode(False), torch.enable_grad():
             index, token = rows.index.clone(), self.token[rows].clone()[:, None] % vocab
@@ -108,7 +108,7 @@ class WitnessSparse(lpkit.LogitsProcessor):
             values = torch.tensor([[3.0, 4.0]]).repeat(len(token), 1).requires_grad_()
             logits = held + 0
             ids = torch.cat((other, none, token, token, none + vocab + 1), 1)
-            numbered: Any = SimpleNamespace(index=index)
+            numbered: Any = SimpleNamespace(index=index, whole=False)
             lpkit.SparseLogits(logits, numbered)[ids] = values[:, [1, 0, 0, 0, 1]]
             rest, written = torch.autograd.grad(logits.sum(), (held, values))
             wanted = torch.zeros_like(held)
@@ -117,7 +117,7 @@ class WitnessSparse(lpkit.LogitsProcessor):
             return good and torch.equal(written, torch.ones_like(values))
 
 
-@sound("writes a number to one token, and reads nothing but its column", "portable")
+@sound("writes a number to one token, and reads nothing but its column")
 class WitnessBan(lpkit.LogitsProcessor):
     CASE = {"extra_args": {"wb_token": 12}}
 
@@ -136,12 +136,12 @@ class WitnessBan(lpkit.LogitsProcessor):
         logits[ids.expand(-1, 2)[:, 2:]] = 0.0
 
 
-@sound("lists and sets of tokens, some of them empty", "portable")
+@sound("lists and sets of tokens, some of them empty")
 class WitnessLists(lpkit.LogitsProcessor):
     CASE = {"extra_args": {"wl_ids": [0, 5, 9], "wl_keep": [3, 9, 14]}}
 
     class Params(lpkit.Params, prefix="wl_"):
-        ids: list[lpkit.TokenId]
+        ids: list[lpkit.TokenId] = lpkit.Field(max_length=64)
         keep: list[lpkit.TokenId] | None = None
 
     ids = lpkit.ragged(torch.int64)
@@ -172,7 +172,7 @@ class WitnessLists(lpkit.LogitsProcessor):
         return torch.where(good, lowered, NAN)
 
 
-@sound("a callable that needs no history, with V2's rows found on the host", "adapter")
+@sound("a callable that needs no history, with V2's rows found on the host")
 class WitnessCallable(lpkit.AdapterLogitsProcessor):
     history = "none"
     CASE = {"extra_args": {"wc_amount": 2.25}}
@@ -185,7 +185,7 @@ class WitnessCallable(lpkit.AdapterLogitsProcessor):
         return (lambda output_ids, logits: logits.index_fill(0, logits.argmax(), own.amount)) if own else None
 
 
-@sound("a callable that reads its last token, and refuses placeholders", "adapter")
+@sound("a callable that reads its last token, and refuses placeholders")
 class WitnessText(lpkit.AdapterLogitsProcessor):
     CASE, Params = WitnessCallable.CASE, WitnessCallable.Params
 

@@ -34,7 +34,7 @@ class Built:
 
 
 def export(repository: Path, folder: Path) -> Path:
-    """What is committed, without history, in ``folder``; its files are as new as the call."""
+    """Write the committed files, without history, to ``folder``, with the time of the call."""
     folder.mkdir(parents=True)
     archive = folder.with_suffix(".tar")
     output(["git", "-C", str(repository), "archive", "-o", str(archive), "HEAD"])
@@ -56,7 +56,7 @@ def build(source: Path, folder: Path, umask: int) -> Built:
 
 
 def problems(built: Built, repository: Path) -> Iterator[str]:
-    """What is wrong with the files of a release, a line each."""
+    """Return the defects of the files of a release, a line each."""
     for file in (built.wheel, built.sdist):
         if file.stat().st_size > MOST_BYTES:
             yield f"{file.name} has {file.stat().st_size:,} bytes, more than {MOST_BYTES:,}"

@@ -18,7 +18,7 @@ MINORS = range(10, 15)
 
 
 def pythons() -> dict[str, str | None]:
-    """An interpreter for each supported Python, or None where this machine has none."""
+    """Return an interpreter for each supported Python; None for versions that this machine lacks."""
     return {f"3.{minor}": _python(minor) for minor in MINORS}
 
 
@@ -44,7 +44,7 @@ class CleanEnvironment:
         self._run([*pip, *first, f"vllm-lpkit[{extra}] @ {wheel.resolve().as_uri()}" if extra else str(wheel)])
 
     def lpkit(self, *arguments: str) -> str:
-        """What ``lpkit *arguments`` prints; it has to end with 0."""
+        """Return the output of ``lpkit *arguments``; it must end with 0."""
         return self._run([str(self.bin / "lpkit"), *arguments])
 
     def _run(self, command: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
-"""What released vLLMs say about the facts that lpkit relies on, read from their sources: ``make canary``.
+"""``make canary``: compares the facts that lpkit relies on with the sources of vLLM's releases.
 
-facts.py: what is looked at, and how it is read. history.py: what lpkit takes it to be, release by release.
-releases.py: where the sources come from. page.py: docs/evidence/vllm-releases.md. Of vLLM's code, behaviour.py
-runs three small modules; the rest is only read.
+releases.py fetches the sources, readers.py reads the facts off them, compare.py holds them against
+``lpkit_conformance/facts/vllm.toml``, and page.py renders that table for the documentation. behaviour.py runs three
+small modules of vLLM; its other code is only read.
 """

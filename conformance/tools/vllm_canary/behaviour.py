@@ -1,7 +1,7 @@
-"""Whether a release's batch bookkeeping does what lpkit's own definitions do, on thousands of random operations.
+"""Compares a release's batch bookkeeping with lpkit's own definitions, on thousands of random operations.
 
-The three small modules that hold it are run in a child process, with everything that they import replaced by stubs:
-no torch, nothing else of vLLM. The child reads the sources from its input.
+The three small modules of the bookkeeping run in a child process, with all of their imports replaced by stubs: no
+torch, and no other part of vLLM. The child reads the sources from its input.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _Stub(ModuleType):
 
 def compare(text: str) -> str:
     """In the child: run theirs and ours side by side."""
-    from lpkit.interfaces import v1 as ours
+    from lpkit.interfaces import v1_interface as ours
 
     sys.meta_path.insert(0, _Stubs(json.loads(text)))
     theirs = ModuleType("theirs")

@@ -1,4 +1,5 @@
-"""What a runner does not support, read off the functions of ``VllmConfig`` that collect it, with the conditions."""
+"""Features that a runner does not support, with their conditions, from the functions of ``VllmConfig`` that
+collect them."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def _text(item: ast.expr) -> str:
 
 
 def _terms(test: ast.expr) -> Iterator[ast.expr]:
-    """What has to be true together."""
+    """Return the terms that must be true together."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         for term in test.values:
             yield from _terms(term)
@@ -69,7 +70,7 @@ def _terms(test: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_guard(term: ast.expr, terms: Sequence[ast.expr]) -> bool:
-    """``x_config`` or ``x_config is not None`` where another term looks into it."""
+    """Return True for ``x_config`` or ``x_config is not None`` if another term accesses ``x_config``."""
     match = re.fullmatch(r"([\w.]+_config)(?: is not None)?", ast.unparse(term))
     others = [ast.unparse(other) for other in terms if other is not term]
     return match is not None and any(re.search(rf"\b{match[1]}\b", other) for other in others)

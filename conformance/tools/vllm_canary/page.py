@@ -1,89 +1,88 @@
-"""docs/evidence/vllm-releases.md: the facts, release by release."""
+"""Renders the table of facts for the documentation, as Markdown."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from vllm_canary.facts import FACTS, Fact
-from vllm_canary.releases import Release, written
+from lpkit_conformance.facts.vllm import ABSENT, VLLM, Fact, Row, in_full, in_short
 
-HEAD = """<!-- Written by conformance/tools/vllm_canary (make canary); edit that instead. -->
+HEAD = """# vLLM's releases
 
-# vLLM's releases
+What lpkit relies on in vLLM, in {count} releases, {first} to {last}. On {date} `make canary` compared these facts with
+the sources of every release. It downloads a release and reads a few of its files, without installing vLLM. It runs only
+the batch bookkeeping, in a separate process, with random operations next to lpkit's.
 
-What lpkit relies on in vLLM, read from the sources of {count} releases, {first} to {last}, on {date} by `make canary`.
-It downloads each release, reads a few files of it, and compares the facts with those that lpkit takes for granted
-(`conformance/tools/vllm_canary/history.py`); a fact that changes in a new release fails it. No vLLM is installed; the
-batch bookkeeping alone is run, in a separate process, with random operations next to lpkit's.
-
-The first column says from which release on a value holds. "-": the release has nothing of it; `*`: abstract.
-What the facts mean for a plugin is in [compatibility](../explanation/compatibility.md).
+A value holds from its release on. `*`: abstract. What the facts mean for a plugin is in
+[compatibility](../explanation/compatibility.md).
 """
 
 
-def page(found: Mapping[Release, Mapping[str, str]], origins: Mapping[Release, str], date: str) -> str:
-    """The whole page; ``origins``: the files that were read."""
-    releases = sorted(found)
-    head = HEAD.format(count=len(releases), first=written(releases[0]), last=written(releases[-1]), date=date)
-    return "\n".join([head, *tables(found), *changes(found), *files(releases, origins)])
+def releases() -> str:
+    """Page of all facts: by group, and by release."""
+    first, last = VLLM.names[0], VLLM.names[-1]
+    head = HEAD.format(count=len(VLLM.rows), first=first, last=last, date=VLLM.compared)
+    return "\n".join(
+        [
+            head,
+            "## At a glance",
+            "",
+            "A row holds from its release on.",
+            "",
+            notices(),
+            "",
+            *_tables(),
+            *_changes(),
+            "## Releases",
+            "",
+            f"{', '.join(VLLM.names)}.",
+            "",
+        ]
+    )
 
 
-def tables(found: Mapping[Release, Mapping[str, str]]) -> Iterator[str]:
-    """One table for each group of facts."""
-    for group in dict.fromkeys(fact.group for fact in FACTS):
-        yield f"## {group}"
-        yield ""
-        yield "| | since | |"
-        yield "|---|---|---|"
-        for fact in FACTS:
+def notices() -> str:
+    """Table of what a plugin author notices, by release."""
+    first = VLLM.rows[0].release
+    head = [
+        "| vLLM | V1 interface | V2 interface | what a plugin author notices |",
+        "|---|---|---|---|",
+        f"| before {in_short(first)} | | | no logits processor plugins on the V1 engine |",
+    ]
+    return "\n".join(head + [_notice(row) for row in VLLM.rows if row.notice])
+
+
+def _notice(row: Row) -> str:
+    cells = ["" if VLLM.value(f"{runner}-members", row.release) == ABSENT else "yes " for runner in ("v1", "v2")]
+    return f"| {in_short(row.release)} | {cells[0]}| {cells[1]}| {row.notice} |"
+
+
+def _tables() -> Iterator[str]:
+    for group in dict.fromkeys(fact.group for fact in VLLM.facts.values()):
+        yield from (f"## {group}", "", "| | since | |", "|---|---|---|")
+        for fact in VLLM.facts.values():
             if fact.group == group:
-                title = fact.title
-                for release, value in spans(fact, found):
-                    yield f"| {title} | {written(release)} | {shown(value)} |"
-                    title = ""
+                yield from _spans(fact)
         yield ""
 
 
-def spans(fact: Fact, found: Mapping[Release, Mapping[str, str]]) -> Iterator[tuple[Release, str]]:
-    """(release, value) where the value changes."""
-    last = None
-    for release in sorted(found):
-        value = found[release][fact.name]
-        if value != last:
-            yield release, value
-            last = value
+def _spans(fact: Fact) -> Iterator[str]:
+    meaning = fact.meaning
+    for release, value in fact.history:
+        yield f"| {meaning} | {in_full(release)} | {shown(value)} |"
+        meaning = ""
 
 
-def changes(found: Mapping[Release, Mapping[str, str]]) -> Iterator[str]:
-    """What changed, by release, for upgrades."""
-    releases = sorted(found)
-    yield "## What changed"
-    yield ""
-    yield "| release | |"
-    yield "|---|---|"
-    for before, after in itertools.pairwise(releases):
+def _changes() -> Iterator[str]:
+    """The facts that changed, by release, for upgrades."""
+    yield from ("## What changed", "", "| release | |", "|---|---|")
+    for row in VLLM.rows[1:]:
         groups: dict[str, list[str]] = {}
-        for fact in FACTS:
-            if found[before][fact.name] != found[after][fact.name]:
-                groups.setdefault(fact.group, []).append(fact.title)
+        for fact in VLLM.facts.values():
+            if row.release in dict(fact.history):
+                groups.setdefault(fact.group, []).append(fact.meaning)
         if groups:
-            texts = [f"{group}: {'; '.join(titles)}" for group, titles in groups.items()]
-            yield f"| {written(after)} | {'. '.join(texts)} |"
-    yield ""
-
-
-def files(releases: Sequence[Release], origins: Mapping[Release, str]) -> Iterator[str]:
-    """What was read."""
-    wheels = [written(release) for release in releases if origins[release].endswith(".whl")]
-    yield "## What was read"
-    yield ""
-    yield ", ".join(written(release) for release in releases) + "."
-    yield ""
-    if wheels:
-        yield f"From the source distribution; {', '.join(wheels)} from the wheel, because the index has no other file."
-    else:
-        yield "From the source distributions."
+            changed = [f"{group}: {'; '.join(meanings)}" for group, meanings in groups.items()]
+            yield f"| {row.name} | {'. '.join(changed)} |"
     yield ""
 
 

@@ -1,7 +1,7 @@
-"""vLLM's released files, from a package index: only the few Python files that are read are kept.
+"""vLLM's released files, from a package index; only the few Python files that the canary reads are kept.
 
-The source distribution is read as a stream, so its 10 to 45 MB never lie on the disk; of a release that has none,
-single members of the wheel are fetched, by ranges.
+The source distribution is read as a stream, so its 10 to 45 MB are never stored on disk. For a release without a source
+distribution, single members of the wheel are fetched, by ranges.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+from lpkit_conformance.facts.vllm import Release, numbers
+
 from vllm_canary.source import Source
 
-Release = tuple[int, ...]
 Open = Callable[[urllib.request.Request], Any]
 TIMEOUT = 120
 
 
 class FetchError(Exception):
-    """The index or a file cannot be had, or is not what the index says it is."""
+    """The index or a file is not available, or the file does not match the index."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,6 @@ class Origin:
     file: str
     url: str
     sha256: str = ""
-
-
-def release_of(version: str) -> Release:
-    return tuple(int(number) for number in version.split("."))
-
-
-def written(release: Release) -> str:
-    return ".".join(map(str, release))
 
 
 def find_releases(page: str, base: str) -> dict[Release, Origin]:
@@ -58,17 +51,17 @@ def find_releases(page: str, base: str) -> dict[Release, Origin]:
         if href is None or match is None or "data-yanked" in attributes:
             continue
         url, _, fragment = urllib.parse.urljoin(base, html.unescape(href[1])).partition("#")
-        release = release_of(match[1])
+        release = numbers(match[1])
         if name.endswith(".tar.gz") or release not in found:
             found[release] = Origin(name, url, fragment.removeprefix("sha256=") if "sha256=" in fragment else "")
     return dict(sorted(found.items()))
 
 
 def read_index(index: str, opener: Open | None = None) -> dict[Release, Origin]:
-    """The releases of vLLM on ``index``, the address of a simple index.
+    """Return the releases of vLLM on ``index``, the address of a simple index.
 
     Raises:
-        FetchError: it does not answer, or has none.
+        FetchError: it does not answer, or lists none.
     """
     url = f"{index.rstrip('/')}/vllm/"
     with _opened(url, opener) as answer:
@@ -98,16 +91,11 @@ def fetch(origin: Origin, folder: Path, wanted: Collection[str], opener: Open | 
 
 
 def cached(folder: Path, wanted: Collection[str]) -> Source | None:
-    """What ``fetch`` wrote, or None if it did not, or did not look for all that is ``wanted`` now."""
+    """Return the files that ``fetch`` wrote; None if it has not run, or did not look for all of ``wanted``."""
     record = folder / "origin.json"
     if not record.is_file() or not set(wanted) <= set(json.loads(record.read_text("utf-8")).get("wanted", ())):
         return None
     return Source({path: (folder / path).read_text("utf-8") for path in wanted if (folder / path).is_file()})
-
-
-def origin_of(folder: Path) -> str:
-    """The name of the file that a cached release came from."""
-    return str(json.loads((folder / "origin.json").read_text("utf-8"))["file"])
 
 
 def _opened(url: str, opener: Open | None, headers: dict[str, str] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""One release's source files, and the questions that are asked about their syntax trees."""
+"""Source files of a release, and questions about their syntax trees."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Source:
         return next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == name), None)
 
     def value(self, path: str, name: str) -> ast.expr | None:
-        """What a top-level name is assigned."""
+        """Return the value assigned to a top-level name."""
         for node in self.tree(path).body:
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
                 return node.value

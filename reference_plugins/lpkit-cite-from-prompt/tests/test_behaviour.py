@@ -1,4 +1,4 @@
-"""What the processor does to the logits of one request, worked out by hand."""
+"""Edits of one request's logits, worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
-
 from lpkit_cite_from_prompt import CiteFromPrompt
 
 VOCAB = 12
@@ -23,7 +22,7 @@ def boosts(
     prompt_ids: list[int] | None = PROMPT,
     temperature: float = 1.0,
 ) -> dict[int, float]:
-    """What is added to the logits of a request with these parameters and tokens, by token."""
+    """Return the additions to the logits of a request with these parameters and tokens, by token."""
     config = make_config(max_num_seqs=4, vocab_size=VOCAB)
     processor = CiteFromPrompt(config, torch.device("cpu"), False)
     request = (0, SamplingParams(temperature=temperature, extra_args=extra_args), prompt_ids, output_ids)

@@ -1,4 +1,4 @@
-"""What the processor does to the logits of one request, worked out by hand."""
+"""Edits of one request's logits, worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
-
 from lpkit_dry import Dry
 
 VOCAB = 16
@@ -22,7 +21,7 @@ def penalties(
     output_ids: list[int],
     temperature: float = 1.0,
 ) -> dict[int, float]:
-    """What a request with these parameters and tokens loses, by token."""
+    """Return the penalties for a request with these parameters and tokens, by token."""
     config = make_config(max_num_seqs=4, vocab_size=VOCAB)
     processor = Dry(config, torch.device("cpu"), False)
     request = (0, SamplingParams(temperature=temperature, extra_args=extra_args), prompt_ids, output_ids)

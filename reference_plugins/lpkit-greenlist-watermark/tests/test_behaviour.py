@@ -1,4 +1,4 @@
-"""What the processor does to the logits of one request, and what the detector makes of a text."""
+"""Edits of one request's logits, and the detector's verdict on a text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
-
 from lpkit_greenlist_watermark import GreenlistWatermark
 
 VOCAB = 4000
@@ -20,7 +19,7 @@ VOCAB = 4000
 def change(
     extra_args: dict[str, Any], tokens: list[int], logits: torch.Tensor | None = None, temperature: float = 1.0
 ) -> torch.Tensor:
-    """What becomes of the logits of a request with these parameters and tokens."""
+    """Return the edited logits of a request with these parameters and tokens."""
     config = make_config(max_num_seqs=4, vocab_size=VOCAB)
     processor = GreenlistWatermark(config, torch.device("cpu"), False)
     params = SamplingParams(temperature=temperature, extra_args=extra_args)

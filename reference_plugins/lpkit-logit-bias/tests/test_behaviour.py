@@ -1,4 +1,4 @@
-"""What the processor does to the logits of one request, worked out by hand."""
+"""Edits of one request's logits, worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import torch
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
-
 from lpkit_logit_bias import LogitBias
 
 VOCAB = 8
 
 
 def change(extra_args: dict[str, Any], logits: torch.Tensor | None = None, temperature: float = 1.0) -> list[float]:
-    """What becomes of the logits of a request with these parameters."""
+    """Return the edited logits of a request with these parameters."""
     config = make_config(max_num_seqs=4, vocab_size=VOCAB)
     processor = LogitBias(config, torch.device("cpu"), False)
     request = (0, SamplingParams(temperature=temperature, extra_args=extra_args), [1, 2, 3], [4])

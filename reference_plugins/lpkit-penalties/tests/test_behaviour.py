@@ -1,4 +1,4 @@
-"""What the processor does to the logits of one request, worked out by hand."""
+"""Edits of one request's logits, worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
-
 from lpkit_penalties import Penalties
 
 LOGITS = [4.0, -4.0, 4.0, -4.0, 4.0, -4.0]
@@ -23,7 +22,7 @@ def penalized(
     logits: list[float] = LOGITS,
     temperature: float = 1.0,
 ) -> list[float]:
-    """What becomes of the logits of a request with these parameters and tokens."""
+    """Return the edited logits of a request with these parameters and tokens."""
     config = make_config(max_num_seqs=4, vocab_size=len(logits))
     processor = Penalties(config, torch.device("cpu"), False)
     request = (0, SamplingParams(temperature=temperature, extra_args=extra_args), prompt_ids, output_ids)

@@ -1,4 +1,4 @@
-"""What the processor does to the logits of one request."""
+"""Edits of one request's logits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
-
 from lpkit_synthid import SynthId
 
 VOCAB = 16
@@ -17,7 +16,7 @@ ASKED = {"synthid_keys": [3, 1, 4], "synthid_ngram_len": 3}
 
 
 def changed(extra_args: dict[str, Any], output_ids: list[int], logits: torch.Tensor | None = None) -> torch.Tensor:
-    """What is left of flat logits, for a request with these parameters that has generated `output_ids`."""
+    """Return flat logits, edited for a request with these parameters that has generated `output_ids`."""
     logits = torch.zeros(VOCAB) if logits is None else logits
     processor = SynthId(make_config(max_num_seqs=4, vocab_size=VOCAB), torch.device("cpu"), False)
     request = (0, SamplingParams(extra_args=extra_args), [1, 2], output_ids)

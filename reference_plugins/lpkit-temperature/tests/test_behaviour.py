@@ -1,4 +1,4 @@
-"""What the processor does to the logits of one request, worked out by hand."""
+"""Edits of one request's logits, worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import torch
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
-
 from lpkit_temperature import Temperature
 
 LOGITS = [1.0, 3.0, 2.0, -math.inf]
 
 
 def processed(extra_args: dict[str, Any], logits: list[float], temperature: float = 1.0) -> list[float]:
-    """What a request with these parameters gets, with the highest at 0."""
+    """Return the logits of a request with these parameters, with the highest at 0."""
     processor = Temperature(make_config(max_num_seqs=4, vocab_size=len(logits)), torch.device("cpu"), False)
     request = (0, SamplingParams(temperature=temperature, extra_args=extra_args), [1, 2, 3], [])
     processor.update_state(BatchUpdate(batch_size=1, removed=[], added=[request], moved=[]))

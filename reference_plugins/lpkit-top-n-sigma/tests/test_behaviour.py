@@ -1,4 +1,4 @@
-"""What the processor does to the logits of one request, worked out by hand."""
+"""Edits of one request's logits, worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
-
 from lpkit_top_n_sigma import TopNSigma
 
 LOGITS = [9.0, 8.0, 5.0, 4.0, 4.0, 4.0, 3.0, 3.0]  # mean 5, variance 4.5, deviation 2.12

@@ -1,4 +1,4 @@
-"""What the processor does to the logits of one request, worked out by hand."""
+"""Edits of one request's logits, worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
-
 from lpkit_truncation import Truncation
 
 SHARES = [0.1, 0.5, 0.03, 0.3, 0.05, 0.02]  # an entropy of 1.287: next to -ln 0.3 (1.204), then to -ln 0.5 (0.693)

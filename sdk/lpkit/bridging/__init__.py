@@ -1,1 +1,1 @@
-"""What was written for vLLM's V1 or V0 engine, as a class for both runners."""
+"""Classes for both runners, made from code for vLLM's V1 or V0 engine."""

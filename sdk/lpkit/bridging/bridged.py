@@ -30,7 +30,7 @@ _COPY = {
 
 
 class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
-    """Base of a bridge: name the V1 class in ``wraps``, and the bridge loads on both of vLLM's runners.
+    """Base of a bridge: set ``wraps`` to the V1 class, and vLLM loads the bridge on both runners.
 
     ::
 
@@ -38,17 +38,17 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
             wraps = OldTargetToken
             keys = ("target_token",)
 
-    On V1, ``TargetToken(vllm_config, device, is_pin_memory)`` gives an ``OldTargetToken``: nothing stands between the
-    engine and your class. On V2 the rows of each ``apply`` are compared with those of the last one and told to the
-    V1 instance as the V1 engine does: updates, live token lists, replay after a preemption. What V2 does differently
-    is said in a warning, once.
+    On V1, ``TargetToken(vllm_config, device, is_pin_memory)`` returns an ``OldTargetToken``, so the engine uses your
+    class directly. On V2, lpkit compares the rows of each ``apply`` with the previous call and reports the changes to
+    the V1 instance as the V1 engine does: updates, live token lists, replay after a preemption. A warning, logged once,
+    lists the differences on V2.
 
     Attributes:
         wraps: the V1 class.
-        keys: keys of ``SamplingParams.extra_args``; on V2 a request that has none of them is not shown to the
-            V1 class, at no cost. Empty: every request is, because a V1 class does not say which requests it edits, and
+        keys: keys of ``SamplingParams.extra_args``. On V2 the V1 class never sees a request without any of them, at no
+            cost. Without keys it sees every request, because a V1 class does not declare which requests it edits; then
             each step of each batch is processed. For other rules override :meth:`concerns`.
-        history: what the V1 class reads of the token lists: ``"tokens"``, ``"length"`` or ``"none"``.
+        history: part of the token lists that the V1 class reads: ``"tokens"``, ``"length"`` or ``"none"``.
     """
 
     wraps: ClassVar[type[v1.LogitsProcessor]]
@@ -60,7 +60,7 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         _check(cls)
 
     def __new__(cls, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> Any:
-        """``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
+        """Take ``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
         if "wraps" not in vars(cls) and not hasattr(cls, "wraps"):
             raise TypeError(f"{cls.__qualname__} names no V1 class: set wraps")
         if not hasattr(device_or_states, "all_token_ids"):
@@ -81,13 +81,13 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
 
     @classmethod
     def concerns(cls, sampling_params: SamplingParams) -> bool:
-        """On V2: whether a request is shown to the V1 class. May be overridden; must not raise.
+        """Decide on V2 if the V1 class sees a request. May be overridden; must not raise.
 
         Args:
             sampling_params: of the request.
 
         Returns:
-            Whether it has one of ``keys``; True for every request if there are none.
+            True if the request has one of ``keys``, or if there are no keys.
         """
         extra_args = sampling_params.extra_args
         return not cls.keys or bool(extra_args and any(key in extra_args for key in cls.keys))
@@ -96,7 +96,7 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Ask the V1 class, if it has a ``validate_params``.
+        """Call the V1 class's ``validate_params``, if it has that method.
 
         Args:
             sampling_params: of the request.
@@ -109,18 +109,18 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
             validate(sampling_params)
 
     def is_argmax_invariant(self) -> bool:
-        """The V1 class's own claim.
+        """Return the V1 class's own claim.
 
         Returns:
-            What the V1 class returns.
+            The result of the V1 class's ``is_argmax_invariant``.
         """
         return self._invariant
 
     def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
-        """Never called: on V1 the engine holds an instance of the V1 class.
+        """Raise: vLLM never calls this, because on V1 the engine holds an instance of the V1 class.
 
         Args:
-            batch_update: is not read.
+            batch_update: not read.
 
         Raises:
             NotImplementedError: always.
@@ -128,14 +128,14 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         raise NotImplementedError("a bridge that was constructed for V2 has no batch updates")
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """V2: a request takes a slot.
+        """Take a request into a slot (V2).
 
         Args:
             req_idx: the slot.
             sampling_params: of the request.
 
         Returns:
-            Whether the request is shown to the V1 class.
+            True if the V1 class sees the request.
         """
         if self._takes(sampling_params):
             self._histories.enter(req_idx, sampling_params)
@@ -145,7 +145,7 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
 
     def _takes(self, sampling_params: SamplingParams) -> bool:
         if self._invariant and sampling_params.temperature < GREEDY_EPSILON:
-            return False  # V1 throws the result of an argmax-invariant processor away for a greedy request
+            return False  # V1 discards the result of an argmax-invariant processor for a greedy request
         try:
             return bool(self.concerns(sampling_params))
         except Exception:
@@ -153,7 +153,7 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
             return False
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
-        """V2: follow the rows, then let the V1 instance edit them.
+        """Follow the rows, then let the V1 instance edit them (V2).
 
         Args:
             logits: float32 ``[rows, vocab]``.
@@ -190,12 +190,12 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         return logits
 
     def _edit(self, logits: torch.Tensor) -> torch.Tensor:
-        """The V1 instance's result; at V1's sampling stage it sees logits divided by the temperature."""
+        """Return the V1 instance's result. A class of V1's sampling stage sees logits divided by the temperature."""
         scale = self._scale
         if scale is None:
             return self._wrapped.apply(logits)
         edited = self._wrapped.apply(logits / scale)
-        # What was not changed goes back exactly as it came: x / t * t is not always x.
+        # Unchanged values are restored exactly: x / t * t is not always x.
         again = logits / scale
         unchanged = edited == again
         if logits.requires_grad:
@@ -217,7 +217,7 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
 
 
 def _check(cls: type[Bridged]) -> None:
-    """Refuse at definition what could not work later."""
+    """Refuse mistakes when the class is defined, rather than later."""
     name = cls.__qualname__
     refuse_misspelt(
         cls, {"wraps": v1.LogitsProcessor, "keys": (), "history": "", "concerns": vars(Bridged)["concerns"]}
@@ -233,10 +233,10 @@ def _check(cls: type[Bridged]) -> None:
 
 
 def check_v1_class(target: Any) -> None:
-    """Whether ``target`` is what a bridge can wrap.
+    """Refuse a class that no bridge can wrap.
 
     Raises:
-        TypeError: it is not; the message says what it is.
+        TypeError: ``target`` cannot be bridged; the message says why.
     """
     if not isinstance(target, type):
         raise TypeError(f"a bridge wraps a V1 class, not {target!r}")
@@ -256,7 +256,7 @@ _warned: set[type] = set()
 
 
 def _warn(cls: type[Bridged], invariant: bool, speculative: bool) -> None:
-    """Say once per class what a bridge cannot promise."""
+    """Log once per class the limits of a bridge."""
     if cls in _warned:
         return
     _warned.add(cls)

@@ -1,4 +1,4 @@
-"""Classes of other libraries whose instances are processors of one request, or of one text."""
+"""Bridges for classes of other libraries whose instances process one request, or one text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lpkit.vocabulary.lookup import tokenizer
 logger = logging.getLogger("lpkit")
 
 _OF_PROMPT: Final = frozenset({"begin_index", "input_ids_seq_length", "prompt_length_to_skip"})
-"""Arguments of transformers' constructors that are the length of the prompt."""
+"""Arguments of transformers' constructors that hold the length of the prompt."""
 
 _OF_ENGINE: Final = frozenset({"device", "num_beams", "tokenizer", "vocab_size"})
 
@@ -34,17 +34,17 @@ _IMPOSSIBLE: Final = {
     "num_beam_groups": "vLLM has no groups of beams",
     "unconditional_ids": "a processor runs no second model",
 }
-"""Arguments that nothing can be given for, and why."""
+"""Arguments that vLLM cannot provide, each with the reason."""
 
 
 class FromForeign(AdapterLogitsProcessor):
-    """Makes an object of the foreign class for each request that brings its arguments."""
+    """Makes an object of the foreign class for each request that gives its arguments."""
 
     _target: ClassVar[type[Any]]
     _parameters: ClassVar[Mapping[str, str]]
     """Field of ``Params`` -> parameter of the constructor."""
     _filled: ClassVar[tuple[str, ...]]
-    """Parameters that the engine knows."""
+    """Parameters whose values the engine provides."""
     _stateful: ClassVar[bool]
 
     @classmethod
@@ -60,7 +60,7 @@ class FromForeign(AdapterLogitsProcessor):
 
     @classmethod
     def _given(cls, sampling_params: SamplingParams) -> dict[str, Any] | None:
-        """The constructor's arguments that a request brings; None if it does not use the processor."""
+        """Return the constructor's arguments from a request; None if it does not use the processor."""
         extra_args = sampling_params.extra_args or {}
         if cls.Params is None:
             return {}
@@ -70,18 +70,18 @@ class FromForeign(AdapterLogitsProcessor):
 
     @classmethod
     def _known(cls, device: torch.device) -> dict[str, Any]:
-        known: dict[str, Any] = {"device": device, "num_beams": 1}
-        return {name: value for name, value in known.items() if name in cls._filled}
+        values: dict[str, Any] = {"device": device, "num_beams": 1}
+        return {name: value for name, value in values.items() if name in cls._filled}
 
     def new_req_logits_processor(self, params: SamplingParams) -> Call | None:
         given = self._given(params)
         if given is None:
             return None
-        known = self._known(self.device)
+        engine_values = self._known(self.device)
         if "vocab_size" in self._filled:
-            known["vocab_size"] = self.vocab_size
+            engine_values["vocab_size"] = self.vocab_size
         if "tokenizer" in self._filled:
-            known["tokenizer"] = tokenizer(self)
+            engine_values["tokenizer"] = tokenizer(self)
         of_prompt = _OF_PROMPT & set(self._filled)
 
         def make() -> Call:
@@ -89,7 +89,9 @@ class FromForeign(AdapterLogitsProcessor):
 
             def call(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
                 if not made:
-                    made.append(as_call(self._target(**given, **dict.fromkeys(of_prompt, len(prompt_ids)), **known)))
+                    made.append(
+                        as_call(self._target(**given, **dict.fromkeys(of_prompt, len(prompt_ids)), **engine_values))
+                    )
                 return made[0](prompt_ids, output_ids, logits)
 
             return call
@@ -98,7 +100,7 @@ class FromForeign(AdapterLogitsProcessor):
 
 
 class _Guarded:
-    """A request's callable that is switched off when it raises: in vLLM an exception ends every request."""
+    """A request's callable, switched off when it raises: in vLLM an exception stops the engine for every request."""
 
     def __init__(self, call: Call, target: type[Any]) -> None:
         self._call: Call | None = call
@@ -117,13 +119,13 @@ class _Guarded:
 
 
 def is_foreign(target: type[Any]) -> bool:
-    """Whether instances of a class are callables, and the class is not one of vLLM's."""
+    """True if a class's instances are callable and the class is not one of vLLM's."""
     called = inspect.getattr_static(target, "__call__", None)
     return isinstance(called, types.FunctionType) and not issubclass(target, v1.LogitsProcessor | v2.LogitsProcessor)
 
 
 def request_keys(target: type[Any]) -> tuple[str, ...]:
-    """Arguments of a foreign class's constructor that requests can bring, and must, or whose type says what they are.
+    """Return the constructor arguments that requests can set: arguments without a default, or with a known JSON type.
 
     Args:
         target: a class whose instances are callables.
@@ -139,7 +141,7 @@ def request_keys(target: type[Any]) -> tuple[str, ...]:
 
 
 def is_of_transformers(item: Any) -> bool:
-    """Whether ``item`` is, or is an instance of, a subclass of transformers' ``LogitsProcessor``."""
+    """True if ``item`` is a subclass, or an instance of a subclass, of transformers' ``LogitsProcessor``."""
     cls = item if isinstance(item, type) else type(item)
     return any(
         base.__name__ == "LogitsProcessor" and base.__module__ == "transformers.generation.logits_process"
@@ -148,7 +150,7 @@ def is_of_transformers(item: Any) -> bool:
 
 
 def as_call(item: Any) -> Call:
-    """``(prompt_ids, output_ids, logits)`` of an object that a foreign class or a factory made."""
+    """Wrap an object of a foreign class or a factory as ``(prompt_ids, output_ids, logits)``."""
     if not is_of_transformers(item):
         return three_arguments(item)
 
@@ -161,14 +163,14 @@ def as_call(item: Any) -> Call:
 
 
 def body_of(target: type[Any], keys: Mapping[str, str]) -> dict[str, Any]:
-    """Attributes of a :class:`FromForeign` for ``target``.
+    """Return the attributes of a :class:`FromForeign` for ``target``.
 
     Args:
         target: a class whose instances are callables.
         keys: key of ``extra_args`` -> parameter of its constructor.
 
     Raises:
-        TypeError: it cannot work behind a bridge; the message says why.
+        TypeError: ``target`` cannot work behind a bridge; the message says why.
     """
     name = f"{target.__module__}.{target.__qualname__}"
     positional = positional_arguments(target.__call__) - 1
@@ -218,7 +220,7 @@ def body_of(target: type[Any], keys: Mapping[str, str]) -> dict[str, Any]:
 
 
 def keeps_state(target: type[Any]) -> bool:
-    """Whether a call writes to attributes of the object, in the methods that it reaches by name."""
+    """True if a call writes to attributes of the object, in the methods that it reaches by name."""
     seen: set[str] = set()
     pending = ["__call__"]
     while pending:
@@ -237,7 +239,7 @@ def keeps_state(target: type[Any]) -> bool:
 def _hints(target: type[Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(target.__init__)
-    except Exception:  # names that exist for type checkers only
+    except Exception:  # names that exist only for type checkers
         return {}
 
 
@@ -245,17 +247,17 @@ _PLAIN: Final[tuple[Any, ...]] = (bool, int, float, str, type(None))
 
 
 def _json_type(hint: Any, ids: bool) -> Any:
-    """What of an annotation a request can bring; Any where that says nothing.
+    """Return the part of an annotation that JSON can carry; Any if there is none.
 
     Args:
         hint: the annotation.
-        ids: whether integers are token ids, to be compared with the vocabulary.
+        ids: True if integers are token ids, which are checked against the vocabulary.
     """
     if hint in _PLAIN:
         return TokenId if ids and hint is int else hint
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        members = [found for item in arguments if (found := _json_type(item, ids)) is not Any]
+        members = [member for item in arguments if (member := _json_type(item, ids)) is not Any]
         return typing.Union[tuple(members)] if members else Any  # noqa: UP007
     if origin in (list, tuple, dict) and arguments:
         inner = [item if item is Ellipsis else _json_type(item, ids) for item in arguments]

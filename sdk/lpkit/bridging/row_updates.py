@@ -1,4 +1,4 @@
-"""Rows kept as the V1 engine keeps them: what changed between two calls, as V1's ``BatchUpdate``."""
+"""Keeps rows as the V1 engine does, and reports changes between two calls as V1's ``BatchUpdate``."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from lpkit.v1 import BatchUpdate, MoveDirectionality
 
 
 class RowUpdates:
-    """Turns one arrangement of rows after another into the updates that lead there."""
+    """Turns each new arrangement of rows into the update that leads from the previous one."""
 
     def __init__(self) -> None:
         self._rows: list[V1Row] = []
 
     def arrange(self, wanted: list[V1Row]) -> BatchUpdate | None:
-        """The update that makes row ``i`` hold ``wanted[i]``; None if it does already.
+        """Return the update that makes row ``i`` hold ``wanted[i]``; None if nothing changes.
 
-        In the V1 engine's order and form: additions take the lowest freed row and replace silently, gaps are closed
-        from the end, swaps come last, and ``removed`` lists, descending, only rows that stay empty.
+        Order and form are the V1 engine's. Additions take the lowest freed row and replace silently. Gaps are closed
+        from the end, and swaps come last. ``removed`` lists, descending, only rows that stay empty.
         """
         if self._rows == wanted:
             return None
         stays = set(wanted)
-        known = set(self._rows)
+        present = set(self._rows)
         rows: list[V1Row | None] = [row if row in stays else None for row in self._rows]
         free = deque(index for index, row in enumerate(rows) if row is None)
         added = []
         for row in wanted:
-            if row in known:
+            if row in present:
                 continue
             index = free.popleft() if free else len(rows)
             if index == len(rows):
@@ -44,7 +44,7 @@ Moves = list[tuple[int, int, MoveDirectionality]]
 
 
 def _condense(rows: list[V1Row | None], free: deque[int]) -> Moves:
-    """Fill the lowest gap with the last row until there is none below it; ``free`` keeps what stays empty."""
+    """Move the last row into the lowest gap until no gap is below it; ``free`` keeps the rows that stay empty."""
     moved: Moves = []
     last = len(rows) - 1
     while free:

@@ -1,1 +1,1 @@
-"""Values that a request brought, on the device: numbers, lists and sets of token ids per slot."""
+"""Per-request values on the device: numbers, lists and sets of token ids, one entry per slot."""

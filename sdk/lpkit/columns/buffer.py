@@ -1,4 +1,4 @@
-"""A matrix on the host with a copy on the device, of which only changed rows are sent."""
+"""A matrix on the host with a copy on the device; only changed rows are sent."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lpkit.columns.transfer import sent
 
 
 class Table:
-    """A matrix on the host and its copy on the device; only rows that changed are sent. It grows, never shrinks.
+    """A matrix on the host and its copy on the device. Only changed rows are sent. It grows and never shrinks.
 
     Args:
         rows, width: initial shape.
         dtype: of the elements.
-        fill: what new elements hold.
+        fill: value of new elements.
         device: where the copy lives; on the CPU it is the host's own memory.
     """
 
@@ -29,14 +29,14 @@ class Table:
         self.device = torch.from_numpy(self.host).to(device)
 
     def write(self, row: int, values: Any) -> None:
-        """Put ``values`` at the start of a row, the fill behind them."""
+        """Put ``values`` at the start of a row and the fill behind them."""
         count = len(values)
         self.host[row, :count] = values
         self.host[row, count:] = self._fill
         self._changed.add(row)
 
     def grow(self, rows: int, width: int) -> None:
-        """Make room, at least doubling, so that this happens rarely."""
+        """Make room, at least doubling, so that growth is rare."""
         have_rows, have_width = self.host.shape
         if rows <= have_rows and width <= have_width:
             return

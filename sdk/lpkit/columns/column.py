@@ -25,13 +25,13 @@ Scalar = float | int | bool
 class Column:
     """One value (or ``width`` values) per request slot.
 
-    ``column[request.slot] = value`` stages a write on the host; ``column[rows]`` is the device tensor ``[n]``
-    (``[n, width]``) of the rows at hand. The first read in a step fetches all columns of the processor, so what is
-    read is strided (``reshape`` flattens it, ``view`` may not); it is the reader's own, to be edited in place or not.
+    ``column[request.slot] = value`` stages a write on the host. ``column[rows]`` is the device tensor ``[n]``
+    (``[n, width]``) for the rows of the call. The first read in a step fetches all columns of the processor, so the
+    result is strided: ``reshape`` flattens it, ``view`` may not. The caller may edit the result in place.
 
     Args:
-        declared: its type, its default and its width.
-        arena: whose memory it lives in.
+        declared: type, default and width.
+        arena: holds the column's memory.
     """
 
     def __init__(self, declared: Declaration[Any], arena: Arena) -> None:
@@ -46,17 +46,17 @@ class Column:
         self._start = 0
 
     def __setitem__(self, slot: int, value: Scalar | Sequence[Scalar]) -> None:
-        """Stage a request's value on the host; all that was staged is copied once per step.
+        """Stage a request's value on the host; all staged values are copied once per step.
 
         Args:
             slot: ``request.slot``.
-            value: a number, or ``width`` of them.
+            value: a number, or ``width`` numbers.
         """
         self._host[slot] = value
         self._changed.append(slot)
 
     def reset(self, slot: int) -> None:
-        """Put the default back, so that a slot's next occupant finds nothing of the last one's; the SDK does it.
+        """Restore the default, so that the slot's next request sees nothing of its predecessor; the SDK calls this.
 
         Args:
             slot: the slot of a request that left.
@@ -66,24 +66,24 @@ class Column:
         self._changed.append(slot)
 
     def _forget(self, slot: int) -> None:
-        """Drop what is kept of a request outside of its row in the arena."""
+        """Drop request state that is kept outside the arena's row."""
 
     @property
     def used(self) -> bool:
-        """Whether any request has another value than the default; the host knows, so what nobody asked for can be left
-        out."""
+        """True if any request has a value other than the default. Reads the host only, so a processor can skip work for
+        unused columns."""
         return bool((self._host != self._default).any())
 
     @property
     def all(self) -> torch.Tensor:
-        """``[slots + 1]`` (``[slots + 1, width]``) on the device; the last slot is never given out."""
+        """``[slots + 1]`` (``[slots + 1, width]``) on the device. No request ever gets the last slot."""
         return self._device
 
     def __getitem__(self, rows: HasSlots) -> torch.Tensor:
-        """The values of the rows at hand.
+        """Return the values for some rows.
 
         Args:
-            rows: what ``process`` or ``edit`` was given.
+            rows: the rows that ``process`` or ``edit`` got.
 
         Returns:
             ``[n]`` or ``[n, width]``, on the device.
@@ -91,15 +91,15 @@ class Column:
         return self._part(self._arena.memory.gather(rows, self, self._dtype), self._start)
 
     def flush(self) -> None:
-        """Send what was staged; the arena does it for columns that live in it."""
+        """Send staged values; the arena sends the columns inside it."""
 
     @property
     def _needed(self) -> int:
-        """Values per slot that there must be room for."""
+        """Values per slot that need room."""
         return self._room
 
     def _place(self, values: np.ndarray[Any, Any]) -> None:
-        """Move into new memory on the host: ``[slots + 1, room]``."""
+        """Move into new host memory, ``[slots + 1, room]``."""
         values[...] = self._default
         if hasattr(self, "_host"):
             old = self._host.reshape(len(values), -1)
@@ -109,7 +109,7 @@ class Column:
         self._host = values[:, 0] if self._scalar else values
 
     def _find(self, memory: torch.Tensor, start: int) -> None:
-        """Be read from new memory on the device, viewed as this column's type, from a position of each row on."""
+        """Read from new device memory, viewed as this column's type, starting at ``start`` in each row."""
         self._start = start
         self._device = self._part(memory, start, self._room)
 
@@ -124,11 +124,11 @@ DeclarationT = TypeVar("DeclarationT", bound="Declaration[Any]")
 
 
 class Declaration(Generic[ColumnT]):
-    """Stands in a processor's class body for a column, which each instance has of its own.
+    """Declares a column in a processor's class body; each instance gets a column of its own.
 
     Args:
         dtype: bool, uint8, int32, int64, float32 or float64.
-        default: value of slots to which nothing was written.
+        default: value of slots that nothing was written to.
     """
 
     width: int | None = None
@@ -162,8 +162,8 @@ class column(Declaration[Column]):  # noqa: N801 - used as a declaration, like d
 
     Args:
         dtype: bool, uint8, int32, int64, float32 or float64.
-        default: value of slots to which nothing was written.
-        width: None for one value per request, else how many.
+        default: value of slots that nothing was written to.
+        width: number of values per request; None for a single value.
     """
 
     def __init__(self, dtype: torch.dtype, *, default: Scalar = 0, width: int | None = None) -> None:
@@ -179,15 +179,15 @@ class Arena:
     Args:
         declared: columns by name.
         slots: how many requests can hold a slot; one more slot keeps the defaults.
-        device: where the columns are read.
+        device: where processors read the columns.
         vocab_size: of the engine, for columns that hold sets of tokens.
-        memory: of several processors, whose changes are sent together; None for one of its own.
+        memory: shared by several processors, which sends their changes together; None for separate memory.
 
     Attributes:
         columns: by name.
-        memory: where they are, but for those with memory of their own.
-        changed: slots that were written since the last flush.
-        dirty: whether a column with memory of its own was written since then.
+        memory: holds the columns, except columns with their own memory.
+        changed: slots written since the last flush.
+        dirty: True if a column with its own memory was written since then.
     """
 
     def __init__(
@@ -205,13 +205,13 @@ class Arena:
         self._separate = {name: bound for name, bound in separate.items() if bound is not None}
         shared = {name: item.shared(slots, self) for name, item in declared.items() if name not in self._separate}
         self.columns: dict[str, Column] = {**self._separate, **shared}
-        # Widest items first keeps every view aligned without padding.
+        # Wide items first: this keeps every view aligned without padding.
         self._shared = sorted(shared.values(), key=lambda item: -item._dtype.itemsize)
         self._forgetful = [item for item in self.columns.values() if type(item)._forget is not Column._forget]
         self.memory.add(self, alone=memory is None)
 
     def lay_out(self) -> None:
-        """A column needs other room."""
+        """Lay the memory out again, because a column needs other room."""
         self.memory.lay_out()
 
     @property
@@ -228,7 +228,7 @@ class Arena:
             item._place(raw[:, start:stop].view(NUMPY_TYPES[item._dtype]))
             self._starts.append(start)
             start = stop
-        # A slot's row as one element: all of its columns are reset in one assignment.
+        # A slot's row as one element, so that one assignment resets all of its columns.
         self._rows = raw.view(np.dtype((np.void, raw.shape[1])))[:, 0]
         self._default_row = self._rows[-1]
 
@@ -238,14 +238,14 @@ class Arena:
             item._find(device.view(item._dtype), (start * WORD + within) // item._dtype.itemsize)
 
     def reset(self, slot: int) -> None:
-        """Put all defaults back, so that a slot's next occupant finds nothing of the last one's."""
+        """Restore all defaults, so that the slot's next request sees nothing of its predecessor."""
         for item in self._forgetful:
             item._forget(slot)
         self._rows[slot] = self._default_row
         self.changed.append(slot)
 
     def flush(self) -> None:
-        """Copy what was staged, if anything was, with what the memory's other processors have staged."""
+        """Copy staged values, if there are any, together with the values of the memory's other processors."""
         if self.dirty:
             self.dirty = False
             for item in self._separate.values():

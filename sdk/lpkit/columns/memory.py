@@ -1,4 +1,4 @@
-"""Memory of per-request values: written on the host, read on the device, one copy per step in between."""
+"""Memory of per-request values: written on the host, read on the device, copied once per step."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ import numpy as np
 import torch
 
 WORD = 8
-"""Bytes of the words that memory is read in."""
+"""Bytes per word; memory is read in words."""
 
 SMALL = 2**16
-"""Bytes of a memory that is sent as a whole, where any of it changed."""
+"""Largest memory in bytes that is sent whole when any of it changed."""
 
 ROOMY, PATIENCE = 4, 64
-"""Rows this many times as wide as needed, at this many changes in a row, are made narrower."""
+"""Rows ``ROOMY`` times as wide as needed, for ``PATIENCE`` changes in a row, are made narrower."""
 
 
 class Part(Protocol):
-    """What holds values in some words of each slot's row."""
+    """Holds values in some words of each slot's row."""
 
     @property
     def words(self) -> int:
-        """How many it needs, at least one."""
+        """Words needed, at least one."""
 
     def move(self, host: torch.Tensor) -> None:
-        """Write from now on here, int64 ``[slots + 1, words]``, and take along what is held."""
+        """Write to ``host`` from now on, int64 ``[slots + 1, words]``, and bring the held values along."""
 
     def find(self, device: torch.Tensor, start: int) -> None:
-        """Read from now on from this word of each row, int64 ``[slots + 1, all words]``."""
+        """Read from ``device`` from now on, int64 ``[slots + 1, all words]``, starting at word ``start`` of each
+        row."""
 
 
 class HasSlots(Protocol):
-    """What values are read for: :class:`lpkit.Rows`."""
+    """Rows whose values can be read: :class:`lpkit.Rows`."""
 
     _gathered: Gathered | None
 
@@ -44,13 +45,13 @@ class HasSlots(Protocol):
 
 
 class Gathered:
-    """The values of some rows, of all parts of a memory, in one copy that what is read are views of.
+    """The values of some rows, of all parts of a memory, in one copy; each value read is a view of that copy.
 
     Attributes:
-        memory: whose they are; a processor may read those of another memory at the same rows.
-        layout: of the memory, which parts move in when one needs other room.
+        memory: holds the values; a processor may read another memory at the same rows.
+        layout: the memory's layout number; it changes when a part needs other room.
         words: ``[n, words]`` by type; empty until the first read.
-        given: what was read from it. Each is read once: an author may edit what he was given.
+        given: items already read. Each is read once, because the author may edit the result.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -61,7 +62,8 @@ class Gathered:
 
 
 class Always:
-    """Refers to a part as a weak reference does, and keeps it; unlike that it can be copied with what it refers to."""
+    """Refers to a part like a weak reference, but keeps it alive. Unlike a weak reference, it can be copied with the
+    part."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -71,7 +73,7 @@ class Always:
 
 
 class Memory:
-    """A row of words for each slot, on the host and on the device. Its parts are those of one processor or of several.
+    """A row of words for each slot, on the host and on the device. Its parts belong to one processor or to several.
 
     Args:
         slots: how many requests can hold a slot; one more slot keeps the defaults.
@@ -88,28 +90,28 @@ class Memory:
         self._slots = slots + 1
         self._where = device
         self._one_memory = device.type == "cpu"
-        self._parts: list[tuple[Callable[[], Part | None], int]] = []  # and what each needs at least
+        self._parts: list[tuple[Callable[[], Part | None], int]] = []  # each part and its least width
         self._sizes: list[int] = []  # words of each
         self._least = 0
         self._roomy = 0
 
     def add(self, part: Part, *, alone: bool) -> None:
-        """Make room for a part, which can be read after the next flush; others can be read as they are until then.
+        """Make room for a part. It can be read after the next flush; other parts stay readable until then.
 
         Args:
-            part: kept only by others, unless it is alone.
-            alone: whether it stays the only one.
+            part: kept alive by its owner, unless it is alone.
+            alone: True if no other part will be added.
         """
         self._parts.append((Always(part) if alone else weakref.ref(part), part.words))
         self.lay_out()
 
     def lay_out(self) -> None:
-        """Give each part the words that it needs; what is held moves along."""
-        self._parts = [(found, least) for found, least in self._parts if found() is not None]
+        """Give each part the words that it needs; held values move along."""
+        self._parts = [(refer, least) for refer, least in self._parts if refer() is not None]
         parts = list(self._alive())
         self._sizes = [part.words for part in parts]
         self._words, self._least = sum(self._sizes), sum(least for _, least in self._parts)
-        # On the CPU this is also what is read: there is nothing to copy.
+        # On the CPU the host memory is also read: nothing is copied.
         self._host = torch.zeros(self._slots, self._words, dtype=torch.int64)
         for part, host in zip(parts, torch.split(self._host, self._sizes, 1), strict=True):
             part.move(host)
@@ -119,20 +121,20 @@ class Memory:
             self._find()
 
     def gather(self, rows: HasSlots, item: object, dtype: torch.dtype) -> torch.Tensor:
-        """``[n, words]``: all values of the rows, by a type; of this item nobody has seen them."""
+        """``[n, words]``: all values of the rows, viewed as ``dtype``. Nobody else has seen this copy of ``item``."""
         held = rows._gathered
         if held is None or held.memory is not self or held.layout != self.layout or item in held.given:
             held = rows._gathered = Gathered(self)
         held.given.add(item)
-        found = held.words.get(dtype)
-        if found is None:
+        words = held.words.get(dtype)
+        if words is None:
             if not held.words:
                 held.words[torch.int64] = self._values.index_select(0, rows.slots)
-            found = held.words[dtype] = held.words[torch.int64].view(dtype)
-        return found
+            words = held.words[dtype] = held.words[torch.int64].view(dtype)
+        return words
 
     def flush(self) -> None:
-        """Copy what was written, if anything was."""
+        """Copy the written values, if there are any."""
         if not self.changed and not self._moved:
             return
         if self._words > self._least:
@@ -143,19 +145,19 @@ class Memory:
         self._moved = False
 
     def _find(self) -> None:
-        """Have the parts read where they were laid out."""
+        """Tell the parts where to read."""
         self._values = self._host if self._one_memory else torch.empty_like(self._host, device=self._where)
         start = 0
-        for (found, _), size in zip(self._parts, self._sizes, strict=True):
-            if (part := found()) is not None:
+        for (refer, _), size in zip(self._parts, self._sizes, strict=True):
+            if (part := refer()) is not None:
                 part.find(self._values, start)
             start += size
 
     def _alive(self) -> Iterator[Part]:
-        return (part for found, _ in self._parts if (part := found()) is not None)
+        return (part for refer, _ in self._parts if (part := refer()) is not None)
 
     def _give_up_room(self) -> None:
-        """Long lists that left leave wide rows, which every step reads: not for ever."""
+        """Narrow rows that long lists left wide, because every step reads them."""
         needed = sum(part.words for part in self._alive())
         self._roomy = self._roomy + 1 if self._words > ROOMY * needed + 1 else 0
         if self._roomy == PATIENCE:
@@ -163,8 +165,8 @@ class Memory:
             self.lay_out()
 
     def _send(self) -> None:
-        # Fresh pinned memory per flush: the caching host allocator keeps it until the copy is done, so a step
-        # still in flight never sees the next one's values.
+        # Pinned memory is fresh per flush: the caching host allocator keeps it until the copy is done. So a step in
+        # flight never sees the next step's values.
         pin = self._where.type == "cuda"
         if self._moved or self._host.nbytes <= SMALL:
             if self._moved:
@@ -176,7 +178,7 @@ class Memory:
         marked = np.zeros(self._slots, dtype=np.bool_)
         for slot in self.changed:
             marked[slot] = True
-        # The slot and the words of its row lie together: one copy to the device.
+        # Each slot number and the words of its row lie together, so that one copy suffices.
         slots = np.flatnonzero(marked)
         packed = torch.empty(len(slots), 1 + self._words, dtype=torch.int64, pin_memory=pin)
         packed[:, 0] = torch.from_numpy(slots)

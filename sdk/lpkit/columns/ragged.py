@@ -17,7 +17,7 @@ class ListTooLongError(ValueError):
 class RaggedColumn(Column):
     """A list of values per request slot.
 
-    ``column[request.slot] = [...]`` stages a list on the host, of a set a sorted one; ``column[rows]`` is ``[n, W]`` on
+    ``column[request.slot] = [...]`` stages a list on the host; a set is sorted first. ``column[rows]`` is ``[n, W]`` on
     the device, each row padded with the fill. ``W`` is a power of two, at least the longest list held.
     """
 
@@ -26,7 +26,7 @@ class RaggedColumn(Column):
         self._scalar = False
         self._limit = declared.limit
         self._lengths = [0] * (slots + 1)
-        self._of_width = {1: slots + 1}  # how many lists need each width, a power of two
+        self._of_width = {1: slots + 1}  # number of lists that need each width, a power of two
         self._width = 1
 
     def __setitem__(self, slot: int, value: Scalar | Iterable[Scalar]) -> None:
@@ -34,11 +34,11 @@ class RaggedColumn(Column):
 
         Args:
             slot: ``request.slot``.
-            value: the list; it may be empty, one number is a list of one, and a set is sorted.
+            value: the list; it may be empty. A single number becomes a list. A set is sorted.
 
         Raises:
-            ListTooLongError: the list is longer than the column's limit (a ``ValueError``); in ``admit``, that
-                declines the request. Limit the field of ``Params``, and the client is told.
+            ListTooLongError: the list is longer than the column's limit (a ``ValueError``). In ``admit`` it declines
+            the request. To tell the client, limit the field of ``Params``.
         """
         values = value if isinstance(value, list | tuple) else _listed(value)
         count = len(values)
@@ -53,7 +53,7 @@ class RaggedColumn(Column):
         self._changed.append(slot)
 
     def _resize(self, slot: int, count: int) -> None:
-        """A slot's list has another length; the width follows the longest one."""
+        """Record a slot's new length; the width follows the longest list."""
         before, after = padded(self._lengths[slot]), padded(count)
         self._lengths[slot] = count
         if before == after:
@@ -74,12 +74,12 @@ class RaggedColumn(Column):
 
     @property
     def used(self) -> bool:
-        """Whether any request has a list that is not empty; the host knows."""
+        """True if any request has a non-empty list; reads the host only."""
         return any(self._lengths)
 
     @property
     def all(self) -> torch.Tensor:
-        """``[slots + 1, W]`` on the device; the last slot is never given out."""
+        """``[slots + 1, W]`` on the device. No request ever gets the last slot."""
         return self._device[:, : self._width]
 
     @property
@@ -92,7 +92,7 @@ class RaggedColumn(Column):
 
 def _listed(value: Scalar | Iterable[Scalar]) -> list[Scalar]:
     if isinstance(value, Set):
-        return sorted(value)  # equal sets are equal lists
+        return sorted(value)  # equal sets give equal lists
     return list(value) if isinstance(value, Iterable) else [value]
 
 
@@ -101,7 +101,7 @@ class ragged(Declaration[RaggedColumn]):  # noqa: N801 - used as a declaration, 
 
     Args:
         dtype: bool, uint8, int32, int64, float32 or float64.
-        fill: stands behind the end of each list; -1 is a token id that ``SparseLogits`` ignores.
+        fill: pads each list; -1 is a token id that ``SparseLogits`` ignores.
         limit: longest list that a request may have; a longer one declines the request.
     """
 

@@ -16,7 +16,7 @@ from lpkit.columns.widths import padded
 from lpkit.kernels import fused
 
 SHORT = 256
-"""Tokens of a set that is also kept as a list."""
+"""Largest set that is also kept as a list."""
 
 
 class TokenSetColumn(Column):
@@ -35,11 +35,11 @@ class TokenSetColumn(Column):
         self._holders = {self._empty: slots + 1}
         self._free: list[int] = []
         self._masks = Table(1, size, torch.uint8, 0, device)
-        # Short sets as lists too: to keep a few tokens, only those need to be looked at.
+        # Short sets are kept as lists, too: then keeping a few tokens reads only those tokens.
         self._lengths = np.zeros(slots + 1, dtype=np.int64)
         self._ids = Table(slots + 1, 1, torch.int64, -1, device)
         self._index_of = Table(slots + 1, 1, torch.int64, 0, device)
-        # The eight bools of each octet, as one number: expanding a mask is one lookup per octet.
+        # The eight bools of each octet, as one number: a mask expands by one lookup per octet.
         bools = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1
         self._octets = bools.to(torch.uint8).view(torch.int64).flatten().to(device)
 
@@ -48,7 +48,7 @@ class TokenSetColumn(Column):
 
         Args:
             slot: ``request.slot``.
-            value: token ids, in any order and repeated or not; none is the empty set.
+            value: token ids, in any order, repetitions allowed; an empty iterable is the empty set.
 
         Raises:
             ValueError: an id is outside the vocabulary; in ``admit``, that declines the request.
@@ -63,7 +63,7 @@ class TokenSetColumn(Column):
         self._hold(slot, np.packbits(member, bitorder="little").tobytes())
 
     def reset(self, slot: int) -> None:
-        """Empty the slot's set; the SDK does it.
+        """Empty the slot's set; the SDK calls this.
 
         Args:
             slot: the slot of a request that left.
@@ -100,7 +100,7 @@ class TokenSetColumn(Column):
 
     @property
     def used(self) -> bool:
-        """Whether any request has a set that is not empty; the host knows."""
+        """True if any request has a non-empty set; reads the host only."""
         return bool(self._lengths.any())
 
     @property
@@ -112,10 +112,10 @@ class TokenSetColumn(Column):
         return self._index_of.device[:, 0].index_select(0, rows.slots)
 
     def __getitem__(self, rows: HasSlots) -> torch.Tensor:
-        """The sets of the rows at hand.
+        """Return the sets for some rows.
 
         Args:
-            rows: what ``process`` or ``edit`` was given.
+            rows: the rows that ``process`` or ``edit`` got.
 
         Returns:
             bool ``[n, vocab]``, on the device.
@@ -125,14 +125,14 @@ class TokenSetColumn(Column):
         return bools.view(masks.shape[0], -1)[:, : self._vocab_size]
 
     def keep_only_(self, logits: torch.Tensor, rows: HasSlots) -> torch.Tensor:
-        """Mask, in place, the tokens that are not in their row's set.
+        """Mask, in place, all tokens outside of their row's set.
 
         Args:
             logits: float32 ``[n, vocab]``.
-            rows: what ``process`` was given.
+            rows: the rows that ``process`` got.
 
         Returns:
-            ``logits``. A row that would have nothing left is unchanged; so is one whose set is empty.
+            ``logits``. A row is unchanged if its set is empty, or if no token would be left.
         """
         longest = int(self._lengths.max())
         if longest <= SHORT:
@@ -144,16 +144,16 @@ class TokenSetColumn(Column):
             octets = self.all.index_select(0, some).bitwise_not_()
             if spare is None:
                 spare = self._octets.new_empty(octets.numel())
-            found = torch.index_select(self._octets, 0, octets.flatten().to(torch.int32), out=spare[: octets.numel()])
-            outside.copy_(found.view(torch.uint8).view(octets.shape[0], -1)[:, : self._vocab_size])
+            bools = torch.index_select(self._octets, 0, octets.flatten().to(torch.int32), out=spare[: octets.numel()])
+            outside.copy_(bools.view(torch.uint8).view(octets.shape[0], -1)[:, : self._vocab_size])
             kernels.keep_members_(block, outside, scratch)
         return logits
 
     def contains(self, rows: HasSlots, ids: torch.Tensor) -> torch.Tensor:
-        """Which tokens are in their row's set.
+        """Tell for each token id if its row's set contains it.
 
         Args:
-            rows: what ``process`` or ``edit`` was given.
+            rows: the rows that ``process`` or ``edit`` got.
             ids: int64 ``[n, k]``; k may be 0.
 
         Returns:
@@ -161,9 +161,9 @@ class TokenSetColumn(Column):
         """
         if ids.dtype == torch.int64 and (few := fused.few_for(ids)) is not None:
             return few.contains(self.all, self._index_of.device, rows.slots, ids)  # type: ignore[no-any-return]
-        known = ids.clamp(0, self.all.shape[1] * 8 - 1)
-        octets = self.all[self._indices_of(rows).unsqueeze(1), known >> 3].to(torch.int64)
-        return (((octets >> (known & 7)) & 1) > 0) & (ids == known)
+        within = ids.clamp(0, self.all.shape[1] * 8 - 1)
+        octets = self.all[self._indices_of(rows).unsqueeze(1), within >> 3].to(torch.int64)
+        return (((octets >> (within & 7)) & 1) > 0) & (ids == within)
 
     def flush(self) -> None:
         self._masks.flush()

@@ -6,13 +6,13 @@ import torch
 
 
 def sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy on the device that the host does not wait for.
+    """Copy to the device without blocking the host.
 
-    Pinned memory is fresh each time, and kept until the copy is done: a step still in flight never sees the next one's
+    Pinned memory is fresh each time and kept until the copy is done. So a step in flight never sees the next step's
     values.
 
     Args:
         values: on the host.
-        device: where to; for the host itself they come back as they are.
+        device: the destination; for the CPU, ``values`` is returned.
     """
     return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)

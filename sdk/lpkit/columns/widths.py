@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def padded(count: int, least: int = 1) -> int:
-    """The width of rows that hold up to ``count`` values: a power of two, so that kernels see few shapes.
+    """Width of rows that hold up to ``count`` values: a power of two, so that kernels see few shapes.
 
     Args:
         count: at least 0.

@@ -1,4 +1,4 @@
-"""A processor in engines other than vLLM: the same class, the same parameters, the same results.
+"""Runs a processor in engines other than vLLM: the same class, the same parameters, the same results.
 
 ::
 
@@ -42,21 +42,21 @@ def transformers(
     tokenizer: Any = None,
     **fields: Any,
 ) -> ExportedProcessor:
-    """A ``transformers.LogitsProcessor`` for ``generate``.
+    """Make a ``transformers.LogitsProcessor`` for ``generate``.
 
     Args:
         cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
-        parameters: for every prompt of the batch, or a sequence with those of each; None: the prompt does not use it.
-        temperature: that divides the scores after this one, for processors of the ``"sampling"`` stage; None: what
-            ``generate`` itself does, 1 in other loops; 0: greedy.
-        pad_token_id: of prompts that are padded on the left, in loops other than ``generate``, which knows its
-            attention mask: padding is not history.
-        tokenizer: for processors that ask ``lpkit.tokenizer`` for one.
+        parameters: for every prompt of the batch, or a sequence with one entry per prompt. None: not used.
+        temperature: divides the scores after this processor; matters for the ``"sampling"`` stage. None: ``generate``'s
+            own temperature, and 1 in other loops; 0: greedy.
+        pad_token_id: of prompts padded on the left, because padding is not history. Only for loops other than
+            ``generate``, whose attention mask is used.
+        tokenizer: for processors that use ``lpkit.tokenizer``.
         fields: parameters for every prompt, by field name.
 
     Raises:
         ValueError: an argument is wrong, or unknown.
-        TypeError: the class cannot run there.
+        TypeError: the class cannot run in transformers.
     """
     from lpkit.export.for_transformers import ExportedProcessor
 
@@ -64,7 +64,7 @@ def transformers(
     if not isinstance(parameters, Sequence):
         given = [{**(parameters or {}), **fields}]
     elif fields:
-        raise ValueError(f"give each prompt's parameters in the sequence, not {', '.join(fields)} besides")
+        raise ValueError(f"give each prompt's parameters in the sequence, not {', '.join(fields)} as keywords")
     else:
         given = [None if item is None else dict(item) for item in parameters]
     return ExportedProcessor(cls, given, temperature=temperature, pad_token_id=pad_token_id, tokenizer=tokenizer)
@@ -82,14 +82,14 @@ def continuous_batching(
         manager.start()
         manager.add_request(prompt_ids, min_p_threshold=0.1)
 
-    A request brings its arguments by key to ``add_request``, and fails alone if they are wrong.
+    A request passes its arguments by key to ``add_request``, and fails alone if an argument is wrong.
 
     Args:
-        manager: what ``model.init_continuous_batching`` gave.
-        cls: a processor's class whose ``history`` is ``"none"``: a processor is shown the current token only.
-        parameters: of requests that bring none of their own. Without any, those do not use the processor.
-        tokenizer: the model's, for processors that ask for words.
-        fields: the same, by field name.
+        manager: the result of ``model.init_continuous_batching``.
+        cls: a processor's class whose ``history`` is ``"none"``: a processor sees only the current token.
+        parameters: for requests without arguments of their own. None: these requests do not use the processor.
+        tokenizer: the model's, for processors with word parameters.
+        fields: the same parameters, by field name.
 
     Raises:
         TypeError: the class reads a history, or cannot run outside vLLM.
@@ -110,18 +110,18 @@ def mlx(
     tokenizer: Any = None,
     **fields: Any,
 ) -> ExportedCallable:
-    """A callable for ``logits_processors`` of mlx-lm.
+    """Make a callable for ``logits_processors`` of mlx-lm.
 
     Args:
         cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
         parameters: of each sequence.
         temperature: of mlx-lm's sampler; matters for processors of the ``"sampling"`` stage.
-        tokenizer: the model's, for processors that ask for words.
+        tokenizer: the model's, for processors with word parameters.
         fields: parameters, by field name.
 
     Raises:
         ValueError: an argument is wrong, or unknown.
-        TypeError: the class cannot run there.
+        TypeError: the class cannot run in mlx-lm.
     """
     from lpkit.export.for_mlx import ExportedCallable
 
@@ -130,25 +130,25 @@ def mlx(
 
 
 def sglang_plugin(cls: type[Any], *, tokenizer: Any = None) -> Callable[[], None]:
-    """What an entry point of the group ``sglang.srt.plugins`` names, so that SGLang serves an installed processor.
+    """Make the function for an entry point of the group ``sglang.srt.plugins``, so that SGLang serves the processor.
 
     ::
 
         # my_plugin/for_sglang.py, named by the entry point "my_plugin.for_sglang:register"
         register = lpkit.export.sglang_plugin(MyProcessor)
 
-    Requests bring their arguments in ``custom_params``, by key.
+    Requests pass their arguments in ``custom_params``, by key.
 
     Args:
         cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
-        tokenizer: for processors that ask for words: one, or better a function that makes it, since every process
-            imports the module.
+        tokenizer: for processors with word parameters: a tokenizer, or better a function that makes it, because every
+            process imports the module.
 
     Returns:
-        A function without arguments, which SGLang calls in each of its processes.
+        A function without arguments, for SGLang to call in each of its processes.
 
     Raises:
-        TypeError: the class cannot run there.
+        TypeError: the class cannot run in SGLang.
     """
     from lpkit.export.host import check_class
 
@@ -163,18 +163,18 @@ def sglang_plugin(cls: type[Any], *, tokenizer: Any = None) -> Callable[[], None
 
 
 def sglang(cls: type[Any], *, overlap: bool = True) -> type[Uploaded]:
-    """A ``CustomLogitProcessor`` whose ``to_str()`` requests carry, for servers without the plugin.
+    """Make a ``CustomLogitProcessor`` whose ``to_str()`` requests carry, for servers without the plugin.
 
     Args:
-        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class. The server needs its package, too.
-        overlap: whether the server schedules with overlap, as it does by default. Without the plugin's hooks a
-            processor is shown outputs one token late there, so a class that reads the history is refused.
+        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class. The server needs the package as well.
+        overlap: True if the server uses overlap scheduling, its default. Without the plugin's hooks, a processor then
+            sees outputs one token late, so a class that reads the history is refused.
 
     Returns:
         A class; its ``custom_params(...)`` checks a request's arguments.
 
     Raises:
-        TypeError: the class cannot run there.
+        TypeError: the class cannot run in SGLang.
     """
     from lpkit.export.host import check_class
 
@@ -199,19 +199,19 @@ def tensorrt_llm(
     overlap: bool = True,
     **fields: Any,
 ) -> ExportedSingle:
-    """A ``logits_processor`` for TensorRT-LLM's ``SamplingParams``.
+    """Make a ``logits_processor`` for TensorRT-LLM's ``SamplingParams``.
 
     Args:
         cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
-        parameters: of the requests that carry it.
+        parameters: of the requests that carry the processor.
         temperature: of those requests; matters for processors of the ``"sampling"`` stage.
-        overlap: whether the engine uses its overlap scheduler, as it does by default. A processor is shown outputs one
-            token late there, so a class that reads the history is refused.
+        overlap: True if the engine uses its overlap scheduler, its default. A processor then sees outputs one token
+            late, so a class that reads the history is refused.
         fields: parameters, by field name.
 
     Raises:
         ValueError: an argument is wrong, or unknown.
-        TypeError: the class cannot run there.
+        TypeError: the class cannot run in TensorRT-LLM.
     """
     from lpkit.export.for_tensorrt_llm import ExportedSingle, Requests
 
@@ -228,7 +228,7 @@ def tensorrt_llm_batched(
     overlap: bool = True,
     **fields: Any,
 ) -> ExportedBatched:
-    """A ``batched_logits_processor`` for TensorRT-LLM's ``LLM``.
+    """Make a ``batched_logits_processor`` for TensorRT-LLM's ``LLM``.
 
     Args:
         cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
@@ -239,7 +239,7 @@ def tensorrt_llm_batched(
 
     Raises:
         ValueError: an argument is wrong, or unknown.
-        TypeError: the class cannot run there.
+        TypeError: the class cannot run in TensorRT-LLM.
     """
     from lpkit.export.for_tensorrt_llm import ExportedBatched, Requests
 
@@ -256,18 +256,18 @@ def dynamo(
     tokenizer: Any = None,
     **fields: Any,
 ) -> ExportedToDynamo:
-    """A ``BaseLogitsProcessor`` for a worker of NVIDIA Dynamo. :mod:`lpkit.dynamo` is the other direction.
+    """Make a ``BaseLogitsProcessor`` for a worker of NVIDIA Dynamo. :mod:`lpkit.dynamo` is the other direction.
 
     Args:
         cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
         parameters: of each request.
-        temperature: that the engine divides by afterwards; matters for processors of the ``"sampling"`` stage.
-        tokenizer: the model's, for processors that ask for words.
+        temperature: by which the engine divides afterwards; matters for processors of the ``"sampling"`` stage.
+        tokenizer: the model's, for processors with word parameters.
         fields: parameters, by field name.
 
     Raises:
         ValueError: an argument is wrong, or unknown.
-        TypeError: the class cannot run there.
+        TypeError: the class cannot run in Dynamo.
     """
     from lpkit.export.for_dynamo import ExportedToDynamo
 

@@ -1,4 +1,4 @@
-"""For continuous batching of transformers, which shows a processor the current token of each request and no more."""
+"""Continuous batching of transformers, where a processor sees only the current token of each request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lpkit.history.on_host import V1Row
 from lpkit.sampling_params import SamplingParams
 
 _REMEMBERED = 1024
-"""Different arguments that are remembered at least; and those of the last few steps, however large the batch is."""
+"""Least number of remembered arguments. Arguments of the last few steps are always kept, however large the batch is."""
 
 _TEMPERATURES = (TemperatureLogitsWarper, ContinuousBatchingTemperatureLogitsWarper)
 
@@ -28,15 +28,15 @@ _TEMPERATURES = (TemperatureLogitsWarper, ContinuousBatchingTemperatureLogitsWar
 class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
     """A processor without history in a manager; :func:`lpkit.export.continuous_batching` makes it.
 
-    A request's arguments travel as a number in the tensor that the manager keeps for each processor. Rows without a
-    history are the same row if their arguments are, so no request need be known.
+    A request's arguments travel as a number in the tensor that the manager keeps for each processor. Without a history,
+    equal arguments make equal rows, so the processor need not know the requests.
 
     Args:
         cls: a class whose ``history`` is ``"none"``.
-        default: arguments of requests that bring none; None: those do not use it.
-        sampled: whether tokens are sampled: else requests are greedy.
+        default: for requests without arguments; None: these do not use the processor.
+        sampled: True if tokens are sampled; False: requests are greedy.
         vocab_size, device: of the model.
-        tokenizer: of the model, for processors that ask for words.
+        tokenizer: of the model, for processors with word parameters.
     """
 
     ignored_kwargs = ()
@@ -62,7 +62,7 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
 
     @property
     def sampling(self) -> bool:
-        """Whether it is of the ``"sampling"`` stage."""
+        """True for a processor of the ``"sampling"`` stage."""
         return self._host.sampling
 
     def _checked(self, given: Mapping[str, Any]) -> SamplingParams:
@@ -80,14 +80,14 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
             kwargs: of ``manager.add_request``.
 
         Raises:
-            ValueError: naming the argument and the rule that it breaks.
+            ValueError: an argument is wrong; the message names it and the broken rule.
         """
-        own = self._own(kwargs)
-        if own:
-            self._checked(own)
+        arguments = self._own(kwargs)
+        if arguments:
+            self._checked(arguments)
 
     def fill_defaults(self, int32_tensor: torch.Tensor) -> None:
-        """Requests have the default arguments until they say otherwise.
+        """Give requests the default arguments until they send others.
 
         Args:
             int32_tensor: filled.
@@ -95,7 +95,7 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
         int32_tensor.zero_()
 
     def prepare_tensor_args(self, requests_with_new_token: Sequence[Any]) -> torch.Tensor:
-        """The numbers of the requests' arguments.
+        """Return the numbers of the requests' arguments.
 
         Args:
             requests_with_new_token: in the order of their rows.
@@ -103,8 +103,8 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
         Returns:
             int32, one per request.
         """
-        own = [self._own(request.state.logit_processor_kwargs) for request in requests_with_new_token]
-        numbers = [self._number(kwargs) if kwargs else 0 for kwargs in own]
+        arguments = [self._own(request.state.logit_processor_kwargs) for request in requests_with_new_token]
+        numbers = [self._number(kwargs) if kwargs else 0 for kwargs in arguments]
         while len(self._numbers) > max(_REMEMBERED, 4 * len(numbers)):
             _, oldest = self._numbers.popitem(last=False)
             self._rows.pop(oldest, None)
@@ -125,7 +125,7 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
 
         Args:
             scores: ``[rows, vocab]``.
-            tensor_arg: what :meth:`prepare_tensor_args` gave for these rows.
+            tensor_arg: the result of :meth:`prepare_tensor_args` for these rows.
 
         Returns:
             The edited scores.
@@ -143,12 +143,12 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
 
 
 class _WithExports(ContinuousBatchingLogitsProcessorList):
-    """A manager's processors, ours among them: a request with wrong arguments fails alone, with the reason."""
+    """A manager's processors including lpkit's. A request with wrong arguments fails alone, with the reason."""
 
     def __init__(self, processors: Sequence[Any]) -> None:
         super().__init__(LogitsProcessorList(processors), drop_unsupported_processors=False)
-        own = [item for item in processors if isinstance(item, ContinuousBatchingLogitsProcessor)]
-        self.tensors_required = len(own)
+        with_tensors = [item for item in processors if isinstance(item, ContinuousBatchingLogitsProcessor)]
+        self.tensors_required = len(with_tensors)
 
     def check_kwargs(self, kwargs: dict[str, Any]) -> None:
         super().check_kwargs(kwargs)

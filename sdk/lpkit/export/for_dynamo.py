@@ -1,4 +1,4 @@
-"""For NVIDIA Dynamo: one request's logits at a time, edited in place, with nothing that names the request."""
+"""NVIDIA Dynamo: one request's logits at a time, edited in place, without the request's identity."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from lpkit.export.recognition import SequenceBySequence
 
 
 class ExportedToDynamo(SequenceBySequence):
-    """One of lpkit's processors as Dynamo's ``BaseLogitsProcessor``; :func:`lpkit.export.dynamo` makes it."""
+    """An lpkit processor as Dynamo's ``BaseLogitsProcessor``; :func:`lpkit.export.dynamo` makes it."""
 
     def __call__(self, input_ids: Sequence[int], logits: torch.Tensor) -> None:
         """Edit a request's logits in place.
 
         Args:
-            input_ids: the prompt and the outputs, or the outputs, according to the worker.
+            input_ids: the prompt and the outputs, or only the outputs; the worker decides.
             logits: ``[vocab]``.
 
         Raises:
-            ValueError: at the first call: a token id among the arguments is not in the vocabulary.
+            ValueError: at the first call, if an argument holds a token id outside the vocabulary.
         """
         logits.copy_(self._edited(input_ids, logits.unsqueeze(0))[0])

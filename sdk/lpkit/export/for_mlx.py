@@ -1,4 +1,4 @@
-"""For mlx-lm: one sequence per call, arrays of another library, and drafts that are called as any other token is."""
+"""mlx-lm: one sequence per call, arrays of another library, and drafts that look like any other token."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from lpkit.export.recognition import SequenceBySequence
 
 
 class ExportedCallable(SequenceBySequence):
-    """One of lpkit's processors for mlx-lm; :func:`lpkit.export.mlx` makes it."""
+    """An lpkit processor for mlx-lm; :func:`lpkit.export.mlx` makes it."""
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
         """Edit the logits of a token.
 
         Args:
-            tokens: ``[length]``, the prompt and what was generated.
+            tokens: ``[length]``, prompt and outputs.
             logits: ``[1, vocab]``, of any floating dtype.
 
         Returns:
             Logits of the same shape and dtype.
 
         Raises:
-            ValueError: at the first call: a token id among the arguments is not in the vocabulary.
+            ValueError: at the first call, if an argument holds a token id outside the vocabulary.
         """
-        # numpy has no bfloat16, and processors see float32 anyway.
+        # numpy has no bfloat16, and processors use float32.
         edited = self._edited(tokens.tolist(), torch.from_numpy(np.array(logits.astype(mx.float32))))
         return mx.array(edited.numpy()).astype(logits.dtype)

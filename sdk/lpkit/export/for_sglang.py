@@ -1,4 +1,4 @@
-"""For SGLang: hooks of an installed plugin around the sampler, and the older uploaded processor."""
+"""SGLang: hooks of an installed plugin around the sampler, and the older uploaded processor."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import torch
 from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
 
 from lpkit.export.host import sampling_params
-from lpkit.export.sglang_rows import REQUEST, Served, Step
+from lpkit.export.sglang_rows import REQUEST, ForwardRows, ServedProcessor
 
 _SAMPLE = "sglang.srt.model_executor.model_runner.ModelRunner.sample"
 _BATCH = "sglang.srt.sampling.sampling_batch_info.SamplingBatchInfo.from_schedule_batch"
 _VERIFY = "sglang.srt.sampling.sampling_params.SamplingParams.verify"
 _NAME = hash("lpkit.export")
-"""What the engine keeps the plugins' entry by, among the hashes of uploaded processors."""
+"""Key of the plugins' entry among the engine's hashes of uploaded processors."""
 
-_SERVED: dict[type[Any], Served] = {}
-_UPLOADED: dict[type[Any], Served] = {}
-_step: Step | None = None
+_SERVED: dict[type[Any], ServedProcessor] = {}
+_UPLOADED: dict[type[Any], ServedProcessor] = {}
+_step: ForwardRows | None = None
 
 
 def serve(cls: type[Any], tokenizer: Any = None) -> None:
-    """Serve a processor in this process; SGLang calls it through the plugin's entry point, once per process.
+    """Serve a processor in this process; SGLang calls this once per process, through the plugin's entry point.
 
     Args:
         cls: a processor's class.
-        tokenizer: for processors that ask for words: one, or a function that makes it.
+        tokenizer: for processors with word parameters: a tokenizer, or a function that makes it.
     """
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     if not _SERVED:
         for target, hook in ((_SAMPLE, _around_sample), (_BATCH, _around_batch), (_VERIFY, _around_verify)):
             HookRegistry.register(target, hook, HookType.AROUND)
-    _SERVED.setdefault(cls, Served(cls, tokenizer=tokenizer))
+    _SERVED.setdefault(cls, ServedProcessor(cls, tokenizer=tokenizer))
 
 
 def _around_verify(original: Callable[..., None], params: Any, vocab_size: int) -> None:
-    """Refuse a request with wrong arguments, in the server's own process: the client gets the message."""
+    """Refuse a request with wrong arguments in the server's own process, so that the client gets the message."""
     original(params, vocab_size)
     given = params.custom_params if isinstance(params.custom_params, dict) else None
     for served in _SERVED.values():
@@ -62,12 +62,14 @@ def _refuse_modes(cls: type[Any], params: Any) -> None:
 
 
 def _around_batch(original: Callable[..., Any], owner: type[Any], batch: Any, vocab_size: int) -> Any:
-    """Put the plugins among the engine's own processors, which it filters and merges with its batches."""
+    """Put the plugins among the engine's own processors, which the engine filters and merges with its batches."""
     from sglang.srt.sampling.sampling_batch_info import ProcessorEntry
 
     info = original(owner, batch, vocab_size)
     given = [request.sampling_params.custom_params for request in batch.reqs]
-    rows = [i for i, one in enumerate(given) if any(served.takes(one) for served in _SERVED.values())]
+    rows = [
+        i for i, custom_params in enumerate(given) if any(served.takes(custom_params) for served in _SERVED.values())
+    ]
     if not rows:
         return info
     for i in rows:
@@ -80,9 +82,9 @@ def _around_batch(original: Callable[..., Any], owner: type[Any], batch: Any, vo
 
 
 def _around_sample(original: Callable[..., Any], runner: Any, logits_output: Any, forward_batch: Any) -> Any:
-    """Keep what the forward pass says of its rows at hand while the sampler runs."""
+    """Remember the forward pass while the sampler runs."""
     global _step
-    _step = Step(forward_batch) if forward_batch.sampling_info.has_custom_logit_processor else None
+    _step = ForwardRows(forward_batch) if forward_batch.sampling_info.has_custom_logit_processor else None
     try:
         return original(runner, logits_output, forward_batch)
     finally:
@@ -95,7 +97,7 @@ class _Plugins(CustomLogitProcessor):  # type: ignore[misc]
     def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]] | None = None) -> torch.Tensor:
         requests = [given[REQUEST] for given in custom_param_list or ()]
         for served in _SERVED.values():
-            wanted = [i for i, one in enumerate(requests) if served.takes(one.sampling_params.custom_params)]
+            wanted = [i for i, request in enumerate(requests) if served.takes(request.sampling_params.custom_params)]
             if wanted:
                 index = torch.tensor(wanted, dtype=torch.int64, device=logits.device)
                 edited = served.process(logits.index_select(0, index), [requests[i] for i in wanted], _step)
@@ -104,7 +106,7 @@ class _Plugins(CustomLogitProcessor):  # type: ignore[misc]
 
 
 class Uploaded(CustomLogitProcessor):  # type: ignore[misc]
-    """One of lpkit's processors that requests carry; :func:`lpkit.export.sglang` makes subclasses.
+    """An lpkit processor that requests carry; :func:`lpkit.export.sglang` makes subclasses.
 
     Attributes:
         exported: the processor's class.
@@ -122,23 +124,23 @@ class Uploaded(CustomLogitProcessor):  # type: ignore[misc]
         Returns:
             Logits of the same shape.
         """
-        # SGLang makes an instance for each new batch: what lasts longer is kept by class.
-        served = _UPLOADED.setdefault(self.exported, Served(self.exported, by_field=True))
+        # SGLang makes an instance for each new batch, so longer-lived state is kept by class.
+        served = _UPLOADED.setdefault(self.exported, ServedProcessor(self.exported, by_field=True))
         requests = [(given or {}).get(REQUEST) for given in custom_param_list or ()]
-        known = [i for i, request in enumerate(requests) if request is not None]
-        if not known:
+        present = [i for i, request in enumerate(requests) if request is not None]
+        if not present:
             return logits
-        index = torch.tensor(known, dtype=torch.int64, device=logits.device)
-        edited = served.process(logits.index_select(0, index), [requests[i] for i in known], _step)
+        index = torch.tensor(present, dtype=torch.int64, device=logits.device)
+        edited = served.process(logits.index_select(0, index), [requests[i] for i in present], _step)
         return logits.index_copy(0, index, edited)
 
     @classmethod
     def custom_params(cls, parameters: Mapping[str, Any] | None = None, /, **fields: Any) -> dict[str, Any]:
-        """The ``custom_params`` of a request, checked here rather than in the server.
+        """Make a request's ``custom_params``, and check them here rather than in the server.
 
         Args:
             parameters: arguments by field name or by key.
-            fields: the same, by field name.
+            fields: the same arguments, by field name.
 
         Raises:
             ValueError: an argument is wrong, or unknown.
@@ -147,7 +149,7 @@ class Uploaded(CustomLogitProcessor):  # type: ignore[misc]
 
 
 def uploaded(cls: type[Any]) -> type[Uploaded]:
-    """A class whose ``to_str()`` requests carry.
+    """Make a class whose ``to_str()`` requests carry.
 
     Args:
         cls: a processor's class.

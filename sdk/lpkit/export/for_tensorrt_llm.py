@@ -1,4 +1,4 @@
-"""For TensorRT-LLM: requests have names and beams, tokens are prompt and outputs in one, and nothing ends."""
+"""TensorRT-LLM: requests have names and beams, token lists hold prompt and outputs, and no request ever ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lpkit.history.on_host import V1Row
 _log = logging.getLogger(__name__)
 
 _MOST = 4096
-"""Requests that are remembered. The engine never says that one ended; those that run are seen in every step."""
+"""Number of remembered requests. The engine reports no ends of requests, but every step shows all running requests."""
 
 _hosts: dict[tuple[type[Any], int, torch.device], ExportHost] = {}
-"""Shared, since every request carries a copy of its processor to the engine."""
+"""Hosts, shared because every request brings a copy of its processor to the engine."""
 
 
 class Requests:
@@ -28,8 +28,8 @@ class Requests:
     Args:
         cls: a processor's class.
         given: arguments of each request.
-        temperature: that divides the logits afterwards.
-        overlap: whether the engine shows outputs one step late.
+        temperature: divides the logits afterwards.
+        overlap: True if the engine shows outputs one step late.
     """
 
     def __init__(
@@ -63,18 +63,18 @@ class Requests:
         if not names or not self._fits(logits[0].shape[-1]):
             return
         with _on_stream(stream_ptr, logits[0].device):
-            flat = [one.reshape(-1, one.shape[-1]) for one in logits]
+            flat = [tensor.reshape(-1, tensor.shape[-1]) for tensor in logits]
             each = zip(names, token_ids, flat, strict=True)
-            rows = [row for name, ids, own in each for row in self._rows(name, ids, len(own))]
+            rows = [row for name, ids, beams in each for row in self._rows(name, ids, len(beams))]
             edited = self._host(flat[0]).process(torch.cat(flat), rows)
-            for one, part in zip(logits, torch.split(edited, [len(own) for own in flat]), strict=True):
-                one.copy_(part.reshape(one.shape))
+            for tensor, part in zip(logits, torch.split(edited, [len(beams) for beams in flat]), strict=True):
+                tensor.copy_(part.reshape(tensor.shape))
 
     def _rows(self, name: int, token_ids: list[list[int]], count: int) -> list[V1Row]:
-        """A row per beam; a beam that was copied from another is a request that resumes."""
+        """Return a row per beam; a beam copied from another becomes a resumed request."""
         before = self._known.get(name, [])
         prompt = before[0].prompt_ids if before else list(token_ids[0])
-        if token_ids[0][: len(prompt)] != prompt:  # the name is used again
+        if token_ids[0][: len(prompt)] != prompt:  # the name is reused
             before, prompt = [], list(token_ids[0])
         rows = []
         for i in range(count):
@@ -87,7 +87,7 @@ class Requests:
         return rows
 
     def _fits(self, vocab_size: int) -> bool:
-        """Whether the arguments suit the model: an exception here would end the request, or all of them."""
+        """Return False if the arguments do not suit the model; an exception would end some or all requests."""
         if vocab_size in self._refused:
             return False
         try:
@@ -112,10 +112,10 @@ def _on_stream(stream_ptr: int | None, device: torch.device) -> contextlib.Abstr
 
 
 class ExportedSingle:
-    """One of lpkit's processors for a request of TensorRT-LLM; :func:`lpkit.export.tensorrt_llm` makes it.
+    """An lpkit processor for a request of TensorRT-LLM; :func:`lpkit.export.tensorrt_llm` makes it.
 
     Args:
-        requests: whose rows it edits.
+        requests: the requests to edit.
     """
 
     def __init__(self, requests: Requests) -> None:
@@ -142,10 +142,10 @@ class ExportedSingle:
 
 
 class ExportedBatched:
-    """The same for all requests at once; :func:`lpkit.export.tensorrt_llm_batched` makes it.
+    """An lpkit processor for all requests of TensorRT-LLM; :func:`lpkit.export.tensorrt_llm_batched` makes it.
 
     Args:
-        requests: whose rows it edits.
+        requests: the requests to edit.
     """
 
     def __init__(self, requests: Requests) -> None:

@@ -1,4 +1,4 @@
-"""For transformers: rows without identity, that beams copy and reorder, and padding on the left."""
+"""transformers: rows without identity, which beams copy and reorder, and padding on the left."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from transformers import LogitsProcessor
 
 from lpkit.export.generate_call import GenerateCall, locals_of_generate
 from lpkit.export.host import ExportHost, check_class, check_vocabulary, sampling_params
-from lpkit.export.texts import Ids, Texts
+from lpkit.export.texts import Ids, RecognizedTexts
 from lpkit.sampling_params import SamplingParams
 
 
 class ExportedProcessor(LogitsProcessor):
-    """One of lpkit's processors in ``generate``; :func:`lpkit.export.transformers` makes it.
+    """An lpkit processor in ``generate``; :func:`lpkit.export.transformers` makes it.
 
-    Each call of ``generate`` is a generation of its own, with the prompts, the attention mask and the temperature that
-    ``generate`` was given. In any other loop, rows that continue those of the call before are the same generation,
-    :meth:`reset` begins another, and ``pad_token_id`` and ``temperature`` are what was said at the export.
+    Each call of ``generate`` is a separate generation, with the call's prompts, attention mask and temperature. In any
+    other loop, rows that continue the rows of the previous call belong to the same generation. There, :meth:`reset`
+    begins another, and ``pad_token_id`` and ``temperature`` keep their values from the export.
 
     Args:
         cls: a processor's class.
-        given: arguments of each prompt of the batch, or one for all; None: the prompt does not use it.
-        temperature: that divides the scores afterwards; None: what ``generate`` does, 1 elsewhere.
-        pad_token_id: what prompts are padded with on the left outside of ``generate``; None: they are not.
-        tokenizer: that the processor may ask for.
+        given: arguments of each prompt of the batch, or one entry for all; None: not used.
+        temperature: divides the scores afterwards; None: ``generate``'s own temperature, 1 elsewhere.
+        pad_token_id: left padding of prompts outside of ``generate``; None: no padding.
+        tokenizer: for ``lpkit.tokenizer``.
     """
 
     supports_continuous_batching = False
@@ -51,24 +51,24 @@ class ExportedProcessor(LogitsProcessor):
         self._host: ExportHost | None = None
         self._last_host: ExportHost | None = None
         self._call: GenerateCall | None = None
-        self._texts: Texts | None = None
+        self._texts: RecognizedTexts | None = None
 
     def reset(self) -> None:
-        """Forget the rows: the next call begins a generation. For loops other than ``generate``."""
+        """Forget the rows, so that the next call begins a generation. For loops other than ``generate``."""
         self._call = self._texts = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Edit the scores of a step.
 
         Args:
-            input_ids: ``[rows, tokens]`` int64, prompts and what was generated.
+            input_ids: ``[rows, tokens]`` int64, prompts and outputs.
             scores: ``[rows, vocab]``.
 
         Returns:
             The edited scores.
 
         Raises:
-            ValueError: at the first step: the arguments do not fit the batch, or the vocabulary.
+            ValueError: at the first step, if the arguments do not fit the batch or the vocabulary.
         """
         ids: Ids = input_ids.numpy(force=True)
         local, assists = locals_of_generate(self)
@@ -87,12 +87,12 @@ class ExportedProcessor(LogitsProcessor):
             self._call = call
         assert self._texts is not None
         if assists and not (self._host and self._host.vocab_size == scores.shape[1] and self._texts.begin(ids)):
-            return scores  # an assistant model may have another tokenizer; the model itself judges its tokens
+            return scores  # an assistant model may have another tokenizer; the main model judges its tokens
         if self._host is None:
             self._host = self._host_for(scores)
         return self._host.process(scores, self._texts.rows(ids))  # type: ignore[return-value]
 
-    def _begin(self, shown: Ids, padding: np.ndarray[Any, Any], prompts: int, temperature: float) -> Texts:
+    def _begin(self, shown: Ids, padding: np.ndarray[Any, Any], prompts: int, temperature: float) -> RecognizedTexts:
         self._requests = self._at(temperature)
         requests, name, rows = self._requests, self._cls.__qualname__, shown.shape[0]
         if len(requests) not in (1, prompts) or rows % len(requests):
@@ -100,10 +100,10 @@ class ExportedProcessor(LogitsProcessor):
         if self._host is not None:
             self._last_host, self._host = self._host, None
         each = rows // len(requests)
-        return Texts(shown, padding, [requests[i // each] for i in range(rows)])
+        return RecognizedTexts(shown, padding, [requests[i // each] for i in range(rows)])
 
     def _host_for(self, scores: torch.Tensor) -> ExportHost:
-        """The host of a generation that begins: the last one, if the model is like the last one."""
+        """Return the host of a new generation: the last host if vocabulary size and device are the same."""
         vocab_size, device, last = scores.shape[1], scores.device, self._last_host
         for request in self._requests:
             if request is not None:

@@ -1,4 +1,4 @@
-"""What a running ``generate`` of transformers knows and does not tell its processors."""
+"""Facts about a running ``generate`` of transformers that processors do not get."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class GenerateCall:
-    """One call of ``model.generate(...)``.
+    """A call of ``model.generate(...)``.
 
-    transformers gives a processor token ids and scores, and nothing says where a prompt ends, what is padding, which
-    temperature follows, or that another call has begun. The frame of ``generate`` holds all of it, unchanged while its
-    decoding loop runs; so it is read there, once per call.
+    transformers passes token ids and scores to a processor. The end of the prompt, the padding, the temperature that
+    follows and the start of a new call stay unknown. The frame of ``generate`` holds all of it, unchanged while its
+    decoding loop runs. So lpkit reads the frame, once per call.
 
     Args:
-        processor: whose call it is.
-        local: of the frame.
+        processor: the processor in the call.
+        local: local variables of the frame.
     """
 
     def __init__(self, processor: object, local: dict[str, Any]) -> None:
@@ -33,38 +33,39 @@ class GenerateCall:
         self.temperature = _temperature_after(processor, local)
 
     def is_still(self, local: dict[str, Any]) -> bool:
-        """Whether ``local`` is of the same call."""
+        """True if ``local`` belongs to the same call."""
         return self._config() is local["generation_config"]
 
 
 def locals_of_generate(processor: object) -> tuple[dict[str, Any] | None, bool]:
-    """Local variables of the ``generate`` that runs with ``processor``, and whether another one runs inside it.
+    """Return local variables of the ``generate`` that runs with ``processor``, and True if another runs inside.
 
-    An assistant model's ``generate`` is given its target's processors: the outermost is the user's. None outside.
+    An assistant model's ``generate`` gets the processors of its target, so the outermost call is the user's. Outside of
+    ``generate``, the first result is None.
     """
-    found: dict[str, Any] | None = None
+    outermost: dict[str, Any] | None = None
     times = 0
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "generate" and frame.f_globals.get("__name__") == "transformers.generation.utils":
             local = frame.f_locals
             if local.keys() >= _NEEDED and any(item is processor for item in local["prepared_logits_processor"]):
-                found, times = local, times + 1
+                outermost, times = local, times + 1
         frame = frame.f_back
-    return found, times > 1
+    return outermost, times > 1
 
 
 _NEEDED = {"self", "generation_config", "prepared_logits_processor", "input_ids", "batch_size", "model_kwargs"}
 
 
 def _mask(local: dict[str, Any]) -> torch.Tensor | None:
-    """The attention mask of the prompts; None if every token is attended to, or the prompts are not token ids."""
+    """Return the prompts' attention mask; None without masked tokens, or if the prompts are not token ids."""
     mask: torch.Tensor | None = local["model_kwargs"].get("attention_mask")
     return mask if mask is not None and mask.shape == local["input_ids"].shape else None
 
 
 def _temperature_after(processor: object, local: dict[str, Any]) -> float:
-    """What divides the scores after ``processor``; 0 if nothing is sampled."""
+    """Return the divisor of the scores after ``processor``; 0 if nothing is sampled."""
     if not local["generation_config"].do_sample:
         return 0.0
     temperature, passed = 1.0, False

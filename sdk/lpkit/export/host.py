@@ -1,4 +1,4 @@
-"""The host behind every export: drives a processor's V1 face for an engine that only shows rows and their tokens."""
+"""The host behind every export: runs a processor's V1 interface for an engine that shows only rows and tokens."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 _FEWEST_ROWS = 8
 
 _LONGEST = 32_768
-"""The ``max_model_len`` that processors are told at first, which may size tables by it: a longer text doubles it."""
+"""Initial ``max_model_len``, by which processors may size tables; a longer text doubles it."""
 
 
 class ExportHost:
-    """One processor, built for an engine that knows neither batch updates nor slots.
+    """A processor, built for an engine without batch updates and slots.
 
-    The engine's face keeps a :class:`V1Row` per request and gives the rows of each step in the order of the logits.
-    What changed since the step before reaches the processor as V1's batch updates: another object is another request,
-    the same object is the same one with a longer ``output_ids``. :func:`follow` decides which it is.
+    The export keeps a :class:`V1Row` per request, and passes the rows of each step in the order of the logits. The host
+    reports changes since the previous step as V1's batch updates. A different object is a different request; the same
+    object is the same request with a longer ``output_ids``. :func:`follow` decides which applies.
 
     Args:
-        cls: a class that has vLLM's V1 interface: any of lpkit's bases, or a V1 class.
+        cls: a class with vLLM's V1 interface: any of lpkit's bases, or a V1 class.
         vocab_size: columns of the logits.
         device: of the logits.
-        before_temperature: whether the engine divides by the temperature after this. A processor of the ``"sampling"``
-            stage then sees logits that are divided by ``SamplingParams.temperature``; its edits are multiplied back.
-        tokenizer: what ``lpkit.tokenizer`` gives the processor.
+        before_temperature: True if the engine divides by the temperature after this host. Then a processor of the
+            ``"sampling"`` stage sees logits divided by ``SamplingParams.temperature``, and its edits are multiplied
+            back.
+        tokenizer: the processor's ``lpkit.tokenizer``.
 
     Attributes:
         vocab_size: see above.
         device: see above.
-        sampling: whether the processor is of the ``"sampling"`` stage.
+        sampling: True for a processor of the ``"sampling"`` stage.
 
     Raises:
         TypeError: the class has no V1 interface.
@@ -72,11 +73,11 @@ class ExportHost:
         self._greedy: torch.Tensor | None = None
 
     def construct(self, config: Config) -> Any:
-        """The processor, once for each size of the batch; what drives it may want to watch it."""
+        """Make the processor, once per batch size. Override it to observe the processor."""
         return self._cls(config, self.device, False)
 
     def _make_room(self, rows: Sequence[V1Row]) -> None:
-        """Build the processor again for a larger batch or a longer text: its tables may be sized by either."""
+        """Build the processor again for a larger batch or a longer text: its tables may depend on either."""
         longest = max((len(row.prompt_ids) + len(row.output_ids) for row in rows), default=0)
         if len(rows) <= self._limit and longest < self._longest:
             return
@@ -91,8 +92,7 @@ class ExportHost:
 
         Args:
             logits: ``[len(rows), vocab]``, of any floating dtype; processors see float32. Not changed.
-            rows: the requests, each object once; one whose ``params`` is None does not use the processor, which never
-                sees it.
+            rows: the requests, each object once. The processor never sees a row whose ``params`` is None.
 
         Returns:
             Logits of the same shape and dtype.
@@ -115,9 +115,9 @@ class ExportHost:
         else:
             seen = before / self._scale
             edited = self._processor.apply(seen.clone())
-            # What was not changed goes back exactly as it came: x / t * t is not always x.
+            # Unchanged values are restored exactly: x / t * t is not always x.
             edited = torch.where(edited == seen, before, edited * self._scale)
-        if self._greedy is not None:  # vLLM drops what a processor of this stage does to a greedy request
+        if self._greedy is not None:  # vLLM ignores edits of this stage for a greedy request
             edited = torch.where(self._greedy, logits, edited)
         result: torch.Tensor = edited.to(logits.dtype)
         return result
@@ -131,43 +131,43 @@ class ExportHost:
 
 
 def check_class(cls: Any) -> None:
-    """Whether a host can drive ``cls``.
+    """Refuse a class that a host cannot drive.
 
     Raises:
-        TypeError: it cannot; the message says why.
+        TypeError: the host cannot drive the class; the message says why.
     """
     if not isinstance(cls, type):
-        raise TypeError(f"a class is exported, not {cls!r}; make one of a callable with lpkit.bridge")
+        raise TypeError(f"a class is exported, not {cls!r}; make a class of a callable with lpkit.bridge")
     if not hasattr(cls, "update_state"):
-        raise TypeError(f"{cls.__qualname__} has no V1 interface, which other engines drive: derive it from lpkit's")
+        raise TypeError(f"{cls.__qualname__} has no V1 interface, which an export needs: derive it from lpkit's bases")
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise TypeError(f"{cls.__qualname__} is abstract: it has no {missing}")
 
 
 def follow(row: V1Row | None, params: SamplingParams, prompt_ids: list[int], output_ids: Sequence[int]) -> V1Row:
-    """The row of a request that an engine shows again, or a new one.
+    """Return the row of a request that an engine shows again, or a new row.
 
     Args:
-        row: what the engine showed in this place, or under this name, in the step before; None: nothing.
+        row: the row with this place or name in the previous step, or None.
         params: of the request.
         prompt_ids: of the request.
         output_ids: its tokens so far.
 
     Returns:
-        ``row``, with what is new in ``output_ids``, if it is the same request with as many tokens or one more; else
-        another row, as for a request that resumes: a copied beam, a draft that was rejected, a name that is used again.
-        A V1 engine grows by one token per step, and V1 processors may count on it.
+        ``row``, extended by the new token, if it is the same request with as many tokens or one more. Otherwise a new
+        row, as for a resumed request: for a copied beam, a rejected draft, or a reused name. A V1 engine grows by one
+        token per step, and V1 processors may rely on it.
     """
-    known = len(row.output_ids) if row is not None else 0
+    seen = len(row.output_ids) if row is not None else 0
     if (
         row is not None
         and row.params is params
-        and len(output_ids) in (known, known + 1)
+        and len(output_ids) in (seen, seen + 1)
         and row.prompt_ids == prompt_ids
-        and row.output_ids == list(output_ids[:known])
+        and row.output_ids == list(output_ids[:seen])
     ):
-        row.output_ids.extend(output_ids[known:])
+        row.output_ids.extend(output_ids[seen:])
         return row
     return V1Row(params, list(prompt_ids), list(output_ids))
 
@@ -175,17 +175,17 @@ def follow(row: V1Row | None, params: SamplingParams, prompt_ids: list[int], out
 def sampling_params(
     cls: type[Any], given: Mapping[str, Any], temperature: float = 1.0, *, optional: bool = False
 ) -> SamplingParams:
-    """A request that gives ``cls`` its arguments, validated as a vLLM server would.
+    """Make a request with arguments for ``cls``, validated as a vLLM server would.
 
     Args:
         cls: a processor's class.
         given: arguments by field name or by key.
-        temperature: that the engine will divide by; 0 is greedy. Other engines know no limit.
-        optional: whether a request may give none of the required arguments, as one that does not use the processor.
+        temperature: by which the engine will divide; 0 is greedy. Other engines have no limit.
+        optional: True to accept requests without the required arguments, which do not use the processor.
 
     Raises:
         TypeError: the class cannot run outside vLLM.
-        ValueError: naming the argument and the rule that it breaks.
+        ValueError: an argument is wrong; the message names it and the broken rule.
     """
     check_class(cls)
     if not 0 <= temperature < math.inf:
@@ -198,12 +198,12 @@ def sampling_params(
     if not optional and declared is not None and declared.parse(params.extra_args) is None:
         needed = [name for name, field in declared.model_fields.items() if field.is_required()]
         raise ValueError(f"{cls.__qualname__} needs {', '.join(needed)}")
-    params.temperature = temperature  # past vLLM's limits, which raise what is small and refuse what is above 2
+    params.temperature = temperature  # set later, because vLLM raises small values and refuses values above 2
     return params
 
 
 def check_vocabulary(cls: type[Any], params: SamplingParams, vocab_size: int) -> None:
-    """Compare the token ids that a request names with the model's vocabulary.
+    """Check a request's token ids against the model's vocabulary.
 
     Args:
         cls: a processor's class.
@@ -211,7 +211,7 @@ def check_vocabulary(cls: type[Any], params: SamplingParams, vocab_size: int) ->
         vocab_size: columns of the logits.
 
     Raises:
-        ValueError: naming the key and the token id.
+        ValueError: a token id is outside; the message names the key and the id.
     """
     declared = getattr(cls, "Params", None)
     if declared is None:
@@ -227,14 +227,14 @@ def check_vocabulary(cls: type[Any], params: SamplingParams, vocab_size: int) ->
 def configuration(
     vocab_size: int, device: torch.device, rows: int, longest: int = _LONGEST, tokenizer: Any = None
 ) -> Config:
-    """What a processor's constructor gets as ``vllm_config``.
+    """Make the ``vllm_config`` for a processor's constructor.
 
     Args:
         vocab_size: columns of the logits.
         device: of the logits.
-        rows: requests in the batch at most.
+        rows: most requests in the batch.
         longest: ``max_model_len``.
-        tokenizer: what ``lpkit.tokenizer`` gives the processor: ``model_config.lpkit_tokenizer``.
+        tokenizer: the processor's ``lpkit.tokenizer``, stored as ``model_config.lpkit_tokenizer``.
     """
     model = ModelConfig(longest, vocab_size, SimpleNamespace(vocab_size=vocab_size, eos_token_id=None))
     if tokenizer is not None:

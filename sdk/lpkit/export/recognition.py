@@ -1,4 +1,4 @@
-"""For engines that show a sequence's tokens and nothing that says whose they are."""
+"""Recognizes requests in engines that show a sequence's tokens without the request's identity."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lpkit.history.on_host import V1Row
 from lpkit.sampling_params import SamplingParams
 
 _MOST = 256
-"""Sequences that are remembered: those an engine may serve in turns with one callable."""
+"""Number of remembered sequences, which an engine may serve in turns with one callable."""
 
 
 class Recognizer:
-    """Tells sequences apart by their tokens: same prefix and same parameters is the same request.
+    """Tells sequences apart by their tokens: the same prefix and the same parameters mean the same request.
 
-    A call that shows a known sequence and one token more goes on with it. One that goes back inside a known sequence,
-    and on from there, is a draft that was rejected: another row of the same prompt. Any other call begins a sequence,
-    whose prompt is what it shows.
+    A known sequence with one token more continues that sequence. A return to an earlier position of a known sequence
+    means a rejected draft: another row of the same prompt. Any other call begins a sequence, and its tokens are the
+    prompt.
 
     Args:
         params: of every sequence.
@@ -33,27 +33,27 @@ class Recognizer:
         self._count = 0
 
     def row(self, tokens: Sequence[int]) -> V1Row:
-        """The row that ``tokens`` are of.
+        """Return the row of ``tokens``.
 
         Args:
-            tokens: a prompt and what was generated.
+            tokens: prompt and outputs.
 
         Returns:
-            A row that holds exactly these tokens; the same object as before if the sequence went on.
+            A row with exactly these tokens; the same object as before if the sequence continues.
         """
         shown = list(tokens)
         before = shown[:-1]
-        for name, (row, known) in reversed(self._known.items()):
-            if shown and len(known) == len(before) and known == before:
+        for name, (row, sequence) in reversed(self._known.items()):
+            if shown and len(sequence) == len(before) and sequence == before:
                 row.output_ids.append(shown[-1])
-                known.append(shown[-1])
+                sequence.append(shown[-1])
                 self._known.move_to_end(name)
                 return row
         prompt = next(
             (
                 row.prompt_ids
-                for row, known in reversed(self._known.values())
-                if len(row.prompt_ids) < len(shown) <= len(known) and known[: len(before)] == before
+                for row, sequence in reversed(self._known.values())
+                if len(row.prompt_ids) < len(shown) <= len(sequence) and sequence[: len(before)] == before
             ),
             shown,
         )
@@ -66,13 +66,13 @@ class Recognizer:
 
 
 class SequenceBySequence:
-    """One of lpkit's processors where each call shows one sequence, of which there may be several in turns.
+    """An lpkit processor for engines that show one sequence per call, possibly several sequences in turns.
 
     Args:
         cls: a processor's class.
         given: arguments of each sequence.
-        temperature: that divides the logits afterwards.
-        tokenizer: the model's, for processors that ask for words.
+        temperature: divides the logits afterwards.
+        tokenizer: the model's, for processors with word parameters.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class SequenceBySequence:
         self._host: ExportHost | None = None
 
     def _edited(self, tokens: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
-        """The logits of a sequence's next token.
+        """Edit the logits of a sequence's next token.
 
         Args:
-            tokens: the prompt and what was generated.
+            tokens: prompt and outputs.
             logits: ``[1, vocab]``, of any floating dtype. Not changed.
 
         Raises:
-            ValueError: at the first call: a token id among the arguments is not in the vocabulary.
+            ValueError: at the first call, if an argument holds a token id outside the vocabulary.
         """
         if self._host is None:
             check_vocabulary(self._cls, self._params, logits.shape[1])

@@ -1,4 +1,4 @@
-"""What SGLang's requests are to a processor: their tokens, completed where the engine's bookkeeping lags behind."""
+"""SGLang's requests as rows for a processor, with tokens added where the engine's records lag behind."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from lpkit.sampling_params import SamplingParams
 _log = logging.getLogger(__name__)
 
 REQUEST = "__req__"
-"""Where a request's ``custom_params`` hold the request itself: SGLang's own name."""
+"""Key under which a request's ``custom_params`` hold the request itself; SGLang's own name."""
 
 _ROWS = "lpkit_rows"
-"""The attribute of SGLang's request that holds what processors know it by, so that it ends with the request."""
+"""Attribute of SGLang's request that holds its rows, so that they end with the request."""
 
 
-class Step:
-    """What one forward pass says of its rows.
+class ForwardRows:
+    """Facts about the rows of one forward pass.
 
-    With overlap scheduling the engine samples before it has read the tokens of the step before: the last one is still
-    an input on the device.
+    With overlap scheduling, the engine samples before it has read the tokens of the previous step: the last token
+    exists only as an input on the device.
 
     Args:
-        forward_batch: SGLang's.
+        forward_batch: SGLang's object.
     """
 
     def __init__(self, forward_batch: Any) -> None:
@@ -39,21 +39,21 @@ class Step:
         lengths = forward_batch.seq_lens if lengths is None else lengths
         self._rows = {rid: (i, n) for i, (rid, n) in enumerate(zip(forward_batch.rids, lengths.tolist(), strict=False))}
 
-    def missing(self, request: Any, known: int) -> int:
-        """How many tokens the request has beyond ``known``; negative while its prompt is unfinished.
+    def missing(self, request: Any, on_host: int) -> int:
+        """Return the number of the request's tokens beyond ``on_host``; negative while its prompt is unfinished.
 
         Args:
-            request: SGLang's.
-            known: length of its prompt and of the outputs that are on the host.
+            request: SGLang's object.
+            on_host: length of its prompt and of the outputs on the host.
         """
-        found = self._rows.get(request.rid)
-        return 0 if found is None else int(found[1]) - known
+        numbers = self._rows.get(request.rid)
+        return 0 if numbers is None else int(numbers[1]) - on_host
 
     def last_tokens(self, requests: Sequence[Any]) -> list[int]:
-        """The newest token of each request, in one copy from the device.
+        """Return the newest token of each request, in one copy from the device.
 
         Args:
-            requests: SGLang's.
+            requests: SGLang's objects.
         """
         rows = [self._rows[request.rid][0] for request in requests]
         if not self._batch.forward_mode.is_decode():
@@ -64,13 +64,13 @@ class Step:
         return tokens
 
 
-class Served:
-    """One processor's class in a worker of SGLang.
+class ServedProcessor:
+    """A processor's class in a worker of SGLang.
 
     Args:
         cls: a processor's class.
-        by_field: whether ``custom_params`` may name fields, as the only processor of a request can.
-        tokenizer: for processors that ask for words: one, or a function that makes it.
+        by_field: True if ``custom_params`` may name fields, because the request has no other processor.
+        tokenizer: for processors with word parameters: a tokenizer, or a function that makes it.
     """
 
     def __init__(self, cls: type[Any], *, by_field: bool = False, tokenizer: Any = None) -> None:
@@ -84,7 +84,7 @@ class Served:
         self._told: set[str] = set()
 
     def is_named_by(self, custom_params: Mapping[str, Any] | None) -> bool:
-        """Whether a request gives one of this processor's arguments.
+        """True if a request gives an argument of this processor.
 
         Args:
             custom_params: of the request.
@@ -92,7 +92,7 @@ class Served:
         return not self._keys.isdisjoint(custom_params or ())
 
     def takes(self, custom_params: Mapping[str, Any] | None) -> bool:
-        """Whether the processor may act on a request.
+        """True if the processor may act on a request.
 
         Args:
             custom_params: of the request.
@@ -107,7 +107,7 @@ class Served:
             vocab_size: of the model.
 
         Raises:
-            ValueError: naming the argument and the rule that it breaks.
+            ValueError: an argument is wrong; the message names it and the broken rule.
         """
         self._checked(SamplingParams(extra_args=self._arguments(custom_params)), vocab_size)
 
@@ -122,13 +122,13 @@ class Served:
         check_vocabulary(self.cls, params, vocab_size)
         return params
 
-    def process(self, logits: torch.Tensor, requests: Sequence[Any], step: Step | None) -> torch.Tensor:
+    def process(self, logits: torch.Tensor, requests: Sequence[Any], step: ForwardRows | None) -> torch.Tensor:
         """Edit the rows of requests that use this processor.
 
         Args:
             logits: ``[len(requests), vocab]``.
-            requests: SGLang's, with ``custom_params`` in their sampling parameters.
-            step: what the forward pass says of them; None: their ``output_ids`` are complete.
+            requests: SGLang's objects, with ``custom_params`` in their sampling parameters.
+            step: the forward pass; None: the ``output_ids`` are complete.
 
         Returns:
             Logits of the same shape.
@@ -141,7 +141,7 @@ class Served:
             row = self._row(request, logits.shape[1])
             missing = step.missing(request, len(request.origin_input_ids) + len(request.output_ids)) if step else 0
             if row is None or missing < 0:
-                continue  # the engine discards what it samples before the end of a prompt
+                continue  # the engine discards samples before the end of a prompt
             if missing > 1:
                 self._tell(f"{missing} tokens of a request are not on the host; it is not processed")
                 continue
@@ -157,11 +157,11 @@ class Served:
             self._host = ExportHost(self.cls, logits.shape[1], logits.device, tokenizer=self._tokenizer)
         if len(chosen) == len(requests):
             return self._host.process(logits, rows)
-        own = torch.tensor([i for i, _, _ in chosen], dtype=torch.int64, device=logits.device)
-        return logits.index_copy(0, own, self._host.process(logits.index_select(0, own), rows))
+        index_tensor = torch.tensor([i for i, _, _ in chosen], dtype=torch.int64, device=logits.device)
+        return logits.index_copy(0, index_tensor, self._host.process(logits.index_select(0, index_tensor), rows))
 
     def _row(self, request: Any, vocab_size: int) -> V1Row | None:
-        """What the processor knows a request by; None if the request does not use it."""
+        """Return the processor's row of a request; None if the request does not use it."""
         rows = getattr(request, _ROWS, None)
         if rows is None:
             rows = {}
@@ -176,21 +176,21 @@ class Served:
             except ValueError as wrong:  # only requests that nobody admitted: an exception here ends the engine
                 _log.error("%s leaves a request alone: %s", self.cls.__qualname__, wrong)
                 rows[self.cls] = None
-        found: V1Row | None = rows[self.cls]
-        return found
+        row: V1Row | None = rows[self.cls]
+        return row
 
     def _grown(self, request: Any, newest: list[int]) -> V1Row:
-        """The request's row with its tokens of now; another one if they are not those of before and one more."""
+        """Return the request's row with its current tokens; a new row unless it continues the previous tokens."""
         rows: dict[type[Any], V1Row] = getattr(request, _ROWS)
         row, outputs = rows[self.cls], request.output_ids
-        known, total = len(row.output_ids), len(outputs) + len(newest)
+        held, total = len(row.output_ids), len(outputs) + len(newest)
         same_prompt = len(row.prompt_ids) == len(request.origin_input_ids)
-        seen = min(known, len(outputs))
-        goes_on = known in (total, total - 1) and (not seen or row.output_ids[seen - 1] in (outputs[seen - 1], -1))
+        seen = min(held, len(outputs))
+        goes_on = held in (total, total - 1) and (not seen or row.output_ids[seen - 1] in (outputs[seen - 1], -1))
         if not (same_prompt and goes_on):
             row = V1Row(row.params, list(request.origin_input_ids), [*outputs, *newest])
             rows[self.cls] = row
-        elif known < total:
+        elif held < total:
             row.output_ids.append(newest[0] if newest else outputs[-1])
         return row
 

@@ -1,4 +1,4 @@
-"""Rows without identity: an engine shows whole texts, copies and reorders them, and takes tokens back."""
+"""Rows without identity: an engine shows whole texts, copies and reorders them, and removes tokens."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lpkit.sampling_params import SamplingParams
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Texts:
-    """The texts of one generation, recognized from step to step by their tokens.
+class RecognizedTexts:
+    """The texts of one generation, recognized by their tokens from step to step.
 
     Args:
-        shown: ``[rows, width]``, what the engine shows as prompts, padding included.
-        is_padding: of the same shape.
-        requests: of each row; None: it does not use the processor.
+        shown: ``[rows, width]``, the prompts as the engine shows them, padding included.
+        is_padding: bool of the same shape.
+        requests: request of each row; None: the row does not use the processor.
     """
 
     def __init__(
         self, shown: Ids, is_padding: np.ndarray[Any, np.dtype[np.bool_]], requests: Sequence[SamplingParams | None]
     ) -> None:
         self._shown = shown.copy()
-        # Equal prompts are one list, by which copies of a row are known.
+        # Equal prompts share a list, which identifies copies of a row.
         lists: dict[tuple[int, ...], list[int]] = {}
         unpadded = [row[~pad].tolist() for row, pad in zip(shown, is_padding, strict=True)]
         self._prompts = [lists.setdefault(tuple(prompt), prompt) for prompt in unpadded]
@@ -35,7 +35,7 @@ class Texts:
         self._tails = shown[:, :0]
 
     def continue_in(self, ids: Ids) -> bool:
-        """Whether each text is one of the step before, or one of them and one more token.
+        """True if each text equals a text of the previous step, with at most one token more.
 
         Args:
             ids: ``[rows, tokens]``.
@@ -44,11 +44,11 @@ class Texts:
         new = ids.shape[1] - self._shown.shape[1] - width
         if new not in (0, 1) or not self.begin(ids):
             return False
-        known = {tail.tobytes() for tail in self._tails}
-        return all(tail.tobytes() in known for tail in ids[:, self._shown.shape[1] :][:, :width])
+        before = {tail.tobytes() for tail in self._tails}
+        return all(tail.tobytes() in before for tail in ids[:, self._shown.shape[1] :][:, :width])
 
     def begin(self, ids: Ids) -> bool:
-        """Whether texts begin with these prompts, row for row.
+        """True if the texts begin with these prompts, row for row.
 
         Args:
             ids: ``[rows, tokens]``.
@@ -57,7 +57,7 @@ class Texts:
         return ids.shape[0] == self._shown.shape[0] and np.array_equal(ids[:, :width], self._shown)
 
     def rows(self, ids: Ids) -> list[V1Row]:
-        """A step's rows. One that shows a row of the step before and one more token is that row.
+        """Return a step's rows. A row of the previous step with one token more stays the same row.
 
         Args:
             ids: ``[rows, tokens]``; they :meth:`begin` with the prompts.
@@ -65,7 +65,7 @@ class Texts:
         tails = ids[:, self._shown.shape[1] :].copy()
         before, new = self._tails, tails.shape[1] - self._tails.shape[1]
         if new not in (0, 1) or not self._rows:
-            # A V1 engine grows by one token per step, and V1 processors may count on it: come back as resumed.
+            # A V1 engine grows by one token per step, and V1 processors may rely on it: return the rows as resumed.
             self._rows = [
                 V1Row(request, prompt, tail)
                 for request, prompt, tail in zip(self._requests, self._prompts, tails.tolist(), strict=True)
@@ -82,7 +82,7 @@ class Texts:
         return self._rows
 
     def _reordered(self, kept: Ids, same: np.ndarray[Any, np.dtype[np.bool_]]) -> list[V1Row]:
-        """The rows of texts that were copied or changed places: one copy is the row, the others are new."""
+        """Return the rows of copied or swapped texts: one copy keeps the row, other copies get new rows."""
         unclaimed: dict[tuple[int, int, bytes], list[V1Row]] = {}
         for i, row in enumerate(self._rows):
             if not same[i]:

@@ -1,1 +1,1 @@
-"""What a processor sees of its rows: lengths and token ids, on either runner, on the device or on the host."""
+"""Lengths and token ids of a processor's rows, on either runner, on the device or on the host."""

@@ -1,4 +1,4 @@
-"""Lengths and token ids of some rows, whichever runner they come from."""
+"""Lengths and token ids of some rows, the same for both runners."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-Found = TypeVar("Found")
+ResultT = TypeVar("ResultT")
 
 SHORTEST = 64
-"""Tokens that each row of :attr:`History.tokens` has room for, however short the texts are."""
+"""Least width of :attr:`History.tokens`, however short the texts are."""
 
 
-class Seen(NamedTuple):
-    """All that rows show of their histories, read in one launch; see :class:`lpkit.Rows`."""
+class HistoryParts(NamedTuple):
+    """All parts of some rows' histories, read in one launch; see :class:`lpkit.Rows`."""
 
     prompt_len: torch.Tensor
     total_len: torch.Tensor
@@ -25,27 +25,27 @@ class Seen(NamedTuple):
 
 
 class Originals:
-    """Tensors that several readers are given: whether one of these has changed any in place, by torch's operations."""
+    """Tensors that several readers share. It notices if a reader changed any of them in place by torch's operations."""
 
     def __init__(self) -> None:
         self._versions: list[tuple[torch.Tensor, int]] = []
 
-    def made(self, make: Callable[[], Found]) -> Found:
-        """What ``make`` gives: a tensor, some, or none. Torch counts what is done to it, but in inference mode."""
+    def made(self, make: Callable[[], ResultT]) -> ResultT:
+        """Call ``make`` and watch the tensors in its result. Torch counts in-place changes except in inference mode."""
         with torch.inference_mode(False):
-            found = make()
-        parts = found if isinstance(found, tuple) else (found,)
+            made = make()
+        parts = made if isinstance(made, tuple) else (made,)
         self._versions += [(part, part._version) for part in parts if isinstance(part, torch.Tensor)]
-        return found
+        return made
 
     @property
     def untouched(self) -> bool:
-        """Whether all are as they were made."""
+        """True if no tensor has changed."""
         return all(part._version == version for part, version in self._versions)
 
 
 class History(ABC):
-    """What a set of rows shows of its histories, on the device; each part is found when it is first read."""
+    """The histories of some rows, on the device; each part is computed on first read."""
 
     @cached_property
     def lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,24 +59,24 @@ class History(ABC):
 
     @cached_property
     def is_output(self) -> torch.Tensor:
-        """bool ``[n, W]``: which of :attr:`tokens` were generated."""
+        """bool ``[n, W]``: True where :attr:`tokens` were generated."""
         return self._find_output() if self._seen is None else self._seen.is_output
 
     @cached_property
-    def _seen(self) -> Seen | None:
+    def _seen(self) -> HistoryParts | None:
         return self._find_all()
 
     @abstractmethod
-    def _find_all(self) -> Seen | None:
-        """All of it, where a kernel reads it; without tokens where only lengths are asked for."""
+    def _find_all(self) -> HistoryParts | None:
+        """Read all parts with one kernel, or return None if no kernel is available or only lengths are needed."""
 
     @abstractmethod
     def _find_lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """By torch's operations."""
+        """Compute the lengths by torch's operations."""
 
     @abstractmethod
     def _find_tokens(self) -> torch.Tensor:
-        """By torch's operations."""
+        """Compute the token ids by torch's operations."""
 
     def _find_output(self) -> torch.Tensor:
         position = torch.arange(self.tokens.shape[1], device=self.tokens.device)

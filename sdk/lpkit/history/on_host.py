@@ -1,4 +1,4 @@
-"""Token histories under V2 as V1 gives them: lists on the host, brought there by one copy per call."""
+"""Token histories under V2 as V1 gives them: lists on the host, filled by one copy per call."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class V1Row:
-    """One row of a V1 batch, compared by identity: another object is another request to a V1 processor.
+    """One row of a V1 batch, compared by identity: a V1 processor takes another object for another request.
 
     Attributes:
         params: the request's ``SamplingParams``.
-        prompt_ids: as V1 hands it out, never mutated.
+        prompt_ids: as V1 passes it; never mutated.
         output_ids: the live list.
     """
 
@@ -37,14 +37,14 @@ class V1Row:
 
 
 Rows = tuple[list[int], list[V1Row]]
-"""Row numbers, ascending, and what a V1 processor knows each row by."""
+"""Row numbers, ascending, and the object that stands for each row."""
 
 
 class Unread(list[int]):
-    """Stands for a list that the author declared unread; looking into it is an error, not a wrong answer."""
+    """Stands for a list that the author declared unread. Reading it raises, instead of giving a wrong answer."""
 
     def _refuse(self, *_: Any) -> Any:
-        raise RuntimeError("token ids are not kept here: the bridge declares history = 'none', but they were read")
+        raise RuntimeError("the bridge declares history = 'none', but the processor read token ids")
 
     __len__ = __getitem__ = __iter__ = __contains__ = __reversed__ = __eq__ = __add__ = _refuse
     __bool__ = _refuse
@@ -55,8 +55,8 @@ class _Held:
     """The request in a slot.
 
     Attributes:
-        row: what a V1 processor knows it by; None before its first complete row.
-        drafts: rows of its drafts, kept where histories do not matter.
+        row: the object that a V1 processor sees; None before the first complete row.
+        drafts: rows of its drafts; kept only where histories are not read.
     """
 
     __slots__ = ("drafts", "params", "row")
@@ -68,12 +68,12 @@ class _Held:
 
 
 class HostHistories:
-    """Which requests sit in V2's slots, and what their rows look like to a V1 processor.
+    """The requests in V2's slots, and their rows as a V1 processor sees them.
 
     Args:
         states: the engine's buffers.
         history: ``"tokens"``, ``"length"`` (placeholders of the right number) or ``"none"``.
-        speculative: whether the engine is set up for drafts; then the host's bounds are not exact.
+        speculative: True if the engine uses drafts; then the host's bounds are not exact.
     """
 
     def __init__(self, states: LogitsProcRequestState, history: HistoryUse, speculative: bool = False) -> None:
@@ -85,36 +85,36 @@ class HostHistories:
         self._seen = np.zeros(states.max_num_reqs, dtype=np.int64)  # tokens of each slot that the host has
 
     def enter(self, slot: int, params: Any) -> None:
-        """A new or resumed request takes ``slot``; ``params`` comes back with each of its rows."""
+        """Record a new or resumed request in ``slot``; each of its rows carries ``params``."""
         self._held[slot] = _Held(params)
         self._own[slot] = True
         self._seen[slot] = 0
 
     def decline(self, slot: int) -> None:
-        """The request in ``slot`` does not use the processor."""
+        """Record that the request in ``slot`` does not use the processor."""
         self._held[slot] = None
         self._own[slot] = False
 
     def rows(self, ctx: LogitsContext) -> Rows:
-        """The call's own rows.
+        """Return the rows of this call that use the processor.
 
-        Left out, because the engine throws their tokens away: unfinished prefills, warm-up requests without a prompt,
-        and rows behind a draft that is a placeholder.
+        Some rows are left out, because the engine discards their tokens: unfinished prefills, warm-up requests without
+        a prompt, and rows after a draft placeholder.
         """
         slots = ctx.idx_mapping_np
         bounds = ctx.seq_lens_upper_bound_np[: len(slots)]
-        own = (
+        used = (
             self._own[slots] & (bounds >= self._states.prefill_len.np[slots]) & (self._states.prompt_len.np[slots] > 0)
         )
-        if not own.any():
+        if not used.any():
             return [], []
-        chosen = slots[own].astype(np.int64)
-        ends = bounds[own].astype(np.int64).clip(max=self._states.all_token_ids.gpu.shape[1])
+        chosen = slots[used].astype(np.int64)
+        ends = bounds[used].astype(np.int64).clip(max=self._states.all_token_ids.gpu.shape[1])
         if self._speculative or ctx.expanded_idx_mapping.shape[0] != len(slots):
-            self._speculative = True  # from now on: what is committed may lag behind the bounds
+            self._speculative = True  # from now on, committed tokens may lag behind the bounds
             return self._with_drafts(ctx, chosen, ends)
         self._advance(chosen, ends, self._copy(self._missing(chosen, ends), []))
-        return np.flatnonzero(own).tolist(), [self._row(slot) for slot in chosen.tolist()]
+        return np.flatnonzero(used).tolist(), [self._row(slot) for slot in chosen.tolist()]
 
     def _row(self, slot: int) -> V1Row:
         return self._held[slot].row  # type: ignore[union-attr, return-value]
@@ -122,7 +122,7 @@ class HostHistories:
     # -- the copy --------------------------------------------------------------------------------------------
 
     def _missing(self, slots: Ints, ends: Ints) -> Ints:
-        """``[2, n]`` slot and position of every token that the host lacks; a history that shrank is read anew."""
+        """``[2, n]``: slot and position of every token that the host lacks. A history that shrank is read again."""
         self._seen[slots[ends < self._seen[slots]]] = 0
         starts = self._seen[slots]
         gaps = ends - starts
@@ -143,7 +143,7 @@ class HostHistories:
         return packed
 
     def _advance(self, slots: Ints, ends: Ints, tokens: list[int]) -> None:
-        """Histories of ``slots`` now reach ``ends``; ``tokens`` are those that were missing, slot after slot."""
+        """Extend the histories of ``slots`` to ``ends``; ``tokens`` are the missing tokens, slot by slot."""
         starts, gaps = self._seen[slots], ends - self._seen[slots]
         self._seen[slots] = ends
         if self._history == "none":
@@ -168,7 +168,8 @@ class HostHistories:
             elif gap == 1:
                 held.row.output_ids.append(new[0])
             elif gap:
-                # A V1 engine grows by one token per step, and V1 processors may count on it: come back as resumed.
+                # A V1 engine grows by one token per step, and V1 processors may rely on it: return the request as
+                # resumed.
                 held.row = V1Row(held.params, held.row.prompt_ids, held.row.output_ids + new)
 
     def _of(self, slot: int) -> _Held:
@@ -179,7 +180,7 @@ class HostHistories:
     # -- drafts ----------------------------------------------------------------------------------------------
 
     def _with_drafts(self, ctx: LogitsContext, slots: Ints, ends: Ints) -> Rows:
-        """Each draft is a separate request, whose outputs end with the drafts that its row sees."""
+        """Make each draft a separate request whose outputs end with the drafts that its row sees."""
         missing = self._missing(slots, ends)
         order = torch.from_numpy(slots).to(self._states.total_len.gpu.device)
         more = [self._states.total_len.gpu[order], ctx.expanded_idx_mapping, ctx.pos, ctx.input_ids]
@@ -202,22 +203,22 @@ class HostHistories:
 
     def _expanded(self, totals: dict[int, int], mapping: Ints, positions: Ints, inputs: Ints) -> Rows:
         index_of: list[int] = []
-        found: list[V1Row] = []
+        expanded: list[V1Row] = []
         rows = list(zip(mapping.tolist(), positions.tolist(), inputs.tolist(), strict=True))
         for index, (slot, position, _) in enumerate(rows):
             if slot not in totals or position + 1 < self._states.prefill_len.np[slot]:
                 continue
             beyond = position + 1 - totals[slot]
-            # The draft at position q is the input of the row that many rows further up.
+            # The draft at position q is the input of the row that lies (last visible position - q) rows further up.
             drafts = [token for _, _, token in rows[index - beyond + 1 : index + 1]] if beyond > 0 else []
             if self._history == "tokens" and UNKNOWN in drafts:
                 continue
             index_of.append(index)
-            found.append(self._drafted(slot, beyond, drafts))
-        return index_of, found
+            expanded.append(self._drafted(slot, beyond, drafts))
+        return index_of, expanded
 
     def _drafted(self, slot: int, beyond: int, drafts: list[int]) -> V1Row:
-        """The row of ``slot`` that sees ``beyond`` tokens more than what is committed."""
+        """Return the row of ``slot`` that sees ``beyond`` tokens more than the committed ones."""
         row, held = self._row(slot), self._of(slot)
         if beyond == 0:
             return row

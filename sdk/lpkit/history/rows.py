@@ -1,4 +1,4 @@
-"""What an author's ``process`` and ``edit`` are given: their own rows, and the logits at chosen token ids."""
+"""Arguments of an author's ``process`` and ``edit``: the processor's rows, and the logits at chosen token ids."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class HistoryNotDeclaredError(TypeError):
 class Rows:
     """The logits rows of the requests that a processor admitted, in batch order.
 
-    Under speculative decoding a request has one row per draft token, and a row may be listed twice: the result
-    must not depend on how often a row is processed. What is shown here of the history may be shared with the engine's
-    other processors. Edited in place by torch's operations, it is read again for the next one; that is not noticed of
-    ``.data``, of a view as another dtype, of ``numpy()`` and of a kernel of your own: copy before these.
+    Under speculative decoding a request has one row per draft token, and a row may be listed twice: the result must not
+    depend on how often a row is processed. The history tensors may be shared with the engine's other processors. lpkit
+    notices in-place edits by torch's operations and reads the history again for the next processor. It does not notice
+    edits through ``.data``, a view of another dtype, ``numpy()`` or a custom kernel: copy first.
 
     Attributes:
         n: number of rows.
-        index: ``[n]`` int64, where the rows stand in the batch's logits; read-only.
+        index: ``[n]`` int64, row numbers in the batch's logits; read-only.
         slots: ``[n]`` int64, the slots of their requests; read-only.
-        whole: whether these are all rows of the batch, in order.
+        whole: True if these are all rows of the batch, in order.
     """
 
     def __init__(
@@ -63,18 +63,18 @@ class Rows:
 
     @cached_property
     def temperature(self) -> torch.Tensor:
-        """``[n, 1]`` float32: what the engine will still divide these logits by; 1 for greedy requests, and
-        where the division is already done (V1's sampling stage)."""
+        """``[n, 1]`` float32: temperature by which the engine will still divide these logits. 1 for greedy requests,
+        and after the division (V1's sampling stage)."""
         return self._temperature[self].unsqueeze(1)
 
     @property
     def prompt_len(self) -> torch.Tensor:
-        """``[n]`` int64: tokens of the prompt; 0 for prompt embeddings on V1. Needs ``history = "length"``."""
+        """``[n]`` int64: number of prompt tokens; 0 for prompt embeddings on V1. Needs ``history = "length"``."""
         return self._lengths[0]
 
     @property
     def total_len(self) -> torch.Tensor:
-        """``[n]`` int64: tokens before the one to be chosen, drafts included. Needs ``history = "length"``."""
+        """``[n]`` int64: number of tokens before the token to choose, drafts included. Needs ``history = "length"``."""
         return self._lengths[1]
 
     @property
@@ -96,7 +96,7 @@ class Rows:
 
     @property
     def is_output(self) -> torch.Tensor:
-        """``[n, W]`` bool: which of :attr:`tokens` were generated; False behind the end."""
+        """``[n, W]`` bool: True where :attr:`tokens` were generated; False behind the end."""
         return self._with_tokens.is_output
 
     @property
@@ -113,11 +113,11 @@ class Rows:
 
 
 class SparseLogits:
-    """Some elements per row of a batch of logits.
+    """Some elements of each row of a batch of logits.
 
-    ``logits[ids]`` reads ``[n, k]`` values at token ids ``[n, k]``; ``logits[ids] = values`` writes them. Ids of
-    -1 read the row's token 0 and write nothing; ids of ``vocab_size`` and above, which a prompt may hold, read its last
-    token and write nothing. An id that occurs twice in a row must be given equal values.
+    ``logits[ids]`` reads ``[n, k]`` values at token ids ``[n, k]``; ``logits[ids] = values`` writes them. An id of -1
+    reads the row's token 0 and writes nothing. An id of ``vocab_size`` or above, which a prompt may hold, reads the
+    row's last token and writes nothing. An id that occurs twice in a row needs equal values.
     """
 
     def __init__(self, logits: torch.Tensor, rows: Rows) -> None:
@@ -154,7 +154,7 @@ class SparseLogits:
             few.write(self._logits, self._index, ids, values)
             return
         if not isinstance(values, torch.Tensor):
-            # Filled on the device: a tensor made from a Python number would be a blocking copy from the host.
+            # Filled on the device: making a tensor from a Python number would be a blocking copy from the host.
             values = torch.full((), values, dtype=self._logits.dtype, device=self._logits.device)
         spread = values.to(self._logits.dtype).expand(ids.shape)
         if not watched and self._by_numpy(ids):
@@ -165,11 +165,11 @@ class SparseLogits:
         if fused.differentiated(self._logits):
             self._write_once(torch.where(real, ids, -1), spread)
             return
-        if ids.shape[1] == 1:  # nothing else is written in the row: padding writes back what is there
+        if ids.shape[1] == 1:  # nothing else is written in the row: padding rewrites the present value
             self._put(within, torch.where(real, spread, self._take(within)))
             return
-        # A padding write must not race with a real one, so it repeats a real write of its row; a row without
-        # any rewrites one token, which nothing else touches.
+        # A padding write must not race with a real write, so it repeats a real write of its row. A row without real
+        # writes rewrites one token that nothing else touches.
         first = real.to(torch.int8).argmax(1, keepdim=True)
         fill_ids = within.gather(1, first)
         fill_values = torch.where(real.gather(1, first), spread.gather(1, first), self._take(fill_ids))
@@ -185,14 +185,14 @@ class SparseLogits:
             self._logits[self._rows, ids] = values
 
     def _by_numpy(self, ids: torch.Tensor) -> bool:
-        """Whether the ids can be looked at, as nothing has to be waited for."""
+        """True if the host can read the ids without waiting for a device."""
         on_host = fused.on_host(ids) and fused.on_host(self._logits)
         return on_host and self._plain(ids) and not fused.differentiated(self._logits)
 
     def _filled(self, ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Ids and values with something to write in place of padding, as :meth:`__setitem__` chooses it.
+        """Replace padding by harmless writes, as :meth:`__setitem__` chooses them.
 
-        Nothing of it is dispatched by torch, so a step has as many operations with padding as without.
+        Torch dispatches none of this, so a step has as many operations with padding as without.
         """
         given = np.from_dlpack(ids)  # not Tensor.numpy(), which instruments rightly take for a wait
         if not given.size or (given.min() >= 0 and given.max() <= self._last):
@@ -209,7 +209,7 @@ class SparseLogits:
         return ids, from_dlpack(np.where(real, new, fill[:, np.newaxis]))
 
     def _kernels(self, ids: torch.Tensor) -> ModuleType | None:
-        """Those that read and write in one launch, if they suit the logits and the ids."""
+        """Return the kernels that read and write in one launch, if they suit the logits and the ids."""
         fit = self._plain(ids) and ids.shape[:1] == self._index.shape
         return fused.few_for(self._logits) if fit else None
 
@@ -217,7 +217,7 @@ class SparseLogits:
         return self._logits.dtype == torch.float32 and ids.dtype == torch.int64
 
     def _write_once(self, ids: torch.Tensor, values: torch.Tensor) -> None:
-        """Under autograd an element that is written twice would get its gradient twice."""
+        """Write each element once: under autograd a second write would repeat the gradient."""
         ids, order = ids.sort(dim=1, stable=True)
         first = ids >= 0
         first[:, 1:] &= ids[:, 1:] != ids[:, :-1]

@@ -1,1 +1,1 @@
-"""vLLM's interfaces, found where vLLM works, and defined alike for where it does not."""
+"""vLLM's interfaces: vLLM's own classes where vLLM works, equal definitions elsewhere."""

@@ -1,4 +1,4 @@
-"""A stand-in for ``vllm_config``: the fields that processors commonly read, and nothing to load."""
+"""A stand-in for ``vllm_config``: the fields that processors commonly read, without loading anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 MODEL_NAME = "lpkit/reference"
-"""The model that the configuration names, and the tokenizer unless it is told another. Neither exists."""
+"""Default name of the model and of its tokenizer. Neither exists."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class ModelConfig:
     seed: int = 0
     max_logprobs: int = 20
     logits_processors: list[Any] | None = None
-    lpkit_tokenizer: Any = None  # a host's own, or a function that makes it; vLLM's has no such field
+    lpkit_tokenizer: Any = None  # a host's own tokenizer, or a function that makes it; vLLM has no such field
 
     @property
     def hf_text_config(self) -> SimpleNamespace:
@@ -73,7 +73,7 @@ class DeviceConfig:
 
 @dataclass
 class SpeculativeConfig:
-    """Of an engine with drafts: by default they are looked up in what was written so far."""
+    """Speculative decoding, by default with n-gram lookup in the text so far."""
 
     num_speculative_tokens: int
     method: str = "ngram"
@@ -100,7 +100,7 @@ class SpeculativeConfig:
 
 @dataclass
 class Config:
-    """Attribute for attribute a small part of vLLM's ``VllmConfig``; picklable."""
+    """A small part of vLLM's ``VllmConfig`` with the same attribute names; picklable."""
 
     scheduler_config: SchedulerConfig
     model_config: ModelConfig
@@ -114,5 +114,5 @@ class Config:
 
     @property
     def max_concurrent_batches(self) -> int:
-        """Steps in flight at once, as the V2 runner has them."""
+        """Number of steps in flight at once on the V2 runner."""
         return self.parallel_config.pipeline_parallel_size + self.scheduler_config.async_scheduling

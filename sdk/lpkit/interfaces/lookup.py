@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Final
 
 GROUP: Final = "vllm.logits_processors"
-"""The entry-point group from which vLLM loads every installed processor, whatever its interface."""
+"""The entry-point group from which vLLM loads every installed processor, for both interfaces."""
 
 V1_MODULE = "vllm.v1.sample.logits_processor"
 V2_MODULE = "vllm.v1.worker.gpu.sample.logits_processor"
@@ -20,10 +20,10 @@ SAMPLING_PARAMS_MODULE = "vllm.sampling_params"
 
 @dataclass(frozen=True)
 class Lookup:
-    """Outcome of looking for one of vLLM's modules.
+    """Result of looking for one of vLLM's modules.
 
-    ``module`` is None when it cannot be used; ``reason`` then says why: ``"absent"`` when no vLLM (or no such
-    module in this vLLM) is installed, else the error that importing it raised.
+    ``module`` is None if the module cannot be used, and ``reason`` says why. The reason is ``"absent"`` if vLLM, or
+    this module of it, is not installed; otherwise the error that its import raised.
     """
 
     module: ModuleType | None
@@ -34,9 +34,9 @@ _without = False
 
 
 def do_without() -> None:
-    """From now on vLLM counts as absent in this process: another one uses it, or it is known to be broken.
+    """Treat vLLM as absent in this process from now on, e.g. because it is broken or another process uses it.
 
-    To be called before :mod:`lpkit.v1`, ``v2`` and ``sampling_params`` are imported.
+    Call this before :mod:`lpkit.v1`, ``v2`` and ``sampling_params`` are imported.
     """
     global _without
     _without = True
@@ -44,13 +44,13 @@ def do_without() -> None:
 
 
 def left_out() -> bool:
-    """Whether vLLM is installed and not used in this process."""
+    """True if vLLM is installed but not used in this process."""
     return _without and importlib.util.find_spec("vllm") is not None
 
 
 @cache
 def find(name: str) -> Lookup:
-    """Import vLLM's module ``name`` once; never raises, because a broken vLLM must not break the SDK."""
+    """Import vLLM's module ``name`` once. Never raises: a broken vLLM must not break the SDK."""
     standin = getattr(sys.modules.get("vllm"), "__lpkit_standin__", False)
     if standin or _without:
         return Lookup(None, "absent")
@@ -60,7 +60,7 @@ def find(name: str) -> Lookup:
         return Lookup(importlib.import_module(name))
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name):
-            return Lookup(None, "absent")  # a vLLM from before this interface existed
+            return Lookup(None, "absent")  # a vLLM older than this interface
         return Lookup(None, f"{type(error).__name__}: {error}")
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):

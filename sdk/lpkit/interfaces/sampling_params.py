@@ -1,4 +1,4 @@
-"""The fields of vLLM's ``SamplingParams`` that reach a sampler, for machines without vLLM."""
+"""Stand-in for machines without vLLM: the fields of vLLM's ``SamplingParams`` that reach a sampler."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _LOWEST_TEMPERATURE: Final = 1e-2
 
 
 class SamplingType(IntEnum):
-    """How a request's tokens are chosen."""
+    """Method of choosing a request's tokens."""
 
     GREEDY = 0
     RANDOM = 1
     RANDOM_SEED = 2
 
 
-# vLLM's dataclass is positional, with fields that we leave out: only keywords mean the same in both.
+# vLLM's dataclass is positional and has fields that this class leaves out, so only keywords mean the same in both.
 @dataclass(kw_only=True)
 class SamplingParams:
-    """Per-request sampling options, named and normalised as vLLM 0.32 does.
+    """Per-request sampling options, named and normalised as vLLM does.
 
     Raises:
-        ValueError: if a value is outside the range that vLLM accepts. (vLLM 0.27 and later raise their own
-            ``VLLMValidationError``, which is no ``ValueError``.)
+        ValueError: a value is outside the range that vLLM accepts. (vLLM 0.27 and later raise ``VLLMValidationError``,
+            which is not a ``ValueError``.)
     """
 
     n: int = 1
@@ -63,7 +63,7 @@ class SamplingParams:
     _bad_words_token_ids: list[list[int]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        # vLLM's order: a tiny temperature is raised before greediness is decided, so only 0 itself is greedy.
+        # vLLM raises a tiny temperature before it decides on greediness, so only 0 itself is greedy.
         if 0 < self.temperature < _LOWEST_TEMPERATURE:
             self.temperature = _LOWEST_TEMPERATURE
         if self.seed == -1:
@@ -87,7 +87,7 @@ class SamplingParams:
 
     @property
     def sampling_type(self) -> SamplingType:
-        """By temperature and seed."""
+        """Greedy, random or seeded, decided by temperature and seed."""
         if self.temperature < GREEDY_EPSILON:
             return SamplingType.GREEDY
         return SamplingType.RANDOM if self.seed is None else SamplingType.RANDOM_SEED
@@ -103,12 +103,12 @@ class SamplingParams:
         return self._bad_words_token_ids
 
     def clone(self) -> SamplingParams:
-        """A deep copy; with ``skip_clone`` a shallow one."""
+        """Return a deep copy; with ``skip_clone`` a shallow copy."""
         return copy.copy(self) if self.skip_clone else copy.deepcopy(self)
 
 
 def _fits_the_transport(extra_args: dict[str, Any] | None) -> bool:
-    """MessagePack, between vLLM's processes, carries signed and unsigned 64-bit integers."""
+    """Return False if an integer needs more than 64 bits, which MessagePack between vLLM's processes cannot carry."""
     pending: list[Any] = [extra_args]
     seen: set[int] = set()
     while pending:

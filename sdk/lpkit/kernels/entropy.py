@@ -1,4 +1,4 @@
-"""How undecided a model is: the entropy of whole vocabularies, and a temperature and a mask that follow it."""
+"""Entropy of whole vocabularies, and a temperature and a mask that follow it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lpkit.kernels.memory import blocks
 
 _LOG2_E = math.log2(math.e)
 _FAR = -1e30
-"""Below the top by so many powers of two a token has no share, and no product is NaN, as it is with -inf."""
+"""Powers of two below the top at which a token has no share. Unlike -inf, it gives no NaN in a product."""
 
 _NEVER = -1e9
-"""So far below the top a token is never chosen, and the cube of the distance is a number."""
+"""Distance below the top at which a token is never chosen; its cube is still finite."""
 
 
 def log_sum_exp_and_entropy(
@@ -24,18 +24,18 @@ def log_sum_exp_and_entropy(
     scratch: torch.Tensor | None = None,
     other: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The logarithm of the sum of ``exp(logits / temperature)``, and the entropy of their softmax.
+    """Compute the logarithm of the sum of ``exp(logits / temperature)``, and the entropy of their softmax.
 
-    Dynamic temperature, eta and typical sampling ask for the entropy: what ``-log p`` is on average.
+    The entropy is the mean of ``-log p``. Dynamic temperature, eta and typical sampling use it.
 
     Args:
         logits: float32 ``[n, vocab]``, not edited; -inf has no share.
         temperature: float32 ``[n, 1]``, above 0.
         scratch: float32 memory like ``logits``, inside a block.
-        other: a second one.
+        other: second scratch memory.
 
     Returns:
-        float32 ``[n, 1]`` each, in natural units; NaN for a row that is masked altogether.
+        float32 ``[n, 1]`` each, in natural units; NaN for a fully masked row.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.log_sum_exp_and_entropy(logits, temperature)  # type: ignore[no-any-return]
@@ -69,22 +69,22 @@ def dynamic_temperature_(
     by_entropy: bool = True,
     smoothed: bool = True,
 ) -> torch.Tensor:
-    """Divide by a temperature that depends on the entropy, and smooth what that leaves (kalomaze; koboldcpp).
+    """Divide by a temperature that depends on the entropy, and smooth the result (kalomaze; koboldcpp).
 
-    It is ``low + (high - low) * (H / ln(count)) ** exponent``, with the entropy H and the number of tokens that are not
-    masked. Smoothing then replaces each logit's distance d <= 0 from the highest, in units of ``temperature``, by
-    ``-smoothing * (k * d**2 - s * d**3)`` with ``k = (3 - curve) / 2`` and ``s = (curve - 1) / 2``.
+    The temperature is ``low + (high - low) * (H / ln(count)) ** exponent``, with the entropy H and the number of
+    unmasked tokens. Smoothing then replaces each logit's distance d <= 0 from the highest, in units of ``temperature``,
+    by ``-smoothing * (k * d**2 - s * d**3)`` with ``k = (3 - curve) / 2`` and ``s = (curve - 1) / 2``.
 
     Args:
         logits: float32 ``[n, vocab]``, edited in place; the highest of a row becomes 0.
-        temperature: float32 ``[n, 1]``, above 0, what the logits will still be divided by; H is that of then.
+        temperature: float32 ``[n, 1]``, above 0, the engine's later divisor. H is the entropy after it.
         low: float32 ``[n, 1]``, above 0.
         high: float32 ``[n, 1]``, at least ``low``.
         exponent: float32 ``[n, 1]``, above 0.
         smoothing: float32 ``[n, 1]``; 0 smooths nothing.
         curve: float32 ``[n, 1]``, 1 to 3.
         by_entropy: False if ``low`` and ``high`` are equal in every row.
-        smoothed: False if ``smoothing`` is 0 in every row. What no row needs is left out where that saves time.
+        smoothed: False if ``smoothing`` is 0 in every row. Skipped work saves time.
 
     Returns:
         ``logits``. Masked tokens stay masked.
@@ -114,7 +114,7 @@ def dynamic_temperature_(
             bent = torch.mul(below, bow - 1, out=other).sub_(3 - bow).mul_(below).mul_(below).mul_(factor / 2)
             below.mul_(factor == 0).add_(bent)
         there = torch.gt(block, -math.inf, out=other)
-        torch.div(below.mul_(to_come), there, out=block)  # what is masked is below 0 here: by 0 it is -inf
+        torch.div(below.mul_(to_come), there, out=block)  # masked logits are below 0 here: divided by 0 they are -inf
     return logits
 
 
@@ -125,7 +125,7 @@ def mask_unlikely_(
     by_top: torch.Tensor,
     by_entropy: torch.Tensor,
 ) -> torch.Tensor:
-    """Mask what is less likely than a limit that may follow the likeliest token, and than one that follows the entropy.
+    """Mask tokens below a limit that may follow the likeliest token, and below a limit that follows the entropy.
 
     A token stays if its log-probability is at least ``log_least + by_top * log(p_max)``, or at least ``by_entropy - H``
     with the entropy H. Epsilon and eta sampling (Hewitt, Manning and Liang, arXiv 2210.15191) and top-a are such rules.
@@ -138,7 +138,7 @@ def mask_unlikely_(
         by_entropy: float32 ``[n, 1]``; +inf for rows without a limit by the entropy.
 
     Returns:
-        ``logits``. The likeliest token of a row always remains; a row in which there is a NaN stays unchanged.
+        ``logits``. The likeliest token of a row always remains; a row with a NaN stays unchanged.
     """
     per_row = (temperature, log_least, by_top, by_entropy)
     if (fused := fused_for(logits)) is not None:

@@ -1,4 +1,4 @@
-"""Whether fused kernels suit a device: Triton's on CUDA."""
+"""Choice between fused kernels and plain torch: Triton's kernels on CUDA."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "pat
 """The modules of each set of kernels."""
 
 PADDED = 64
-"""Tokens: engines pad a vocabulary to a multiple of so many, and the logits of the model are as wide."""
+"""Engines pad a vocabulary to a multiple of this many tokens, and the model's logits are as wide."""
 
 
 @cache
 def prepare(device: torch.device, vocab_size: int | None = None) -> ModuleType | None:
     """Compile and try the fused kernels for a device, so that no request waits for a compiler.
 
-    :class:`lpkit.LogitsProcessor` does it when it is made. Whatever goes wrong is logged, and plain torch is used.
+    :class:`lpkit.LogitsProcessor` calls this in its constructor. Errors are logged, and plain torch is used.
 
     Args:
         device: where the logits are.
-        vocab_size: of rows that they are compiled for as well; which words of memory they use depends on it.
+        vocab_size: also compiles for rows of this size, which decides the use of memory words.
 
     Returns:
-        The kernels; None where there are none.
+        The kernels, or None without kernels.
     """
     if vocab_size is None:
         return _tried(device, WHOLE_ROWS, _try_whole_rows)
@@ -47,19 +47,19 @@ def prepare(device: torch.device, vocab_size: int | None = None) -> ModuleType |
 
 @cache
 def prepare_few(device: torch.device) -> ModuleType | None:
-    """Compile and try the kernels for a few logits per row, for histories and for hashes, as :func:`prepare` does.
+    """Compile and try the kernels for a few logits per row, for histories and for hashes, like :func:`prepare`.
 
     Args:
         device: where the logits are.
 
     Returns:
-        The kernels; None where there are none.
+        The kernels, or None without kernels.
     """
     return _tried(device, FEW, _try_few)
 
 
 def together(names: Sequence[str]) -> ModuleType:
-    """What several modules define, in one."""
+    """Combine the definitions of several modules in one."""
     found = ModuleType(names[0])
     for name in names:
         vars(found).update((key, value) for key, value in vars(import_module(name)).items() if not key.startswith("_"))
@@ -117,23 +117,22 @@ def fused_for(logits: torch.Tensor) -> ModuleType | None:
 
 
 def few_for(tensor: torch.Tensor) -> ModuleType | None:
-    """The kernels of :func:`prepare_few`, if they suit what is read or edited."""
+    """Return the kernels of :func:`prepare_few` if they suit ``tensor``."""
     return None if differentiated(tensor) else prepare_few(tensor.device)
 
 
 def differentiated(logits: torch.Tensor) -> bool:
-    """Whether autograd follows the logits, as in training: then what is written must be written by plain operations."""
+    """True if autograd follows the logits, as in training: then only plain operations may write them."""
     return logits.requires_grad and torch.is_grad_enabled()
 
 
 def on_host(values: torch.Tensor) -> bool:
-    """Whether numpy can read the tensor: it lies in the host's memory, and nothing only pretends to be it."""
+    """True if numpy can read the tensor: it is in the host's memory and not a fake tensor."""
     return values.device.type == "cpu" and type(values) is torch.Tensor
 
 
 def plain(logits: torch.Tensor) -> bool:
-    """Whether to mask with torch's own kernels: on a device that is fast at them, and where autograd watches.
-
-    Other types than float32 too: the arithmetic counts on float32's largest number.
+    """True if torch's own kernels should mask: on a device where they are fast, under autograd, and for types other
+    than float32, because the arithmetic relies on float32's largest number.
     """
     return logits.dtype != torch.float32 or logits.device.type != "cpu" or differentiated(logits)

@@ -1,4 +1,4 @@
-"""Integer hashes: by torch's operations, and on CUDA as one kernel each; they are used through :mod:`lpkit.rng`."""
+"""Integer hashes, by torch's operations or one CUDA kernel each; :mod:`lpkit.rng` publishes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from lpkit.kernels import fused
 
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-"""What SplitMix64 adds at each step."""
+"""Increment of SplitMix64."""
 
 FACTORS_64 = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 """The multipliers of :func:`mix`."""
@@ -41,7 +41,7 @@ def mix(*keys: torch.Tensor) -> torch.Tensor:
 
 
 def uniform(*keys: torch.Tensor) -> torch.Tensor:
-    """Numbers that look drawn from [0, 1), and are a function of their keys.
+    """Compute numbers that look drawn from [0, 1), and depend only on their keys.
 
     Args:
         keys: at least one int64 tensor, as for :func:`mix`: ``uniform(seed, position)``.
@@ -57,20 +57,20 @@ def uniform(*keys: torch.Tensor) -> torch.Tensor:
 def context_seeds(
     tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor, key: torch.Tensor, longest: int
 ) -> torch.Tensor:
-    """Hash a key and the last tokens of each history, as watermarks seed what they select.
+    """Hash a key and the last tokens of each history, to seed a watermark's selection.
 
-    With n tokens it is the upper half of ``mix(key, mix(0, last) + mix(1, the one before) + ... up to n - 1)``; where
-    the history is shorter, tokens before it are -1.
+    With n tokens the seed is the upper half of ``mix(key, mix(0, last) + mix(1, the one before) + ... up to n - 1)``.
+    Tokens before the start of a history are -1.
 
     Args:
         tokens: int64 ``[n, W]``, histories, W at least 1.
-        lengths: int64 ``[n]``, how long each is.
-        count: int64 ``[n]``, how many of the last tokens to hash, 0 to ``longest``.
-        key: int64 ``[n]``, or one for all.
-        longest: the most tokens that any ``count`` may ask for.
+        lengths: int64 ``[n]``, length of each history.
+        count: int64 ``[n]``, number of last tokens to hash, 0 to ``longest``.
+        key: int64 ``[n]``, or a single key for all rows.
+        longest: upper bound of ``count``.
 
     Returns:
-        int32 ``[n, 1]``, the seeds of :func:`lpkit.kernels.add_where_hashed_`.
+        int32 ``[n, 1]``, seeds for :func:`lpkit.kernels.add_where_hashed_`.
     """
     if (few := _kernels((tokens, lengths, count, key))) is not None:
         return few.context_seeds(tokens, lengths, count, key)  # type: ignore[no-any-return]
@@ -86,7 +86,7 @@ def mix32_(state: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Te
 
     Args:
         state: int32, of any shape; overwritten.
-        scratch: int32 memory of the same shape; overwritten. None: it is allocated.
+        scratch: int32 memory of the same shape; overwritten. None: allocate it.
 
     Returns:
         ``state``.
@@ -98,11 +98,11 @@ def mix32_(state: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Te
 
 
 def _shifted(state: torch.Tensor, bits: int, width: int, out: torch.Tensor | None = None) -> torch.Tensor:
-    """A right shift that fills with zeros; torch's own repeats the sign."""
+    """Shift right and fill with zeros; torch's own shift repeats the sign."""
     return torch.bitwise_right_shift(state, bits, out=out).bitwise_and_((1 << (width - bits)) - 1)
 
 
 def _kernels(given: tuple[torch.Tensor, ...]) -> ModuleType | None:
-    """Those that hash in one launch, if they suit what is hashed."""
+    """Return the kernels that hash in one launch, if they suit the tensors."""
     suitable = all(item.dtype == torch.int64 and item.device == given[0].device for item in given)
     return fused.few_for(given[0]) if suitable else None

@@ -1,10 +1,9 @@
-"""Masking whole vocabularies at the speed of the memory they lie in.
+"""Masking of whole vocabularies at the speed of memory.
 
-A processor that looks at every logit is bound by memory, and pays for each pass and each temporary tensor. On a CPU,
-three things decide: rows taken a few at a time stay in the cache between two passes (:func:`blocks`), memory that is
-used again need not be mapped again, and torch's own kernels for ``masked_fill_`` and ``where`` take one element at a
-time where arithmetic takes sixteen. The functions below mask by arithmetic there; what they promise is in
-:mod:`lpkit.kernels`.
+A processor that reads every logit is bound by memory, and pays for each pass and each temporary tensor. On a CPU, three
+things matter. Rows taken a few at a time stay in the cache between two passes (:func:`blocks`). Reused memory need not
+be mapped again. And torch's kernels for ``masked_fill_`` and ``where`` take one element at a time, where arithmetic
+takes sixteen. So the functions below mask by arithmetic there. :mod:`lpkit.kernels` documents their guarantees.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _TWO = torch.tensor(2.0)
 
 
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
-    """Mask what is below a limit.
+    """Mask logits below a limit.
 
     Args:
         logits: float32 ``[n, vocab]``, edited in place.
@@ -39,8 +38,8 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tenso
         return logits.masked_fill_(logits < lowest, -math.inf)
     if scratch is not None:
         torch.lt(logits, lowest, out=scratch)
-        # Twice the largest number is infinity, twice zero is not: kept logits keep every bit. A logit of +inf is
-        # below nothing, so no inf - inf.
+        # Twice the largest number is infinity, twice zero is zero: kept logits keep every bit. A logit of +inf is never
+        # below a limit, so inf - inf does not occur.
         return logits.addcmul_(scratch, _TWO, value=-_LARGEST)
     for block, limit, memory in blocks(logits, lowest, scratch=(torch.float32,)):
         mask_below_(block, limit, memory)
@@ -48,7 +47,7 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tenso
 
 
 def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
-    """Mask what is above a limit.
+    """Mask logits above a limit.
 
     Args:
         logits: float32 ``[n, vocab]``, edited in place.
@@ -73,16 +72,16 @@ def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tens
 def mask_far_below_top_(
     logits: torch.Tensor, distance: torch.Tensor, temperature: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Mask what is more than a distance below its row's highest logit, as min-p does.
+    """Mask logits more than a distance below their row's highest logit, as min-p does.
 
     Args:
         logits: float32 ``[n, vocab]``, edited in place.
         distance: float32 ``[n, 1]``, not negative; +inf masks nothing.
-        temperature: float32 ``[n, 1]``, above 0, for a distance between logarithms of probabilities: these are as many
-            times smaller than distances between logits. None: 1.
+        temperature: float32 ``[n, 1]``, above 0, for a distance between log-probabilities, which are smaller than
+            logits by this factor. None: 1.
 
     Returns:
-        ``logits``. The highest logit of a row always remains; a row in which there is a NaN stays unchanged.
+        ``logits``. The highest logit of a row always remains; a row with a NaN stays unchanged.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.mask_far_below_top_(logits, distance, temperature)  # type: ignore[no-any-return]
@@ -101,16 +100,16 @@ def least_from(
     scratch: torch.Tensor | None = None,
     other: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The least logit of each row that is not below a limit.
+    """Return the least logit of each row that is not below a limit.
 
     Args:
         logits: float32 ``[n, vocab]``, not edited.
         lowest: float32 ``[n, 1]``.
         scratch: float32 memory like ``logits``, inside a block.
-        other: a second one.
+        other: second scratch memory.
 
     Returns:
-        float32 ``[n, 1]``; +inf for a row in which all are below.
+        float32 ``[n, 1]``; +inf for a row with all logits below.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.least_from(logits, lowest)  # type: ignore[no-any-return]
@@ -119,14 +118,14 @@ def least_from(
     if scratch is None or other is None:
         memory = (torch.float32, torch.float32)
         return torch.cat([least_from(*some) for some in blocks(logits, lowest, scratch=memory)])
-    cap = torch.lt(logits, lowest, out=scratch).sub_(0.5).mul_(math.inf)  # +inf for what is below
+    cap = torch.lt(logits, lowest, out=scratch).sub_(0.5).mul_(math.inf)  # +inf for logits below
     return torch.maximum(logits, cap, out=other).amin(dim=1, keepdim=True)
 
 
 def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
-    """The logarithm of the sum of ``exp(logits / temperature)``.
+    """Compute the logarithm of the sum of ``exp(logits / temperature)``.
 
-    A token's log probability at that temperature is its logit over the temperature, less this.
+    A token's log-probability at that temperature is its logit over the temperature, less this value.
 
     Args:
         logits: float32 ``[n, vocab]``, not edited; -inf adds nothing.
@@ -134,7 +133,7 @@ def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.
         scratch: float32 memory like ``logits``, inside a block.
 
     Returns:
-        float32 ``[n, 1]``; NaN for a row that is masked altogether.
+        float32 ``[n, 1]``; NaN for a fully masked row.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.log_sum_exp(logits, temperature)  # type: ignore[no-any-return]
@@ -151,16 +150,15 @@ def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.
 
 
 def top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The highest logit of each row, and the standard deviation of those that are not masked, as top-n-sigma needs
-    them.
+    """Return the highest logit of each row, and the standard deviation of its unmasked logits, for top-n-sigma.
 
     Args:
         logits: float32 ``[n, vocab]``, not edited; -inf is a masked token.
         scratch: float32 memory like ``logits``, inside a block.
 
     Returns:
-        float32 ``[n, 1]`` and float64 ``[n, 1]``. The deviation is that of the population (divided by the count, not
-        the count less one): 0 for a row with one token left, NaN for a row that is masked altogether.
+        float32 ``[n, 1]`` and float64 ``[n, 1]``. The deviation is the population's (divided by the count): 0 for a row
+        with one token left, NaN for a fully masked row.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.top_and_deviation(logits)  # type: ignore[no-any-return]
@@ -185,14 +183,14 @@ def top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor | None = None)
 
 
 def mask_deviations_below_top_(logits: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
-    """Mask what is more than some standard deviations below its row's highest logit, as top-n-sigma does.
+    """Mask logits more than some standard deviations below their row's highest logit, as top-n-sigma does.
 
     Args:
-        logits: float32 ``[n, vocab]``, edited in place; -inf is a masked token, which has no part in the deviation.
-        deviations: float64 ``[n, 1]``, not negative: how many.
+        logits: float32 ``[n, vocab]``, edited in place; -inf is a masked token, left out of the deviation.
+        deviations: float64 ``[n, 1]``, not negative: number of deviations.
 
     Returns:
-        ``logits``. The highest logit of a row always remains; a row in which there is a NaN stays unchanged.
+        ``logits``. The highest logit of a row always remains; a row with a NaN stays unchanged.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.mask_deviations_below_top_(logits, deviations)  # type: ignore[no-any-return]
@@ -209,18 +207,18 @@ def exclude_top_choices_(
     keep: torch.Tensor,
     where: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Of the tokens with a probability of at least a threshold, mask all but the least likely one, as XTC does.
+    """Mask all tokens with at least a threshold probability, except the least likely of them, as XTC does.
 
     Args:
         logits: float32 ``[n, vocab]``, edited in place.
         temperature: float32 ``[n, 1]``, above 0; probabilities are those of ``logits / temperature``.
         log_threshold: float32 ``[n, 1]``, the logarithm of the threshold.
-        keep: int64 ``[n, k]``, all below ``vocab``, -1 for no token. A row in which one of these would be masked stays
-            unchanged.
+        keep: int64 ``[n, k]``, all below ``vocab``, -1 for no token. A row stays unchanged if a token in ``keep`` would
+            be masked.
         where: bool ``[n, 1]``, the rows to edit; None: all.
 
     Returns:
-        ``logits``. Tokens that tie with the least likely one stay too; a row in which there is a NaN stays unchanged.
+        ``logits``. Tokens that tie with the least likely stay. A row with a NaN stays unchanged.
     """
     if keep.dtype == torch.int64 and (fused := fused_for(logits)) is not None:
         return fused.exclude_top_choices_(logits, temperature, log_threshold, keep, where)  # type: ignore[no-any-return]
@@ -239,7 +237,7 @@ def exclude_top_choices_(
 def add_where_hashed_(
     logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor
 ) -> torch.Tensor:
-    """Add a bias to the tokens that a hash selects: those with ``rng.mix32_(seed ^ token) < limit``, as watermarks do.
+    """Add a bias to tokens selected by a hash, ``rng.mix32_(seed ^ token) < limit``, as watermarks do.
 
     Args:
         logits: float32 ``[n, vocab]``, edited in place.
@@ -248,7 +246,7 @@ def add_where_hashed_(
         bias: float32 ``[n, 1]``, in units of logits.
 
     Returns:
-        ``logits``. The selection is the same on every device.
+        ``logits``. Every device selects the same tokens.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.add_where_hashed_(logits, seeds, limit, bias)  # type: ignore[no-any-return]
@@ -262,18 +260,18 @@ def add_where_hashed_(
 
 
 def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
-    """Mask every token but a few.
+    """Mask all tokens except a few.
 
     Args:
         logits: float32 ``[n, vocab]``, edited in place.
-        ids: int64 ``[n, k]``, k at least 1, all below ``vocab``. -1 stands for no token; the first of a row is a
-            token, or the row stays unchanged.
+        ids: int64 ``[n, k]``, k at least 1, all below ``vocab``. -1 stands for no token. If the first id of a row is
+            -1, the row stays unchanged.
         where: bool ``[n, 1]``, the rows to edit; None: all.
 
     Returns:
-        ``logits``. A row whose ``ids`` are all masked already stays unchanged, since a token that a grammar allows must
-        remain. A NaN among what is to be masked may stay on a CPU, where looking for it would cost as much again; the
-        kernels mask it, unread.
+        ``logits``. A row whose ``ids`` are all masked stays unchanged, because a token that a grammar allows must
+        remain. A NaN among the tokens to mask may stay on a CPU, where a search for it would double the cost; the
+        kernels mask it without reading.
     """
     if ids.dtype == torch.int64 and (fused := fused_for(logits)) is not None:
         return fused.keep_ids_(logits, ids, where)  # type: ignore[no-any-return]
@@ -294,14 +292,14 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 
     Args:
         logits: float32 ``[n, vocab]``, edited in place.
-        ids: int64 ``[n, k]``, k at least 1, all below ``vocab``; -1, in any place, stands for no token.
+        ids: int64 ``[n, k]``, k at least 1, all below ``vocab``; -1, at any position, stands for no token.
 
     Returns:
-        ``logits``. A row that would have nothing left stays unchanged.
+        ``logits``. A row stays unchanged if no token would be left.
     """
     if logits.dtype == torch.float32 and ids.dtype == torch.int64 and (few := few_for(logits)) is not None:
         return few.mask_ids_(logits, ids)  # type: ignore[no-any-return]
-    some = ids.amax(dim=1, keepdim=True)  # -1: none in this row, and its token 0 keeps its value
+    some = ids.amax(dim=1, keepdim=True)  # -1: no token in this row, and its token 0 keeps its value
     ids = torch.where(ids >= 0, ids, some).clamp(min=0)
     if differentiated(logits):  # a token that is written twice would get its gradient twice
         named = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, ids, True)
@@ -322,7 +320,7 @@ def keep_members_(logits: torch.Tensor, outside: torch.Tensor, scratch: torch.Te
         scratch: float32 ``[n, vocab]``; overwritten.
 
     Returns:
-        ``logits``. A row that would have nothing left stays unchanged.
+        ``logits``. A row stays unchanged if no token would be left.
     """
     if differentiated(logits):
         others = outside > 0
@@ -335,5 +333,5 @@ def keep_members_(logits: torch.Tensor, outside: torch.Tensor, scratch: torch.Te
 
 
 def _cap_(mask: torch.Tensor) -> torch.Tensor:
-    """From 1 and 0 to what a masked logit and a kept one are at most: -inf and +inf."""
+    """Turn 1 and 0 into upper bounds of a masked and a kept logit: -inf and +inf."""
     return mask.sub_(0.5).mul_(-math.inf)

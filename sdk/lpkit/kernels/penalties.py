@@ -1,4 +1,4 @@
-"""Penalties of tokens that occurred, as one kernel where there is one."""
+"""Penalties of earlier tokens, in one kernel if there is one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lpkit.kernels import fused
 def penalized(
     values: torch.Tensor, count: torch.Tensor, repetition: torch.Tensor, presence: torch.Tensor, frequency: torch.Tensor
 ) -> torch.Tensor:
-    """Logits of earlier tokens, lowered: repetition (CTRL, arXiv 1909.05858), presence and frequency (OpenAI API).
+    """Lower the logits of earlier tokens: repetition (CTRL, arXiv 1909.05858), presence and frequency (OpenAI API).
 
     Args:
         values: float32 ``[n, k]``, logits of tokens that occurred.
-        count: int64 ``[n, k]``, how often each occurred in the output.
-        repetition: float32 ``[n]``, divides what is positive and multiplies what is not.
-        presence: float32 ``[n]``, is subtracted where a token occurred in the output.
-        frequency: float32 ``[n]``, is subtracted for each time.
+        count: int64 ``[n, k]``, occurrences of each in the output.
+        repetition: float32 ``[n]``, divides positive logits and multiplies others.
+        presence: float32 ``[n]``, subtracted if a token occurred in the output.
+        frequency: float32 ``[n]``, subtracted for each occurrence.
 
     Returns:
         float32 ``[n, k]``.

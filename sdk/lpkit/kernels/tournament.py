@@ -1,4 +1,4 @@
-"""Tournaments between the tokens of whole vocabularies, as watermarks hold them."""
+"""Tournaments between the tokens of whole vocabularies, for watermarks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _MEMORY = (torch.float32,) * 4
 def tournament_(
     logits: torch.Tensor, temperature: torch.Tensor, bits: torch.Tensor, starts: torch.Tensor
 ) -> torch.Tensor:
-    """Give each token the probability to win a tournament that the tokens enter as often as they are drawn.
+    """Give each token its probability to win a tournament whose entries are drawn from the tokens.
 
-    Those that won a round meet in pairs in the next one: of a token with the bit 1 and one with 0 the former wins, of
-    equals either. With any number of entries a round multiplies a token's probability by 1 + its bit - the probability
-    of the bit 1 (SynthID-text; Dathathri et al., Nature 634, 2024).
+    Winners of a round meet in pairs in the next. A token with bit 1 beats a token with bit 0; equal bits decide at
+    random. For any number of entries, a round multiplies a token's probability by 1 + its bit - the probability of bit
+    1 (SynthID-text; Dathathri et al., Nature 634, 2024).
 
     Args:
         logits: float32 ``[n, vocab]``, edited in place.
         temperature: float32 ``[n, 1]``, above 0; probabilities are those of ``logits / temperature``.
         bits: float32 ``[length]``, 0 or 1.
-        starts: int64 ``[n, rounds]``, 0 to ``length - vocab``: in that round token t of the row has
-            ``bits[start + t]``. A round in which all have 0 changes nothing.
+        starts: int64 ``[n, rounds]``, 0 to ``length - vocab``: in this round, token t of the row has
+            ``bits[start + t]``. A round with all bits 0 changes nothing.
 
     Returns:
-        ``logits``; NaN in a row that is masked altogether.
+        ``logits``; NaN in a fully masked row.
     """
     if (fused := fused_for(logits)) is not None:
         return fused.tournament_(logits, temperature, bits, starts)  # type: ignore[no-any-return]

@@ -1,12 +1,14 @@
-"""How much memory the kernels of :mod:`lpkit.kernels` move on a GPU: a model in plain numbers, which needs none.
+"""A model of the memory that :mod:`lpkit.kernels` moves on a GPU, in plain numbers; it runs without a GPU.
 
-A pass goes over a batch's logits once. The first pass of a function reads them from memory. What lies between two reads
-of the same logit decides whether the L2 cache still holds it at the second: the batch, for passes in the same order.
-So a batch that fits the cache is read from memory once however many passes there are, and a larger one at each pass,
-unless a pass need not read: a mask relative to the row's highest logit writes most spans without it, and goes
-backwards for the rest, to begin with what is still in the cache. What excludes likely tokens leaves most spans alone.
+A pass goes over a batch's logits once. The first pass of a function reads them from memory. The L2 cache holds a logit
+for the second pass if little was read in between: for passes in the same order, that is the whole batch. So a batch
+that fits the cache is read from memory once, for any number of passes. A larger batch is read in each pass, unless the
+pass can skip reading. A mask relative to the row's highest logit writes most spans without reading them. It goes
+backwards over the others, to begin with logits that are still in the cache. Excluding likely tokens leaves most spans
+unchanged.
 
-``lpkit bench`` multiplies these shares with the measured times of one read and one write of the same logits.
+``benchmarks/kernels_on_gpu.py`` multiplies these shares with the measured times of one read and one
+write of the same logits.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from dataclasses import dataclass
 __all__ = ["FUNCTIONS", "LOGIT", "PASSES", "SPAN", "Pass", "Traffic", "traffic"]
 
 LOGIT = 4
-"""Bytes."""
+"""Bytes per logit."""
 
 SPAN = 1024
-"""Logits of a row with a highest one of their own: if that is to be masked, so are all, without being read."""
+"""Logits of a row that share a recorded highest logit: if that is masked, all are, without being read."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,9 @@ class Pass:
     """One launch of a kernel, in shares of a batch's logits.
 
     Attributes:
-        reads, writes: what it reads and writes of them, at most.
-        near: it reads only spans that hold a logit near enough to the row's highest to matter, the last ones first.
-        near_writes: what it writes of these spans on top, at most.
+        reads, writes: largest share that it reads and writes.
+        near: True if it reads only spans with a logit near the row's highest, in reverse order.
+        near_writes: largest share that it writes in addition, of these spans.
     """
 
     reads: float = 0.0
@@ -41,25 +43,25 @@ class Pass:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What moves between a GPU and its memory.
+    """Bytes moved between a GPU and its memory.
 
     Attributes:
-        read: bytes that come from the memory.
-        written: bytes that go there.
+        read: bytes read from memory.
+        written: bytes written to memory.
     """
 
     read: float
     written: float
 
     def seconds(self, read: float, write: float) -> float:
-        """The least time that it takes.
+        """Return the least time of the transfers.
 
         Args:
-            read: seconds per byte that is read.
-            write: seconds per byte that is written.
+            read: seconds per byte read.
+            write: seconds per byte written.
 
         Returns:
-            Seconds; launches come on top.
+            Seconds, without launches.
         """
         return self.read * read + self.written * write
 
@@ -81,8 +83,8 @@ PASSES = {
     **dict.fromkeys(("kept", "read", "write", "history", "counts", "penalize", "matches", "mix", "context"), Pass()),
     **dict.fromkeys(("sum", "entropy", "deviation"), Pass()),
 }
-"""By the name of a kernel, as a profiler shows it. Those of a few logits per row move nothing worth counting. A
-tournament's are not here: they read their bits more often than the logits."""
+"""Passes by name of the kernel, as a profiler shows it. Kernels of a few logits per row move too little to count. A
+tournament's kernels are missing: they read their bits more often than the logits."""
 
 FUNCTIONS = {
     "mask_below_": ("mask",),
@@ -103,15 +105,15 @@ FUNCTIONS = {
 
 
 def traffic(passes: Iterable[Pass], rows: int, vocab: int, cache: int, near: float = 0.0) -> Traffic:
-    """What passes over the same logits, one after the other, move at most.
+    """Return the most bytes that consecutive passes over the same logits move.
 
     Args:
         passes: see :data:`PASSES`.
         rows: of the batch.
         vocab: logits of a row.
         cache: bytes of the L2 cache.
-        near: share of the spans that hold a logit near enough to the row's highest to matter: at most as many spans as
-            there are such tokens.
+        near: share of the spans with a logit near enough to the row's highest to matter; at most the number of these
+            tokens.
 
     Returns:
         The bytes.
@@ -120,7 +122,7 @@ def traffic(passes: Iterable[Pass], rows: int, vocab: int, cache: int, near: flo
     read = written = 0.0
     for number, one in enumerate(passes):
         held = 0.0
-        if number:  # the first finds nothing in the cache: what came before this processor has used it
+        if number:  # the first pass finds nothing in the cache: earlier code has used it
             held = min(1.0, cache / size) if one.near else float(size <= cache)
         read += size * one.reads * (near if one.near else 1.0) * (1.0 - held)
         written += size * (one.writes + one.near_writes * near)

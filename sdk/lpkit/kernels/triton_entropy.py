@@ -35,8 +35,8 @@ def _shares(  # type: ignore[no-untyped-def]
     SPAN: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """For each part of each row what :func:`lpkit.kernels.triton_parts.of_entropy` combines. ``TOPS``: and the highest
-    logit of each span."""
+    """Store for each part of each row the input of :func:`lpkit.kernels.triton_parts.of_entropy`. ``TOPS``: store the
+    highest logit of each span as well."""
     row, part = tl.program_id(0), tl.program_id(1)
     scale = 1.0 / tl.load(temperatures + row * temperature_step)
     start, begin, end = _row(logits, row, stride, vocab)
@@ -132,7 +132,7 @@ def _mask_unlikely(  # type: ignore[no-untyped-def]
     PARTS: tl.constexpr,  # noqa: N803
     SPAN: tl.constexpr,  # noqa: N803
 ):
-    """Mask what is less likely than both limits of its row."""
+    """Mask tokens less likely than both limits of their row."""
     row, part = backwards()
     start, begin, end = _row(logits, row, stride, vocab)
     temperature = tl.load(temperatures + row * temperature_step)

@@ -1,7 +1,7 @@
-"""What sparse rules share, as Triton kernels for CUDA: a few logits per row, and histories, each in one launch.
+"""Triton kernels of sparse rules for CUDA: a few logits per row, and histories, each in one launch.
 
-Sizes and strides are told at run time only, so that no batch meets a kernel that is still to be compiled. ``make
-kernels`` shows what the compiler makes of them.
+Sizes and strides are run-time arguments, so that no batch has to wait for a compiler. ``make kernels`` shows the
+compiler's output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BLOCK = 256
 WARPS = 4
 
 LOOKED_AT = 1024
-"""Elements of a row that a program of :func:`mask_ids_`, which has a row to itself, looks at at a time."""
+"""Elements of a row that a program of :func:`mask_ids_` reads at a time; it has a row to itself."""
 
 _SIZES = ("stride", "across", "step", "ids_stride", "ids_across", "values_stride", "values_across", "k", "last")
 
@@ -36,7 +36,7 @@ def _read(  # type: ignore[no-untyped-def]
     last,
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Logits at each row's ids, those outside moved to the first and the last token."""
+    """Read logits at each row's ids; ids outside are moved to the first or the last token."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = place < k
@@ -90,8 +90,8 @@ def _mask_ids(  # type: ignore[no-untyped-def]
     last,
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Mask a row's ids, and put back what they had if nothing else is left. Looks no further than to the first tile in
-    which something is."""
+    """Mask a row's ids, and restore them if no other token is left. Reads only up to the first tile with an unmasked
+    token."""
     row = tl.program_id(0).to(tl.int64)
     logits += row * stride
     ids += row * ids_stride
@@ -104,7 +104,7 @@ def _mask_ids(  # type: ignore[no-untyped-def]
         tl.store(held + place, tl.load(logits + token * across, mask=real, other=0.0), mask=real)
         named = tl.maximum(named, tl.max(real.to(tl.int32), 0))
     if named > 0:
-        tl.debug_barrier()  # all is read before anything is written: an id may occur twice
+        tl.debug_barrier()  # read all before writing: an id may occur twice
         for start in range(0, k, BLOCK):
             place = start + tl.arange(0, BLOCK)
             token = tl.load(ids + place * ids_across, mask=place < k, other=-1)
@@ -141,7 +141,7 @@ def _contains(  # type: ignore[no-untyped-def]
     octets,
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Whether ids are in the bit mask of their row's set."""
+    """Test if ids are in the bit mask of their row's set."""
     row = tl.program_id(0).to(tl.int64)
     masks += tl.load(sets + tl.load(slots + row * step) * set_step) * stride
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -172,8 +172,8 @@ def _history(  # type: ignore[no-untyped-def]
     KNOWN: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Visible tokens, which of them are output, and the lengths. ``KNOWN``: lengths by number, else in the engine's
-    buffers: prompts by slot, and by row the position of the last token."""
+    """Read visible tokens, the output flags, and the lengths. ``KNOWN``: lengths are given as numbers; otherwise they
+    come from the engine's buffers: prompts by slot, and the position of the last token by row."""
     number = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + number * slot_step)
     if KNOWN:
@@ -209,7 +209,7 @@ def _penalize(  # type: ignore[no-untyped-def]
     k,
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """The three penalties, in the order and with the rounding of separate operations."""
+    """Apply the three penalties, in the order and with the rounding of separate operations."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = place < k
@@ -225,7 +225,7 @@ def _penalize(  # type: ignore[no-untyped-def]
 
 
 def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """``logits[rows, ids.clamp(0, last)]`` for rows ``[n]`` and ids ``[n, k]``."""
+    """Return ``logits[rows, ids.clamp(0, last)]`` for rows ``[n]`` and ids ``[n, k]``."""
     found = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
     if found.numel():
         strides = (*logits.stride(), rows.stride(0), *ids.stride())
@@ -236,7 +236,7 @@ def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.T
 
 
 def write(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, values: torch.Tensor | float) -> None:
-    """``logits[rows, ids] = values`` where the ids are within the vocabulary; values broadcast to ``[n, k]``."""
+    """Set ``logits[rows, ids] = values`` where the ids are within the vocabulary; values broadcast to ``[n, k]``."""
     if not ids.numel():
         return
     number = isinstance(values, float | int)
@@ -248,7 +248,7 @@ def write(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, values: t
 
 
 def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """See :func:`lpkit.kernels.mask_ids_`. A row in which a NaN follows a token that is left is masked all the same."""
+    """See :func:`lpkit.kernels.mask_ids_`. A row with a NaN behind a remaining token is masked all the same."""
     if ids.numel():
         held = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
         sizes = (*logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1] - 1)
@@ -257,7 +257,7 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 
 
 def contains(masks: torch.Tensor, sets: torch.Tensor, slots: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Whether ids ``[n, k]`` are in sets: bit masks ``[sets, bytes]`` uint8, and which of them a slot has."""
+    """Test if ids ``[n, k]`` are in sets: bit masks ``[sets, bytes]`` uint8, and the set of each slot."""
     found = torch.empty(ids.shape, dtype=torch.bool, device=ids.device)
     if found.numel():
         steps = (masks.stride(0), sets.stride(0), slots.stride(0), *ids.stride())
@@ -269,7 +269,7 @@ def contains(masks: torch.Tensor, sets: torch.Tensor, slots: torch.Tensor, ids: 
 def staged_history(
     held: torch.Tensor, slots: torch.Tensor, prompt_len: torch.Tensor, total_len: torch.Tensor, width: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens ``[n, width]`` of ``held[slots]`` with -1 behind the end, and which are output, for lengths ``[n]``."""
+    """Return tokens ``[n, width]`` of ``held[slots]``, -1 behind the end, and the output flags, for lengths ``[n]``."""
     tokens, outputs = _tokens_and_outputs(slots, width)
     steps = (held.stride(0), slots.stride(0), slots.stride(0), width)
     lengths = (prompt_len, total_len)
@@ -287,7 +287,7 @@ def engine_history(
     positions: torch.Tensor,
     width: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(prompt lengths, visible lengths, tokens, which are output) from what V2 keeps; ``width`` 0: lengths only."""
+    """Return (prompt lengths, visible lengths, tokens, output flags) from V2's buffers; ``width`` 0: lengths only."""
     tokens, outputs = _tokens_and_outputs(slots, width)
     prompt_len, total_len = torch.empty(2, slots.shape[0], dtype=torch.int64, device=slots.device).unbind()
     steps = (held.stride(0), slots.stride(0), rows.stride(0), width)

@@ -1,6 +1,6 @@
-"""The hashes of :mod:`lpkit.kernels.hashes` as Triton kernels for CUDA, one launch each; they give the same bits.
+"""The hashes of :mod:`lpkit.kernels.hashes` as Triton kernels for CUDA, one launch each, with the same bits.
 
-Sizes and strides are told at run time only, as in :mod:`lpkit.kernels.triton_few`.
+Sizes and strides are run-time arguments, as in :mod:`lpkit.kernels.triton_few`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AT_ONCE = 16
 WARPS = 4
 
 MOST_KEYS = 3
-"""That one launch hashes."""
+"""Keys that one launch hashes."""
 
 GOLDEN = tl.constexpr(hashes.GOLDEN % 2**64)
 FIRST, SECOND = (tl.constexpr(factor % 2**64) for factor in hashes.FACTORS_64)
@@ -29,7 +29,7 @@ STEP = tl.constexpr(2.0**-24)
 
 @triton.jit
 def _mixed(state, key):  # type: ignore[no-untyped-def]
-    """One key more: uint64 of a uint64 state and an int64 key."""
+    """Mix one more key into the state: uint64 of a uint64 state and an int64 key."""
     state = (state ^ key.to(tl.uint64, bitcast=True)) + GOLDEN
     state = (state ^ (state >> 30)) * FIRST
     state = (state ^ (state >> 27)) * SECOND
@@ -87,7 +87,7 @@ def _context(  # type: ignore[no-untyped-def]
     key_step,
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """The seed of a row: a hash of its key and its last tokens."""
+    """Compute the seed of a row: a hash of its key and its last tokens."""
     row = tl.program_id(0).to(tl.int64)
     last = tl.load(lengths + row * length_step) - 1
     count = tl.load(counts + row * count_step)
@@ -135,7 +135,7 @@ def attempt(device: torch.device) -> None:
 
 
 def _of_keys(keys: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tensor:
-    while len(keys) > MOST_KEYS:  # a key is combined with what the ones before it came to
+    while len(keys) > MOST_KEYS:  # a key is combined with the result of the keys before it
         keys = (mix(*keys[:MOST_KEYS]) ^ keys[MOST_KEYS], *keys[MOST_KEYS + 1 :])
     spread = torch.broadcast_tensors(*keys)  # type: ignore[no-untyped-call]
     found = torch.empty(spread[0].shape, dtype=dtype, device=keys[0].device)

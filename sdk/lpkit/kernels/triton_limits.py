@@ -1,6 +1,7 @@
-"""Masks by a limit that the numbers of a row set, as Triton kernels for CUDA: a row is read once, and spans again.
+"""Masks by a limit that depends on the row's numbers, as Triton kernels for CUDA: some spans are read twice.
 
-See :mod:`lpkit.kernels.triton_spans`. The programs of a row each combine what its parts have left, instead of a launch.
+See :mod:`lpkit.kernels.triton_spans`. Each program of a row combines the results of the row's parts, which saves a
+launch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lpkit.kernels.triton_statistics import exponentials, moments
 
 @triton.jit
 def _last_before(flags, number, end):  # type: ignore[no-untyped-def]
-    """The last position before an end at which there is a flag; -1 if there is none."""
+    """Return the last flagged position before an end; -1 without a flag."""
     return tl.max(tl.where(flags & (number < end), number, -1), 0)
 
 
@@ -37,7 +38,7 @@ def _mask_deviating(  # type: ignore[no-untyped-def]
     PARTS: tl.constexpr,  # noqa: N803
     SPAN: tl.constexpr,  # noqa: N803
 ):
-    """Mask what is more than some standard deviations below its row's highest logit."""
+    """Mask logits more than some standard deviations below their row's highest."""
     row, part = backwards()
     start, begin, end = _row(logits, row, stride, vocab)
     top, deviation = of_moments(found + row * parts * 4, parts, PARTS)
@@ -68,7 +69,7 @@ def _least_likely(  # type: ignore[no-untyped-def]
     PARTS: tl.constexpr,  # noqa: N803
     SPAN: tl.constexpr,  # noqa: N803
 ):
-    """The least logit of each part of each row whose token is at least as likely as the row's threshold."""
+    """Find the least logit in each part of each row whose token is at least as likely as the row's threshold."""
     row, part = backwards()
     start, begin, end = _row(logits, row, stride, vocab)
     temperature = tl.load(temperatures + row * temperatures_step)
@@ -109,10 +110,10 @@ def _drop(  # type: ignore[no-untyped-def]
     PARTS: tl.constexpr,  # noqa: N803
     SPAN: tl.constexpr,  # noqa: N803
 ):
-    """Mask what is above the least of a row's parts, unless one of the row's ids is.
+    """Mask logits above the least of a row's parts, unless the mask would hit one of the row's ids.
 
-    No program waits for those that read the ids: an id that is above the limit keeps them all from writing, and one
-    that is not is not written.
+    Programs do not wait for each other. Each reads the ids: an id above the limit keeps all programs from writing, and
+    other ids are not written.
     """
     row, part = tl.program_id(0), tl.program_id(1)
     number = tl.arange(0, PARTS)

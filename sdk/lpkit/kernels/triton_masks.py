@@ -1,4 +1,4 @@
-"""Masks and biases of whole rows as Triton kernels for CUDA, in one look at a row; see :mod:`lpkit.kernels.masks`."""
+"""Masks and biases of whole rows as Triton kernels for CUDA, in one pass over a row; see :mod:`lpkit.kernels.masks`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _mask(  # type: ignore[no-untyped-def]
     ABOVE: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Mask what is beyond each row's limit."""
+    """Mask logits beyond each row's limit."""
     row, part = tl.program_id(0), tl.program_id(1)
     limit = tl.load(limits + row * limits_step)
     if limit < float("inf") if ABOVE else limit > float("-inf"):
@@ -59,7 +59,7 @@ def _add_hashed(  # type: ignore[no-untyped-def]
         state = (state ^ (state >> 13)) * SECOND
         state ^= state >> 16
         chosen = state.to(tl.int32, bitcast=True) < limit
-        if _any(chosen):  # a row that does not use it chooses none, and is not even read
+        if _any(chosen):  # a row without this bias chooses no token, and is not even read
             values = _tile(start, offset, begin, end, 0.0, BLOCK)
             _write(start, offset, begin, end, tl.where(chosen, values + bias, values), chosen, BLOCK)
 
@@ -79,7 +79,7 @@ def _kept(  # type: ignore[no-untyped-def]
     ALL: tl.constexpr,  # noqa: N803
     IDS: tl.constexpr,  # noqa: N803
 ):
-    """The logits that a row keeps, and whether it is to keep these alone."""
+    """Read the logits that a row keeps, and decide if only these are kept."""
     row = tl.program_id(0).to(tl.int64)
     alive = tl.zeros((IDS,), tl.int32)
     broken = tl.zeros((IDS,), tl.int32)
@@ -111,7 +111,7 @@ def _keep(  # type: ignore[no-untyped-def]
     IDS: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Mask a part of a row, and put back what is kept of it."""
+    """Mask a part of a row, and restore its kept logits."""
     row, part = tl.program_id(0), tl.program_id(1)
     if tl.load(meant + row) != 0:
         start, begin, end = _row(logits, row, stride, vocab)
@@ -119,7 +119,7 @@ def _keep(  # type: ignore[no-untyped-def]
         masked = tl.full((BLOCK,), float("-inf"), tl.float32)
         for offset in range(first, last, BLOCK):
             _write(start, offset, begin, end, masked, masked < 0.0, BLOCK)
-        tl.debug_barrier()  # what is put back is written by other threads
+        tl.debug_barrier()  # other threads restore the kept logits
         for offset in range(0, k, IDS):
             item = offset + tl.arange(0, IDS)
             token = tl.load(ids + row.to(tl.int64) * ids_stride + item, mask=item < k, other=-1)

@@ -1,6 +1,6 @@
-"""What the parts of a row come to together, as Triton kernels for CUDA: one small launch with a program for each row.
+"""Combination of the parts of a row, as Triton kernels for CUDA: one small launch with a program for each row.
 
-The kernels that go over whole rows leave a few numbers of each part of a row; see :mod:`lpkit.kernels.triton_rows`.
+The kernels for whole rows store a few numbers for each part of a row; see :mod:`lpkit.kernels.triton_rows`.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import triton
 import triton.language as tl
 
 MOST_PARTS = 64
-"""Of a row."""
+"""Most parts of a row."""
 
 FAR = tl.constexpr(-1e30)
-"""So far below the top, times a scale, there is no share, and no product with it is NaN, as it is with -inf."""
+"""Distance below the top, times a scale, without a share. Unlike -inf, it gives no NaN in a product."""
 
 
 @triton.jit
 def _from_top(best, scale):  # type: ignore[no-untyped-def]
-    """(highest logit of a row, how far below it that of each part is, times a scale)."""
+    """Return (highest logit of a row, distance of each part's highest from it, times a scale)."""
     top = tl.max(best, 0)
     return top, tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def of_entropy(found, parts, scale, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """(highest logit, logarithm of the sum of exponentials, entropy, tokens that are not masked) of a row.
+    """Return (highest logit, logarithm of the sum of exponentials, entropy, unmasked tokens) of a row.
 
-    Of each part there are its highest logit; the sum of shares, as multiples of that logit's; the sum of their products
-    with their logarithms; and the number of tokens that are not masked.
+    Each part has its highest logit; the sum of shares, relative to that logit's; the sum of their products with their
+    logarithms; and the number of unmasked tokens.
     """
     part = tl.arange(0, PARTS)
     mine = part < parts
@@ -44,8 +44,8 @@ def of_entropy(found, parts, scale, PARTS: tl.constexpr):  # type: ignore[no-unt
 
 @triton.jit  # type: ignore[untyped-decorator]
 def of_sums(highest, sums, parts, scale, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """The logarithm of the sum of exponentials of a row; of each part there are its highest logit, and the sum as a
-    multiple of that logit's."""
+    """Compute the logarithm of a row's sum of exponentials. Each part has its highest logit, and the sum relative to
+    it."""
     part = tl.arange(0, PARTS)
     mine = part < parts
     top, below = _from_top(tl.load(highest + part, mask=mine, other=float("-inf")), scale)
@@ -55,10 +55,9 @@ def of_sums(highest, sums, parts, scale, PARTS: tl.constexpr):  # type: ignore[n
 
 @triton.jit  # type: ignore[untyped-decorator]
 def of_moments(found, parts, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """(highest logit, standard deviation in float64) of a row.
+    """Return (highest logit, standard deviation in float64) of a row.
 
-    Of each part there are its highest logit, and of its logits that are not masked the number, the mean, and the sum of
-    squares around it.
+    Each part has its highest logit, and for its unmasked logits the number, the mean, and the sum of squares around it.
     """
     part = tl.arange(0, PARTS)
     mine = part < parts
@@ -96,7 +95,8 @@ def _deviation(found, tops, deviations, parts, PARTS: tl.constexpr):  # type: ig
 
 
 def entropy(found: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logarithm of the sum of exponentials, entropy), ``[n, 1]`` each, of ``[n, parts, 4]`` as :func:`of_entropy`."""
+    """Return (log of the sum of exponentials, entropy), ``[n, 1]`` each, from ``[n, parts, 4]``; see
+    :func:`of_entropy`."""
     n, parts, _ = found.shape
     results = torch.empty(2, n, 1, dtype=torch.float32, device=found.device)
     _entropy[(n,)](found, temperature, results, temperature.stride(0), parts, PARTS=MOST_PARTS, num_warps=1)
@@ -105,7 +105,8 @@ def entropy(found: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tenso
 
 
 def log_sum(highest: torch.Tensor, sums: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """The logarithm of the sum of exponentials, ``[n, 1]``, of the parts' highest logits and sums relative to these."""
+    """Compute the logarithm of the sum of exponentials, ``[n, 1]``, from the parts' highest logits and relative
+    sums."""
     n, parts = sums.shape
     results = torch.empty(n, 1, dtype=torch.float32, device=sums.device)
     step = temperature.stride(0)
@@ -114,8 +115,7 @@ def log_sum(highest: torch.Tensor, sums: torch.Tensor, temperature: torch.Tensor
 
 
 def deviation(found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(highest logit, standard deviation in float64), ``[n, 1]`` each, of the parts' highest logits, numbers, means
-    and squares around these; see :func:`of_moments`."""
+    """Return (highest logit, standard deviation in float64), ``[n, 1]`` each; see :func:`of_moments` for ``found``."""
     n, parts, _ = found.shape
     tops = torch.empty(n, 1, dtype=torch.float32, device=found.device)
     deviations = torch.empty(n, 1, dtype=torch.float64, device=found.device)

@@ -1,6 +1,6 @@
-"""Questions of :mod:`lpkit.sequences` that one program answers for a row, from its end on, as Triton kernels for CUDA.
+"""Functions of :mod:`lpkit.sequences` for which one program reads a row from its end, as Triton kernels for CUDA.
 
-Sizes and strides are told at run time only, so that no batch meets a kernel that is still to be compiled.
+Sizes and strides are run-time arguments, so that no batch has to wait for a compiler.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lpkit.kernels.triton_sequences import match_lengths
 WARPS = 4
 
 SPAN = 1024
-"""Of a history, how much a program looks at at a time."""
+"""Tokens of a history that a program reads at a time."""
 
 MARKED = 32
 """Tokens of a pattern that are compared at a time."""
@@ -36,7 +36,7 @@ def _end(  # type: ignore[no-untyped-def]
     k,
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """The position behind the last occurrence of a row's pattern, looked for from the end on."""
+    """Find the position behind the last occurrence of a row's pattern, searching from the end."""
     row = tl.program_id(0).to(tl.int64)
     tokens += row * stride
     pattern += row * pattern_stride
@@ -77,7 +77,7 @@ def _begun(  # type: ignore[no-untyped-def]
     k,
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """How many tokens of a row's pattern, less than all, its history ends with: the longest beginning first."""
+    """Count the tokens of a row's incomplete pattern at the end of its history, longest first."""
     row = tl.program_id(0).to(tl.int64)
     tokens += row * stride
     pattern += row * pattern_stride
@@ -119,7 +119,7 @@ def _next_in_loop(  # type: ignore[no-untyped-def]
     width,
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """The token behind the last position from which on a row's history is a span that it ends with often enough."""
+    """Return the token that continues the loop at the end of a row's history."""
     row = tl.program_id(0).to(tl.int64)
     tokens += row * stride
     length = tl.load(lengths + row * length_step)
@@ -140,8 +140,8 @@ def _next_in_loop(  # type: ignore[no-untyped-def]
 
 
 def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
-    """See :func:`lpkit.sequences.end_of_last`. A program looks through a row from its end on, 1024 positions at a time,
-    and compares further tokens only where the first ones are those of the pattern."""
+    """See :func:`lpkit.sequences.end_of_last`. A program searches a row from its end, 1024 positions at a time. It
+    compares further tokens only where the first tokens match."""
     found = torch.empty(tokens.shape[0], dtype=torch.int64, device=tokens.device)
     if found.numel():
         sizes = (*tokens.stride(), *pattern.stride(), tokens.shape[1], pattern.shape[1])

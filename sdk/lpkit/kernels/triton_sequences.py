@@ -1,6 +1,6 @@
-"""The questions of :mod:`lpkit.sequences` as Triton kernels for CUDA, each in one launch; without hashes.
+"""Functions of :mod:`lpkit.sequences` as Triton kernels for CUDA, each in one launch and without hashes.
 
-Sizes and strides are told at run time only, so that no batch meets a kernel that is still to be compiled.
+Sizes and strides are run-time arguments, so that no batch has to wait for a compiler.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import triton.language as tl
 WARPS = 4
 
 COMPARED = 64
-"""Elements of a row that a program of :func:`counts` counts, and that it compares them with at a time."""
+"""Elements of a row that a program of :func:`counts` counts, and compares with at a time."""
 
 COMPARED_TWICE = COMPARED // 2
 """The same for :func:`largest_per_id`, which compares ids and values."""
 
 POSITIONS = 256
-"""Of a history, for which a program finds matches."""
+"""Positions of a history for which a program finds matches."""
 
 SPAN = 1024
-"""Of a history, how much a program that has it to itself looks at at a time."""
+"""Tokens of a history that a program with its own history reads at a time."""
 
 SIZES = {"POSITIONS": POSITIONS, "AT_ONCE": 8, "REACH": 2 * POSITIONS, "SPAN": SPAN}
 """``AT_ONCE``: tokens before each position that are compared at a time, of at most ``REACH``; ``SPAN``: tokens before
@@ -30,7 +30,7 @@ one position that are compared at a time."""
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _common(tokens, across, one, other, known, SPAN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """How many tokens before two positions are the same, ``known`` of which are known to be; ``one < other``."""
+    """Count equal tokens before two positions, ``one < other``; ``known`` of them are known to be equal."""
     going = known < one
     while going:
         back = known + 1 + tl.arange(0, SPAN)
@@ -66,14 +66,15 @@ def _matches(  # type: ignore[no-untyped-def]
     REACH: tl.constexpr,  # noqa: N803
     SPAN: tl.constexpr,  # noqa: N803
 ):
-    """How many tokens before each position are also the last ones of the history. ``ASKED``: "lengths"; "end": whether
-    these are as many as a row's count, which bounds what is compared; "ngram": whether they are one less than its
-    count. ``SINCE``: only tokens from there on count.
+    """Count the tokens before each position that equal the end of the history. ``ASKED``: "lengths"; "end": test if
+    they are as many as a row's count, which bounds the comparison; "ngram": test if they are one less than its count.
+    ``SINCE``: only tokens from there on count.
 
     All positions of a program are compared together, until none matches. If several match ``REACH`` tokens, they lie in
     one periodic stretch, a period apart: two occurrences of a string at most half its length apart overlap in a period
-    of it. How far the period reaches back before the last of them and before the end says how far each matches, but for
-    one before which it reaches as far as before the end. That one, or one that matches alone, is compared further.
+    of it. The period's reach, before the last of them and before the end, decides the length of each match. One case is
+    left: a position before which the period reaches as far as before the end. This position, or a single match, is
+    compared further.
     """
     row = tl.program_id(1).to(tl.int64)
     tokens += row * stride
@@ -134,7 +135,7 @@ def _counts(  # type: ignore[no-untyped-def]
     width,
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """For each token of a row, how many of the chosen ones are equal: by comparing each with each."""
+    """Count for each token of a row the chosen tokens equal to it, by comparing each with each."""
     row = tl.program_id(0).to(tl.int64)
     tokens += row * stride
     among += row * among_stride
@@ -164,7 +165,7 @@ def _largest(  # type: ignore[no-untyped-def]
     k,
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """A row's ids, and -1 for those that an equal one has a larger value than, or the same one further ahead."""
+    """Store a row's ids, and -1 for an id that also occurs with a larger value, or earlier with the same value."""
     row = tl.program_id(0).to(tl.int64)
     ids += row * ids_stride
     values += row * values_stride
@@ -187,12 +188,12 @@ def _largest(  # type: ignore[no-untyped-def]
 
 
 def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tensor | None = None) -> torch.Tensor:
-    """See :func:`lpkit.sequences.match_lengths`; exact, where that takes hashes.
+    """See :func:`lpkit.sequences.match_lengths`; exact, unlike hashes.
 
-    A program is done with most of its 256 positions after 8 tokens. At worst, where a whole history repeats one span,
-    it compares each with 512 tokens, and then three times one position with all: ``512 * W + 3 * W * W / 256`` tokens
-    of a row, a fourth of ``W * W / 2`` at W = 4096 and an eighteenth at 32768. For 256 such rows these are 0.6 and 7.5
-    billion.
+    A program is done with most of its 256 positions after 8 tokens. In the worst case, a history that repeats one span,
+    it compares each position with 512 tokens, and then three times one position with all tokens:
+    ``512 * W + 3 * W * W / 256`` tokens of a row, a fourth of ``W * W / 2`` at W = 4096 and an eighteenth at 32768. For
+    256 such rows these are 0.6 and 7.5 billion.
     """
     return _matched("lengths", tokens, lengths, lengths, since)
 
@@ -222,7 +223,7 @@ def _matched(
         n, width = tokens.shape
         given = (tokens, lengths, count, lengths if since is None else since)
         steps = (*tokens.stride(), *(item.stride(0) for item in given[1:]), width)
-        # Programs of one row come one after the other, since they read the same tokens.
+        # Programs of a row come one after the other, because they read the same tokens.
         grid = (triton.cdiv(width, POSITIONS), n)
         asking = {"ASKED": asked, "SINCE": since is not None}
         _matches[grid](*given, found, *steps, **asking, **SIZES, num_warps=WARPS)
@@ -240,7 +241,7 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
 
 
 def largest_per_id(ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """See :func:`lpkit.sequences.largest_per_id`; ids and values below 2**31, and each id stays where it is."""
+    """See :func:`lpkit.sequences.largest_per_id`; ids and values below 2**31, and each id keeps its position."""
     found = torch.empty(ids.shape, dtype=torch.int64, device=ids.device)
     if found.numel():
         grid = (ids.shape[0], triton.cdiv(ids.shape[1], COMPARED_TWICE))

@@ -1,9 +1,9 @@
-"""Masks that look at a row twice, as Triton kernels for CUDA: the second time only at spans that need it.
+"""Masks that read a row twice, as Triton kernels for CUDA: the second time only spans that need it.
 
-The first look leaves the highest logit of each span of :data:`lpkit.kernels.traffic.SPAN` logits. A span in which all
-is below a limit is masked without being read, or holds nothing that is looked for. So a row is read once and written
-once, though it is looked at twice, and no program has to wait for others of its row, as it would to find the row in the
-L2 cache. What is read again begins with what the first launch read last.
+The first pass stores the highest logit of each span of :data:`lpkit.kernels.traffic.SPAN` logits. A span below the
+limit is masked without being read, or skipped in a search. So a row is read once and written once, in two passes. No
+program has to wait for others of its row, as it would to find the row in the L2 cache. The second pass begins with the
+logits that the first pass read last.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def keep_tops(values, tops, offset, spans, SPAN: tl.constexpr, BLOCK: tl.constex
 
 @triton.jit  # type: ignore[untyped-decorator]
 def mask_spans(start, begin, end, tops, first, limit, size, SPAN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """Mask what is below a limit in a part of a row, of which nearly all is; a limit that is NaN masks nothing."""
+    """Mask logits below a limit in a part of a row, usually nearly all; a NaN limit masks nothing."""
     if limit > float("-inf"):
         for offset in range(first, min(first + size, end), SPAN):
             top = tl.load(tops + offset // SPAN)
@@ -54,13 +54,13 @@ def mask_spans(start, begin, end, tops, first, limit, size, SPAN: tl.constexpr):
 
 @triton.jit
 def backwards():  # type: ignore[no-untyped-def]
-    """(row, part) of a program, the last ones first."""
+    """Return (row, part) of a program, in reverse order."""
     return tl.num_programs(0) - 1 - tl.program_id(0), tl.num_programs(1) - 1 - tl.program_id(1)
 
 
 @over_rows
 def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """The highest logit of each span of each row; a part in which there is a NaN has one among its own."""
+    """Store the highest logit of each span of each row; a part with a NaN has a NaN among its own."""
     row, part = tl.program_id(0), tl.program_id(1)
     start, begin, end = _row(logits, row, stride, vocab)
     found = tops + row.to(tl.int64) * spans
@@ -70,7 +70,7 @@ def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: t
         broken |= (values != values).to(tl.int32)
         keep_tops(values, found, offset, spans, SPAN, BLOCK)
     if _any(broken):
-        tl.debug_barrier()  # what it takes the place of is written by other threads
+        tl.debug_barrier()  # other threads write the values that this replaces
         tl.store(found + part * size // SPAN, float("nan"))
 
 
@@ -90,7 +90,7 @@ def _mask_below_top(  # type: ignore[no-untyped-def]
     SPAN: tl.constexpr,  # noqa: N803
     KEPT: tl.constexpr,  # noqa: N803
 ):
-    """Mask what is more than a distance below its row's highest logit."""
+    """Mask logits more than a distance below their row's highest."""
     row, part = backwards()
     found = tops + row.to(tl.int64) * spans
     start, begin, end = _row(logits, row, stride, vocab)
@@ -126,6 +126,6 @@ def mask_far_below_top_(
 
 
 def room_for_tops(logits: torch.Tensor) -> torch.Tensor:
-    """Memory for the highest logit of each span: float32 ``[n, spans]``."""
+    """Allocate memory for the highest logit of each span: float32 ``[n, spans]``."""
     spans = _ratio_up(logits.shape[1] + WORD.value - 1, SPAN)  # a row may begin within a word
     return torch.empty(logits.shape[0], spans, dtype=torch.float32, device=logits.device)

@@ -1,4 +1,4 @@
-"""Numbers of whole rows as Triton kernels for CUDA: of each part of a row first, then of the row."""
+"""Statistics of whole rows as Triton kernels for CUDA: first of each part of a row, then of the row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lpkit.kernels.triton_spans import keep_tops
 
 @over_rows
 def _least(logits, limits, least, stride, limits_step, vocab, parts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """The least logit of each part of each row that is not below the row's limit."""
+    """Find the least logit in each part of each row that is not below the row's limit."""
     row, part = tl.program_id(0), tl.program_id(1)
     limit = tl.load(limits + row * limits_step)
     start, begin, end = _row(logits, row, stride, vocab)
@@ -41,8 +41,8 @@ def _exponentials(  # type: ignore[no-untyped-def]
     SPAN: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """For each part of each row its highest logit, and the sum of exp((logit - highest) / temperature). ``TOPS``: and
-    the highest logit of each span."""
+    """Store for each part of each row its highest logit, and the sum of exp((logit - highest) / temperature). ``TOPS``:
+    store the highest logit of each span as well."""
     row, part = tl.program_id(0), tl.program_id(1)
     scale = 1.0 / tl.load(temperatures + row * temperatures_step)
     start, begin, end = _row(logits, row, stride, vocab)
@@ -76,8 +76,8 @@ def _moments(  # type: ignore[no-untyped-def]
     SPAN: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """For each part of each row: the highest logit; of those not masked the number, mean, and squares around it.
-    ``TOPS``: and the highest logit of each span.
+    """Store for each part of each row the highest logit; for its unmasked logits the number, mean, and squares around
+    it. ``TOPS``: store the highest logit of each span as well.
 
     One pass, by the updates of Welford (1962) and Chan, Golub and LeVeque (1979).
     """
@@ -129,7 +129,7 @@ def top_and_deviation(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
 def exponentials(
     logits: torch.Tensor, temperature: torch.Tensor, tops: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Highest logits and sums, ``[n, parts]`` each, as :func:`lpkit.kernels.triton_parts.of_sums` combines them; with
+    """Return highest logits and sums, ``[n, parts]`` each, for :func:`lpkit.kernels.triton_parts.of_sums`; with
     ``tops`` it stores the highest logit of each span there."""
     grid, (stride, vocab, parts, size) = _grid(logits)
     highest, sums = torch.empty(2, *grid, dtype=torch.float32, device=logits.device)
@@ -140,12 +140,12 @@ def exponentials(
 
 
 def moments(logits: torch.Tensor, tops: torch.Tensor | None = None) -> torch.Tensor:
-    """``[n, parts, 4]``, as :func:`lpkit.kernels.triton_parts.of_moments` combines them; with ``tops`` it stores the
-    highest logit of each span there."""
+    """Return ``[n, parts, 4]`` for :func:`lpkit.kernels.triton_parts.of_moments`; with ``tops`` it stores the highest
+    logit of each span there."""
     grid, (stride, vocab, parts, size) = _grid(logits)
     result = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
     found, spans = (result, 0) if tops is None else (tops, tops.shape[1])
     given = (logits, result, found, stride, vocab, spans, parts, size)
-    # Half a tile: it keeps four numbers for each logit of one.
+    # Half a tile: it keeps four numbers per logit.
     _moments[grid](*given, TOPS=tops is not None, SPAN=SPAN, BLOCK=BLOCK // 2, num_warps=WARPS)
     return result

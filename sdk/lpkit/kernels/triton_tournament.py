@@ -1,8 +1,8 @@
 """Tournaments as Triton kernels for CUDA; see :func:`lpkit.kernels.tournament_`.
 
-What a token wins depends on its bits alone. So some rounds at once need no more of a row than how likely each pattern
-of their bits is: one launch sums this up, and the next one, which knows what the tokens have won, does so for the next
-rounds, or edits the logits.
+A token's gain depends only on its bits. So for some rounds at once, a row needs only the probability of each pattern of
+their bits. One launch sums it up. The next launch, which knows the gains so far, sums up the next rounds or edits the
+logits.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ BLOCK = 256
 WARPS = 4
 
 ROUNDS = tl.constexpr(4)
-"""Held at once."""
+"""Rounds held at once."""
 
 PATTERNS = tl.constexpr(16)
-"""Of their bits."""
+"""Patterns of their bits."""
 
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _pattern(bits, starts, across, rounds, group, token, inside, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """The bits of each token in a group of rounds."""
+    """Return the bits of each token in a group of rounds."""
     pattern = tl.zeros((BLOCK,), tl.int32)
     for index in tl.static_range(ROUNDS):
         number = group * ROUNDS + index
@@ -40,7 +40,7 @@ def _pattern(bits, starts, across, rounds, group, token, inside, BLOCK: tl.const
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _hold(tops, masses, gains, parts, scale, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """Hold a group of rounds, of which the parts of a row tell what enters it: what each pattern gains."""
+    """Hold a group of rounds and store the gain of each pattern; the parts of a row bring its input."""
     part, which = tl.arange(0, PARTS), tl.arange(0, PATTERNS)
     top = tl.load(tops + part, mask=part < parts, other=float("-inf"))
     origin = tl.max(top, 0)
@@ -51,18 +51,18 @@ def _hold(tops, masses, gains, parts, scale, PARTS: tl.constexpr):  # type: igno
     gain = tl.full((PATTERNS,), 1.0, tl.float32)
     for index in tl.static_range(ROUNDS):
         bit = ((which >> index) & 1).to(tl.float32)
-        # What loses against nearly all is told exactly by what loses, not by what is left of 1 without the winners.
+        # The losses give the gain exactly; 1 minus the winners would cancel.
         factor = tl.where(tl.sum(bit * mass, 0) > 0, bit + tl.sum((1.0 - bit) * mass, 0), 1.0)
         mass *= factor
         mass /= tl.sum(mass, 0)
         gain *= factor
     tl.store(gains + which, gain)  # every program of a row writes the same
-    tl.debug_barrier()  # what a thread reads another one has written
+    tl.debug_barrier()  # another thread has written the values that a thread reads
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """What each token has gained in the groups of rounds that were held."""
+    """Return each token's gain in the groups of rounds held so far."""
     gain = tl.full((BLOCK,), 1.0, tl.float32)
     for group in range(groups):
         pattern = _pattern(bits, starts, across, rounds, group, token, inside, BLOCK)
@@ -93,7 +93,7 @@ def _enter(  # type: ignore[no-untyped-def]
     PARTS: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Hold the last group of rounds, and sum up how likely each pattern of the next one's bits is, in parts."""
+    """Hold the last group of rounds, and sum up the probability of each bit pattern of the next group, in parts."""
     row, part = tl.program_id(0), tl.program_id(1)
     scale = 1.0 / tl.load(temperatures + row * temperature_step)
     starts += row.to(tl.int64) * starts_stride

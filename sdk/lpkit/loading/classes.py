@@ -1,4 +1,4 @@
-"""Which of vLLM's interfaces a class has, and what is said of one that lacks what it needs."""
+"""Finds out which of vLLM's interfaces a class has, and explains what it lacks."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ PORTABLE: Final = "Derive it from lpkit.LogitsProcessor, which runs on both runn
 
 
 def interfaces_of(cls: object) -> frozenset[Runner]:
-    """Which of vLLM's interfaces a class really subclasses; imports nothing.
+    """Return the vLLM interfaces that a class subclasses; imports nothing.
 
-    A class that subclasses an interface has loaded its module, so modules that are not loaded need no look.
+    A class that subclasses an interface has already loaded the interface's module, so only loaded modules count.
 
     Args:
         cls: a class; anything else has no interface.
     """
     if not isinstance(cls, type):
         return frozenset()
-    found: set[Runner] = set()
+    interfaces: set[Runner] = set()
     for runner, modules in _BASES.items():
         for name in modules:
             base = getattr(sys.modules.get(name), "LogitsProcessor", None)
             if isinstance(base, type) and issubclass(cls, base):
-                found.add(runner)
-    return frozenset(found)
+                interfaces.add(runner)
+    return frozenset(interfaces)
 
 
 def checked(obj: Any, runner: Runner | None, label: str) -> type[Any]:
-    """``obj``, if it is a class with the runner's interface (None: with either).
+    """Return ``obj`` if it is a class with the runner's interface (None: with either).
 
     Raises:
-        WrongInterfaceError: it is not.
+        WrongInterfaceError: ``obj`` is not a class with that interface.
     """
     if not isinstance(obj, type):
         what, remedy = describe(obj), "vLLM constructs the processor itself, so name a class"
@@ -71,12 +71,12 @@ def checked(obj: Any, runner: Runner | None, label: str) -> type[Any]:
 
 
 def versions(interfaces: frozenset[Runner]) -> str:
-    """In words."""
+    """Name the interfaces in words."""
     return " and ".join(f"vLLM's {item.upper()} interface" for item in sorted(interfaces)) or "neither interface"
 
 
 def name_of(cls: type[Any]) -> str:
-    """``module:Class``."""
+    """Return ``module:Class``."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 

@@ -1,4 +1,4 @@
-"""Imports one module or class for :mod:`lpkit.loading`, CUDA hidden, with errors that name the mistake."""
+"""Imports one module or class for :mod:`lpkit.loading`, with CUDA hidden and errors that name the mistake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lpkit._nearest import did_you_mean
 
 
 class LoadError(Exception):
-    """A processor cannot be loaded: ``problem`` says what is wrong, ``remedy`` what to do ("" if unknown)."""
+    """Error that kept a processor from loading: ``problem`` is the mistake, ``remedy`` the advice (or "")."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(problem, remedy)
@@ -30,7 +30,7 @@ class LoadError(Exception):
 
 
 class InvalidTargetError(LoadError, ValueError):
-    """What was named cannot be a processor."""
+    """The named object cannot be a processor."""
 
 
 class WrongInterfaceError(InvalidTargetError):
@@ -38,20 +38,20 @@ class WrongInterfaceError(InvalidTargetError):
 
 
 class MissingAttributeError(LoadError, AttributeError):
-    """The module exists, the class in it does not."""
+    """The module exists, but the class does not exist in it."""
 
 
 class ImportFailedError(LoadError, RuntimeError):
-    """Importing the module failed; ``__cause__`` is what it raised."""
+    """The module's import failed; ``__cause__`` is the original error."""
 
 
 class ConstructionError(LoadError, TypeError):
-    """The class cannot be called the way the runner calls it."""
+    """The runner cannot call the class with its arguments."""
 
 
 @contextlib.contextmanager
 def hidden_cuda() -> Iterator[None]:
-    """Hide CUDA as vLLM does while it imports plugins, so that importing one cannot initialise it."""
+    """Hide CUDA as vLLM does while it imports plugins, so that an import cannot initialise CUDA."""
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:
@@ -64,10 +64,10 @@ def hidden_cuda() -> Iterator[None]:
 
 
 def split_fqcn(spec: object) -> tuple[str, str]:
-    """``("module", "Class")`` of ``module:Class``.
+    """Split ``module:Class`` into ``("module", "Class")``.
 
     Raises:
-        InvalidTargetError: with the corrected form where it can be told.
+        InvalidTargetError: ``spec`` has another form; the message has the corrected form if there is one.
     """
     if not isinstance(spec, str):
         raise InvalidTargetError(
@@ -92,7 +92,10 @@ def _corrected(spec: str) -> str:
 
 
 def colon_form(dotted: str) -> str | None:
-    """``pkg.mod:Outer.Inner`` for ``pkg.mod.Outer.Inner``: the first capital starts the class, else the last dot."""
+    """Return ``pkg.mod:Outer.Inner`` for ``pkg.mod.Outer.Inner``.
+
+    The class starts at the first capital, or after the last dot.
+    """
     parts = dotted.split(".")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         return None
@@ -101,15 +104,15 @@ def colon_form(dotted: str) -> str | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``Did you mean 'x'?``, a sentence of its own, or an empty string."""
+    """Return the sentence ``Did you mean 'x'?``, or an empty string."""
     return did_you_mean(name, known).replace("did", "Did", 1)
 
 
 def import_module(name: str) -> ModuleType:
-    """The module, imported with CUDA hidden.
+    """Import the module with CUDA hidden.
 
     Raises:
-        ImportFailedError: naming the cause and the line.
+        ImportFailedError: the import failed; the message names the cause and the line.
     """
     with importing(name):
         return importlib.import_module(name)
@@ -117,7 +120,7 @@ def import_module(name: str) -> ModuleType:
 
 @contextlib.contextmanager
 def importing(name: str) -> Iterator[None]:
-    """Hide CUDA, and turn whatever an import raises into an :class:`ImportFailedError`."""
+    """Hide CUDA, and turn any error of an import into an :class:`ImportFailedError`."""
     try:
         with hidden_cuda():
             yield
@@ -144,7 +147,7 @@ def _missing_module(missing: str) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """``file:line`` of what cannot be parsed, or of the last frame that is not the import system's or ours."""
+    """Return ``file:line`` of the syntax error, or of the last frame outside of the import system and this file."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -168,10 +171,10 @@ def _import_remedy(error: BaseException) -> str:
 
 
 def attribute(obj: Any, owner: str, qualname: str) -> Any:
-    """Walk ``qualname`` ("" is ``obj`` itself).
+    """Follow the attribute names of ``qualname``; "" returns ``obj`` itself.
 
     Raises:
-        MissingAttributeError: with the nearest name.
+        MissingAttributeError: an attribute is missing; the message has the nearest name.
         ImportFailedError: a lazy module's ``__getattr__`` raised.
     """
     for name in filter(None, qualname.split(".")):
@@ -201,7 +204,7 @@ def _module_of(scope: Any) -> str:
 
 
 def describe(obj: Any) -> str:
-    """Say in words what was found in the place of a class.
+    """Describe in words an object found in place of a class.
 
     Args:
         obj: anything but a class.

@@ -1,7 +1,7 @@
 """Loads logits processors the way vLLM does, with errors that name the mistake.
 
-Every installed entry point of the group ``vllm.logits_processors`` comes first, then what was passed explicitly, in
-order; nothing is deduplicated. What a runner demands:
+Every installed entry point of the group ``vllm.logits_processors`` comes first, then the explicit classes, in order.
+Nothing is deduplicated. Each runner demands:
 
 ======  ==========================  ==========================
 runner  installed entry point       ``module:Class`` or class
@@ -10,8 +10,8 @@ runner  installed entry point       ``module:Class`` or class
 ``v2``  subclass of V2's interface  subclass of V2's interface
 ======  ==========================  ==========================
 
-Errors are :class:`LoadError` and also the built-in type that vLLM raises there. Only a text that lacks one side
-of its colon is a ``ValueError`` here at once, where vLLM looks for a module or an attribute of no name first.
+Each error is a :class:`LoadError` and also the built-in type that vLLM raises there. There is one difference: a text
+without a module or a class around its colon is a ``ValueError`` at once; vLLM first looks for an empty name.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CONSTRUCTORS: Final[dict[Runner, str]] = {
     "v1": "(vllm_config, device, is_pin_memory)",
     "v2": "(vllm_config, req_states)",
 }
-"""How each runner calls a processor's class."""
+"""Arguments with which each runner calls a processor's class."""
 
 
 def installed() -> list[importlib.metadata.EntryPoint]:
-    """The group's entry points, in vLLM's order: one distribution per name, the first one on ``sys.path``."""
+    """Return the group's entry points in vLLM's order: for each name the first distribution on ``sys.path``."""
     return list(importlib.metadata.entry_points(group=GROUP))
 
 
@@ -44,24 +44,24 @@ def load_entry_points(runner: Runner) -> list[type[Any]]:
         runner: ``"v1"`` or ``"v2"``.
 
     Returns:
-        In the order in which vLLM constructs them.
+        Classes, in the order in which vLLM constructs them.
 
     Raises:
-        ImportFailedError: one of them cannot be imported; vLLM then does not start.
-        WrongInterfaceError: on ``"v2"``, one is not a class of that interface. ``"v1"`` checks nothing.
+        ImportFailedError: an entry point cannot be imported; vLLM would not start.
+        WrongInterfaceError: on ``"v2"``, an entry point is not a class of that interface. ``"v1"`` checks nothing.
     """
     return [load_entry_point(entry, runner) for entry in installed()]
 
 
 def load_entry_point(entry: importlib.metadata.EntryPoint, runner: Runner | None = None) -> type[Any]:
-    """Load one entry point's object, by the rules of a runner.
+    """Load one entry point's object by the rules of a runner.
 
     Args:
         entry: of the group :data:`GROUP`.
-        runner: ``"v1"`` or ``"v2"``; None demands nothing but an import, as V1 does.
+        runner: ``"v1"`` or ``"v2"``; None checks nothing beyond the import, like V1.
 
     Returns:
-        What the entry point names.
+        The object that the entry point names.
 
     Raises:
         ImportFailedError, WrongInterfaceError: see :func:`load_entry_points`.
@@ -69,7 +69,7 @@ def load_entry_point(entry: importlib.metadata.EntryPoint, runner: Runner | None
     prepare()
     label = f"installed plugin {entry.name!r} ({entry.value}{origin_of(entry)})"
     try:
-        # The pattern, not .module: a malformed value makes that raise AttributeError about None.
+        # The pattern, not .module: for a malformed value that property raises AttributeError about None.
         match = entry.pattern.match(entry.value)
         if match is None:
             raise InvalidTargetError(f"{entry.value!r} is not of the form module:Class")
@@ -81,17 +81,17 @@ def load_entry_point(entry: importlib.metadata.EntryPoint, runner: Runner | None
 
 
 def load_explicit(specs: Sequence[str | type[Any]] | None, runner: Runner) -> list[type[Any]]:
-    """Load classes passed as ``--logits-processors`` or ``LLM(logits_processors=...)``.
+    """Load classes passed by ``--logits-processors`` or ``LLM(logits_processors=...)``.
 
     Args:
-        specs: ``module:Class`` or classes; None: none.
+        specs: ``module:Class`` or classes, or None.
         runner: ``"v1"`` or ``"v2"``.
 
     Returns:
-        In the given order.
+        Classes, in the given order.
 
     Raises:
-        InvalidTargetError: not of that form, or not a class.
+        InvalidTargetError: an item has another form, or is not a class.
         ImportFailedError: the module does not import.
         MissingAttributeError: the module has no such class.
         WrongInterfaceError: the class does not implement the runner's interface.
@@ -100,7 +100,7 @@ def load_explicit(specs: Sequence[str | type[Any]] | None, runner: Runner) -> li
 
 
 def load_one(spec: str | type[Any], runner: Runner | None) -> type[Any]:
-    """Load one of :func:`load_explicit`'s; without a runner, of either interface."""
+    """Load one item of :func:`load_explicit`; without a runner, either interface will do."""
     if isinstance(spec, type):
         prepare()
         return checked(spec, runner, name_of(spec))
@@ -110,14 +110,14 @@ def load_one(spec: str | type[Any], runner: Runner | None) -> type[Any]:
 
 
 def load_all(specs: Sequence[str | type[Any]] | None, runner: Runner) -> list[type[Any]]:
-    """Load what vLLM loads: :func:`load_entry_points`, then :func:`load_explicit`.
+    """Load everything that vLLM loads: :func:`load_entry_points`, then :func:`load_explicit`.
 
     Args:
-        specs: ``module:Class`` or classes; None: none.
+        specs: ``module:Class`` or classes, or None.
         runner: ``"v1"`` or ``"v2"``.
 
     Returns:
-        In the order in which vLLM constructs them.
+        Classes, in the order in which vLLM constructs them.
     """
     return load_entry_points(runner) + load_explicit(specs, runner)
 
@@ -130,18 +130,18 @@ def build(
     pooling: bool = False,
     tpu: bool = False,
 ) -> list[Any]:
-    """Load and construct as the runner does, in its order, without vLLM's built-in processors.
+    """Load and construct processors as the runner does, in its order, without vLLM's built-in processors.
 
-    With speculative decoding V1 refuses explicit processors and does not construct installed ones; so does either
-    runner with a pooling model. On a TPU V1 silently loads none.
+    With speculative decoding, V1 refuses explicit processors and does not construct installed ones. With a pooling
+    model, both runners do the same. On a TPU, V1 silently loads none.
 
     Args:
-        specs: ``module:Class`` or classes; None: none.
+        specs: ``module:Class`` or classes, or None.
         runner: ``"v1"`` or ``"v2"``.
-        vllm_config: given to each class.
+        vllm_config: the first argument of each class.
         *state: ``(device, is_pin_memory)`` on ``"v1"``, ``(req_states,)`` on ``"v2"``.
-        pooling: the model is a pooling model.
-        tpu: the platform is a TPU.
+        pooling: True for a pooling model.
+        tpu: True on a TPU.
 
     Returns:
         The instances.
@@ -180,6 +180,6 @@ def _construct(cls: type[Any], runner: Runner, arguments: tuple[Any, ...]) -> An
 
 
 def origin_of(entry: importlib.metadata.EntryPoint) -> str:
-    """``, NAME VERSION`` of its distribution; empty where it has none."""
+    """Return ``, NAME VERSION`` of the entry point's distribution; empty without a distribution."""
     dist = entry.dist
     return f", {dist.name} {dist.version}" if dist is not None else ""

@@ -1,4 +1,4 @@
-"""Finds the class that a user names: an entry point, a class of a module, or one in a file."""
+"""Finds the class that a user names: an entry point, or a class in a module or a file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Target:
     """A processor class found by name.
 
     Attributes:
-        name: what to call it in a report: the entry point's name, ``module:Class`` or ``file.py:Class``.
+        name: name in reports: the entry point's name, ``module:Class`` or ``file.py:Class``.
         cls: the class.
         origin: ``"entry point"``, ``"module"``, ``"file"`` or ``"class"``.
-        value: ``module:Class`` as importable in this process.
+        value: ``module:Class`` that this process can import.
         distribution: name and version of the entry point's distribution, or None.
     """
 
@@ -47,10 +47,10 @@ def resolve_target(spec: str | type[Any]) -> Target:
         spec: an entry point's name, ``module:Class``, ``path/to/file.py:Class``, or a class.
 
     Returns:
-        The class, and where it was found.
+        The class and its origin.
 
     Raises:
-        LoadError: nothing of that name, or it is not a class with at least one of vLLM's interfaces.
+        LoadError: the name is unknown, or not a class with at least one of vLLM's interfaces.
     """
     if not isinstance(spec, str):
         cls = load_one(spec, None)
@@ -81,14 +81,14 @@ def _entry_point_target(name: str) -> Target:
 def _hint(name: str, entries: list[importlib.metadata.EntryPoint]) -> str:
     if "/" in name or "\\" in name or Path(f"{name}.py").is_file():
         return "A class in a file is named path/to/file.py:Class"
-    known = sorted({entry.name for entry in entries})
-    near = imports.nearest(name, known)
+    names = sorted({entry.name for entry in entries})
+    near = imports.nearest(name, names)
     if near:
         return near
     form = imports.colon_form(name)
     if form:
         return f"A class in a module is named {form}"
-    return f"Installed: {', '.join(known)}" if known else f"No distribution here has an entry point of group {GROUP}"
+    return f"Installed: {', '.join(names)}" if names else f"No distribution here has an entry point of group {GROUP}"
 
 
 def _file_target(spec: str, path: Path, name: str) -> Target:
@@ -122,12 +122,12 @@ def _module_of_file(path: Path) -> ModuleType:
         module = imports.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
         if _is_file(module, path):
             return module
-        raise InvalidTargetError(f"{module.__name__} is {module.__file__} here, not {path}", "Rename one of them")
+        raise InvalidTargetError(f"{module.__name__} is {module.__file__} here, not {path}", "Rename either file")
     name = path.stem
     if _is_file(sys.modules.get(name), path):
         return sys.modules[name]
     if name in sys.modules or name in sys.stdlib_module_names:
-        name = f"lpkit_target_{name}"  # random.py must not replace, nor be replaced by, the module of that name
+        name = f"lpkit_target_{name}"  # random.py must neither replace the module of that name nor be replaced by it
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InvalidTargetError(f"{path} is not a Python file")

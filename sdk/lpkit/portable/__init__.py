@@ -1,1 +1,1 @@
-"""The base classes of processors that run on both of vLLM's runners, and what follows the batch for them."""
+"""Base classes of processors that run on both of vLLM's runners, and the batch bookkeeping behind them."""

@@ -1,4 +1,4 @@
-"""Request-level callables on both runners: the easy way in, at a Python call per row and step."""
+"""Request-level callables on both runners: easy to write, at the cost of a Python call per row and step."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class AdapterLogitsProcessor(PortableProcessor):
     the row in place or returns a new one. It must be a function of its arguments: the engine may call it twice
     for one position, or for a position whose token it discards.
 
-    Which form a callable has is decided by its *positional* parameters (vLLM's own adapter counts keyword-only
-    ones too). A bound ``functools.partial`` counts what is left. A callable that takes ``*args`` is refused.
+    The number of *positional* parameters decides the form (vLLM's own adapter counts keyword-only parameters as well).
+    For a ``functools.partial``, the unbound parameters count. A callable with ``*args`` is refused.
 
-    Declare ``history = "length"`` if only ``len(output_ids)`` is used: then placeholders of V1's async
+    Declare ``history = "length"`` if the callable uses only ``len(output_ids)``: then placeholders of V1's async
     scheduling do no harm.
     """
 
@@ -49,8 +49,8 @@ class AdapterLogitsProcessor(PortableProcessor):
         self._calls: dict[int, Call] = {}
         super().__init__(vllm_config, device_or_states, is_pin_memory)
         if self._admission.resolver is not None:
-            self.params = self._resolved_params  # type: ignore[method-assign]  # a class knows no tokenizer
-        # On V2 the tokens are on the device: the host keeps lists of them, and fetches what is new.
+            self.params = self._resolved_params  # type: ignore[method-assign]  # only an instance has a tokenizer
+        # On V2 the tokens are on the device: the host keeps lists of them and fetches new tokens.
         self._host: HostHistories | None = None
         if self._v2 is not None and self.history != "none":
             speculative = getattr(vllm_config, "speculative_config", None) is not None
@@ -58,10 +58,10 @@ class AdapterLogitsProcessor(PortableProcessor):
 
     @abstractmethod
     def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
-        """Make a fresh callable for a request. Override it.
+        """Make a new callable for a request. Override it.
 
         Args:
-            params: of the request; :meth:`params` reads this processor's own from them.
+            params: of the request; :meth:`params` reads this processor's parameters from it.
 
         Returns:
             The callable, or None if the request does not use the processor.
@@ -69,7 +69,7 @@ class AdapterLogitsProcessor(PortableProcessor):
 
     @classmethod
     def params(cls, sampling_params: SamplingParams) -> Any:
-        """Read this processor's parameters. Of an instance, parameters that are words are token ids.
+        """Read this processor's parameters. On an instance, parameters given as words become token ids.
 
         Args:
             sampling_params: of the request.
@@ -78,37 +78,37 @@ class AdapterLogitsProcessor(PortableProcessor):
             An instance of ``Params``; None if the request gives none of them, or the class declares none.
 
         Raises:
-            ValueError: naming the parameter, the value and the rule it breaks.
+            ValueError: a parameter is wrong; the message names it, its value and the broken rule.
         """
         return cls.Params.parse(sampling_params.extra_args) if cls.Params is not None else None
 
     def _resolved_params(self, sampling_params: SamplingParams) -> Any:
-        found = type(self).params(sampling_params)
+        params = type(self).params(sampling_params)
         resolver = self._admission.resolver
-        return found if found is None or resolver is None else resolver.resolve(found)
+        return params if params is None or resolver is None else resolver.resolve(params)
 
     def _take_slot(
         self, slot: int, params: BaseParams | None, sampling_params: SamplingParams, prompt_ids: list[int] | None
     ) -> bool:
-        found = self.new_req_logits_processor(sampling_params)
-        if found is None:
+        call = self.new_req_logits_processor(sampling_params)
+        if call is None:
             self._calls.pop(slot, None)
             return False
-        self._calls[slot] = three_arguments(found)
+        self._calls[slot] = three_arguments(call)
         return True
 
     def _retire_slot(self, slot: int) -> None:
         self._calls.pop(slot, None)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """V2: a request takes a slot.
+        """Take a request into a slot (V2).
 
         Args:
             req_idx: the slot.
             sampling_params: of the request.
 
         Returns:
-            Whether the request uses the processor.
+            True if the request uses the processor.
         """
         admitted = super().add_request(req_idx, sampling_params)
         if self._host is not None:
@@ -130,22 +130,22 @@ class AdapterLogitsProcessor(PortableProcessor):
         """
         if self._host is None or ctx is None:
             return super().apply(logits, ctx)
-        found = zip(*self._host.rows(ctx), strict=True)
-        return _edited(logits, ((index, row.params, row.prompt_ids, row.output_ids) for index, row in found))
+        rows = zip(*self._host.rows(ctx), strict=True)
+        return _edited(logits, ((index, row.params, row.prompt_ids, row.output_ids) for index, row in rows))
 
     def _edit_rows(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
         calls = self._calls
         if self._v1 is not None:  # the host knows the rows: nothing waits for the device
-            found = self._v1.entries(rows)
-            return _edited(logits, ((row, calls[it.slot], it.prompt_ids or [], it.output_ids) for row, it in found))
+            entries = self._v1.entries(rows)
+            return _edited(logits, ((row, calls[it.slot], it.prompt_ids or [], it.output_ids) for row, it in entries))
         assert self._v2 is not None
         return _edited(logits, ((row, calls[slot], [], []) for row, slot in self._v2.entries(rows)))
 
 
 def _edited(logits: torch.Tensor, rows: Iterable[tuple[int, Call, list[int], list[int]]]) -> torch.Tensor:
-    """``logits``, with each row (its number, its callable, and what that is given) edited."""
+    """Edit rows of ``logits``; each row comes as its number, its callable and the callable's token ids."""
     if fused.differentiated(logits):
-        # Autograd pays for each edit of a view with a copy of all rows.
+        # Under autograd each edit of a view copies all rows.
         parts = [row.clone() for row in logits.unbind()]
         for index, call, prompt_ids, output_ids in rows:
             parts[index] = call(prompt_ids, output_ids, parts[index])
@@ -159,10 +159,10 @@ def _edited(logits: torch.Tensor, rows: Iterable[tuple[int, Call, list[int], lis
 
 
 def three_arguments(call: RequestLogitsProcessor) -> Call:
-    """``call`` as ``(prompt_ids, output_ids, logits)``.
+    """Wrap ``call`` as ``(prompt_ids, output_ids, logits)``.
 
     Raises:
-        TypeError: if it takes neither two nor three positional arguments.
+        TypeError: it takes neither two nor three positional arguments.
     """
     positional = positional_arguments(call)
     if positional == 3:
@@ -176,10 +176,10 @@ def three_arguments(call: RequestLogitsProcessor) -> Call:
 
 
 def positional_arguments(call: Callable[..., Any]) -> int:
-    """How many positional arguments ``call`` takes.
+    """Count the positional arguments that ``call`` takes.
 
     Raises:
-        TypeError: if that cannot be told, or a keyword-only argument would be missing.
+        TypeError: the count is unknown, or a keyword-only argument would be missing.
     """
     kinds = inspect.Parameter
     try:

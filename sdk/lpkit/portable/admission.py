@@ -1,4 +1,4 @@
-"""Whether a request is admitted, and what is written down for it: the same on both runners."""
+"""Decides if a request is admitted, and stores its column values; the same on both runners."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lpkit")
 
 Take = Callable[[int, Any, "SamplingParams", "list[int] | None"], bool]
-"""(slot, params, sampling params, prompt ids) -> whether the processor takes the request."""
+"""(slot, params, sampling params, prompt ids) -> True if the processor takes the request."""
 
 _TEMPERATURE = "_lpkit_temperature"
 
 
 class AdmissionError(ValueError):
-    """A request could not be admitted, for a caller that asked to be told.
+    """Error that kept a request from being admitted; raised only on request, see :func:`raise_from_admission`.
 
     Args:
         owner: name of the processor's class.
         sampling_params: of the request.
-        error: what went wrong.
+        error: the cause.
 
     Attributes:
         sampling_params: of the request.
@@ -43,24 +43,25 @@ class AdmissionError(ValueError):
 
 
 class Admission:
-    """Decides which requests a processor is given, and keeps its columns.
+    """Decides which requests a processor gets, and keeps its columns.
 
     Args:
         owner: name of the processor's class, for the log.
         params: its parameters; None if it declares none.
         declared: its columns by name.
-        sampling_only: whether greedy requests are never admitted.
-        take: asked about each request whose parameters are valid.
-        divided: whether the engine has divided by the temperature before the processor sees logits.
+        sampling_only: True to refuse greedy requests.
+        take: decides about each request with valid parameters.
+        divided: True if the engine divides by the temperature before the processor sees logits.
         vllm_config, slots, device, vocab_size: of the engine.
-        memory: where the columns are, with those of the engine's other processors; None: of their own.
+        memory: shared with the columns of the engine's other processors; None: separate memory.
 
     Attributes:
         columns: by name.
-        temperature: what the engine will still divide each request's logits by.
-        resolver: of parameters that are words; None if none are.
-        required_keys: a request with none of these in its ``extra_args`` does not use the processor; None: any may.
-        raises: whether :meth:`admit` raises what goes wrong. An engine's must not.
+        temperature: temperature by which the engine will still divide each request's logits.
+        resolver: turns words into token ids; None without word parameters.
+        required_keys: a request without any of these in its ``extra_args`` does not use the processor; None: any
+            request may.
+        raises: True to let :meth:`admit` raise errors. It must stay False in an engine.
     """
 
     def __init__(
@@ -107,15 +108,15 @@ class Admission:
         self._arena.flush()
 
     def asked_by(self, sampling_params: SamplingParams) -> bool:
-        """Whether the request has any of the required keys; a binding asks this before :meth:`admit`, and once."""
+        """True if the request has any of the required keys. A binding asks once, before :meth:`admit`."""
         keys, args = self.required_keys, sampling_params.extra_args
         return keys is None or bool(args and not keys.isdisjoint(args))
 
     def admit(self, slot: int, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
-        """Decide on a request. What goes wrong is logged: an exception here would stop the engine for every request.
+        """Decide on a request. Errors are logged: an exception here would stop the engine for every request.
 
         Raises:
-            AdmissionError: something went wrong, and :attr:`raises` is set.
+            AdmissionError: an error occurred, and :attr:`raises` is set.
         """
         try:
             greedy = sampling_params.temperature < GREEDY_EPSILON
@@ -129,7 +130,7 @@ class Admission:
                 if self.resolver is not None:
                     try:
                         params = self.resolver.resolve(params)
-                    except ValueError as reason:  # the client's words, and no fault of the plugin
+                    except ValueError as reason:  # the client's words are wrong, not the plugin
                         if self.raises:
                             raise
                         logger.warning("%s declined a request: %s", self.owner, reason)
@@ -152,12 +153,12 @@ def check_ids(key: str, value: Any, vocab_size: int) -> None:
     """Compare token ids with the model's vocabulary.
 
     Args:
-        key: of the parameter, for the message.
+        key: name of the parameter, for the message.
         value: a token id, or a collection of them.
         vocab_size: of the model.
 
     Raises:
-        ValueError: one is outside.
+        ValueError: a token id is outside the vocabulary.
     """
     if isinstance(value, int):
         if value >= vocab_size:

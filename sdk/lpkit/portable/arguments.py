@@ -1,4 +1,4 @@
-"""A processor's arguments as callers outside vLLM write them: by field name, or by key as in a request."""
+"""A processor's arguments as callers outside vLLM write them: by field name, or by key of ``extra_args``."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from lpkit._nearest import suggest
 
 
 def extra_args_of(cls: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request to ``cls`` would carry.
+    """Return the ``extra_args`` of a request to ``cls``.
 
     Args:
-        cls: a processor's class. Names are compared with what it declares: the fields of ``Params``, or the ``keys`` of
-            a bridge. A class that declares neither takes any.
+        cls: a processor's class. Names are checked against the fields of ``Params`` or the ``keys`` of a bridge. A
+            class without either accepts any name.
         given: values by field name (``repetition``) or by key (``penalties_repetition``).
 
     Returns:
         ``extra_args``: values by key.
 
     Raises:
-        ValueError: an unknown name, with the nearest one; or a value given twice.
+        ValueError: an unknown name, with the nearest known name; or a value given twice.
     """
     params = getattr(cls, "Params", None)
     keys = {key: key for key in getattr(cls, "keys", ())} if params is None else params.keys()
     if params is None and not keys:
         return dict(given)
     by_field = {field: key for key, field in keys.items()}
-    found: dict[str, Any] = {}
+    extra_args: dict[str, Any] = {}
     for name, value in given.items():
         key = name if name in keys else by_field.get(name)
         if key is None:
             raise ValueError(f"{cls.__qualname__} has no parameter {name!r}; {suggest(name, [*by_field, *keys])}")
-        if key in found:
+        if key in extra_args:
             raise ValueError(f"{cls.__qualname__}: {key} is given twice, by its key and by its field's name")
-        found[key] = value
-    return found
+        extra_args[key] = value
+    return extra_args

@@ -1,4 +1,4 @@
-"""What the portable bases share: both constructors, both life cycles, admission, and how rows are handed out."""
+"""Common part of the portable base classes: both constructors, both life cycles, admission, and the choice of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Stage = Literal["logits", "sampling"]
 
-# Hooks that vLLM has announced for its own bases; defining one today would change meaning tomorrow.
+# Hooks that vLLM has announced for its own base classes: a method of this name would change meaning later.
 RESERVED = frozenset({"needs_output_token_ids", "supports_spec_decode", "apply_with_spec_decode"})
 
 _DECLARATIONS = {"stage": "", "history": "", "Params": BaseParams}
@@ -33,18 +33,18 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
     """A processor that vLLM's V1 and V2 runners both accept. Use its subclasses."""
 
     stage: ClassVar[Stage] = "logits"
-    """``"logits"`` edits the model's logits, greedy requests included. ``"sampling"`` edits what is sampled from;
-    greedy requests are never admitted."""
+    """``"logits"`` edits the model's logits, greedy requests included. ``"sampling"`` edits the logits that the engine
+    samples from, and never sees greedy requests."""
     history: ClassVar[HistoryUse] = "none"
-    """How much of a request's past is read, ``"none"``, ``"length"`` or ``"tokens"``. Reading more raises."""
+    """Part of a request's past that the class reads: ``"none"``, ``"length"`` or ``"tokens"``. Reading more raises."""
     Params: ClassVar[type[BaseParams] | None] = None
-    """The request's parameters, a subclass of :class:`lpkit.Params`; None when there are none."""
+    """The request's parameters, a subclass of :class:`lpkit.Params`; None without parameters."""
     vllm_config: Any
     """The engine's configuration."""
     device: torch.device
-    """Where logits and columns are."""
+    """Device of logits and columns."""
     max_num_reqs: int
-    """How many requests a batch can hold."""
+    """Number of requests that a batch can hold."""
     vocab_size: int
     """Columns of the logits."""
     _declared_columns: ClassVar[dict[str, Declaration[Any]]] = {}
@@ -68,7 +68,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         }
 
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
-        """``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
+        """Take ``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
         self.vllm_config = vllm_config
         on_v2 = hasattr(device_or_states, "all_token_ids")
         self.device = torch.device(device_or_states.device if on_v2 else device_or_states)
@@ -86,14 +86,14 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             self._declared_columns,
             sampling_only,
             self._take_slot,
-            divided=sampling_only and not on_v2,  # V1 divides before its sampling stage, V2 after it
+            divided=sampling_only and not on_v2,  # V1 divides before its sampling stage, V2 after
             vllm_config=vllm_config,
             slots=self.max_num_reqs,
             device=self.device,
             vocab_size=self.vocab_size,
             memory=shared.memory if shared is not None else None,
         )
-        for name in self._declared_columns:  # not by vars(self), which would make every attribute slower to read
+        for name in self._declared_columns:  # not through vars(self), which would slow down every attribute read
             super().__setattr__(name, self._admission.columns[name])
         self._v1: V1Binding | None = None
         self._v2: V2Binding | None = None
@@ -112,49 +112,49 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Refuse a request whose arguments for this processor are wrong; vLLM asks when the request arrives.
+        """Refuse a request whose arguments for this processor are wrong; vLLM calls this when the request arrives.
 
         Args:
             sampling_params: of the request.
 
         Raises:
-            ValueError: naming the parameter, the value and the rule it breaks.
+            ValueError: a parameter is wrong; the message names it, its value and the broken rule.
         """
         if cls.Params is not None:
             cls.Params.parse(sampling_params.extra_args)
 
     def is_argmax_invariant(self) -> bool:
-        """On V1 this decides where the processor runs; it follows from ``stage``.
+        """Report the position of the processor on V1; it follows from ``stage``.
 
         Returns:
-            Whether it runs after temperature, and not for greedy requests.
+            True if it runs after temperature, and not for greedy requests.
         """
         return self.stage == "sampling"
 
     def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
-        """V1: follow the batch.
+        """Follow the batch (V1).
 
         Args:
-            batch_update: what changed since the last step; None: nothing.
+            batch_update: changes since the last step; None if nothing changed.
         """
         assert self._v1 is not None
         self._v1.update(batch_update)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """V2: a request takes a slot.
+        """Take a request into a slot (V2).
 
         Args:
             req_idx: the slot.
             sampling_params: of the request.
 
         Returns:
-            Whether the request uses the processor.
+            True if the request uses the processor.
         """
         assert self._v2 is not None
         return self._v2.add(req_idx, sampling_params)
 
     def apply_staged_writes(self) -> None:
-        """V2: send what admissions staged."""
+        """Send staged column values (V2)."""
         self._admission.flush()
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
@@ -165,7 +165,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             ctx: the rows of the step on V2; None on V1.
 
         Returns:
-            The edited logits; without any admitted request, the same tensor untouched.
+            The edited logits. Without admitted requests, the same tensor, unchanged.
         """
         if self._v1 is not None:
             rows = self._v1.rows(logits)
@@ -180,35 +180,35 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     @abstractmethod
     def _take_slot(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
-        """A request with valid parameters asks for admission; True to admit it."""
+        """Decide on a request with valid parameters; True to admit it."""
 
     @abstractmethod
     def _edit_rows(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Edit ``rows`` of the batch's ``logits`` and return the batch's logits."""
 
     def _retire_slot(self, slot: int) -> None:
-        """The request in ``slot`` left (V1), or its slot goes to another one (V2)."""
+        """Handle that the request in ``slot`` left (V1), or that the slot goes to another request (V2)."""
 
 
 def raise_from_admission(processor: Any) -> None:
-    """Have a processor raise what goes wrong when it admits a request, which it otherwise logs.
+    """Make a processor raise its admission errors, which it otherwise logs.
 
     Args:
-        processor: of any class; only those of lpkit's bases keep errors to themselves.
+        processor: of any class; has no effect on classes without an lpkit base.
     """
     if isinstance(processor, PortableProcessor):
         processor._admission.raises = True
 
 
 def may_use(processor: Any, sampling_params: Any) -> bool | None:
-    """Whether a request's arguments ask for a processor.
+    """Tell if a request's arguments ask for a processor.
 
     Args:
-        processor: of any class; only those of lpkit's bases say which arguments they need.
+        processor: of any class; only lpkit's base classes declare the arguments they need.
         sampling_params: of the request.
 
     Returns:
-        False if the request cannot use it; None if that is not known.
+        False if the request cannot use the processor; None if unknown.
     """
     if not isinstance(processor, PortableProcessor):
         return None

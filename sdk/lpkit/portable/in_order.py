@@ -1,4 +1,4 @@
-"""Callables that keep state from call to call, called once per position whatever the engine does."""
+"""Callables that keep state between calls, called exactly once per position whatever the engine does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 
 class InOrder:
-    """One request's callable, made anew and called for the positions before where the engine jumps.
+    """One request's callable. If the engine jumps, it is made again and replays the earlier positions.
 
-    vLLM calls more often than it keeps tokens (unfinished prefills, rejected drafts), and not from the start for a
-    resumed request. Calls that make up for it get logits that are discarded, so state that follows from scores, not
-    from tokens, is lost where the engine jumps. What was masked stays masked, and a row is never left without a token.
+    vLLM calls more often than it keeps tokens (unfinished prefills, rejected drafts), and starts in the middle for a
+    resumed request. Replayed calls get logits that are discarded. So state that depends on scores, rather than tokens,
+    is lost when the engine jumps. Masked tokens stay masked, and every row keeps a token.
 
     Args:
-        make: a fresh ``(prompt_ids, output_ids, logits)``; it edits in place, or returns new logits.
+        make: makes a new ``(prompt_ids, output_ids, logits)`` callable, which edits in place or returns new logits.
     """
 
     def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
@@ -37,7 +37,7 @@ class InOrder:
 def bounded(
     call: Callable[..., Any], prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor
 ) -> torch.Tensor:
-    """The result of a call, in which what was masked is masked still, and a token is left.
+    """Call ``call``, keep masked tokens masked, and make sure that a token is left.
 
     Args:
         call: edits in place and returns None, or returns new logits.

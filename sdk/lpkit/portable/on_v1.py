@@ -13,7 +13,7 @@ import torch
 
 from lpkit.columns.transfer import sent
 from lpkit.history.rows import HistoryUse, Rows
-from lpkit.history.v1 import Entry, V1History
+from lpkit.history.staged import AdmittedRequest, V1History
 from lpkit.portable.row_slots import Ledger
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ class V1Binding:
     """State that V1 needs in addition to the processor's own.
 
     Args:
-        admission: decides which requests are the processor's.
+        admission: decides which requests the processor gets.
         retire: called with a slot whose request left.
-        history: what the processor reads of it.
-        config: the engine's, by which its processors know each other.
+        history: part of the history that the processor reads.
+        config: the engine's configuration; processors with the same object share histories.
         slots: the engine's ``max_num_seqs``.
         device: of the engine.
     """
@@ -52,8 +52,8 @@ class V1Binding:
         self._history = None
         if history != "none":
             self._history = V1History.among(self, config, slots, device, history == "tokens")
-        self._own: list[tuple[int, Entry]] = []  # admitted requests in row order
-        self._place_of: dict[int, int] = {}  # where the history of a slot's request is
+        self._own: list[tuple[int, AdmittedRequest]] = []  # admitted requests, in row order
+        self._place_of: dict[int, int] = {}  # place of the history, by slot
         self._places: list[int] = []  # the same, in row order
         if self._history is not None:
             weakref.finalize(self, give_back, self._history, self._place_of).atexit = False
@@ -68,7 +68,7 @@ class V1Binding:
         self._retire(slot)
 
     def update(self, update: BatchUpdate | None) -> None:
-        """Follow the batch and flush what admissions staged."""
+        """Follow the batch, and send column values of new requests."""
         if update is None:
             return
         if self._ledger.update(update, self._admission.admit):
@@ -76,7 +76,7 @@ class V1Binding:
             self._admission.flush()
 
     def rows(self, logits: torch.Tensor) -> Rows | None:
-        """This step's own rows; None if there are none."""
+        """Return this step's rows that use the processor; None without rows."""
         if self._stale:
             self._renew()
         if not self._own:
@@ -93,11 +93,11 @@ class V1Binding:
                 chosen = sent(torch.tensor(keep), self._device)
                 index, slots, places = index[chosen], slots[chosen], places[chosen]
             history = self._history.of(places, chosen)
-        whole = slots.shape[0] == logits.shape[0]  # row order, so equal counts mean equal rows
+        whole = slots.shape[0] == logits.shape[0]  # both are in row order, so equal counts mean equal rows
         return Rows(index, slots, history, self._declared, self._admission.temperature, whole)
 
-    def entries(self, rows: Rows) -> list[tuple[int, Entry]]:
-        """(row, admitted request) of ``rows``, in the same order (host work; for request-level callables)."""
+    def entries(self, rows: Rows) -> list[tuple[int, AdmittedRequest]]:
+        """Return (row, admitted request) for ``rows``, in the same order. Host work, for request-level callables."""
         if rows.index is self._index:
             return self._own
         chosen = set(rows.index.tolist())
@@ -112,11 +112,11 @@ class V1Binding:
         if self._history is not None:
             self._places = [self._place(self._history, entry) for _, entry in self._own]
             columns.append(self._places)
-        found = sent(torch.from_numpy(np.array(columns, dtype=np.int64)), self._device)
-        self._index, self._slots, self._found = found[0], found[1], found[-1]
+        on_device = sent(torch.from_numpy(np.array(columns, dtype=np.int64)), self._device)
+        self._index, self._slots, self._found = on_device[0], on_device[1], on_device[-1]
 
-    def _place(self, history: V1History, entry: Entry) -> int:
-        """Where an admitted request's history is, from its first step on."""
+    def _place(self, history: V1History, entry: AdmittedRequest) -> int:
+        """Return the place of an admitted request's history; reserve it at the request's first step."""
         place = self._place_of.get(entry.slot)
         if place is None:
             place = self._place_of[entry.slot] = history.enter(entry)
@@ -135,6 +135,6 @@ class V1Binding:
 
 
 def give_back(history: V1History, places: dict[int, int]) -> None:
-    """A processor is gone, its requests may go on."""
+    """Free the histories of a deleted processor; its requests may go on."""
     for place in places.values():
         history.leave(place)

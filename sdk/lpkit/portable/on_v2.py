@@ -1,4 +1,4 @@
-"""Runs a portable processor on V2: the engine's slots are ours, rows are found anew in each call."""
+"""Runs a portable processor on V2: it uses the engine's slots, and finds its rows again in each call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lpkit.history.rows import HistoryUse, Rows
-from lpkit.portable.shared import Place, Shared
+from lpkit.portable.shared import LocatedRows, Shared
 
 if TYPE_CHECKING:
     from lpkit.portable.admission import Admission
@@ -19,10 +19,10 @@ class V2Binding:
     """State that V2 needs in addition to the processor's own.
 
     Args:
-        admission: decides which requests are the processor's.
+        admission: decides which requests the processor gets.
         retire: called with a slot whose request left.
-        history: what the processor reads of it.
-        shared: with the engine's other processors.
+        history: part of the history that the processor reads.
+        shared: data shared with the engine's other processors.
     """
 
     def __init__(
@@ -33,13 +33,13 @@ class V2Binding:
         self._declared = history
         self._shared = shared
         self._admitted = np.zeros(shared.states.max_num_reqs, dtype=np.bool_)
-        self._held = 0  # slots of requests that were admitted; those of some may have left
+        self._held = 0  # slots of admitted requests, some of which may have left
         if history != "none":
             self._shared.will_read(self)
-        self._place: Place | None = None  # of the last call
+        self._located: LocatedRows | None = None  # of the last call
 
     def add(self, slot: int, sampling_params: Any) -> bool:
-        """A request takes ``slot``; whether it is admitted."""
+        """Take a request into ``slot``; True if it is admitted."""
         if self._admitted[slot]:
             self._retire(slot)  # V2 does not say when a request leaves
         admitted = self._admission.asked_by(sampling_params) and self._admission.admit(slot, sampling_params, None)
@@ -48,25 +48,25 @@ class V2Binding:
         return admitted
 
     def rows(self, ctx: LogitsContext) -> Rows | None:
-        """The call's own rows; None if there are none. Rows of unfinished prefills are left out."""
-        if not self._held:  # installed, and used by nobody
+        """Return the call's rows that use the processor, except unfinished prefills; None without rows."""
+        if not self._held:  # no request uses the processor
             return None
-        place = self._place = self._shared.place(self, self._admitted, ctx)
-        if place is None:
+        located = self._located = self._shared.locate(self, self._admitted, ctx)
+        if located is None:
             return None
         history = None
         if self._declared != "none":
-            history = self._shared.history(place, ctx, self._declared == "tokens")
-        whole = place.places.shape[1] == len(place.own)
-        gathered = self._shared.gathered(place)
-        return Rows(place.index, place.slots, history, self._declared, self._admission.temperature, whole, gathered)
+            history = self._shared.history(located, ctx, self._declared == "tokens")
+        whole = located.numbers_and_slots.shape[1] == len(located.chosen)
+        gathered = self._shared.gathered(located)
+        return Rows(located.index, located.slots, history, self._declared, self._admission.temperature, whole, gathered)
 
     def entries(self, rows: Rows) -> list[tuple[int, int]]:
-        """(row, slot) of the rows that :meth:`rows` found last, each row once (host work; for request-level callables).
+        """Return (row, slot) for the rows of the last :meth:`rows`, each row once. Used by request-level callables.
 
-        With drafts it waits for the device, which alone knows how many each request has.
+        With drafts it waits for the device, because only the device knows each request's number of drafts.
         """
-        assert self._place is not None
-        if self._place.one_each:
-            return list(zip(*self._place.places.tolist(), strict=True))
+        assert self._located is not None
+        if self._located.one_each:
+            return list(zip(*self._located.numbers_and_slots.tolist(), strict=True))
         return list(dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True)).items())

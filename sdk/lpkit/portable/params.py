@@ -22,12 +22,12 @@ Self = TypeVar("Self", bound="Params")
 class Params(BaseModel):
     """Base for a processor's parameters; each field is one key of ``SamplingParams.extra_args``.
 
-    ``class Params(lpkit.Params, prefix="mine_")`` puts ``mine_`` before every key; a key with that prefix which
-    is not a field is then refused, with the nearest match. Keys of other plugins are ignored.
+    ``class Params(lpkit.Params, prefix="mine_")`` puts ``mine_`` before every key. A key with that prefix that is not a
+    field is refused, with the nearest match. Keys of other plugins are ignored.
 
-    A field without a default is required: a request that gives none of the fields does not use the
-    processor. What arrives over HTTP has passed through JSON and msgpack, so values must be JSON values: bools and
-    lists of them take 0 and 1 too, an int field refuses bools, ints fit in 64 bits, floats are finite.
+    A field without a default is required. A request that gives none of the fields does not use the processor. Over
+    HTTP, values pass through JSON and msgpack, so they must be JSON values. Bools and lists of bools accept 0 and 1, an
+    int field refuses bools, ints fit in 64 bits, and floats are finite.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -44,92 +44,92 @@ class Params(BaseModel):
         check_word_fields(cls, cls.keys())
 
     def check_together(self) -> None:
-        """Override to refuse what only several fields together make wrong: raise ``ValueError``, naming the keys."""
+        """Override to refuse combinations of fields: raise ``ValueError``, naming the keys."""
 
     @classmethod
     def keys(cls) -> dict[str, str]:
-        """Which keys of ``extra_args`` the processor reads.
+        """Return the keys of ``extra_args`` that the processor reads.
 
         Returns:
-            The name of the field for each key.
+            The field's name for each key.
         """
         return {field.alias or cls.lpkit_prefix + name: name for name, field in cls.model_fields.items()}
 
     @classmethod
     def token_id_fields(cls) -> tuple[str, ...]:
-        """Which fields hold token ids, to be compared with the model's vocabulary.
+        """Return the fields that hold token ids, which are checked against the model's vocabulary.
 
         Returns:
             The names of fields declared as :data:`TokenId` or a collection of it.
         """
-        found = []
+        names = []
         for name, field in cls.model_fields.items():
             if is_token_id(field.annotation, field.json_schema_extra, field.metadata):
-                found.append(name)
-        return tuple(found)
+                names.append(name)
+        return tuple(names)
 
     @classmethod
     def parse(cls: type[Self], extra_args: Mapping[str, Any] | None) -> Self | None:
         """Read and validate the parameters of one request.
 
         Args:
-            extra_args: of the request; None and a key whose value is None are as if they were not given.
+            extra_args: of the request. A value of None counts as not given.
 
         Returns:
-            The parameters, or None if the request gives none of the required ones, as it does not use this processor.
+            The parameters, or None if the request gives none of the required keys and so does not use this processor.
 
         Raises:
-            ValueError: naming the key, the value and the rule it breaks.
+            ValueError: a parameter is wrong; the message names its key, its value and the broken rule.
         """
         extra_args = extra_args or {}
         # The engine waits while a request is admitted, and the same values come again and again.
-        table = _TABLES.get(cls) or _table(cls)
+        facts = _FACTS.get(cls) or _facts_of(cls)
         number = None
-        if len(extra_args) == 1:  # mostly, and a number: its type and its value say as much as its JSON, sooner
+        if len(extra_args) == 1:  # a number, the usual case: its type and value identify it
             ((key, value),) = extra_args.items()
             kind = type(value)
             if kind in _NUMBERS:
                 number = (key, kind, value or repr(value))  # 0.0 equals -0.0
-                found: Self | None = table.memo.get(number)
-                if found is not None:
-                    return found
-        found = cls._read(table, extra_args)
-        if number is not None and found is not None:
-            table.remember(number, found)
-        return found
+                params: Self | None = facts.memo.get(number)
+                if params is not None:
+                    return params
+        params = cls._read(facts, extra_args)
+        if number is not None and params is not None:
+            facts.remember(number, params)
+        return params
 
     @classmethod
-    def _read(cls: type[Self], table: _Table, extra_args: Mapping[str, Any]) -> Self | None:
-        given = {key: extra_args[key] for key in table.inputs if extra_args.get(key) is not None}
+    def _read(cls: type[Self], facts: _ParsingFacts, extra_args: Mapping[str, Any]) -> Self | None:
+        given = {key: extra_args[key] for key in facts.inputs if extra_args.get(key) is not None}
         prefix = cls.lpkit_prefix
         if prefix and len(given) < len(extra_args):
             for key in extra_args:
-                if key not in table.inputs and isinstance(key, str) and key.startswith(prefix):
-                    raise ValueError(f"unknown parameter {key!r}; {suggest(key, table.inputs)}")
-        if not table.required <= given.keys():
+                if key not in facts.inputs and isinstance(key, str) and key.startswith(prefix):
+                    raise ValueError(f"unknown parameter {key!r}; {suggest(key, facts.inputs)}")
+        if not facts.required <= given.keys():
             if not given:
                 return None
-            missing = [key for key in table.inputs if key in table.required and key not in given]
+            missing = [key for key in facts.inputs if key in facts.required and key not in given]
             raise ValueError(f"{', '.join(sorted(given))} given without {', '.join(missing)}")
         try:
-            # JSON tells apart what validation does: 1, 1.0 and true; 0.0 and -0.0.
+            # JSON distinguishes values as validation does: 1, 1.0 and true; 0.0 and -0.0.
             text = to_json(given, inf_nan_mode="constants")
-            found: Self | None = table.memo.get(text)
-            if found is not None:
-                return found
+            params: Self | None = facts.memo.get(text)
+            if params is not None:
+                return params
             plain = from_json(text, allow_inf_nan=True)
         except (ValueError, TypeError):
             raise _not_json(given) from None
-        found = cls._validated(plain, table.inputs)
+        params = cls._validated(plain, facts.inputs)
         if len(text) <= _LONGEST:
-            table.remember(text, found)
-        return found
+            facts.remember(text, params)
+        return params
 
     @classmethod
     def _validated(cls: type[Self], given: Mapping[str, Any], inputs: Mapping[str, _Input]) -> Self:
         values = {inputs[key].name: _checked(key, value, inputs[key].bools) for key, value in given.items()}
         try:
-            # Strict mode reads JSON the way the REST layer sends it: a list may fill a tuple, True is not an int.
+            # Strict mode reads JSON as the REST layer sends it: a list may fill a tuple, True is not an int.
             params = cls.model_validate_json(to_json(values), strict=True)
         except pydantic.ValidationError as error:
             raise ValueError(_explain(error, cls)) from None
@@ -140,51 +140,51 @@ class Params(BaseModel):
 _NUMBERS = frozenset({bool, int, float})
 _REMEMBERED = 256
 _LONGEST = 4096
-"""Bytes of JSON: longer values are not remembered."""
+"""Longest JSON, in bytes, whose parameters are remembered."""
 
 
 Bools = Literal["none", "one", "many"]
-"""Whether a parameter is a bool, or a list of them."""
+"""Kind of parameter: a bool, a list of bools, or neither."""
 
 
 class _Input(typing.NamedTuple):
-    """What a key of ``extra_args`` becomes."""
+    """The field that a key of ``extra_args`` fills."""
 
     name: str  # as pydantic takes it
     bools: Bools
 
 
 @dataclass(slots=True)
-class _Table:
-    """What parsing asks about a class of parameters; pydantic's own tables are slow to ask."""
+class _ParsingFacts:
+    """Facts about a class of parameters that parsing needs; pydantic's own tables are slow to read."""
 
     inputs: dict[str, _Input]  # by key
     required: frozenset[str]
-    memo: dict[bytes | tuple[Any, ...], Any]  # what JSON, or a number, has given before
+    memo: dict[bytes | tuple[Any, ...], Any]  # earlier results, by JSON or by number
 
     def remember(self, given: bytes | tuple[Any, ...], params: Params) -> None:
         try:
             hash(params)
         except TypeError:
-            return  # it holds a list or the like, which one request's processor could change under another's
+            return  # it holds a list or the like, which another request's processor could change
         if len(self.memo) >= _REMEMBERED:
             self.memo.clear()
         self.memo[given] = params
 
 
-_TABLES: dict[type[Params], _Table] = {}
+_FACTS: dict[type[Params], _ParsingFacts] = {}
 
 
-def _table(cls: type[Params]) -> _Table:
+def _facts_of(cls: type[Params]) -> _ParsingFacts:
     fields, keys = cls.model_fields, cls.keys()
     inputs = {key: _Input(fields[name].alias or name, _bools(fields[name].annotation)) for key, name in keys.items()}
     required = frozenset(key for key, name in keys.items() if fields[name].is_required())
-    _TABLES[cls] = found = _Table(inputs, required, {})
-    return found
+    _FACTS[cls] = facts = _ParsingFacts(inputs, required, {})
+    return facts
 
 
 def _unwrap(annotation: Any) -> Any:
-    """``bool`` from ``bool | None`` and from ``Annotated[bool, ...]``."""
+    """Return ``bool`` for ``bool | None`` and for ``Annotated[bool, ...]``."""
     if get_origin(annotation) is Annotated:
         return _unwrap(get_args(annotation)[0])
     if get_origin(annotation) in (typing.Union, UnionType):
@@ -203,7 +203,7 @@ def _bools(annotation: Any) -> Bools:
 
 
 def _not_json(given: Mapping[str, Any]) -> ValueError:
-    """Names the key whose value JSON cannot carry."""
+    """Make the error that names the key whose value JSON cannot carry."""
     for key, value in given.items():
         try:
             from_json(to_json({key: value}, inf_nan_mode="constants"), allow_inf_nan=True)
@@ -213,7 +213,7 @@ def _not_json(given: Mapping[str, Any]) -> ValueError:
 
 
 def _checked(key: str, value: Any, bools: Bools) -> Any:
-    """A JSON value whose ints fit in 64 bits; bools that the REST layer has made numbers of are bools again."""
+    """Check that ints fit in 64 bits, and restore bools that the REST layer turned into numbers."""
     _refuse_wide_ints(key, value)
     if bools == "one":
         return _as_bool(value)
@@ -239,7 +239,7 @@ def _explain(error: pydantic.ValidationError, cls: type[Params]) -> str:
     errors = error.errors(include_url=False)
     for item in errors:
         if item["type"] == "too_short" and any(_lies_in(item["loc"], other["loc"]) for other in errors):
-            continue  # pydantic counts valid items only
+            continue  # pydantic counts only valid items
         where = [str(part) for part in item["loc"]]
         if where:
             where[0] = names.get(where[0], where[0])

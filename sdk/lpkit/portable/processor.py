@@ -1,4 +1,4 @@
-"""The portable base: one class, both of vLLM's runners, no bookkeeping in the author's code."""
+"""The portable base: one class for both of vLLM's runners, without batch bookkeeping in the author's code."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
     from lpkit.sampling_params import SamplingParams
 
-    ParamsT = TypeVar("ParamsT", default=Any)  # so that ``lpkit.Request`` alone will do
+    ParamsT = TypeVar("ParamsT", default=Any)  # so that ``lpkit.Request`` works without a parameter
 else:
     ParamsT = typing.TypeVar("ParamsT")
 
 
 @dataclass(slots=True)
 class Request(Generic[ParamsT]):
-    """A request that asks for admission; all of it is read-only.
+    """A request that asks for admission; read-only.
 
     Attributes:
-        slot: where its column values go, e.g. ``self.bias[request.slot] = 2.0``.
-        params: an instance of the processor's ``Params``, which ``Request[Params]`` tells type checkers; None if it
-            declares none.
-        sampling_params: the engine's, read-only.
+        slot: index of its column values, e.g. ``self.bias[request.slot] = 2.0``.
+        params: an instance of the processor's ``Params``, or None if it declares none. ``Request[Params]`` tells type
+            checkers.
+        sampling_params: the engine's object; read-only.
         prompt_token_ids: the prompt on V1; None on V2, and for prompt embeddings. Read-only.
     """
 
@@ -44,11 +44,11 @@ class Request(Generic[ParamsT]):
 class LogitsProcessor(PortableProcessor):
     """Base for most processors. Override :meth:`admit`, and exactly one of :meth:`process` and :meth:`edit`.
 
-    State lives in columns (:func:`lpkit.column`), keyed by slot; the SDK moves nothing and forgets everything
-    when a request leaves. Results must depend on the request's parameters and tokens alone: the engine may
-    process a row more than once, or process it and throw the token away.
+    State lives in columns (:func:`lpkit.column`), indexed by slot. The SDK resets a slot when its request leaves.
+    Results must depend on the request's parameters and tokens alone: the engine may process a row more than once, or
+    discard the token.
 
-    Source of the life cycle: vLLM 0.32, V1 ``LogitsProcessor.update_state`` and V2 ``LogitsProcessor.add_request``.
+    Source of the life cycle: vLLM's V1 ``LogitsProcessor.update_state`` and V2 ``LogitsProcessor.add_request``.
     """
 
     _sparse: ClassVar[bool] = False
@@ -74,28 +74,28 @@ class LogitsProcessor(PortableProcessor):
             kernels.prepare_few(self.device)
 
     def admit(self, request: Request[Any]) -> bool:
-        """A request enters: write its columns and say whether it uses the processor.
+        """Write a new request's columns, and decide if it uses the processor.
 
-        Runs on the host, once per request (again when it resumes after preemption). A request that is declined causes
-        no work from here on. An exception is logged and declines the request. Not overridden, every request is
-        admitted whose ``Params`` are there.
+        Runs on the host, once per request, and again when it resumes after preemption. A declined request causes no
+        further work. An exception is logged and declines the request. Without an override, every request with valid
+        ``Params`` is admitted.
 
         Args:
-            request: its slot, its parameters and its prompt.
+            request: slot, parameters and prompt.
 
         Returns:
-            True to be given the request's rows, False if it does not use the processor.
+            True to process the request's rows, False if it does not use the processor.
         """
         return True
 
     def process(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Edit whole rows of logits. Override this or :meth:`edit`.
 
-        Called once per step, or more often, and not at all when no admitted request has a row.
+        Called at least once per step, but not at all while no admitted request has a row.
 
         Args:
-            logits: float32 ``[rows.n, vocab]`` of admitted requests, to be edited in place or not.
-            rows: which requests they are, and what is known of them.
+            logits: float32 ``[rows.n, vocab]`` of admitted requests; may be edited in place.
+            rows: the requests behind the rows, and their histories.
 
         Returns:
             float32 ``[rows.n, vocab]``.
@@ -107,7 +107,7 @@ class LogitsProcessor(PortableProcessor):
 
         Args:
             logits: read and written at token ids ``[rows.n, k]``.
-            rows: which requests they are, and what is known of them.
+            rows: the requests behind the rows, and their histories.
         """
         raise NotImplementedError
 
@@ -120,6 +120,6 @@ class LogitsProcessor(PortableProcessor):
             return logits
         if rows.whole:
             return self.process(logits, rows)
-        # Rows of others are never shown to the author: what is gathered here is all there is to edit.
+        # Authors never see rows of other requests: they can edit only the rows gathered here.
         edited = self.process(logits.index_select(0, rows.index), rows)
         return logits.index_copy_(0, rows.index, edited)

@@ -1,11 +1,11 @@
-"""Which request sits in which row of V1's batch, for the requests a processor admitted."""
+"""Maps rows of V1's batch to the slots of admitted requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lpkit.history.v1 import Entry
+from lpkit.history.staged import AdmittedRequest
 from lpkit.v1 import MoveDirectionality
 
 if TYPE_CHECKING:
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 Admit = Callable[[int, "SamplingParams", "list[int] | None"], bool]
-"""(slot, params, prompt ids) -> whether the request is admitted."""
+"""(slot, params, prompt ids) -> True if the request is admitted."""
 
 
 class Ledger:
-    """Rows to slots. A slot is held from admission until the request leaves, wherever its row moves.
+    """Maps rows to slots. A request holds its slot from admission until it leaves, even if its row moves.
 
     Args:
         slots: number of slots, at least the largest batch.
         release: called with a slot that became free.
-        keys: requests with none of these in their ``extra_args`` do not use the processor; None: any may.
+        keys: requests without any of these in their ``extra_args`` do not use the processor; None: any request may.
     """
 
     def __init__(self, slots: int, release: Callable[[int], None], keys: frozenset[str] | None = None) -> None:
-        self.rows: dict[int, Entry] = {}
+        self.rows: dict[int, AdmittedRequest] = {}
         self._keys = keys
         self._free = list(range(slots - 1, -1, -1))
         self._release = release
 
     def update(self, update: BatchUpdate, admit: Admit) -> bool:
-        """Apply one batch update: removals, additions, then moves in order. True if a row changed."""
-        # This loop runs in every step, over all new requests; most do not use the processor.
+        """Apply one batch update: removals, additions, then moves in order. Return True if a row changed."""
+        # This loop runs in every step, for all new requests; most do not use the processor.
         rows, keys = self.rows, self._keys
         changed = False
         if rows:
@@ -52,7 +52,7 @@ class Ledger:
             slot = self._free[-1]
             if admit(slot, params, prompt_ids):
                 self._free.pop()
-                rows[row] = Entry(slot, prompt_ids, output_ids)
+                rows[row] = AdmittedRequest(slot, prompt_ids, output_ids)
                 changed = True
         if rows:
             for source, destination, kind in update.moved:

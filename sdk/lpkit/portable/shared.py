@@ -1,4 +1,4 @@
-"""What the processors of one V2 engine have in common: what they find out about a call, and how columns are sent."""
+"""Data that the processors of one V2 engine share: facts about the current call, and the copy of column values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from lpkit.columns.memory import Gathered, Memory
 from lpkit.columns.transfer import sent
 from lpkit.history.base import Originals
-from lpkit.history.v2 import V2History
+from lpkit.history.in_place import V2History
 
 if TYPE_CHECKING:
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
@@ -23,37 +23,37 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Place:
-    """Where the rows of some requests are.
+class LocatedRows:
+    """Positions of some requests' rows.
 
     Attributes:
-        own: of the call's requests, which these are.
-        one_each: whether each request of the call has one row; with drafts it has several.
-        places: int64 ``[2, n]`` on the host, the number of each request in the call, and its slot.
-        index: int64 ``[rows]``, the rows.
-        slots: int64 ``[rows]``, those of their requests.
+        chosen: bool per request of the call, True for the chosen requests.
+        one_each: True if each request of the call has one row; with drafts it has several.
+        numbers_and_slots: int64 ``[2, n]`` on the host, number in the call and slot of each chosen request.
+        index: int64 ``[rows]``, row numbers.
+        slots: int64 ``[rows]``, slots of their requests.
     """
 
-    own: Bools
+    chosen: Bools
     one_each: bool
-    places: Ints
+    numbers_and_slots: Ints
     index: torch.Tensor
     slots: torch.Tensor
 
 
 class Shared:
-    """What the processors of an engine find out about a call, each thing once.
+    """Facts about a call that an engine's processors share, each computed once.
 
-    The engine gives all of them the same context. What is found for one serves all that own the same requests. A
-    processor that is called with a context again finds everything anew, and so does one whose neighbour has changed in
-    place what he read.
+    The engine gives all processors the same context, so processors with the same requests share the results. If a
+    processor gets the same context again, everything is computed again. If a processor changes a shared tensor in
+    place, the next one gets a new copy.
 
     Args:
-        states: the engine's buffers, which all of its processors are given.
+        states: the engine's buffers, which all of its processors get.
 
     Attributes:
-        states: the same; held, so that no other engine's have their id.
-        memory: of all columns; None on a CPU, where nothing is sent.
+        states: the same; kept alive, so that no other engine's buffers get their id.
+        memory: memory of all columns; None on a CPU, which needs no copies.
     """
 
     _of_engines: weakref.WeakValueDictionary[int, Shared] = weakref.WeakValueDictionary()
@@ -63,89 +63,89 @@ class Shared:
         self._device = torch.device(states.device)
         self.memory = None if self._device.type == "cpu" else Memory(states.max_num_reqs, self._device)
         self._readers: weakref.WeakSet[object] = weakref.WeakSet()
-        # Of the call at hand: what its context is, who asked, which slots its requests have, what they show at most,
-        # whose prompt is read to its end, what was seen of histories, and of columns.
+        # Facts about the current call: its context, the processors served so far, its requests' slots, bounds of their
+        # lengths, whether their prefill is complete, and the histories and columns read so far.
         self._ctx: Callable[[], object] = lambda: None
         self._served: set[object] = set()
         self._reqs: np.ndarray[Any, Any]
         self._lengths: np.ndarray[Any, Any]
         self._ready: Bools
         self._one_each = True
-        self._histories: dict[tuple[Place, bool], V2History] = {}
-        self._gathered: dict[Place, Gathered] = {}
-        # Places of this call and, while the same requests are in the same order, of the last one.
+        self._histories: dict[tuple[LocatedRows, bool], V2History] = {}
+        self._gathered: dict[LocatedRows, Gathered] = {}
+        # Places of this call, and of the last call while the same requests are in the same order.
         self._order = b""
-        self._now: dict[bytes, Place] = {}
-        self._before: dict[bytes, Place] = {}
+        self._now: dict[bytes, LocatedRows] = {}
+        self._before: dict[bytes, LocatedRows] = {}
 
     @classmethod
     def among(cls, states: LogitsProcRequestState) -> Shared:
-        """What is shared by the processors that are given these buffers."""
-        found = cls._of_engines.get(id(states))
-        if found is None:
-            found = cls._of_engines[id(states)] = cls(states)
-        return found
+        """Return the object that all processors with these buffers share."""
+        shared = cls._of_engines.get(id(states))
+        if shared is None:
+            shared = cls._of_engines[id(states)] = cls(states)
+        return shared
 
     def will_read(self, who: object) -> None:
-        """A processor reads histories; while only one does, there is nobody to share them with."""
+        """Register a processor that reads histories; a single reader shares them with nobody."""
         self._readers.add(who)
 
-    def place(self, who: object, admitted: Bools, ctx: LogitsContext) -> Place | None:
-        """The rows of a processor's requests; None if there are none. Rows of unfinished prefills are left out.
+    def locate(self, who: object, admitted: Bools, ctx: LogitsContext) -> LocatedRows | None:
+        """Return the rows of a processor's requests, except unfinished prefills; None without rows.
 
         Args:
             who: the processor.
-            admitted: bool ``[slots]``, which requests are its own.
+            admitted: bool ``[slots]``, True for slots of the processor's requests.
             ctx: the call.
         """
         if self._ctx() is not ctx or who in self._served:
             self._begin(ctx)
         self._served.add(who)
-        own = admitted[self._reqs] & self._ready
-        key = own.tobytes()
-        place = self._now.get(key)
-        if place is None:
-            place = self._now[key] = self._before.get(key) or self._find(own, ctx)
-        return place if place.places.shape[1] else None
+        chosen = admitted[self._reqs] & self._ready
+        key = chosen.tobytes()
+        located = self._now.get(key)
+        if located is None:
+            located = self._now[key] = self._before.get(key) or self._find(chosen, ctx)
+        return located if located.numbers_and_slots.shape[1] else None
 
-    def history(self, place: Place, ctx: LogitsContext, keep_tokens: bool) -> V2History:
-        """What the rows of the call's :meth:`place` show of their histories.
+    def history(self, located: LocatedRows, ctx: LogitsContext, keep_tokens: bool) -> V2History:
+        """Return the histories of rows that :meth:`locate` returned in this call.
 
         Args:
-            place: the rows.
+            located: the rows.
             ctx: the call.
             keep_tokens: False when only lengths are read.
         """
         shared = len(self._readers) > 1
         if shared:
             for kept in (True,) if keep_tokens else (True, False):
-                found = self._histories.get((place, kept))
-                if found is not None and found.originals is not None and found.originals.untouched:
-                    return found
-        width = int(self._lengths[place.own].max()) if keep_tokens else 0
+                earlier = self._histories.get((located, kept))
+                if earlier is not None and earlier.originals is not None and earlier.originals.untouched:
+                    return earlier
+        width = int(self._lengths[located.chosen].max()) if keep_tokens else 0
         originals = Originals() if shared else None
-        made = V2History(self.states, ctx, place.index, place.slots, width, keep_tokens, originals)
+        made = V2History(self.states, ctx, located.index, located.slots, width, keep_tokens, originals)
         if shared:
-            self._histories[place, keep_tokens] = made
+            self._histories[located, keep_tokens] = made
         return made
 
-    def gathered(self, place: Place) -> Gathered | None:
-        """Where the columns of the call's :meth:`place` are read; None if each processor has memory of its own."""
+    def gathered(self, located: LocatedRows) -> Gathered | None:
+        """Return the columns of rows that :meth:`locate` returned; None if each processor has its own memory."""
         if self.memory is None:
             return None
-        found = self._gathered.get(place)
-        if found is None:
-            found = self._gathered[place] = Gathered(self.memory)
-        return found
+        gathered = self._gathered.get(located)
+        if gathered is None:
+            gathered = self._gathered[located] = Gathered(self.memory)
+        return gathered
 
     def _begin(self, ctx: LogitsContext) -> None:
-        # All of the last call goes with it, or with its context: nothing keeps a processor or a history alive.
+        # Results of a call die with it or with its context: they keep no processor or history alive.
         self._served, self._histories, self._gathered = set(), {}, {}
         of_call = self._served, self._histories, self._gathered
 
         def over(_: object) -> None:
-            for found in of_call:
-                found.clear()
+            for results in of_call:
+                results.clear()
 
         self._ctx = weakref.ref(ctx, over)
         reqs = self._reqs = ctx.idx_mapping_np
@@ -156,29 +156,31 @@ class Shared:
         self._before = self._now if order and order == self._order else {}
         self._order, self._now = order, {}
 
-    def _find(self, own: Bools, ctx: LogitsContext) -> Place:
-        """Send the rows and slots of own requests; with drafts these are found on the device."""
-        found = np.flatnonzero(own)
-        places = np.empty((2, len(found)), dtype=np.int64)
-        places[0], places[1] = found, self._reqs[found]
-        if not len(found) or self._one_each:
-            rows = torch.from_numpy(places)
-            return Place(own, self._one_each, places, *(sent(rows, self._device) if len(found) else rows).unbind())
-        index = self._with_drafts(own, ctx)
-        return Place(own, False, places, index, ctx.expanded_idx_mapping[index].to(torch.int64))
+    def _find(self, chosen: Bools, ctx: LogitsContext) -> LocatedRows:
+        """Send the rows and slots of the chosen requests; with drafts, the device computes them."""
+        numbers = np.flatnonzero(chosen)
+        located = np.empty((2, len(numbers)), dtype=np.int64)
+        located[0], located[1] = numbers, self._reqs[numbers]
+        if not len(numbers) or self._one_each:
+            rows = torch.from_numpy(located)
+            return LocatedRows(
+                chosen, self._one_each, located, *(sent(rows, self._device) if len(numbers) else rows).unbind()
+            )
+        index = self._with_drafts(chosen, ctx)
+        return LocatedRows(chosen, False, located, index, ctx.expanded_idx_mapping[index].to(torch.int64))
 
-    def _with_drafts(self, own: Bools, ctx: LogitsContext) -> torch.Tensor:
-        """Rows of own requests when a request has several: their number is known to the device alone.
+    def _with_drafts(self, chosen: Bools, ctx: LogitsContext) -> torch.Tensor:
+        """Compute the rows of the chosen requests if a request has several rows. Only the device knows their number.
 
-        An upper bound of it is known to the host: every request that is not ours has at least one row. The
-        entries left over repeat our first row.
+        The host knows an upper bound, because every other request has at least one row. Unused entries repeat the first
+        chosen row.
         """
         mapping = ctx.expanded_idx_mapping
-        if own.all():
+        if chosen.all():
             return torch.arange(mapping.shape[0], device=mapping.device)
         mine = np.zeros(self.states.max_num_reqs, dtype=np.bool_)
-        mine[self._reqs[own]] = True
+        mine[self._reqs[chosen]] = True
         is_own = sent(torch.from_numpy(mine), mapping.device)[mapping]
-        bound = mapping.shape[0] - int((~own).sum())
+        bound = mapping.shape[0] - int((~chosen).sum())
         order = torch.argsort(is_own, descending=True, stable=True)[:bound]
         return torch.where(is_own[order], order, order[:1])

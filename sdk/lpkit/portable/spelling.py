@@ -1,4 +1,4 @@
-"""Misspelt hooks and declarations of an author's class, refused when the class is made."""
+"""Refuses misspelt hooks and declarations of an author's class when the class is made."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lpkit._nearest import did_you_mean
 
 
 def one_of(cls: type, name: str, allowed: Sequence[str]) -> None:
-    """Refuse another value of ``cls.name``, with the nearest right one.
+    """Refuse an unknown value of ``cls.name``, with the nearest allowed value.
 
     Raises:
-        TypeError: it is not one of ``allowed``.
+        TypeError: the value is not in ``allowed``.
     """
     value = getattr(cls, name)
     if value in allowed:
@@ -24,13 +24,13 @@ def one_of(cls: type, name: str, allowed: Sequence[str]) -> None:
 
 
 def refuse_misspelt(cls: type, hooks: Mapping[str, Any]) -> None:
-    """Refuse what was probably meant to be one of ``hooks`` (name -> an example), which ``cls`` does not define.
+    """Refuse a misspelling of one of ``hooks`` (name -> example) that ``cls`` does not define.
 
-    A class may have any helpers, so only this is refused: a public name that no base has, one slip of the keyboard
-    away from the hook's, for something that could be the hook: as many arguments, or a value of that type.
+    A class may have any helpers. So only a public name is refused that no base has, that is one typing slip away from
+    the hook, and whose value could be the hook: the same number of arguments, or the same type.
 
     Raises:
-        TypeError: naming the hook.
+        TypeError: a name looks like a misspelt hook; the message names the hook.
     """
     for name, value in vars(cls).items():
         if name.startswith("_") or any(name in vars(base) for base in cls.__mro__[1:]):
@@ -41,7 +41,7 @@ def refuse_misspelt(cls: type, hooks: Mapping[str, Any]) -> None:
 
 
 def one_slip(name: str, other: str) -> bool:
-    """Whether the names are equal but for at most a letter more, less or wrong, or two that changed places."""
+    """True if the names differ by at most one letter added, missing or wrong, or by two swapped neighbours."""
     start = next((i for i, (a, b) in enumerate(zip(name, other, strict=False)) if a != b), min(len(name), len(other)))
     left, right = name[start:], other[start:]
     swapped = left[:2] == right[:2][::-1] and left[2:] == right[2:]
@@ -56,6 +56,6 @@ def _alike(value: Any, example: Any) -> bool:
 
 
 def _arguments(value: Any) -> int | None:
-    """How many arguments a method takes, with ``self`` or ``cls``; None for anything else."""
+    """Count a method's arguments, ``self`` or ``cls`` included; None for anything else."""
     function = value.__func__ if isinstance(value, classmethod) else value
     return len(inspect.signature(function).parameters) if inspect.isfunction(function) else None

@@ -9,11 +9,11 @@ from pydantic import Field
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 TokenId = Annotated[int, Field(ge=0, le=INT64_MAX, json_schema_extra={"lpkit": "token_id"})]
-"""A token id parameter. Ids that the model's vocabulary lacks are refused when the request is admitted."""
+"""A token id parameter. Admission declines a request whose ids are outside the model's vocabulary."""
 
 
 def is_token_id(annotation: Any, extra: Any, metadata: list[Any]) -> bool:
-    """Whether a field is declared as :data:`TokenId`, or as a collection of it."""
+    """True if a field is declared as :data:`TokenId`, or as a collection of it."""
     if isinstance(extra, dict) and extra.get("lpkit") == "token_id":
         return True
     for item in metadata:

@@ -1,4 +1,4 @@
-"""Parameters that are words: a request gives text, and the processor token ids."""
+"""Parameters that are words: a request gives text, and the processor gets token ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lpkit.vocabulary.forms import WordForms, sequences, single_ids
 from lpkit.vocabulary.lookup import tokenizer
 
 MOST_CHARACTERS = 128
-"""Of one word. The engine waits while words become tokens."""
+"""Longest word, in characters. The engine waits while words become tokens."""
 
 _Word = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS, json_schema_extra={"lpkit": "word"})]
 _REMEMBERED = 256
@@ -24,7 +24,7 @@ P = TypeVar("P", bound=BaseModel)
 
 
 class _Words:
-    """Marks a field whose items a request gives as words or token ids, and the processor gets as token ids."""
+    """Marks a field that takes words or token ids in a request, and holds token ids for the processor."""
 
     def __init__(self, find: Callable[..., list[Any]]) -> None:
         self.find = find
@@ -41,21 +41,23 @@ class _Words:
         return schema
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
-        found = handler(schema)
-        found["description"] = "Words or token ids. The engine declines a request with a word that it cannot resolve."
-        return found
+        described = handler(schema)
+        described["description"] = (
+            "Words or token ids. The engine declines a request with a word that it cannot resolve."
+        )
+        return described
 
 
 TokenIdsOf = Annotated[tuple[int, ...], _Words(single_ids)]
-"""Words, each of which is one token: the request gives a list of words or token ids, the processor gets the ids.
+"""Words of one token each: the request gives a list of words or token ids, and the processor gets the ids.
 
-``Annotated[lpkit.TokenIdsOf, lpkit.WordForms(spaces=True)]`` says which forms of a word count. Whether the model has a
-token for a word is known in the engine only: a request with a word that cannot be resolved is declined there, and
-logged with the word. Before that, in ``check_together`` and ``validate_params``, the field holds what was given.
+``Annotated[lpkit.TokenIdsOf, lpkit.WordForms(spaces=True)]`` chooses the forms of a word that count. Only the engine
+knows the model's tokens. There, a request with a word that has no token is declined, and the log names the word. Before
+that, in ``check_together`` and ``validate_params``, the field holds the request's values.
 """
 
 TokenSequencesOf = Annotated[tuple[tuple[int, ...], ...], _Words(sequences)]
-"""Words of any number of tokens: as :data:`TokenIdsOf`, but the processor gets a tuple of token ids for each form."""
+"""Words of any number of tokens: like :data:`TokenIdsOf`, but the processor gets a tuple of token ids for each form."""
 
 
 class WordField(NamedTuple):
@@ -68,12 +70,12 @@ class WordField(NamedTuple):
 
 
 def word_fields(params: type[BaseModel], keys: dict[str, str]) -> list[WordField]:
-    """The fields declared as :data:`TokenIdsOf` or :data:`TokenSequencesOf`; ``keys`` as ``Params.keys()``.
+    """Return the fields declared as :data:`TokenIdsOf` or :data:`TokenSequencesOf`; ``keys`` as from ``Params.keys()``.
 
     Raises:
-        TypeError: one is declared inside of another type, or the forms that count are not declared on words, or wrong.
+        TypeError: a word field lies inside another type, or ``WordForms`` is wrong or not on a word field.
     """
-    found = []
+    declared = []
     for key, name in keys.items():
         where = f"{params.__qualname__}.{name}"
         field = params.model_fields[name]
@@ -84,26 +86,26 @@ def word_fields(params: type[BaseModel], keys: dict[str, str]) -> list[WordField
         forms = [item for item in metadata if isinstance(item, WordForms)]
         if not marks:
             if _holds_words(annotation):
-                raise TypeError(f"{where}: words are a list already; declare them by themselves")
+                raise TypeError(f"{where}: words are a list already; declare them without a container")
             if forms:
                 raise TypeError(f"{where}: WordForms is for lpkit.TokenIdsOf and lpkit.TokenSequencesOf only")
             continue
         counted = forms[-1] if forms else WordForms()
         if marks[-1].find is sequences and counted.several != "refuse":
             raise TypeError(f"{where}: several={counted.several!r} is for lpkit.TokenIdsOf; forms are sequences here")
-        found.append(WordField(key, name, marks[-1].find, counted))
-    return found
+        declared.append(WordField(key, name, marks[-1].find, counted))
+    return declared
 
 
 def check_word_fields(params: type[BaseModel], keys: dict[str, str]) -> None:
-    """Refuse fields that are wrong as :func:`word_fields` says, and defaults that no request could give.
+    """Refuse wrong word fields, as :func:`word_fields` does, and defaults that no request could give.
 
     Raises:
-        TypeError: naming the field.
+        TypeError: a field is wrong; the message names it.
     """
     for word_field in word_fields(params, keys):
         field = params.model_fields[word_field.name]
-        depends = getattr(field, "default_factory_takes_validated_data", False)  # on other fields; pydantic 2.10
+        depends = getattr(field, "default_factory_takes_validated_data", False)  # uses other fields; pydantic 2.10
         if field.is_required() or depends:
             continue
         declared: Any = field.annotation
@@ -119,7 +121,7 @@ def check_word_fields(params: type[BaseModel], keys: dict[str, str]) -> None:
 
 
 def _unwrapped(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
-    """Without ``Annotated`` and ``| None`` around it, and with what these said."""
+    """Remove ``Annotated`` and ``| None`` around an annotation, and collect their metadata."""
     if get_origin(annotation) is Annotated:
         inner, *said = get_args(annotation)
         return _unwrapped(inner, [*said, *metadata])
@@ -137,12 +139,12 @@ def _holds_words(annotation: Any) -> bool:
 
 
 class Resolver:
-    """Puts token ids where a request's parameters hold words.
+    """Replaces the words of a request's parameters by token ids.
 
     Args:
-        fields: that are declared as words.
-        vllm_config: of the engine. Its tokenizer is loaded now, since every request waits while one is admitted; an
-            engine without a tokenizer starts all the same, and takes token ids only.
+        fields: declared as words.
+        vllm_config: of the engine. Its tokenizer is loaded now, because every request waits during an admission. An
+            engine without a tokenizer starts, but takes only token ids.
         vocab_size: of the model.
     """
 
@@ -154,26 +156,26 @@ class Resolver:
         self._missing: Exception | None = None
         try:
             self._encoder = Encoder(tokenizer(vllm_config))
-        except Exception as error:  # here, it would keep the engine from starting
+        except Exception as error:  # raised here, it would keep the engine from starting
             self._missing = error
 
     def resolve(self, params: P) -> P:
-        """A copy of ``params`` with ids instead of words.
+        """Return a copy of ``params`` with ids instead of words.
 
         Raises:
-            ValueError: naming the key and the word that the model has no token for.
+            ValueError: the model has no token for a word; the message names key and word.
         """
-        found = {}
+        resolved = {}
         for field in self._fields:
             given = getattr(params, field.name)
             if given is not None:
-                found[field.name] = self._ids(field, given)
-        return params.model_copy(update=found)
+                resolved[field.name] = self._ids(field, given)
+        return params.model_copy(update=resolved)
 
     def _ids(self, field: WordField, given: tuple[str | int, ...]) -> tuple[Any, ...]:
-        known = self._memo.get((field.name, given))
-        if known is not None:
-            return known
+        remembered = self._memo.get((field.name, given))
+        if remembered is not None:
+            return remembered
         if self._missing is not None:
             words = [item for item in given if isinstance(item, str)]
             if words:

@@ -1,4 +1,4 @@
-"""What a rollout sampled from, computed again for a trainer: a whole response in one call, and differentiable.
+"""Recomputes, differentiably, the distribution that a rollout sampled from: a whole response in one call.
 
 ::
 
@@ -6,7 +6,7 @@
         Penalties, {"repetition": 1.3}, prompts, responses, logits, sampling={"temperature": 0.8}
     )
 
-The names load what they need when first used.
+The names load their modules on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The prompts, responses and logits of a call, however the batch is laid out, as rows of one matrix."""
+"""The prompts, responses and logits of a call as rows of one matrix, for each layout of a batch."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class Batch:
     """Texts, and their logits as rows.
 
     Args:
-        prompt: token ids, or those of each sequence.
-        response: alike.
-        logits: ``[T, vocab]`` for one sequence; for several ``[B, T, vocab]``, padded behind each response, or packed,
+        prompt: token ids, or a list with the token ids of each sequence.
+        response: like ``prompt``.
+        logits: ``[T, vocab]`` for one sequence. For several, ``[B, T, vocab]`` padded behind each response, or packed
             ``[sum of T, vocab]``.
 
     Attributes:
-        texts: of each sequence.
+        texts: one per sequence.
         rows: ``[N, vocab]``, the logits.
-        shape: of one value per row, as the caller's logits are laid out.
+        shape: shape of one value per row, in the layout of the caller's logits.
 
     Raises:
         TypeError: the logits are not a tensor.
-        ValueError: what was given does not fit together.
+        ValueError: the arguments do not fit together.
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class Batch:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest text."""
+        """Number of tokens of the longest text."""
         return max((len(text.prompt) + len(text.response) for text in self.texts), default=1)
 
     def chunks(self, limit: int, kinds: Sequence[Hashable]) -> Iterator[list[Piece]]:
-        """All response tokens, at most ``limit`` at a time, sequence after sequence.
+        """Yield all response tokens, at most ``limit`` at a time, sequence by sequence.
 
         Args:
-            limit: rows of a chunk at most.
-            kinds: of each sequence; a chunk holds sequences of one kind.
+            limit: most rows of a chunk.
+            kinds: kind of each sequence; a chunk holds sequences of one kind.
         """
         for kind in dict.fromkeys(kinds):
             chunk: list[Piece] = []
@@ -129,24 +129,24 @@ class Batch:
                 yield chunk
 
     def ranges(self, chunk: Sequence[Piece]) -> list[slice]:
-        """The rows of a chunk's pieces; neighbours are one slice."""
-        found: list[slice] = []
+        """Return the rows of a chunk's pieces; neighbours share a slice."""
+        ranges: list[slice] = []
         for piece in chunk:
             first = self.texts[piece.sequence].first
             start, stop = first + piece.start, first + piece.stop
-            if found and found[-1].stop == start:
-                start = found.pop().start
-            found.append(slice(start, stop))
-        return found
+            if ranges and ranges[-1].stop == start:
+                start = ranges.pop().start
+            ranges.append(slice(start, stop))
+        return ranges
 
     def tokens(self, chunk: Sequence[Piece]) -> torch.Tensor:
-        """``[n]`` int64, on the device: the response tokens of a chunk's rows."""
+        """Return the response tokens of a chunk's rows, ``[n]`` int64 on the device."""
         ids = [token for piece in chunk for token in self.texts[piece.sequence].response[piece.start : piece.stop]]
         return torch.tensor(ids, dtype=torch.int64).to(self.rows.device)
 
 
 def _is_one(response: TokenIds | Sequence[TokenIds]) -> bool:
-    if hasattr(response, "ndim"):  # of torch or numpy
+    if hasattr(response, "ndim"):  # a tensor of torch or numpy
         return bool(response.ndim == 1)
     if not response:
         return True

@@ -1,4 +1,4 @@
-"""Whether a trainer computes the log-probabilities that its rollouts reported."""
+"""Compares the log-probabilities that a trainer computes with those that its rollouts reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Difference(NamedTuple):
         position: of the token in the response, from 0.
         token: its id.
         rollout: the log-probability that the rollout reported.
-        trainer: the one computed from the trainer's logits; -inf if the token is ruled out.
+        trainer: log-probability from the trainer's logits; -inf if the token is ruled out.
     """
 
     sequence: int
@@ -44,14 +44,14 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What :func:`check_rollout` found; as a string, a report of a few lines.
+    """Result of :func:`check_rollout`; as a string, a report of a few lines.
 
     Attributes:
-        tokens: how many were compared.
-        tolerance: how far apart two log-probabilities may be.
-        largest: how far apart they are at most.
-        differences: the tokens that are further apart, in order.
-        hint: what would explain them; "" if nothing known does.
+        tokens: number of compared tokens.
+        tolerance: largest accepted difference of two log-probabilities.
+        largest: largest difference.
+        differences: the tokens with a larger difference, in order.
+        hint: an explanation of the differences; "" if lpkit knows none.
     """
 
     tokens: int
@@ -62,7 +62,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether no token differs."""
+        """True if no token differs."""
         return not self.differences
 
     def __str__(self) -> str:
@@ -91,26 +91,26 @@ def check_rollout(
     tokenizer: Any = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Comparison:
-    """Compare the log-probabilities that a rollout reported with those that a trainer would compute.
+    """Compare the log-probabilities of a rollout with the values that a trainer would compute.
 
-    Run it on one batch before you train: with equal weights, what differs is the processing.
+    Run it on one batch before you train. With equal weights, any difference comes from the processing.
 
     Args:
-        cls: as for :func:`processed_logprobs`, like all others that are not named here.
+        cls: as for :func:`processed_logprobs`; so are the other arguments.
         parameters: of the processor.
         prompt: token ids.
         response: token ids.
         logits: the trainer's.
-        rollout: what vLLM reported for each response token with ``logprobs_mode="processed_logprobs"``: as nested as
-            ``response``, or a tensor laid out as ``logits``.
-        tolerance: how far apart two log-probabilities may be. Engines that compute in bfloat16 need about 0.05.
+        rollout: vLLM's log-probability of each response token with ``logprobs_mode="processed_logprobs"``. As nested as
+            ``response``, or a tensor with the layout of ``logits``.
+        tolerance: largest accepted difference of two log-probabilities. Engines in bfloat16 need about 0.05.
         sampling: the engine's options.
-        runner: vLLM's runner whose order of stages is followed.
+        runner: vLLM's runner; it decides the order of stages.
         tokenizer: the model's, for processors that need it.
-        chunk_bytes: how much to process at a time.
+        chunk_bytes: bytes of logits to process at a time.
 
     Returns:
-        The tokens that differ, and if it can be told, why.
+        The tokens that differ, and the reason if lpkit recognizes it.
 
     Raises:
         ValueError: an argument is wrong, unknown or not covered, or the processor cannot admit a sequence.
@@ -120,25 +120,28 @@ def check_rollout(
     ruled_out = {item[:2] for item in scorer.forbidden_tokens()}
     texts = scorer.batch.texts
     reported = _nested(rollout, scorer)
-    found = []
+    differing = []
     largest = 0.0
     for number, text in enumerate(texts):
         ours = values[text.first : text.first + len(text.response)].tolist()
-        for position, (token, theirs, own) in enumerate(zip(text.response, reported[number], ours, strict=True)):
-            item = Difference(number, position, token, theirs, -math.inf if (number, position) in ruled_out else own)
+        for position, (token, theirs, trained) in enumerate(zip(text.response, reported[number], ours, strict=True)):
+            item = Difference(
+                number, position, token, theirs, -math.inf if (number, position) in ruled_out else trained
+            )
             apart = 0.0 if item.rollout == item.trainer else abs(item.rollout - item.trainer)
             largest = apart if math.isnan(apart) else max(largest, apart)
             if not apart <= tolerance:
-                found.append(item)
+                differing.append(item)
     tokens = sum(len(text.response) for text in texts)
-    if not found:
+    if not differing:
         return Comparison(tokens, tolerance, largest, ())
 
     def explains(cls: type[Any] | None, parameters: Any, sampling: Any, runner: Runner) -> bool:
         other = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes, tokenizer)
         scores = other.logprobs()
         return not other.forbidden_tokens() and all(
-            abs(float(scores[texts[item.sequence].first + item.position]) - item.rollout) <= tolerance for item in found
+            abs(float(scores[texts[item.sequence].first + item.position]) - item.rollout) <= tolerance
+            for item in differing
         )
 
     hint = ""
@@ -149,7 +152,7 @@ def check_rollout(
         )
     elif _has_both(cls) and explains(cls, parameters, sampling, _OTHER[runner]):
         hint = f"The rollout ran on the other runner: give runner={_OTHER[runner]!r}."
-    return Comparison(tokens, tolerance, largest, tuple(found), hint)
+    return Comparison(tokens, tolerance, largest, tuple(differing), hint)
 
 
 def _has_both(cls: type[Any]) -> bool:
@@ -157,7 +160,7 @@ def _has_both(cls: type[Any]) -> bool:
 
 
 def _nested(rollout: Any, scorer: Scorer) -> list[list[float]]:
-    """What was reported, by sequence."""
+    """Return the reported values by sequence."""
     texts, shape = scorer.batch.texts, scorer.batch.shape
     if isinstance(rollout, torch.Tensor):
         if rollout.shape != shape:

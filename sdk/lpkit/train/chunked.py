@@ -1,4 +1,4 @@
-"""A function of rows, some rows at a time: also backwards, where the rows are computed again instead of kept."""
+"""Applies a function to rows, some rows at a time. The backward pass computes rows again instead of keeping them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from lpkit.train.batch import Batch, Piece
 
 Rule = Callable[[torch.Tensor, Sequence[Piece]], torch.Tensor]
-"""(logits ``[n, vocab]`` to be edited, their chunk) -> values ``[n, ...]``."""
+"""(logits ``[n, vocab]`` to edit, their chunk) -> values ``[n, ...]``."""
 
 
 def chunked(batch: Batch, chunks: Sequence[Sequence[Piece]], rule: Rule, out: torch.Tensor) -> torch.Tensor:
@@ -18,19 +18,20 @@ def chunked(batch: Batch, chunks: Sequence[Sequence[Piece]], rule: Rule, out: to
 
     Args:
         batch: the texts and their logits.
-        chunks: which rows to take together.
-        rule: of one chunk; must give the same values when called again.
-        out: ``[N, ...]``, what rows of no chunk have; overwritten. Of the logits' width: such rows are the logits.
+        chunks: rows to process together.
+        rule: function of one chunk; must return the same values when called again.
+        out: ``[N, ...]``, values of rows outside of all chunks; overwritten. If it has the logits' width, these rows
+            are the logits.
 
     Returns:
         ``out``, differentiable in the logits.
     """
-    found: torch.Tensor = _Chunked.apply(batch.rows, batch, chunks, rule, out)  # type: ignore[no-untyped-call]
-    return found
+    values: torch.Tensor = _Chunked.apply(batch.rows, batch, chunks, rule, out)  # type: ignore[no-untyped-call]
+    return values
 
 
 def own_rows(rows: torch.Tensor, ranges: Sequence[slice]) -> torch.Tensor:
-    """A copy of some rows as engines make it: float32, or float64 where the logits are."""
+    """Copy some rows as engines do: to float32, or to float64 if the logits are float64."""
     dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
     if len(ranges) == 1:
         return rows[ranges[0]].to(dtype, copy=True)
@@ -59,17 +60,17 @@ class _Chunked(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (rows,) = ctx.saved_tensors
-        found = gradient.to(rows.dtype, copy=True) if gradient.shape == rows.shape else torch.zeros_like(rows)
+        total = gradient.to(rows.dtype, copy=True) if gradient.shape == rows.shape else torch.zeros_like(rows)
         for chunk in ctx.chunks:
             ranges = ctx.batch.ranges(chunk)
             leaf = rows[ranges[0]].detach() if len(ranges) == 1 else torch.cat([rows[some] for some in ranges])
             leaf.requires_grad_()
-            # Processors edit in place, also what they have read: ``logits /= logits.std()``.
+            # Processors edit in place, including tensors that they have read: ``logits /= logits.std()``.
             with torch.enable_grad(), torch.autograd.graph.allow_mutation_on_saved_tensors():
                 values = ctx.rule(own_rows(leaf, [slice(None)]), chunk)
                 (part,) = torch.autograd.grad(values, leaf, torch.cat([gradient[some] for some in ranges]))
-            _put(found, ranges, part)
-        return found, None, None, None, None
+            _put(total, ranges, part)
+        return total, None, None, None, None
 
 
 def _put(out: torch.Tensor, ranges: Sequence[slice], values: torch.Tensor) -> None:

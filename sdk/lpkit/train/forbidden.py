@@ -23,13 +23,13 @@ class ForbiddenToken(NamedTuple):
 
 
 class ForbiddenTokensError(ValueError):
-    """Responses hold tokens that their parameters rule out: no log-probability, and no ratio, is defined for them.
+    """Error for responses with tokens that their parameters rule out: their log-probabilities and ratios are undefined.
 
     Args:
-        tokens: all of them.
+        tokens: all forbidden tokens.
 
     Attributes:
-        tokens: all of them, in order.
+        tokens: all forbidden tokens, in order.
     """
 
     def __init__(self, tokens: Sequence[ForbiddenToken]) -> None:

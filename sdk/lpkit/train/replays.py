@@ -1,4 +1,4 @@
-"""A processor and the built-in stages, run over responses as each of vLLM's runners would have over their tokens."""
+"""Runs a processor and the built-in stages over responses, as each of vLLM's runners would over their tokens."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lpkit.portable.admission import AdmissionError
 from lpkit.portable.base import raise_from_admission
 from lpkit.runtime.batch.context import V2Row, make_context
 from lpkit.runtime.batch.request import Request
-from lpkit.runtime.batch.v2 import V2Slots
+from lpkit.runtime.batch.slots import V2Slots
 from lpkit.runtime.engine.config import make_config
 from lpkit.runtime.sampler.options import RowOptions, has_penalties, is_greedy
-from lpkit.runtime.sampler.v1 import V1Sampler
-from lpkit.runtime.sampler.v2 import V2Sampler
+from lpkit.runtime.sampler.v1_sampler import V1Sampler
+from lpkit.runtime.sampler.v2_sampler import V2Sampler
 from lpkit.sampling_params import SamplingParams
 from lpkit.train.batch import Batch, Piece
 from lpkit.vocabulary.lookup import NoTokenizer
 
 Runner = Literal["v1", "v2"]
-"""Whose order of stages: processors before vLLM's penalties (V1) or behind them (V2), and so on."""
+"""The runner whose order of stages applies, e.g. processors before vLLM's penalties (V1) or behind them (V2)."""
 
 _V1_ROWS = 64
-"""What a bridge takes at once of rows that a V1 class edits."""
+"""Rows that a bridge passes at once to a V1 class."""
 
 
 class Replay(Protocol):
@@ -34,14 +34,14 @@ class Replay(Protocol):
 
     @property
     def kinds(self) -> Sequence[Hashable]:
-        """The kind of each sequence; rows of two kinds are never processed together."""
+        """Kind of each sequence; rows of two kinds are never processed together."""
 
     def edit(self, logits: torch.Tensor, chunk: Sequence[Piece]) -> torch.Tensor:
-        """What was sampled from, of logits that nobody else needs.
+        """Return the logits that tokens were sampled from; may edit ``logits``.
 
         Args:
             logits: ``[n, vocab]``, the rows of the chunk.
-            chunk: which tokens they are for.
+            chunk: the tokens of the rows.
         """
 
 
@@ -53,33 +53,34 @@ def replay_of(
     limit: int,
     tokenizer: Any = None,
 ) -> Replay:
-    """The replay of a batch.
+    """Make the replay of a batch.
 
     Args:
-        runner: whose interface and order of stages.
+        runner: gives the interface and the order of stages.
         cls: a processor's class; None: the built-in stages alone.
         batch: the texts and their logits.
         params: of each sequence.
-        limit: rows of a chunk at most.
-        tokenizer: what ``lpkit.tokenizer`` gives the processor.
+        limit: most rows of a chunk.
+        tokenizer: the processor's ``lpkit.tokenizer``.
 
     Raises:
         TypeError: the class lacks the runner's interface.
-        ValueError: the processor cannot admit a sequence's request. On V1 ``edit`` raises it.
+        ValueError: the processor cannot admit a sequence's request. On V1, ``edit`` raises this.
     """
     if runner not in ("v1", "v2"):
         raise ValueError(f"runner must be 'v1' or 'v2', not {runner!r}")
     wanted, other = ("update_state", "v2") if runner == "v1" else ("add_request", "v1")
     if cls is not None and not hasattr(cls, wanted):
         raise TypeError(
-            f"{cls.__qualname__} has no {runner.upper()} interface: choose runner={other!r}, or derive it from lpkit's"
+            f"{cls.__qualname__} has no {runner.upper()} interface: "
+            f"choose runner={other!r}, or derive it from lpkit's bases"
         )
     with torch.no_grad():
         return (V1Replay if runner == "v1" else V2Replay)(cls, batch, params, limit, tokenizer)
 
 
 class V2Replay:
-    """On V2: the tokens of a chunk are drafts that turned out right, which one ``apply`` verifies.
+    """Replay on V2: the tokens of a chunk are correct drafts, which one ``apply`` verifies.
 
     Args:
         cls, batch, params, limit, tokenizer: as for :func:`replay_of`.
@@ -99,7 +100,7 @@ class V2Replay:
         for text, (request, slot) in zip(batch.texts, slots.change((), requests), strict=True):
             slots.all_token_ids.stage_write(slot, len(text.prompt), text.response)
             self._slot_of.append(slot)
-            # A request that does not use the processor is not shown to it: under autograd, rows to leave alone cost.
+            # The processor never sees a request that does not use it: under autograd, unchanged rows have a cost.
             try:
                 self._uses.append(any(processor.add_request(slot, request.params) for processor in processors))
             except AdmissionError as error:
@@ -117,7 +118,7 @@ class V2Replay:
         for piece in chunk:
             text, slot = self._texts[piece.sequence], self._slot_of[piece.sequence]
             ids, prompt_len = text.response, len(text.prompt)
-            # What stands before the chunk is committed, the rest of the text is not yet visible.
+            # Tokens before the chunk are committed; the rest of the text is not yet visible.
             self._slots.total_len.stage_write_elem(slot, prompt_len + piece.start)
             for position in range(piece.start, piece.stop):
                 before = ids[position - 1] if position else text.prompt[-1]
@@ -132,7 +133,7 @@ class V2Replay:
 
 
 class V1Replay:
-    """On V1: each token of a chunk is a request, whose outputs are the tokens before it.
+    """Replay on V1: each token of a chunk is a request, whose outputs are the tokens before it.
 
     Args:
         cls, batch, params, limit, tokenizer: as for :func:`replay_of`.
@@ -163,7 +164,7 @@ class V1Replay:
 
 
 def _made(cls: type[Any], batch: Batch, size: int, tokenizer: Any, *others: Any) -> Any:
-    """A processor for ``size`` requests, which says so when it cannot admit one; ``others`` follow its config."""
+    """Make a processor for ``size`` requests that raises admission errors; ``others`` follow the configuration."""
     config = make_config(
         max_num_seqs=size,
         vocab_size=batch.vocab_size,
@@ -178,7 +179,7 @@ def _made(cls: type[Any], batch: Batch, size: int, tokenizer: Any, *others: Any)
 
 
 def _of_sequence(error: AdmissionError, params: Sequence[SamplingParams]) -> ValueError:
-    number = next(n for n, own in enumerate(params) if own is error.sampling_params)
+    number = next(n for n, candidate in enumerate(params) if candidate is error.sampling_params)
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, NoTokenizer):
         cause = cause.__cause__
@@ -187,24 +188,24 @@ def _of_sequence(error: AdmissionError, params: Sequence[SamplingParams]) -> Val
 
 
 def _kind(params: SamplingParams, vocab_size: int) -> tuple[bool, bool, bool]:
-    """What would make a row depend on its neighbours.
+    """Return the properties of a request that would affect its neighbours' rows.
 
-    In a mixed batch V1 puts greedy requests through stages whose result it then ignores. Next to a request with top-p,
-    both runners rule out the tokens of others whose probability is 0 in float32.
+    In a mixed batch, V1 puts greedy requests through stages whose result it then ignores. Next to a request with top-p,
+    both runners rule out other requests' tokens whose probability is 0 in float32.
     """
     return is_greedy(params), params.top_p < 1.0, 0 < params.top_k < vocab_size
 
 
 def _by_row(chunk: Sequence[Piece], texts: Sequence[Any], params: Sequence[SamplingParams]) -> list[Request]:
-    """A request for each row, as the built-in stages see it: with the tokens before the row among its outputs."""
-    found: list[Request] = []
+    """Make a request for each row, as the built-in stages see it: with the tokens before the row among its outputs."""
+    requests: list[Request] = []
     for number, start, stop in chunk:
-        text, own = texts[number], params[number]
-        if has_penalties(own) or own.bad_words_token_ids or own.min_tokens:
-            found += [
-                Request(str(number), own, text.prompt, output_token_ids=text.response[:end])
+        text, request_params = texts[number], params[number]
+        if has_penalties(request_params) or request_params.bad_words_token_ids or request_params.min_tokens:
+            requests += [
+                Request(str(number), request_params, text.prompt, output_token_ids=text.response[:end])
                 for end in range(start, stop)
             ]
-        else:  # no stage looks at the outputs
-            found += [Request(str(number), own, text.prompt)] * (stop - start)
-    return found
+        else:  # no stage reads the outputs
+            requests += [Request(str(number), request_params, text.prompt)] * (stop - start)
+    return requests

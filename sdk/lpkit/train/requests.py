@@ -1,4 +1,4 @@
-"""A sequence's parameters as the request that the rollout was."""
+"""Rebuilds the rollout's request of a sequence from its parameters."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ def requests_of(
     sampling: Sampling | Sequence[Sampling | None] | None,
     count: int,
 ) -> list[SamplingParams]:
-    """What each sequence of a batch was sampled with, validated as a server would.
+    """Return the sampling parameters of each sequence of a batch, validated as a server would.
 
     Args:
         cls: a processor's class; None: no processor.
-        parameters: of all sequences, or a list with those of each.
-        sampling: alike.
-        count: of sequences.
+        parameters: for all sequences, or a list with one entry per sequence.
+        sampling: like ``parameters``.
+        count: number of sequences.
 
     Raises:
-        TypeError: not a class, or not a mapping.
-        ValueError: an unknown name, a value that is refused, given twice or not covered, or a list of the wrong length.
+        TypeError: ``cls`` is not a class, or parameters are not a mapping.
+        ValueError: a name is unknown, a value is refused, given twice or not covered, or a list has the wrong length.
     """
     if cls is not None and not isinstance(cls, type):
-        raise TypeError(f"a processor's class is needed, not {cls!r}; make one of a callable with lpkit.bridge")
+        raise TypeError(f"a processor's class is needed, not {cls!r}; make a class of a callable with lpkit.bridge")
     pairs = zip(_each("parameters", parameters, count), _each("sampling", sampling, count), strict=True)
     several = isinstance(parameters, Sequence) or isinstance(sampling, Sequence)
-    found = []
+    requests = []
     for number, (given, options) in enumerate(pairs):
         try:
-            found.append(_request(cls, given, options))
+            requests.append(_request(cls, given, options))
         except (TypeError, ValueError) as error:
             if not several:
                 raise
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"sequence {number}: {error}") from error
-    return found
+    return requests
 
 
 def _each(what: str, given: Any, count: int) -> list[Any]:
@@ -65,7 +65,7 @@ def _check_mapping(what: str, given: Any) -> None:
 
 
 def _check_covered(params: SamplingParams) -> None:
-    """Refuse options that decide what is sampled, and need what only an engine has."""
+    """Refuse options that affect sampling but need data of a running engine."""
     if params.bad_words and not params.bad_words_token_ids:
         raise ValueError(
             f"bad_words={params.bad_words!r} have no token ids here: give the rollout's own SamplingParams, "
@@ -98,11 +98,11 @@ def _request(cls: type[Any] | None, given: Parameters | None, options: Sampling 
 def _with(options: Mapping[str, Any] | None) -> SamplingParams:
     _check_mapping("sampling", options)
     options = options or {}
-    known = [name for name in inspect.signature(SamplingParams).parameters if not name.startswith("_")]
+    fields = [name for name in inspect.signature(SamplingParams).parameters if not name.startswith("_")]
     for name in options:
-        if name not in known:
-            raise ValueError(f"vLLM's SamplingParams has no {name!r}; {suggest(name, known)}")
+        if name not in fields:
+            raise ValueError(f"vLLM's SamplingParams has no {name!r}; {suggest(name, fields)}")
     try:
         return SamplingParams(**options)
-    except Exception as error:  # vLLM's own are not all ValueErrors
+    except Exception as error:  # vLLM's own errors are not all ValueErrors
         raise ValueError(f"sampling: {error}") from error

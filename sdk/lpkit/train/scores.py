@@ -19,11 +19,11 @@ CHUNK_BYTES = 2**26
 
 
 class Masked(NamedTuple):
-    """Values, and where they say nothing.
+    """Values, and the positions at which they are undefined.
 
     Attributes:
-        values: what the function returns otherwise; log-probabilities of forbidden tokens are 0, without a gradient.
-        forbidden: bool, one per response token: tokens whose processed logit is -inf.
+        values: the function's usual result. Log-probabilities of forbidden tokens are 0, without a gradient.
+        forbidden: bool, one per response token: True for tokens whose processed logit is -inf.
     """
 
     values: torch.Tensor
@@ -75,29 +75,30 @@ def processed_logits(
     forbidden: Literal["raise", "mask"] = "raise",
     chunk_bytes: int = CHUNK_BYTES,
 ) -> torch.Tensor | Masked:
-    """The logits that the tokens of responses were sampled from.
+    """Return the logits that the tokens of responses were sampled from.
 
     Args:
         cls: a processor's class: any of lpkit's bases, a bridge, or a class with the runner's interface.
-        parameters: of the processor, by field name or by key, for all sequences; or a list with those of each. None
-            means that the request carried no arguments; a class whose parameters all have defaults still runs.
-        prompt: token ids as a list or a tensor; a list of those for several sequences.
-        response: alike. Token ``t`` of a response was sampled after the prompt and the ``t`` tokens before it.
-        logits: the model's, row ``t`` for token ``t``: ``[T, vocab]``; for several sequences ``[B, T, vocab]``, padded
-            behind each response, or packed, ``[sum of T, vocab]``. Not changed.
+        parameters: of the processor, by field name or by key, for all sequences; or a list with one entry per sequence.
+            None means a request without arguments; a class whose parameters all have defaults still runs.
+        prompt: token ids as a list or a tensor; a list of lists or tensors for several sequences.
+        response: like ``prompt``. Token ``t`` of a response was sampled after the prompt and ``t`` tokens.
+        logits: the model's, row ``t`` for token ``t``: ``[T, vocab]``. For several sequences, ``[B, T, vocab]`` padded
+            behind each response, or packed ``[sum of T, vocab]``. Not changed.
         sampling: the engine's options, such as ``{"temperature": 0.7, "top_p": 0.9}``, or the rollout's own
-            ``SamplingParams``, whose ``extra_args`` then are the parameters; one, or a list, one for each sequence.
-            With ``min_tokens``, the model's end tokens belong in ``stop_token_ids``: an engine adds them itself.
-        runner: vLLM's runner whose order of stages is followed.
-        tokenizer: the model's, for processors that need it (parameters that are words, ``lpkit.tokenizer``): a
-            tokenizer, its folder, or a function that makes one.
-        forbidden: what to do with tokens that cannot have been sampled: ``"raise"``, or return a ``"mask"``.
-        chunk_bytes: how much to process at a time. The result does not depend on it.
+            ``SamplingParams``, whose ``extra_args`` then are the parameters. One for all sequences, or a list with one
+            entry per sequence. With ``min_tokens``, put the model's end tokens into ``stop_token_ids``; an engine adds
+            them automatically.
+        runner: vLLM's runner; it decides the order of stages.
+        tokenizer: the model's, for processors that need it (word parameters, ``lpkit.tokenizer``): a tokenizer, its
+            folder, or a function that makes a tokenizer.
+        forbidden: for tokens that cannot have been sampled: ``"raise"``, or return a ``"mask"``.
+        chunk_bytes: bytes of logits to process at a time. The result does not depend on it.
 
     Returns:
-        float32 (float64 for float64 logits) of the logits' shape, -inf for tokens that are ruled out; rows of padding
+        float32 (float64 for float64 logits) of the logits' shape, -inf for tokens that are ruled out. Rows of padding
         are the logits. With ``"mask"`` a :class:`Masked`. Differentiable in ``logits``, once: rows are processed again
-        for the gradient, not kept. Which tokens are ruled out counts as given.
+        for the gradient, not kept. The set of ruled-out tokens counts as constant.
 
     Raises:
         ForbiddenTokensError: a response has tokens that are ruled out.
@@ -153,22 +154,22 @@ def processed_logprobs(
     forbidden: Literal["raise", "mask"] = "raise",
     chunk_bytes: int = CHUNK_BYTES,
 ) -> torch.Tensor | Masked:
-    """The log-probabilities with which the tokens of responses were sampled.
+    """Return the log-probabilities with which the tokens of responses were sampled.
 
-    They are what vLLM reports with ``logprobs_mode="processed_logprobs"``, for greedy requests too.
+    vLLM reports the same values with ``logprobs_mode="processed_logprobs"``, including for greedy requests.
 
     Args:
-        cls: as for :func:`processed_logits`, like all others.
+        cls: as for :func:`processed_logits`; so are the other arguments.
         parameters: of the processor.
         prompt: token ids.
         response: token ids.
         logits: the model's.
         sampling: the engine's options.
-        runner: vLLM's runner whose order of stages is followed.
+        runner: vLLM's runner; it decides the order of stages.
         tokenizer: the model's, for processors that need it.
-        forbidden: what to do with tokens that cannot have been sampled.
-        chunk_bytes: how much to process at a time; bounds the memory that is needed besides the logits and their
-            gradient.
+        forbidden: for tokens that cannot have been sampled: ``"raise"`` or ``"mask"``.
+        chunk_bytes: bytes of logits to process at a time. It bounds the memory needed in addition to the logits and
+            their gradient.
 
     Returns:
         float32 (float64 for float64 logits), one per row of logits; 0 for padding. With ``"mask"`` a :class:`Masked`.
@@ -184,7 +185,7 @@ def processed_logprobs(
 
 
 class Scorer:
-    """One call: its batch, the processor's replay, and the tokens that turned out forbidden."""
+    """One call: its batch, the processor's replay, and the forbidden tokens found so far."""
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class Scorer:
         self.params: list[SamplingParams] = requests_of(cls, parameters, sampling, len(batch.texts))
         if chunk_bytes < 1:
             raise ValueError(f"chunk_bytes must be positive, not {chunk_bytes}")
-        # Histories count, too: a rule may look at all tokens for each row.
+        # Histories count as well: a rule may read all tokens for each row.
         limit = max(1, chunk_bytes // (4 * batch.vocab_size + 16 * batch.longest))
         self._replay = replay_of(runner, cls, batch, self.params, limit, tokenizer)
         self._chunks = list(batch.chunks(limit, self._replay.kinds))
@@ -228,7 +229,7 @@ class Scorer:
         possible = ~self._note(processed, ids, chunk)
         if bool(possible.all()):
             return processed.log_softmax(-1).gather(1, ids).squeeze(1)
-        # A row that is masked altogether would give NaN, and a gradient of NaN.
+        # A fully masked row would give NaN, and a gradient of NaN.
         kept = possible.nonzero().squeeze(1)
         values = processed.index_select(0, kept).log_softmax(-1).gather(1, ids.index_select(0, kept)).squeeze(1)
         return processed.new_zeros(processed.shape[0]).index_copy(0, kept, values)
@@ -265,7 +266,7 @@ class Scorer:
 
 
 def unpadded(ids: torch.Tensor, mask: torch.Tensor) -> list[list[int]]:
-    """Prompts or responses of a padded batch, as the functions here take them.
+    """Remove the padding from a batch of prompts or responses.
 
     Args:
         ids: token ids ``[B, T]``, padded on either side.

@@ -1,4 +1,4 @@
-"""What words ask of a tokenizer, be it transformers', vLLM's or one of the tokenizers library."""
+"""The part of a tokenizer that words need: for tokenizers of transformers, vLLM or the tokenizers library."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _IN_NO_VOCABULARY = "\U0010ffff"  # never assigned to a character
 
 
 class Encoder:
-    """A tokenizer, and its tokens that stand for something other than text. Made once where many words are looked up.
+    """A tokenizer and its special tokens. Make it once to look up many words.
 
     Attributes:
-        special: ids of the special tokens: those that the tokenizer has a name for, such as that of the end, and those
-            added to its vocabulary as special, such as markers of turns in a chat.
-        unknown: id of the token for what the vocabulary lacks, and how it is written; None if it has none.
+        special: ids of the special tokens: tokens that the tokenizer names, such as the end of text, and tokens added
+            as special, such as markers of turns in a chat.
+        unknown: id and spelling of the token for unknown text; None if the tokenizer has no such token.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -22,15 +22,15 @@ class Encoder:
         self.unknown = _unknown(tokenizer)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The ids of a text alone."""
+        """Return the ids of a text, without special tokens around it."""
         try:
-            found = self._tokenizer.encode(text, add_special_tokens=False)
+            encoded = self._tokenizer.encode(text, add_special_tokens=False)
         except (TypeError, UnicodeError):
             raise ValueError(f"{text!r} is not text that can be encoded") from None
-        return tuple(getattr(found, "ids", found))  # the tokenizers library returns an object
+        return tuple(getattr(encoded, "ids", encoded))  # the tokenizers library returns an object
 
     def pieces(self, ids: tuple[int, ...]) -> list[str]:
-        """How the vocabulary spells the tokens, for messages."""
+        """Return the vocabulary's spelling of the tokens, for messages."""
         convert = getattr(self._tokenizer, "convert_ids_to_tokens", None)
         if convert is not None:
             return [repr(piece) for piece in convert(list(ids))]
@@ -56,9 +56,9 @@ def _unknown(tokenizer: Any) -> tuple[int, str] | None:
     if text is not None:
         token = tokenizer.token_to_id(text)
         return None if token is None else (token, text)
-    # Unigram models do not say, but show it.
-    found = model.tokenize(_IN_NO_VOCABULARY)
-    if len(found) != 1:
+    # Unigram models do not name the unknown token, but return it for unknown text.
+    tokens = model.tokenize(_IN_NO_VOCABULARY)
+    if len(tokens) != 1:
         return None
-    text = tokenizer.id_to_token(found[0].id)
-    return None if text in (None, _IN_NO_VOCABULARY) else (found[0].id, text)
+    text = tokenizer.id_to_token(tokens[0].id)
+    return None if text in (None, _IN_NO_VOCABULARY) else (tokens[0].id, text)

@@ -1,4 +1,4 @@
-"""The token ids of words: a word as it stands, as it comes in running text, and in other cases."""
+"""The token ids of words: of the word itself, of its forms in running text, and of other cases."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from lpkit.vocabulary.encoder import Encoder
 from lpkit.vocabulary.lookup import tokenizer as tokenizer_of
 
 BEFORE = ("\n", ":")
-"""Texts that a word is put behind, to see its tokens in running text; the first that stays whole in front of it."""
+"""Texts to put before a word, to get its tokens in running text. The first text that keeps its own tokens is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordForms:
-    """Which forms of a word count, in addition to the word as it stands.
+    """Forms of a word that count, in addition to the word itself.
 
     Attributes:
-        spaces: also as it comes in running text, after a space and at the start of a line. For most tokenizers
-            these are different tokens.
-        cases: also in lower case, in upper case and capitalized.
-        special: whether a word may hold special tokens of the model, such as ``</s>`` or the markers of a chat.
-        several: what becomes of a form of several tokens where each is to be one, and of one that the tokenizer does
-            not know: ``"refuse"`` refuses the word, ``"skip"`` leaves the form out, and refuses the word if no form
-            is left.
+        spaces: adds the forms in running text, after a space and at the start of a line. For most tokenizers these are
+            different tokens.
+        cases: adds lower case, upper case and capitalized forms.
+        special: True if a word may hold special tokens of the model, such as ``</s>`` or the markers of a chat.
+        several: handling of a form with several tokens where one token is needed, and of unknown text. ``"refuse"``
+            refuses the word. ``"skip"`` leaves the form out, and refuses the word if no form is left.
 
     Raises:
-        ValueError: ``several`` is neither of these.
+        ValueError: ``several`` has another value.
     """
 
     spaces: bool = False
@@ -73,24 +72,24 @@ def words(
     special: bool = False,
     several: Literal["refuse", "skip", "sequences"] = "refuse",
 ) -> list[int] | list[tuple[int, ...]]:
-    """The token ids of words.
+    """Return the token ids of words.
 
     Args:
         source: a processor, its ``vllm_config``, or a tokenizer.
-        texts: the words, or a single one; a token id stands for itself.
-        spaces: also the words as they come in running text, after a space and at the start of a line. For most
-            tokenizers these are different tokens.
-        cases: also the words in lower case, in upper case and capitalized.
-        special: whether words may hold special tokens of the model, such as ``</s>`` or the markers of a chat.
-        several: what becomes of a form of several tokens, and of one that the tokenizer does not know: ``"refuse"``
-            refuses the word, ``"skip"`` leaves the form out, and refuses the word if no form is left;
-            ``"sequences"`` returns each form as a tuple of its ids, and refuses what the tokenizer does not know.
+        texts: the words, or a single word; a token id stands for itself.
+        spaces: adds the words' forms in running text, after a space and at the start of a line. For most tokenizers
+            these are different tokens.
+        cases: adds the words in lower case, in upper case and capitalized.
+        special: True if words may hold special tokens of the model, such as ``</s>`` or the markers of a chat.
+        several: handling of a form with several tokens, and of unknown text. ``"refuse"`` refuses the word. ``"skip"``
+            leaves the form out, and refuses the word if no form is left. ``"sequences"`` returns each form as a tuple
+            of its ids, and refuses unknown text.
 
     Returns:
         Distinct ids (with ``"sequences"``, tuples of ids) in the order of the words.
 
     Raises:
-        ValueError: naming a word that is refused, and its pieces, or what is neither a word nor a token id.
+        ValueError: a word is refused, or an item is neither a word nor a token id; the message names it.
         NoTokenizer: the engine has no tokenizer.
     """
     if several not in ("refuse", "skip", "sequences"):
@@ -98,7 +97,7 @@ def words(
     given = hasattr(source, "encode")
     encoder = Encoder(source if given else tokenizer_of(source))
     size = None if given else _vocab_size(source)
-    if isinstance(texts, bytes):  # these would pass for token ids
+    if isinstance(texts, bytes):  # bytes would pass for token ids
         raise ValueError(f"{texts!r} is neither a word nor a token id")
     texts = (texts,) if isinstance(texts, str) else texts
     if several == "sequences":
@@ -107,7 +106,7 @@ def words(
 
 
 def _vocab_size(owner: Any) -> int | None:
-    """Columns of the logits; None if they are not known."""
+    """Return the number of columns of the logits; None if unknown."""
     if hasattr(owner, "vllm_config"):
         return getattr(owner, "vocab_size", None)
     ask = getattr(owner.model_config, "get_vocab_size", None)
@@ -117,19 +116,19 @@ def _vocab_size(owner: Any) -> int | None:
 def sequences(
     encoder: Encoder, texts: Iterable[str | int], forms: WordForms, vocab_size: int | None
 ) -> list[tuple[int, ...]]:
-    """Every form of the words as a tuple of ids, without repetitions."""
-    found: dict[tuple[int, ...], None] = {}
+    """Return every form of the words as a tuple of ids, without repetitions."""
+    distinct: dict[tuple[int, ...], None] = {}
     for text in texts:
         every = _forms(encoder, text, forms)
         for ids in every:
             _refuse_foreign(text, ids, vocab_size)
-        found.update(dict.fromkeys(every))
-    return list(found)
+        distinct.update(dict.fromkeys(every))
+    return list(distinct)
 
 
 def single_ids(encoder: Encoder, texts: Iterable[str | int], forms: WordForms, vocab_size: int | None) -> list[int]:
-    """The ids of forms of one token, without repetitions; others are refused or skipped, as ``forms`` says."""
-    found: dict[int, None] = {}
+    """Return the ids of one-token forms, without repetitions; ``forms`` decides about longer forms."""
+    distinct: dict[int, None] = {}
     for text in texts:
         every = _forms(encoder, text, forms)
         longer = [ids for ids in every if len(ids) > 1]
@@ -139,12 +138,12 @@ def single_ids(encoder: Encoder, texts: Iterable[str | int], forms: WordForms, v
         for ids in every:
             if len(ids) == 1:
                 _refuse_foreign(text, ids, vocab_size)
-                found[ids[0]] = None
-    return list(found)
+                distinct[ids[0]] = None
+    return list(distinct)
 
 
 def _refuse_foreign(text: str | int, ids: tuple[int, ...], vocab_size: int | None) -> None:
-    """Tokenizers may know tokens that the model has no logits for."""
+    """Refuse tokens that the tokenizer knows but the model has no logits for."""
     if vocab_size is None:
         return
     for token in ids:
@@ -154,14 +153,14 @@ def _refuse_foreign(text: str | int, ids: tuple[int, ...], vocab_size: int | Non
 
 
 def _forms(encoder: Encoder, word: str | int, forms: WordForms) -> list[tuple[int, ...]]:
-    """The ids of each form of a word; the word as it stands comes first."""
+    """Return the ids of each form of a word; the word itself comes first."""
     if not isinstance(word, str):
         if type(word) is not int or word < 0:
             raise ValueError(f"{word!r} is neither a word nor a token id")
         return [(word,)]
     if not word:
         raise ValueError("a word is empty")
-    found: dict[tuple[int, ...], None] = {}
+    distinct: dict[tuple[int, ...], None] = {}
     unknown = None
     for text in _cased(word) if forms.cases else [word]:
         for ids in _encoded(encoder, text, forms.spaces):
@@ -171,12 +170,12 @@ def _forms(encoder: Encoder, word: str | int, forms: WordForms) -> list[tuple[in
             held = () if forms.special else tuple(token for token in ids if token in encoder.special)
             if held:
                 raise ValueError(f"{word!r} holds a special token of the model: {', '.join(encoder.pieces(held))}")
-            found[ids] = None
-    if unknown and (forms.several == "refuse" or not found):
+            distinct[ids] = None
+    if unknown and (forms.several == "refuse" or not distinct):
         raise ValueError(f"the model's tokenizer has no tokens for {word!r}: {', '.join(encoder.pieces(unknown))}")
-    if not found:
+    if not distinct:
         raise ValueError(f"the model's tokenizer gives {word!r} no tokens")
-    return list(found)
+    return list(distinct)
 
 
 def _cased(word: str) -> Iterable[str]:
@@ -194,14 +193,14 @@ def _is_unknown(encoder: Encoder, word: str, ids: tuple[int, ...]) -> bool:
 
 def _encoded(encoder: Encoder, text: str, in_running_text: bool) -> list[tuple[int, ...]]:
     bare = text.lstrip(" ")
-    # Alone, some tokenizers put a space in front of a text, and double one that is there.
+    # Some tokenizers put a space before a text, and double a space that is there.
     alone = encoder.encode(text) if bare == text else _behind(encoder, text) or encoder.encode(text)
-    found = [alone, _behind(encoder, bare), _behind(encoder, " " + bare)] if in_running_text else [alone]
-    return [ids for ids in found if ids]
+    variants = [alone, _behind(encoder, bare), _behind(encoder, " " + bare)] if in_running_text else [alone]
+    return [ids for ids in variants if ids]
 
 
 def _behind(encoder: Encoder, text: str) -> tuple[int, ...]:
-    """The ids of ``text`` behind another one; none if the two share a token wherever it is tried."""
+    """Return the ids of ``text`` after another text; empty if the two texts share a token in every attempt."""
     for before in BEFORE:
         start, whole = encoder.encode(before), encoder.encode(before + text)
         if whole[: len(start)] == start:

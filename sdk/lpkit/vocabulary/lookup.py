@@ -1,4 +1,4 @@
-"""Finds the tokenizer of the engine's model: what a host gives, vLLM's own, or what transformers loads."""
+"""Finds the tokenizer of the engine's model: the host's, vLLM's own, or one that transformers loads."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any, Final
 from lpkit.interfaces.lookup import find
 
 GIVEN: Final = "lpkit_tokenizer"
-"""Attribute of ``vllm_config.model_config`` where a host that is not vLLM puts its tokenizer, or a function without
-arguments that makes it, which is called once. It is asked first."""
+"""Attribute of ``vllm_config.model_config`` for the tokenizer of a host other than vLLM, or for a function that makes
+it. It is read first, and the function is called once."""
 
 VLLM_MODULES = ("vllm.tokenizers", "vllm.transformers_utils.tokenizer")
-"""Where vLLM keeps tokenizers, the newest place first."""
+"""vLLM's modules for tokenizers, newest first."""
 
 
 class NoTokenizer(RuntimeError):
-    """The engine has no tokenizer; the message says why, and what to do."""
+    """Error when the engine has no tokenizer; the message says why, and what to do."""
 
 
 def tokenizer(owner: Any) -> Any:
-    """The tokenizer of the engine's model, loaded once per process.
+    """Return the tokenizer of the engine's model, loaded once per process.
 
-    The first of: what the host put on the configuration (``model_config.lpkit_tokenizer``), vLLM's own tokenizer,
-    what transformers loads from ``model_config.tokenizer``. Treat it as read-only, since others use it too.
+    lpkit takes the first of: the host's own (``model_config.lpkit_tokenizer``), vLLM's, or the tokenizer that
+    transformers loads from ``model_config.tokenizer``. Treat it as read-only, since others use it.
 
     Args:
         owner: a processor (in a constructor, after ``super().__init__``), or its ``vllm_config``.
 
     Returns:
-        An object with ``encode`` and ``decode``, as transformers' tokenizers have them.
+        An object with ``encode`` and ``decode``, like transformers' tokenizers.
 
     Raises:
-        NoTokenizer: the engine was started without one, or it cannot be loaded.
+        NoTokenizer: the engine was started without a tokenizer, or the tokenizer cannot be loaded.
         TypeError: ``owner`` has no configuration.
     """
     model = getattr(getattr(owner, "vllm_config", owner), "model_config", None)
@@ -48,16 +48,16 @@ def tokenizer(owner: Any) -> Any:
         return given if hasattr(given, "encode") else _made(given)
     if getattr(model, "skip_tokenizer_init", False):
         raise NoTokenizer(
-            "the engine was started without a tokenizer (skip_tokenizer_init): start it with one, "
+            "the engine was started without a tokenizer (skip_tokenizer_init): start it with a tokenizer, "
             "or give token ids instead of words"
         )
     name = getattr(model, "tokenizer", None)
     if not name:
         raise NoTokenizer(f"the engine's configuration names no tokenizer: set model_config.{GIVEN} to one")
     try:
-        own = _vllms()
-        if own is not None:
-            return own(model)
+        load = _vllms()
+        if load is not None:
+            return load(model)
         revision, trusted = getattr(model, "tokenizer_revision", None), getattr(model, "trust_remote_code", False)
         return _transformers(str(name), revision, bool(trusted))
     except NoTokenizer:
@@ -73,11 +73,11 @@ def _made(make: Callable[[], Any]) -> Any:
 
 
 def _vllms() -> Callable[[Any], Any] | None:
-    """vLLM's function that loads a configuration's tokenizer once; None where there is no vLLM."""
+    """Return vLLM's function that loads a configuration's tokenizer once; None without vLLM."""
     for name in VLLM_MODULES:
-        found = getattr(find(name).module, "cached_tokenizer_from_config", None)
-        if found is not None:
-            return found  # type: ignore[no-any-return]
+        function = getattr(find(name).module, "cached_tokenizer_from_config", None)
+        if function is not None:
+            return function  # type: ignore[no-any-return]
     return None
 
 

@@ -1,4 +1,4 @@
-"""Say here what the processor is for, and what it does to a request's logits."""
+"""Describe the processor's purpose, and its effect on a request's logits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
     """The rule in one line."""
 
     stage = "logits"  # before penalties and temperature; "sampling" would come after them and skip greedy requests
-    history = "none"  # what is read about the tokens so far: "none", "length" or "tokens"
+    history = "none"  # the part of past tokens that it reads: "none", "length" or "tokens"
 
     class Params(lpkit.Params, prefix="{{ cookiecutter.package_name }}_"):
-        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+        """A request's settings: keys of `SamplingParams.extra_args`, or of `vllm_xargs` over HTTP."""
 
         strength: float = lpkit.Field(gt=0.0, le=100.0)  # no default: a request without it is unaffected
 

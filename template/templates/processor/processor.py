@@ -1,4 +1,4 @@
-"""Wrap-up: a reply that grows too long is talked into ending, instead of being cut off.
+"""Wrap-up: a reply that grows too long is nudged to end, instead of being cut off.
 
 `max_tokens` stops in the middle of a sentence. This processor raises the score of a token of your choice (the
 end-of-sequence token, a newline, a closing brace) a little more with every token past a soft limit, so that the
@@ -15,10 +15,10 @@ class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
     """Raise the logit of `wrap_up_token` by `wrap_up_step` for each output token past `wrap_up_after`."""
 
     stage = "logits"  # before penalties and temperature; "sampling" would come after them and skip greedy requests
-    history = "length"  # what is read about the tokens so far: "none", "length" or "tokens"
+    history = "length"  # the part of past tokens that it reads: "none", "length" or "tokens"
 
     class Params(lpkit.Params, prefix="wrap_up_"):
-        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+        """A request's settings: keys of `SamplingParams.extra_args`, or of `vllm_xargs` over HTTP."""
 
         token: lpkit.TokenId  # no default: a request without it is unaffected
         after: int = lpkit.Field(0, ge=0)

@@ -16,10 +16,10 @@ class {{ cookiecutter.class_name }}(lpkit.AdapterLogitsProcessor):
     """Lower the logits of the last `recent_window` output tokens by `recent_penalty`."""
 
     stage = "logits"  # before penalties and temperature; "sampling" would come after them and skip greedy requests
-    history = "tokens"  # what is read about the tokens so far: "none", "length" or "tokens"
+    history = "tokens"  # the part of past tokens that it reads: "none", "length" or "tokens"
 
     class Params(lpkit.Params, prefix="recent_"):
-        """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
+        """A request's settings: keys of `SamplingParams.extra_args`, or of `vllm_xargs` over HTTP."""
 
         penalty: float = lpkit.Field(gt=0.0, le=100.0)  # no default: a request without it is unaffected
         window: int = lpkit.Field(16, ge=1, le=1024)

@@ -1,6 +1,6 @@
 """The rule: each of the last `recent_window` output tokens is lowered by `recent_penalty`, once.
 
-Engines of `lpkit.runtime` ask the processor as vLLM's two runners do; there is no model behind them.
+Engines of `lpkit.runtime` call the processor as vLLM's two runners do, without a model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
 
 
 def change(engine: Any, extra_args: dict[str, Any], written: list[int]) -> torch.Tensor:
-    """What is added to the logits of a request that has written these tokens; a neighbour asks for nothing."""
+    """Additions to the logits of a request that has written these tokens; its neighbour does not use the processor."""
     engine.add(Request("neighbour", SamplingParams(), PROMPT))
     engine.add(Request("mine", SamplingParams(extra_args=extra_args), PROMPT))
     for token in written:

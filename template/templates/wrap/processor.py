@@ -10,27 +10,27 @@ import lpkit
 {% if cookiecutter._wrap_kind == "class" %}
 
 class {{ class }}(lpkit.Bridged):
-    """On V1 the engine gets the V1 class itself; on V2 the bridge tells it of its rows as the V1 engine does."""
+    """On V1 the engine gets the V1 class itself. On V2 the bridge reports its rows to it as the V1 engine does."""
 
     wraps = {{ target }}
 
-    # Keys of `SamplingParams.extra_args`: on V2 a request that has none of them is not shown to the V1 class and costs
-    # nothing. Empty, every request is shown to it.
+    # Keys of `SamplingParams.extra_args`: on V2 a request that has none of them is not shown to the V1 class, at no
+    # cost. Empty, every request is shown to it.
 {%- if cookiecutter._wrap_keys %} These were found in its module; are they all it looks at?
     # keys = ({{ cookiecutter._wrap_keys }})
 {%- endif %}
     keys = ()
 
-    # What it reads of the token lists: "tokens", "length" or "none". Less is cheaper: see the README.
+    # Part of the token lists that it reads: "tokens", "length" or "none". Less is cheaper: see the README.
     history = "tokens"
 {%- elif cookiecutter._wrap_kind == "callable" %}
 # A request switches it on with `{{ cookiecutter.package_name }}` in `SamplingParams.extra_args`.
 {{ class }} = lpkit.bridge({{ target }}, keys="{{ cookiecutter.package_name }}")
 {%- elif cookiecutter._wrap_kind == "objects" %}
-# An object for each request that brings one of these arguments of the constructor; the engine gives the rest. A mapping
-# from keys to arguments gives them other names in requests.
+# Makes an object for each request with one of these constructor arguments; the engine provides the others. For other
+# names in requests, give a mapping from keys to arguments.
 {{ class }} = lpkit.bridge({{ target }}, keys=({{ cookiecutter._wrap_keys }}))
 {%- else %}
-# Asked once for each request; if it returns None, the request does not use the plugin, at no cost.
+# Called once for each request. If it returns None, the request does not use the plugin, at no cost.
 {{ class }} = lpkit.bridge({{ target }})
 {%- endif %}

@@ -1,4 +1,4 @@
-"""Where a plugin acts is found: in a run, in a ladder of lengths beyond it, and between two rungs of that ladder."""
+"""The steps at which a plugin acts are found: in a run, beyond it, and between two lengths of a sparse search."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import pytest
 import torch
 from lpkit_conformance.activity.acting import Activity
 from lpkit_conformance.activity.stand import stand_after
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import Case
-from zoo.late_defects import EveryTenth, FirstTokenOnly, Late, PortableLate
+from lpkit_conformance.subject.subject import Subject
+from zoo.bases import Late, PortableLate
+from zoo.correct.v1_few_steps import EveryTenth, FirstTokenOnly
 
 
-def subject_of(cls: Any, host: str = "v1") -> PluginUnderTest:
-    return PluginUnderTest("target", cls, host, Case.parse(cls.CASE))
+def subject_of(cls: Any, host: str = "v1") -> Subject:
+    return Subject.of("target", cls, host, Case.parse(cls.CASE))
 
 
 class FromTheHundredAndFiftieth(Late):
@@ -71,5 +72,5 @@ def test_a_class_with_slots_is_watched_without_being_changed() -> None:
         def apply(self, logits: torch.Tensor) -> torch.Tensor:
             return logits + 1.0
 
-    standing = stand_after(PluginUnderTest("target", Slotted, "v1", Case()), [Arrive("a", 0)])
+    standing = stand_after(Subject.of("target", Slotted, "v1", Case()), [Arrive("a", 0)])
     assert torch.equal(standing.after, standing.logits + 1.0)

@@ -1,4 +1,4 @@
-"""What switches a plugin on is found: tokens, lengths, and arguments that it declares."""
+"""The search finds tokens, lengths and declared arguments that switch a plugin on."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ import torch
 from lpkit_conformance.activity.acting import Activity
 from lpkit_conformance.activity.search import search
 from lpkit_conformance.catalogue import inactive
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.suite.inactive import suggested, why_inactive
-from zoo.late_defects import AfterMarker, FirstTokenOnly, FromTheHundredth, IfBest, IfPrompted, Late, PortableLate
-from zoo.seldom import Between, Chance, ChanceMistyped
-from zoo.v1_correct import Bias
-from zoo.v1_history_correct import NoRepeatBigram
+from zoo.bases import AfterMarker, IfBest, IfPrompted, Late, PortableLate
+from zoo.correct.portable_odd import Between, Chance
+from zoo.correct.v1 import Bias
+from zoo.correct.v1_few_steps import FirstTokenOnly, FromTheHundredth
+from zoo.correct.v1_history import NoRepeatBigram
+from zoo.lp109 import ChanceMistyped
 
 
-def subject_of(cls: Any, case: dict[str, Any] | None = None, host: str = "v1") -> PluginUnderTest:
-    return PluginUnderTest("target", cls, host, Case.parse(cls.CASE if case is None else case))
+def subject_of(cls: Any, case: dict[str, Any] | None = None, host: str = "v1") -> Subject:
+    return Subject.of("target", cls, host, Case.parse(cls.CASE if case is None else case))
 
 
 class FromTheFourHundredth(Late):
@@ -94,7 +96,7 @@ def test_values_are_tried_with_each_other_until_the_plugin_acts_early_and_often(
 
 
 def test_tokens_of_different_parameters_differ_and_occur_in_a_history_that_is_read() -> None:
-    for case in derived_cases(Between, subject_of(Between, {}).accepts):
+    for case in derived_cases(Between, subject_of(Between, {}).plugin.accepts):
         opens, closes = (case.fields["extra_args"][f"between_{name}"] for name in ("opens", "closes"))
         assert opens != closes
         assert {opens, closes} <= set(case.output_token_ids)
@@ -168,16 +170,15 @@ class WantsAList(Bias):
 
 def test_a_suggested_case_is_one_that_the_plugin_accepts() -> None:
     subject = subject_of(WantsAList, {})
-    subject.accepts(subject.params(0))
-    subject.looked_at.add("ids")
+    subject.plugin.accepts(subject.params(0))
     case = suggested(subject, ["ids"])
     assert case is not None
-    assert subject.accepts(case.params())
+    assert subject.plugin.accepts(case.params())
     assert f"--case '{case.text}'" in why_inactive([subject])
 
 
 class LastTwenty(NoRepeatBigram):
-    """Waits for a request's end, as it is told of it."""
+    """Edits the last twenty tokens before ``max_tokens``."""
 
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         return None if self.read(params) is None else (params.max_tokens, outputs)
@@ -192,7 +193,6 @@ class LastTwenty(NoRepeatBigram):
 def test_who_waits_for_the_end_is_told_to_name_it() -> None:
     open_end = subject_of(LastTwenty)
     assert search(open_end) is None
-    open_end.looked_at.add("bigram")
     assert '{"max_tokens": N}' in why_inactive([open_end])
     found = search(subject_of(LastTwenty, {**LastTwenty.CASE, "max_tokens": 40}))
     assert found is not None

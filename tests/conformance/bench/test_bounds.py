@@ -1,4 +1,4 @@
-"""What binds a processor's step: each cause is told by its own evidence, at the sizes where it is one."""
+"""The reason for a step's time is found from evidence of its own."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def told(side: CandidateResult, per_operation: float = 1e-6) -> Bound:
         ({"churn": Times(2e-3, 2e-3, 5)}, "host", "2.0 times as long as apply"),
         ({"versus_floor": 1.1}, "", "1.10 times as long as one read and write"),
         ({"operations": 400}, "launches", "400 operations take 2 us each on average"),
-        ({"peak": 2 * LOGITS, "passes": 3.0}, "allocation", "2.0 times the logits"),
+        ({"peak": 2 * LOGITS, "passes": 3.0}, "allocation", "allocates 2.0 times"),
         ({"passes": 3.0}, "memory", "over all logits 3.0 times"),
-        ({"passes": 0.5}, "computation", "0.5 times the logits"),
+        ({"passes": 0.5}, "computation", "process 0.5 times as many elements"),
     ],
 )
 def test_each_cause_is_told_with_its_evidence(changes: dict[str, object], by: str, evidence: str) -> None:
@@ -53,7 +53,10 @@ def test_each_cause_is_told_with_its_evidence(changes: dict[str, object], by: st
 
 @pytest.mark.parametrize(
     ("host", "by", "evidence"),
-    [(4e-4, "launches", "works 100 us on what the host takes 400 us"), (1e-4, "", "1.00 times as long as one read")],
+    [
+        (4e-4, "launches", "the host needs 400 us to launch what the GPU computes in 100 us"),
+        (1e-4, "", "1.00 times as long as one read"),
+    ],
 )
 def test_on_a_gpu_the_hosts_part_is_told_from_the_gpus_own_work(host: float, by: str, evidence: str) -> None:
     gpu = Times(1e-4, 1e-4, 5)

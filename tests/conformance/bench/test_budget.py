@@ -1,4 +1,4 @@
-"""A bench against an older one: what got worse is told, what depends on the machine alone is not."""
+"""A bench against an older bench: regressions are reported, differences between machines are not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lpkit_conformance.bench.budget import Budget
+from lpkit_conformance.bench.budget import OlderBench
 from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times
 from lpkit_conformance.errors import UsageError
 
@@ -18,7 +18,6 @@ SETTINGS = {
     "threads": 1,
     "context": 256,
     "share": 1.0,
-    "drafts": False,
 }
 SIDE = CandidateResult(
     "mine on V1", "target", "v1", apply=Times(1e-3, 1e-3, 5), operations=10, launches=3, peak=100, versus_floor=2.0
@@ -38,7 +37,7 @@ def recorded(tmp_path: Path) -> Path:
 
 
 def test_a_machine_that_is_slower_as_a_whole_is_not_worse(recorded: Path) -> None:
-    assert Budget(recorded).compare(bench(replace(SIDE, apply=Times(1.0, 1.0, 5), versus_floor=2.4))) == ()
+    assert OlderBench(recorded).compare(bench(replace(SIDE, apply=Times(1.0, 1.0, 5), versus_floor=2.4))) == ()
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,7 @@ def test_a_machine_that_is_slower_as_a_whole_is_not_worse(recorded: Path) -> Non
 )
 def test_what_got_worse_is_told_with_both_numbers(recorded: Path, changes: dict[str, object], said: str) -> None:
     found = replace(bench(replace(SIDE, **changes)), worse=())  # type: ignore[arg-type]
-    assert Budget(recorded).compare(found) == (f"mine on V1, 8 x 1,000: {said}",)
+    assert OlderBench(recorded).compare(found) == (f"mine on V1, 8 x 1,000: {said}",)
     assert replace(found, worse=("",)).exit_code == 1
 
 
@@ -67,7 +66,7 @@ def test_what_got_worse_is_told_with_both_numbers(recorded: Path, changes: dict[
 )
 def test_what_was_measured_differently_is_not_compared(recorded: Path, other: Bench, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Budget(recorded).compare(other)
+        OlderBench(recorded).compare(other)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "lpkit-check/1"}'])
@@ -75,6 +74,6 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "budget.json"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match="budget"):
-        Budget(file)
+        OlderBench(file)
     with pytest.raises(UsageError, match="No such file"):
-        Budget(tmp_path / "none.json")
+        OlderBench(tmp_path / "none.json")

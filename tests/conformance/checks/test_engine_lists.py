@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from lpkit.runtime import Request
 from lpkit_conformance.checks.engine_lists import leaving_lists
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import Case
-from zoo.v1_correct import Bias
+from lpkit_conformance.subject.subject import Subject
+from zoo.correct.v1 import Bias
 
 
 def test_a_report_names_the_list_and_where_a_long_one_begins_to_differ() -> None:
-    plugin = PluginUnderTest("bias", Bias, "v1", Case.parse(Bias.CASE))
+    plugin = Subject.of("bias", Bias, "v1", Case.parse(Bias.CASE))
     request = Request("a", plugin.params(0), [1, 2, 3], output_token_ids=list(range(1000)))
     watch = leaving_lists(plugin, lambda: [request], "long texts")
     with watch("apply", ()):

@@ -1,12 +1,12 @@
-"""What is right is not blamed, however odd it looks: module caches, idle cost, bounded windows."""
+"""Correct plugins pass, however unusual: module caches, idle cost, bounded windows."""
 
 from __future__ import annotations
 
 import lpkit
 import pytest
 from lpkit_conformance.testing import compute_check
-from zoo.process_correct import BoundedCache, CachesInTheModule, CapsEveryRow, RollingWindow
-from zoo.v1_running_defects import KeepsALog
+from zoo.correct.v1_odd import BoundedCache, CachesInTheModule, CapsEveryRow, RollingWindow
+from zoo.lp603 import KeepsALog
 
 
 class BridgedFromElsewhere(lpkit.Bridged):

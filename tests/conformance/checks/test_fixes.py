@@ -1,4 +1,4 @@
-"""A finding says what to change by the way in which the rule was broken, not by the rule alone."""
+"""The fix of a finding depends on how the rule was broken, not on the rule alone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import lpkit
 import numpy as np
 import pytest
 import torch
-from lpkit_conformance.oracle.exceptions import GENERAL_FIX
+from lpkit_conformance.explanation.exceptions import GENERAL_FIX
 from lpkit_conformance.testing import compute_check
-from zoo.arguments import number
-from zoo.portable_correct import PortableMinP
-from zoo.portable_defects import MIN_P, ForgetsTemperature
-from zoo.process_defects import PreallocatesATable
-from zoo.v1_correct import Bias, ByHand
+from zoo.arguments import MIN_P, number
+from zoo.correct.portable import PortableMinP
+from zoo.correct.v1 import Bias, ByHand
+from zoo.lp403 import ForgetsTemperature
+from zoo.lp607 import PreallocatesATable
 
 CASE = Bias.CASE
 

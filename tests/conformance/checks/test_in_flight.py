@@ -43,7 +43,7 @@ def test_the_fewest_steps_in_flight_that_show_it_are_told(name: str, steps: str)
     finding = judged(name).finding
     assert finding is not None
     assert finding.where["steps in flight"].startswith(steps)
-    assert "in_flight.py:" in finding.location
+    assert "lp810.py:" in finding.location
 
 
 def run(depth: int, steps: int, earlier: Any = ()) -> tuple[InFlight, list[float]]:

@@ -1,4 +1,4 @@
-"""One cause is one finding: what follows from it is blocked by the check that names it."""
+"""One cause is one finding: its consequences are blocked by the check that names it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.testing import compute_check
-from zoo.v1_correct import Bias
+from zoo.correct.v1 import Bias
 
 CASE = {"extra_args": {"bias": 2.5}}
 

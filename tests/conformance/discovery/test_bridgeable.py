@@ -1,4 +1,4 @@
-"""What ``lpkit new --wrap`` makes of a target: read from source where it tells, imported in a child where not."""
+"""``lpkit new --wrap`` judges a target by its source, or else imports it in a child process."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from lpkit.loading import GROUP, interfaces_of
-from lpkit_conformance.discovery.installed import Inventory, Plugin, take_inventory
+from lpkit_conformance.discovery.installed import DiscoveredPlugin, Inventory, take_inventory
 from lpkit_conformance.discovery.interfaces import KNOWN
 from lpkit_conformance.discovery.load import load
 from pids import ends
@@ -344,7 +344,7 @@ class TestLoading:
     def _on_path(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(str(site.folder))
 
-    def load(self, site: Site, limit: float = 60) -> dict[str, Plugin]:
+    def load(self, site: Site, limit: float = 60) -> dict[str, DiscoveredPlugin]:
         return {plugin.name: plugin for plugin in load(site.take(), limit).plugins}
 
     def test_crashing_exiting_and_failing_plugins_are_rows_and_the_others_are_loaded(self, site: Site) -> None:

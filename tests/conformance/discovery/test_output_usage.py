@@ -1,4 +1,4 @@
-"""How much of the output a class reads, told from its source."""
+"""The source of a class shows how much of the output it reads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ HEAD = V1 + "class P(LogitsProcessor):\n"
 
 
 def added(line: str, target: str = "index, params, prompt, output") -> str:
-    """A V1 class whose ``update_state`` goes through the added requests."""
+    """Return a V1 class whose ``update_state`` loops over the added requests."""
     body = f"    def update_state(self, update):\n        for {target} in update.added:\n            {line}\n"
     return HEAD + body
 
 
 def helper(argument: str, method: str = "") -> str:
-    """A V1 class that leaves the bookkeeping to vLLM's helper."""
+    """Return a V1 class that leaves the bookkeeping to vLLM's helper."""
     return (
         f"{HEAD}    def update_state(self, update):\n        process_dict_updates(self.d, update, {argument})\n{method}"
     )

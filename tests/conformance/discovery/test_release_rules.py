@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from lpkit_conformance.discovery.release_rules import RELEASES, rules_of
+from lpkit_conformance.discovery.release_rules import rules_of
 from lpkit_conformance.errors import UsageError
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.run import Options, plan_for, run
 from lpkit_conformance.settings.cases import Case
-from zoo.v1_correct import Bias
+from lpkit_conformance.subject.subject import Subject
+from zoo.correct.v1 import Bias
 
-PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "vllm-releases.md"
-BAN = "zoo.portable_correct:PortableBan"
-
-
-def test_the_known_releases_are_those_whose_sources_were_compared() -> None:
-    count, first, last = re.search(r"sources of (\d+) releases, (\S+) to (\S+), on", PAGE.read_text()).groups()  # type: ignore[union-attr]
-    assert (len(RELEASES), RELEASES[0], RELEASES[-1]) == (int(count), first, last)
-    numbers = [tuple(map(int, name.split("."))) for name in RELEASES]
-    assert numbers == sorted(set(numbers))
+BAN = "zoo.correct.portable:PortableBan"
 
 
 @pytest.mark.parametrize(
@@ -59,12 +50,12 @@ def test_unknown_and_unsupported_releases_are_refused_with_one_that_is_known(ver
 )
 def test_what_a_release_cannot_be_asked_for_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        run([BAN, "zoo.v1_correct:Bias"], Options(release="0.27.1", **asked))
+        run([BAN, "zoo.correct.v1:Bias"], Options(release="0.27.1", **asked))
 
 
 def test_the_report_says_by_which_rules_it_judged_and_what_a_v2_class_lacks() -> None:
     options = Options(release="0.27.1", cases=('{"extra_args": {"ban_ids": [5]}}',), select=("LP101",))
-    judged, v2 = run([BAN, "zoo.v2_correct:V2Loop"], options).targets
+    judged, v2 = run([BAN, "zoo.correct.v2:V2Loop"], options).targets
     assert judged.hosts == ("v1",)
     assert judged.notes[0] == "judged by the rules of vLLM 0.27.1: V2 loads no custom processors before 0.31.0"
     assert judged.verdict == "pass"
@@ -78,7 +69,6 @@ class RefusesAll(Bias):
 
 
 def test_validation_that_nothing_calls_refuses_nothing() -> None:
-    plugin = PluginUnderTest("x", RefusesAll, "v1", Case.parse(Bias.CASE))
-    assert not plugin.accepts(plugin.params(None))
-    plugin.release = (0, 11, 0)
-    assert plugin.accepts(plugin.params(None))
+    plugin = Subject.of("x", RefusesAll, "v1", Case.parse(Bias.CASE))
+    assert not plugin.plugin.accepts(plugin.params(None))
+    assert replace(plugin.plugin, release=(0, 11, 0)).accepts(plugin.params(None))

@@ -1,4 +1,4 @@
-"""Which runner a vLLM would use, by release, environment and Triton."""
+"""The runner that a vLLM would use, by release, environment and Triton."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site folder that the doctor examines."""
+"""Fixture: a site folder that the doctor examines."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from doctor_place import Place
 from lpkit_conformance.discovery.releases import SWITCH
-from lpkit_conformance.doctor import facts
+from lpkit_conformance.doctor import versions
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.delenv(SWITCH, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(facts, "gpu_visible", lambda: True)
+    monkeypatch.setattr(versions, "gpu_visible", lambda: True)
     return Place(tmp_path / "site")

@@ -1,4 +1,4 @@
-"""What ``lpkit doctor`` says, from packages that lie on disk."""
+"""``lpkit doctor`` examines packages on disk and reports issues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from doctor_place import COUNTER, DIM, KEPT, ONLY_V1, ONLY_V2, PORTABLE, READER, SDK, Place, codes, said, the
 from lpkit_conformance.discovery.releases import SWITCH
-from lpkit_conformance.doctor import facts
+from lpkit_conformance.doctor import versions
 from lpkit_conformance.doctor.squatted import squatted
 
 
@@ -93,7 +93,7 @@ class TestStarting:
     def test_a_build_for_gpus_without_one_is_noted(
         self, site: Place, monkeypatch: pytest.MonkeyPatch, name: str, expected: list[str]
     ) -> None:
-        monkeypatch.setattr(facts, "gpu_visible", lambda: False)
+        monkeypatch.setattr(versions, "gpu_visible", lambda: False)
         assert codes(site.engine("0.32.0", name).examine()) == expected
         assert codes(site.examine(release="0.32.0")) == []
 
@@ -372,18 +372,18 @@ class TestVersions:
         assert site.examine().versions.triton == "3.4.0"
 
     def test_hidden_devices_are_not_visible(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(facts, "_DEVICES", ("/*",))
+        monkeypatch.setattr(versions, "_DEVICES", ("/*",))
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        assert facts.gpu_visible()
+        assert versions.gpu_visible()
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        assert not facts.gpu_visible()
+        assert not versions.gpu_visible()
 
     def test_the_drivers_version_is_read_where_there_is_one(
         self, site: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = tmp_path / "version"
         file.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n")
-        monkeypatch.setattr(facts, "_DRIVER", file)
+        monkeypatch.setattr(versions, "_DRIVER", file)
         assert site.examine().versions.driver == "570.86.15"
 
 

@@ -1,4 +1,4 @@
-"""What the arguments of ``vllm serve`` mean for processors: the runner that they force, and what ignores processors."""
+"""Arguments of ``vllm serve`` force a runner, or bypass processors."""
 
 from __future__ import annotations
 

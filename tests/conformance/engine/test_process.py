@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from lpkit_conformance.engine import process
 from lpkit_conformance.engine.process import ProcessLost, RemoteError, Worker
-from lpkit_conformance.engine.tiny import Answer, Ask, EngineError
+from lpkit_conformance.engine.tiny import EngineError
+from lpkit_conformance.engine_checks.asks import Answer, Ask
 from pids import ends, runs
 
 FUNCTIONS = """

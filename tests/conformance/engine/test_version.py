@@ -1,4 +1,4 @@
-"""What vLLM is told of its own version where it was installed by another name."""
+"""vLLM's own version, where vLLM was installed under another name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token that a host commits is one that the plugin left in the row that it was sampled from."""
+"""A host commits only tokens that the plugin left in the row that they were sampled from."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import lpkit
 import pytest
 import torch
 from lpkit_conformance import traces
-from lpkit_conformance.activity.stand import MOST_ASKED, Stance, stand_at
+from lpkit_conformance.activity.stand import MOST_ASKED, Stance, forbids, stand_at
 from lpkit_conformance.hosts import parts_of
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Resume, Speculate, Step
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
-from zoo.v1_correct import V1Base
+from zoo.correct.v1 import V1Base
 
 
 class Alternates(lpkit.LogitsProcessor):
@@ -62,14 +62,14 @@ class NeverForgives(V1Base):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, outputs in self.rows.items():
-            if any(token >= 0 and token % 2 == 0 for token in outputs):
+            if any(token >= 0 and token % 2 == 0 for token in set(outputs)):
                 raise RuntimeError("a token that was forbidden")
             logits[row, ::2] = -torch.inf
         return logits
 
 
-def subject(host: str, cls: Any = Alternates) -> PluginUnderTest:
-    return PluginUnderTest("x", cls, host, Case.parse(cls.CASE))
+def subject(host: str, cls: Any = Alternates) -> Subject:
+    return Subject.of("x", cls, host, Case.parse(cls.CASE))
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -111,7 +111,7 @@ def test_where_nothing_is_left_the_token_is_the_one_that_was_wanted() -> None:
     ran = parts_of("v1").host(there, 2)
     for _ in ran.run([Arrive("a", 0), Step(2)]):
         pass
-    assert ran.pool.requests["a"].committed == [there.emit("a", 0, n) for n in range(2)]
+    assert ran.pool.requests["a"].committed == [there.model.emit("a", 0, n) for n in range(2)]
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -128,15 +128,16 @@ def test_a_plugin_that_forbids_most_tokens_gets_the_same_alone_and_in_a_batch(ho
 @pytest.mark.parametrize("length", [1, MOST_ASKED, 10 * MOST_ASKED])
 def test_a_request_at_any_step_of_its_life_has_a_history_that_the_plugin_allowed(length: int) -> None:
     there = subject("v1", NeverForgives)
-    there.forbids = True
+    assert forbids(there)
     assert stand_at(there, [Stance(0, "a", 1), Stance(0, "a", length)]).acts
 
 
 def test_a_plugin_is_asked_for_all_of_a_long_history_only_if_it_raises() -> None:
     there = subject("v1", Alternates)
-    there.forbids = True
+    assert forbids(there)
     stand_at(there, [Stance(0, "a", 10 * MOST_ASKED)])
-    assert not there.patient
+    request = Stance(0, "a", 10 * MOST_ASKED).request(there, "a")
+    assert request.output_token_ids[MOST_ASKED:] == there.model.emitted("a", 0, 10 * MOST_ASKED, MOST_ASKED)
 
 
 def test_no_check_blames_a_plugin_for_raising_at_a_token_that_it_forbade() -> None:

@@ -10,32 +10,32 @@ import lpkit
 import pytest
 import torch
 import zoo
-from lpkit_conformance.bench.child import Plan as BenchPlan
+from lpkit_conformance.bench.child import BenchPlan
 from lpkit_conformance.checks.lp1_instances import ONLY_THERE
 from lpkit_conformance.failures import from_json, to_text
 from lpkit_conformance.hosts.beams import BeamsHost
 from lpkit_conformance.hosts.export import ExportProgramHost
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from lpkit_conformance.report.script import script
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
 from lpkit_conformance.vllm_api.tokenizer import END
-from zoo.portable_correct import PortableMinP
-from zoo.v1_beams import Cycle, RaisesBehindTheEnd
-from zoo.v1_history_correct import History
-from zoo.v2_correct import V2MinP
-from zoo.words import BansWords
+from zoo.correct.portable import PortableMinP
+from zoo.correct.v1_history import History
+from zoo.correct.v2 import V2MinP
+from zoo.correct.words import BansWords
+from zoo.lp231 import Cycle, RaisesBehindTheEnd
 
 CASE = Case.parse(History.CASE)
 MIN_P = {"extra_args": {"min_p": 0.2}}
 
 
-def subject(cls: Any) -> PluginUnderTest:
-    return PluginUnderTest("x", cls, "export", CASE)
+def subject(cls: Any) -> Subject:
+    return Subject.of("x", cls, "export", CASE)
 
 
 class Recorded(History):
@@ -105,7 +105,7 @@ def test_a_plugin_is_judged_on_it_only_if_it_is_asked_for() -> None:
 def test_a_class_that_other_engines_cannot_drive_is_told_so() -> None:
     found = compute_check("LP101", V2MinP, host="export", case={"extra_args": {"floor": 0.15}})
     assert found.status == "failed"
-    assert "has no V1 interface, which other engines drive" in found.message
+    assert "has no V1 interface, which an export needs" in found.message
 
 
 class NeedsEndToken(lpkit.LogitsProcessor):
@@ -150,7 +150,7 @@ def test_the_bench_measures_what_it_is_asked_for() -> None:
 
 
 def test_a_failure_on_it_runs_again_and_becomes_a_test() -> None:
-    target = "zoo.v1_beams:RaisesBehindTheEnd"
+    target = "zoo.lp231:RaisesBehindTheEnd"
     failed = compute_check("LP231", target, case=RaisesBehindTheEnd.CASE)
     again = from_json(json.loads(to_text(target, failed)))
     assert again.plan.hosts == ("export",)

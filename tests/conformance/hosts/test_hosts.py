@@ -1,9 +1,8 @@
-"""Hosts: what a plugin is told, in the engine's own form."""
+"""Hosts: the plugin's calls and arguments, in the engine's own form."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,18 +10,18 @@ import torch
 from lpkit import v1, v2
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.hosts.v2 import Manner, V2Host
-from lpkit_conformance.hosts.worlds import SPECULATING, USUAL, World
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap, soak
+from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.subject.worlds import SPECULATING, USUAL, World
 from zoo.registry import Case
 
 ONE_WAY, SWAP = MoveDirectionality.UNIDIRECTIONAL, MoveDirectionality.SWAP
 
 
 class V1Log(v1.LogitsProcessor):
-    """Writes down what it is told."""
+    """Records its calls."""
 
     claim = False
 
@@ -70,8 +69,8 @@ class V2Idle(V2Log):
     wanted = False
 
 
-def subject(cls: Any, host: str) -> PluginUnderTest:
-    return PluginUnderTest("x", cls, host, Case.parse({"extra_args": {"any": 1.0}}))
+def subject(cls: Any, host: str) -> Subject:
+    return Subject.of("x", cls, host, Case.parse({"extra_args": {"any": 1.0}}))
 
 
 def told(ops: list[Op], cls: type[V1Log] = V1Log) -> list[Any]:
@@ -141,7 +140,7 @@ def test_v1_an_argmax_invariant_processor_comes_after_temperature_and_not_for_gr
     assert len(host.processor.applies) == 1
     assert [row.discarded for row in seen[1].rows] == [True, False]
     params = host.pool.requests["b"].request.params
-    raw = host.subject.rows([("b", seen[1].rows[1].position)])
+    raw = host.subject.model.rows([("b", seen[1].rows[1].position)])
     assert torch.equal(seen[1].before[1:], raw / params.temperature)
 
 
@@ -176,7 +175,7 @@ def test_v1_updates_have_the_form_of_the_engines(seed: int) -> None:
 def v2_run(
     ops: list[Op], cls: type[V2Log] = V2Log, manner: Manner | None = None, world: World = USUAL
 ) -> tuple[V2Host, list[Any]]:
-    host = V2Host(replace(subject(cls, "v2"), world=world), 4, manner)
+    host = V2Host(subject(cls, "v2").having(world=world), 4, manner)
     return host, list(host.run(ops))
 
 
@@ -213,7 +212,7 @@ def test_v2_applies_for_a_request_that_declines_only_if_a_builtin_stage_needs_th
     options: dict[str, Any], opens: bool
 ) -> None:
     case = Case.parse({"extra_args": {"any": 1.0}, "temperature": 1.0, **options})
-    host = V2Host(PluginUnderTest("x", V2Idle, "v2", case), 4)
+    host = V2Host(Subject.of("x", V2Idle, "v2", case), 4)
     seen = list(host.run([Arrive("a"), Step()]))
     assert bool(host.processor.applies) is opens
     assert torch.equal(seen[0].before, seen[0].after)

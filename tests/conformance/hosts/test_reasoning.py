@@ -1,4 +1,4 @@
-"""A plugin that needs the engine's reasoning configuration gets the one that its case describes."""
+"""A plugin that needs the engine's reasoning configuration gets the configuration that its case describes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 import torch
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.testing import compute_check
-from zoo.portable_defects import Dense
-from zoo.v1_correct import V1Base
+from zoo.bases import Dense
+from zoo.correct.v1 import V1Base
 
 MARKERS = {"start": [5], "end": [6, 7], "natural_end": [8]}
 
 
 class ForcesTheEnd(V1Base):
-    """After so many tokens it forces the marker that the engine's configuration names."""
+    """Forces the marker of the engine's configuration after a number of tokens."""
 
     CASE: dict[str, Any] = {"extra_args": {"budget": 2}, "reasoning": MARKERS}
 

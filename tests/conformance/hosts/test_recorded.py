@@ -1,4 +1,4 @@
-"""What a plugin is shown of drafts and placeholders when a recorded trace is played to it."""
+"""Drafts and placeholders that a plugin sees when a recorded trace is replayed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 import torch
 from lpkit import v1, v2
 from lpkit_conformance import traces
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
 from lpkit_conformance.hosts.v1 import V1TraceHost
 from lpkit_conformance.hosts.v2 import V2TraceHost
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.subject.subject import Subject
 
 
 class SeesContexts(v2.LogitsProcessor):
@@ -65,7 +65,7 @@ class SeesLists(v1.LogitsProcessor):
 
 def drafts(cls: type[SeesContexts]) -> V2TraceHost:
     cls.seen = []
-    subject = PluginUnderTest("x", cls, "v2", Case.parse({"extra_args": {}}))
+    subject = Subject.of("x", cls, "v2", Case.parse({"extra_args": {}}))
     return V2TraceHost(subject, traces.load("v2_drafts"), "all")
 
 
@@ -73,7 +73,7 @@ def drafts(cls: type[SeesContexts]) -> V2TraceHost:
 def test_the_constructor_is_told_of_drafts_and_asynchronous_scheduling_as_they_were_recorded(
     name: str, method: str | None
 ) -> None:
-    subject = PluginUnderTest("x", SeesContexts, "v2", Case.parse({"extra_args": {}}))
+    subject = Subject.of("x", SeesContexts, "v2", Case.parse({"extra_args": {}}))
     SeesContexts.seen = []
     next(V2TraceHost(subject, traces.load(name), "all").run())
     config = SeesContexts.configs[-1]
@@ -124,7 +124,7 @@ def test_a_request_whose_drafts_are_forbidden_falls_behind() -> None:
 
 def test_lists_end_in_placeholders_during_an_update_and_hold_the_tokens_when_it_is_applied() -> None:
     SeesLists.updated, SeesLists.applied = [], []
-    subject = PluginUnderTest("x", SeesLists, "v1", Case.parse({"extra_args": {}}))
+    subject = Subject.of("x", SeesLists, "v1", Case.parse({"extra_args": {}}))
     host = V1TraceHost(subject, traces.load("v1_async"), "all")
     list(host.run())
     expected = [

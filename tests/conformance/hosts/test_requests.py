@@ -1,4 +1,4 @@
-"""Requests are like those of a server: they come alike, and what has finished is gone."""
+"""Requests are like those of a server: equal arrivals give equal requests, and finished requests are freed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import weakref
 from typing import Any
 
 import pytest
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts import default_host
 from lpkit_conformance.hosts.requests import make_active
-from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Speculate, Step
 from lpkit_conformance.settings.cases import Case
-from zoo.v2_correct import TwoFaced
+from lpkit_conformance.subject.subject import Subject
+from zoo.correct.v2 import TwoFaced
 
 
-def subject(host: str) -> PluginUnderTest:
-    return PluginUnderTest("subject", TwoFaced, host, Case.parse(TwoFaced.CASE))
+def subject(host: str) -> Subject:
+    return Subject.of("subject", TwoFaced, host, Case.parse(TwoFaced.CASE))
 
 
 @pytest.mark.parametrize("host", ["v1", "v2"])
@@ -44,13 +44,13 @@ def test_a_twin_has_the_parameters_of_a_request_that_has_finished(host: str) -> 
 
 
 def test_long_prompts_begin_alike_and_end_differently() -> None:
-    prompts = [subject("v1").prompt(name, 40, 0) for name in ("c0", "c1")]
+    prompts = [subject("v1").model.prompt(name, 40, 0) for name in ("c0", "c1")]
     assert prompts[0][:20] == prompts[1][:20]
     assert prompts[0][20:] != prompts[1][20:]
 
 
 def test_requests_have_logits_of_different_levels() -> None:
-    rows = subject("v1").rows([(f"c{n}", 5) for n in range(12)])
+    rows = subject("v1").model.rows([(f"c{n}", 5) for n in range(12)])
     medians = rows.median(1).values
     assert float(medians.max() - medians.min()) > 5
 
@@ -67,8 +67,8 @@ def test_own_and_foreign_arguments_come_together_and_max_tokens_may_be_missing()
 def test_max_tokens_is_filled_in_when_a_request_reaches_the_engine() -> None:
     plugin = subject("v1")
     actives = [make_active(plugin, Arrive(f"r{n}", n % 2 or None, prompt_len=n)) for n in range(4, 12)]
-    room = {plugin.world.max_model_len - active.request.prompt_len: active.request.params for active in actives}
-    assert all(params.max_tokens in (left, plugin.world.max_model_len) for left, params in room.items())
+    room = {plugin.setup.world.max_model_len - active.request.prompt_len: active.request.params for active in actives}
+    assert all(params.max_tokens in (left, plugin.setup.world.max_model_len) for left, params in room.items())
     assert any(params.max_tokens == left for left, params in room.items())
 
 
@@ -85,8 +85,8 @@ def test_requests_bring_different_numbers_of_drafts() -> None:
 def test_cases_share_out_programs_and_each_plays_one_at_least() -> None:
     def shared(cases: int, programs: str) -> list[str]:
         case = Case.parse(TwoFaced.CASE)
-        every = [PluginUnderTest("subject", TwoFaced, "v1", case, turn=(n, cases)) for n in range(cases)]
-        return ["".join(one.share(programs)) for one in every]
+        every = [Subject.of("subject", TwoFaced, "v1", case, turn=(n, cases)) for n in range(cases)]
+        return ["".join(one.setup.share(programs)) for one in every]
 
     assert shared(1, "abcd") == ["abcd"]
     assert shared(2, "abcd") == ["ac", "bd"]

@@ -11,19 +11,18 @@ from typing import Any
 import pytest
 import torch
 from lpkit.loading import interfaces_of
-from lpkit_conformance.hosts import drive, parts_of
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.hosts import default_host, drive, parts_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Step
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS, hosts_of
+from lpkit_conformance.subject.subject import Subject
 from zoo import CORRECT
 
 PORTABLE = next(item for item in CORRECT if len(interfaces_of(item.target)) == 2)
 
 
-def subject(cls: Any, host: str) -> PluginUnderTest:
-    return PluginUnderTest("x", cls, host, Case.parse({"extra_args": {"bias": 1.5}}))
+def subject(cls: Any, host: str) -> Subject:
+    return Subject.of("x", cls, host, Case.parse({"extra_args": {"bias": 1.5}}))
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -47,7 +46,7 @@ def test_a_program_does_not_know_its_host(host: str) -> None:
 @pytest.mark.parametrize("host", ["", "v3", "V1"])
 def test_an_unknown_host_is_taken_for_no_other(host: str) -> None:
     with pytest.raises(ValueError, match=f"there is no host '{host}', only v1, v2, export"):
-        drive(PluginUnderTest("x", torch.nn.Module, host, Case({})))
+        drive(Subject.of("x", torch.nn.Module, host, Case({})))
 
 
 def test_a_class_is_driven_by_the_hosts_of_its_interfaces() -> None:
@@ -68,8 +67,8 @@ hosts.HOSTS["third"] = hosts._ROWS[-1]
 sys.modules["lpkit_conformance.hosts.third"] = lpkit_conformance.hosts.v2
 
 from lpkit_conformance.testing import compute_check
-from zoo.portable_correct import PortableMinP
-from zoo.v2_defects import DeclineKeeps
+from zoo.correct.portable import PortableMinP
+from zoo.lp202 import DeclineKeeps
 
 class TakesNothing(DeclineKeeps):
     def __init__(self): ...

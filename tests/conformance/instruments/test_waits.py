@@ -1,4 +1,4 @@
-"""What waits for a device is noted by the name that its author uses, and what does not is not."""
+"""Calls that wait for a device are recorded by the name that the author uses; other calls are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the children of ``test_supervise`` do."""
+"""Entry functions of the children of ``test_supervise``."""
 
 import contextlib
 import ctypes
@@ -64,14 +64,14 @@ def slow_then_exits(parent):
 
 
 def prints(parent):
-    """After each event as much as the job says."""
+    """Sends events, and prints the amount of output that the job asks for after each."""
     for count in parent.job():
         parent.tell("printed", count=count)
         print("x" * count, flush=True)
 
 
 def starts_others(parent):
-    """One in its group, one in a session of its own, one whose parent has ended; then as the job says."""
+    """Starts a process in its group, a process in its own session and an orphan; then acts as the job asks."""
     job = parent.job()
     there = subprocess.Popen(SLEEP)
     away = subprocess.Popen(SLEEP, start_new_session=True)

@@ -1,4 +1,4 @@
-"""A second process gives the same answer as this one, started early or late, and never outlives its use."""
+"""A second process gives the same answer as this process, started early or late, and never outlives its use."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from lpkit.loading import resolve_target
 from lpkit_conformance.checks.lp6_environment import LP604
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.ranks import OWN, choices, parting
-from lpkit_conformance.oracle.second_rank import second_rank
+from lpkit_conformance.expectation.rank_process import second_rank
+from lpkit_conformance.expectation.ranks import OWN, choices, parting
 from lpkit_conformance.processes.peer import Peer
-from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.in_process import Session
 
 BIAS = Path(__file__).parents[1] / "suspects" / "bias.py"
@@ -23,8 +23,8 @@ CASE = Case.parse({"extra_args": {"bias": 2.5}})
 
 
 def job(target: str = f"{BIAS}:Good") -> dict[str, Any]:
-    sizes = {"vocab_size": 256, "max_num_seqs": 8}
-    return {"target": target, "case": {"extra_args": {"bias": 2.5}}, **sizes, "seed": 3, "device": "cpu", "words": ()}
+    setup = {"vocab_size": 256, "max_num_seqs": 8, "seed": 3, "device": "cpu", "words": ()}
+    return {"target": target, "case": {"extra_args": {"bias": 2.5}}, "foreign": FOREIGN_ARGS, **setup}
 
 
 def gone(pid: int) -> bool:
@@ -37,7 +37,7 @@ def gone(pid: int) -> bool:
 
 def test_its_choices_are_those_of_this_process_if_nothing_depends_on_the_process() -> None:
     cls = resolve_target(f"{BIAS}:Good").cls
-    here = choices(PluginUnderTest("x", cls, "", CASE, 256, 8, seed=3), rank=0)
+    here = choices(Subject.of("x", cls, "", CASE, vocab_size=256, max_num_seqs=8, seed=3), rank=0)
     with second_rank() as second:
         second.ask(job())
         there = second.answer()

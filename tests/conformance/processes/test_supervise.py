@@ -1,4 +1,4 @@
-"""The protocol: whatever a child does, its parent knows how far it came and how it was lost, and ends all of it."""
+"""The protocol: the parent always knows the child's progress and how it was lost, and ends all of its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs: any subsequence of one is a program, on both hosts."""
+"""Programs: any subsequence of a program is a program, on both hosts."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import random
 
 import pytest
 import torch
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
+from lpkit_conformance.hosts import default_host
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.hosts.v2 import V2Host
-from lpkit_conformance.oracle.verify import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Resume, Step, Swap, program, soak
-from zoo.portable_correct import PortableTokenBias
+from lpkit_conformance.subject.subject import Subject
+from zoo.correct.portable import PortableTokenBias
 from zoo.registry import Case
 
 CASE = Case.parse(PortableTokenBias.CASE)
 
 
-def subject(host: str) -> PluginUnderTest:
-    return PluginUnderTest("x", PortableTokenBias, host, CASE)
+def subject(host: str) -> Subject:
+    return Subject.of("x", PortableTokenBias, host, CASE)
 
 
 @pytest.mark.parametrize("seed", range(12))

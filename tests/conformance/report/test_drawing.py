@@ -6,17 +6,17 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import torch
-from lpkit_conformance.hosts.plugin_under_test import PluginUnderTest
-from lpkit_conformance.oracle.picture import record_frames
-from lpkit_conformance.oracle.timeline import timeline
-from lpkit_conformance.oracle.verify import default_host
+from lpkit_conformance.explanation.picture import record_frames
+from lpkit_conformance.explanation.timeline import timeline
+from lpkit_conformance.hosts import default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap
 from lpkit_conformance.report.drawing import drawing, svg_file
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.subject.subject import Subject
 
 
 def data(*ops: Op, host: str = "v1", culprit: tuple[int, str] | None = None, raised: bool = False) -> dict[str, Any]:
-    subject = PluginUnderTest("x", object, host, Case(), device=torch.device("cpu"))
+    subject = Subject.of("x", object, host, Case(), device=torch.device("cpu"))
     frames, arguments = record_frames(subject, ops, 8, default_host)
     return timeline(frames, ops, arguments, "row", culprit, raised)
 

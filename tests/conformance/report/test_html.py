@@ -1,4 +1,4 @@
-"""The page for a browser: complete, self-contained, and safe whatever a plugin's messages hold."""
+"""The page for a browser: complete, self-contained, and safe with any message of a plugin."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from lpkit_conformance.report import formats
+from lpkit_conformance.report.markup import Markup, fill
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
 from lpkit_conformance.testing import compute_check
 
 SUSPECTS = Path(__file__).parents[1] / "suspects"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
-HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\x00\x1b[31m\ud800'
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{style}}{{#targets}}\x00\x1b[31m\ud800'
 CASE = {"extra_args": {"bias": 2.5}}
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 
@@ -142,7 +143,7 @@ def test_what_a_plugin_says_is_text_and_never_markup(failed) -> None:
     page = Page(text)
     assert not {"script", "img"} & {tag for tag, _ in page.elements}
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
-    assert page.text.count("<script>alert(1)</script>") > 10
+    assert page.text.count("<script>alert(1)</script><img src=x onerror=alert(2)>{{style}}{{#targets}}") > 10
     assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff]", text)
     text.encode("utf-8")
 
@@ -152,6 +153,16 @@ def test_findings_without_evidence_are_shown_as_they_are() -> None:
     page = Page(html(bare, CheckResult("LP204", "one-way-move", "v1", "unexpected_pass", "remove it")))
     assert "it raised" in page.text and "remove it" in page.text
     assert not page.of_class("timeline")
+
+
+def test_a_template_repeats_sections_and_escapes_what_is_not_markup() -> None:
+    rows = [{"name": "<a>"}, {"name": Markup("<b>")}]
+    assert fill("{{#rows}}{{name}}, {{end}}{{/rows}}{{^none}}-{{/none}}", {"rows": rows, "none": [], "end": 1}) == (
+        "&lt;a&gt;, 1<b>, 1-"
+    )
+    assert fill("{{#word}}[{{.}}]{{/word}}{{#no}}x{{/no}}", {"word": "{{no}}", "no": ""}) == "[{{no}}]"
+    with pytest.raises(KeyError, match="missing"):
+        fill("{{missing}}", {})
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A plot has a curve per candidate with the numbers of the JSON, and holds whatever names it is given."""
+"""A plot has a curve per candidate with the numbers of the JSON, and accepts any name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SARIF: the structure that code scanning reads, whatever a plugin's messages hold."""
+"""SARIF: the structure that code scanning reads, with any message of a plugin."""
 
 from __future__ import annotations
 

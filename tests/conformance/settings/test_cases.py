@@ -1,4 +1,4 @@
-"""Cases: what is refused and how it is told, and the relatives that keep neighbours apart."""
+"""Cases: refused cases and their messages, and the relatives that keep neighbours distinguishable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What failed last is remembered until it passes."""
+"""Checks that failed last are remembered until they pass."""
 
 from __future__ import annotations
 

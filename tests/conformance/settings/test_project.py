@@ -1,4 +1,4 @@
-"""``[tool.lpkit]``: what a project may say, and how mistakes are told."""
+"""``[tool.lpkit]``: valid settings, and the messages about mistakes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lpkit_conformance.errors import ProjectError
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.project import Expected, Project
+from lpkit_conformance.settings.project import ExpectedFailure, Project
 
 HEAD = """
 [project.entry-points."vllm.logits_processors"]
@@ -57,7 +57,10 @@ lp203 = {reason = "later", until = 2031-02-03}
     )
     assert found.cases == ({"extra_args": {"bias": 1.5}}, {"temperature": 0.5})
     assert (found.hosts, found.vocab_size, found.max_num_seqs) == (("v2",), 1024, 16)
-    assert found.expected == (Expected("LP202", "known"), Expected("LP203", "later", datetime.date(2031, 2, 3)))
+    assert found.expected == (
+        ExpectedFailure("LP202", "known"),
+        ExpectedFailure("LP203", "later", datetime.date(2031, 2, 3)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,6 +136,6 @@ def test_modules_are_imported_from_src_first(tmp_path) -> None:
 
 def test_an_expected_failure_ends_after_its_date() -> None:
     today = datetime.date.today()
-    assert not Expected("LP202", "x").expired
-    assert not Expected("LP202", "x", today).expired
-    assert Expected("LP202", "x", today - datetime.timedelta(days=1)).expired
+    assert not ExpectedFailure("LP202", "x").expired
+    assert not ExpectedFailure("LP202", "x", today).expired
+    assert ExpectedFailure("LP202", "x", today - datetime.timedelta(days=1)).expired

@@ -16,7 +16,7 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite import beside
 from lpkit_conformance.suite.beside import Beside
 from lpkit_conformance.suite.in_process import Session
-from zoo.portable_correct import PortableBan
+from zoo.correct.portable import PortableBan
 
 Judge = Callable[[str], CheckResult]
 

@@ -1,4 +1,4 @@
-"""Which checks run, in which order, and what becomes of those that cannot."""
+"""The selection and order of checks, and the results of checks that cannot run."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.catalogue import by_code, chosen, inactive
+from lpkit_conformance.explanation.exceptions import GENERAL_FIX
+from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.hosts.calls import HUNG
-from lpkit_conformance.oracle.exceptions import GENERAL_FIX
-from lpkit_conformance.oracle.findings import method_location
 from lpkit_conformance.results import BAD, CheckResult, Report, Status, TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.subject.calls import HUNG
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
-from zoo.adapter_defects import AddsUp, Unseeded, WritesProgress
-from zoo.packaging_defects import Duck
-from zoo.portable_correct import PortableTokenBias
-from zoo.portable_defects import IndexForSlots
-from zoo.v1_contract_defects import Centers, ClassState, LooksEveryRowUp, PopsRemoved, Promotes
-from zoo.v1_correct import Bias, ByHand
-from zoo.v1_defects import StaleOnDecline
-from zoo.v1_history_defects import NeedsPrompt
-from zoo.v2_correct import V2Loop, V2Presence
+from zoo.correct.portable import PortableTokenBias
+from zoo.correct.v1 import Bias, ByHand
+from zoo.correct.v2 import V2Loop, V2Presence
+from zoo.lp001 import Duck
+from zoo.lp105 import WritesProgress
+from zoo.lp108 import ClassState
+from zoo.lp109 import LooksEveryRowUp
+from zoo.lp201 import IndexForSlots
+from zoo.lp202 import StaleOnDecline
+from zoo.lp301 import Promotes
+from zoo.lp303 import AddsUp
+from zoo.lp306 import Centers
+from zoo.lp503 import NeedsPrompt
+from zoo.lp507 import PopsRemoved
+from zoo.lp601 import Unseeded
 
 CASE = Case.parse(Bias.CASE)
 

@@ -1,4 +1,4 @@
-"""Whatever a plugin does to its process, the run goes on and says what happened."""
+"""The run continues and reports the cause, even if a plugin breaks its process."""
 
 from __future__ import annotations
 
@@ -106,8 +106,9 @@ def test_a_run_ends_at_the_second_hang() -> None:
 
 
 def test_a_slow_plugin_does_not_hang() -> None:
-    result = check_target(f"{SUSPECTS / 'hostile.py'}:Slow", PLAN, [], limit=2.0)
-    slow = next(check for check in result.checks if check.label == "LP301[v1]")
+    plan = replace(PLAN, select=("LP109",))
+    result = check_target(f"{SUSPECTS / 'hostile.py'}:Slow", plan, [], limit=2.0)
+    slow = next(check for check in result.checks if check.label == "LP109[v1]")
     assert (slow.status, slow.message) == ("passed", "")
     assert slow.seconds > 2.0
 

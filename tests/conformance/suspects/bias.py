@@ -1,4 +1,4 @@
-"""Raw V1 processors that add ``bias`` to token 5: a right one, and some that fail in one way each."""
+"""Raw V1 processors that add ``bias`` to token 5: a correct processor, and processors with one defect each."""
 
 import torch
 from lpkit import v1

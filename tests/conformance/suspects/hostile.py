@@ -118,10 +118,10 @@ class HangsOnBoth(HangsInUpdates, v2.LogitsProcessor):
 
 
 class Slow(Good):
-    """Slow in each call; a check takes more than the limit of one."""
+    """Slow in each call; a whole check takes longer than the time limit of a call."""
 
     def apply(self, logits):
-        time.sleep(0.5)
+        time.sleep(0.1)
         return super().apply(logits)
 
 

@@ -17,7 +17,7 @@ def one_thread() -> None:
 
 
 def told(results: list[CheckResult]) -> dict[str, CheckResult]:
-    """What is not in order, by code."""
+    """Return the messages of checks that did not pass, by code."""
     return {item.code: item for item in results if item.status in ("failed", "advice", "error")}
 
 

@@ -17,7 +17,7 @@ from lpkit_conformance.run import TOGETHER, Options
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.settings.project import Expected, Project
+from lpkit_conformance.settings.project import ExpectedFailure, Project
 from lpkit_conformance.suite.pairs import short_names
 from lpkit_conformance.suite.supervisor import check_target
 from typer.testing import CliRunner
@@ -35,7 +35,7 @@ def lpkit(*arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """The pairs that are given to children, of which none starts."""
+    """The pairs passed to child processes, none of which is started."""
     seen: list[tuple[str, str]] = []
 
     def note(spec: str, plan: Plan, path: list[str], *rest: Any) -> TargetResult:
@@ -68,7 +68,7 @@ def test_without_targets_the_projects_and_what_is_installed_are_checked(
 def test_what_a_project_announces_excuses_a_pair_and_need_not_come_with_every_pair(
     checked: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    announced = tuple(Expected(code, "known") for code in ("LP229", "LP230"))
+    announced = tuple(ExpectedFailure(code, "known") for code in ("LP229", "LP230"))
     monkeypatch.setattr(projects, "find", lambda _: Project(tmp_path, {"mine": "pkg:Mine"}, expected=announced))
     report = run.run(["mine", "b:B"], OPTIONS, tmp_path)
     assert [check.status for check in report.targets[0].checks] == ["expected"]

@@ -1,4 +1,4 @@
-"""What the tools learn of a command that they ran."""
+"""Output and failures of commands that the tools run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The house: every import goes down the table of layers, and the rules notice one that does not."""
+"""The table of layers: every import goes down, and the rules report an import that does not."""
 
 from __future__ import annotations
 
@@ -46,4 +46,4 @@ def test_a_circle_within_a_room_is_told(also_imports) -> None:
 
 def test_lazy_and_type_checking_imports_count() -> None:
     assert "lpkit_conformance.vllm_api.stub" in imports.imports()["lpkit_conformance.vllm_api.choose"]  # lazy
-    assert "lpkit_conformance.hosts.plugin_under_test" in imports.imports()["lpkit_conformance.checks.base"]
+    assert "lpkit_conformance.subject.subject" in imports.imports()["lpkit_conformance.checks.base"]

@@ -37,7 +37,7 @@ class Contexts(v2.LogitsProcessor):
 
 
 class Placeholders(v1.LogitsProcessor):
-    """Counts the placeholders at the end of each request's list, of which none may be left when it is applied."""
+    """Counts the placeholders at the end of each request's list; none may be left when it is applied."""
 
     engine: V1Engine
     seen: dict[str, int]

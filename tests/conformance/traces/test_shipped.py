@@ -9,7 +9,7 @@ from importlib import resources
 
 import pytest
 from lpkit_conformance import traces
-from lpkit_conformance.recording.workloads import WORKLOADS
+from lpkit_conformance.engine.recorded_workloads import WORKLOADS
 
 PROMISED: Mapping[str, set[str]] = {
     "v1_steady": {"add", "no update"},

@@ -1,4 +1,4 @@
-"""Plugins that import vLLM are checked where vLLM is absent or broken, and the verdict says so."""
+"""Plugins that import vLLM are checked where vLLM is absent or broken, and the verdict names the stand-in."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The watcher's share of the time of steps."""
+"""The watcher keeps to its share of step time."""
 
 from __future__ import annotations
 
 import pytest
 from lpkit_conformance.watch import budget as budgets
-from lpkit_conformance.watch.budget import Budget
+from lpkit_conformance.watch.budget import StepBudget
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def steps(budget: Budget, clock: list[float], count: int, seconds: float, cost: float) -> None:
+def steps(budget: StepBudget, clock: list[float], count: int, seconds: float, cost: float) -> None:
     for _ in range(count):
         if budget.begin():
             budget.own_seconds += cost
@@ -23,7 +23,7 @@ def steps(budget: Budget, clock: list[float], count: int, seconds: float, cost: 
 
 
 def test_it_keeps_to_its_share_whatever_a_sample_costs(clock: list[float]) -> None:
-    budget = Budget(0.01, 1.0)
+    budget = StepBudget(0.01, 1.0)
     steps(budget, clock, 5000, 0.010, 0.004)
     assert 0.008 < budget.own_seconds / budget.step_seconds <= 0.01
     steps(budget, clock, 5000, 0.010, 0.020)  # it became expensive
@@ -31,7 +31,7 @@ def test_it_keeps_to_its_share_whatever_a_sample_costs(clock: list[float]) -> No
 
 
 def test_an_idle_server_earns_no_time(clock: list[float]) -> None:
-    budget = Budget(0.01, 1.0)
+    budget = StepBudget(0.01, 1.0)
     budget.begin()
     clock[0] += 3600
     budget.begin()
@@ -39,16 +39,16 @@ def test_an_idle_server_earns_no_time(clock: list[float]) -> None:
 
 
 def test_the_rate_is_the_most_that_is_sampled(clock: list[float]) -> None:
-    budget = Budget(1.0, 0.1)
+    budget = StepBudget(1.0, 0.1)
     steps(budget, clock, 5000, 0.010, 0.0)
     assert 400 < budget.sampled < 600
-    nothing = Budget(0.0, 1.0)
+    nothing = StepBudget(0.0, 1.0)
     steps(nothing, clock, 1000, 0.010, 0.0)
     assert nothing.sampled == 0
 
 
 def test_rows_are_picked_without_repetition() -> None:
-    budget = Budget(1.0, 1.0)
+    budget = StepBudget(1.0, 1.0)
     assert budget.pick(3, 16) == [0, 1, 2]
     picked = budget.pick(100, 16)
     assert len(set(picked)) == 16

@@ -1,4 +1,4 @@
-"""No correct processor of the zoo is blamed, in batches with chunks of prompts, preemption and rows that are reused."""
+"""The watcher blames no correct processor of the zoo, in batches with prompt chunks, preemption and reused rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from lpkit.loading import interfaces_of
 from lpkit.runtime import Request, Scheduler, V1Engine, V2Engine
 from lpkit_conformance.settings.cases import make_params
-from lpkit_conformance.watch.engine import watch
-from lpkit_conformance.watch.settings import Settings
+from lpkit_conformance.watch.install import watch
+from lpkit_conformance.watch.settings import WatchSettings
 from zoo import CORRECT, Specimen
 
 CLASSES = [one for one in CORRECT if one.style in ("v1", "v2", "portable", "adapter") and isinstance(one.target, type)]
@@ -35,7 +35,7 @@ def watched(specimen: Specimen, runner: str, seed: int) -> Any:
 
     def factory(config: Any, *rest: Any) -> Any:
         processor = specimen.target(config, *rest)
-        settings = Settings(budget=1.0, interval=60.0)
+        settings = WatchSettings(budget=1.0, interval=60.0)
         tallies.append(watch(runner, [processor], config, rest[0], settings, None, "0.0.0"))  # type: ignore[arg-type]
         return processor
 

@@ -1,4 +1,4 @@
-"""The numbers cross from the engine's processes to the server's by files, and are shown as Prometheus reads them."""
+"""Engine processes pass their numbers to the API server in files, and Prometheus can read them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.watch import run_directory
-from lpkit_conformance.watch.metrics import prometheus, violations
+from lpkit_conformance.watch.numbers import CallTimes, ProcessCounts, ProcessorCounts, Violation, prometheus, violations
 from lpkit_conformance.watch.run_directory import RUN, latest, of_this_run, read_numbers, write_numbers
-from lpkit_conformance.watch.tally import Calls, Seen, Tally, Violation
 
 
 def numbers() -> dict[str, Any]:
-    tally = Tally()
+    tally = ProcessCounts()
     tally.runner, tally.steps = "v1", 7
-    calls = Calls()
+    calls = CallTimes()
     calls.add(0.5)
-    tally.processors['a:"B"'] = Seen({"apply": calls}, 3, {"nan": 2})
+    tally.processors['a:"B"'] = ProcessorCounts({"apply": calls}, 3, {"nan": 2})
     tally.keep(Violation('a:"B"', "nan", "no logit becomes NaN", "v1", 4, {"x": "<int>"}, "1.5", "nan", time=5.0))
     return tally.as_json()
 

@@ -1,4 +1,4 @@
-"""A violation in a server, on a laptop: `lpkit check --trace` plays the saved trace again."""
+"""`lpkit check --trace` and `lpkit replay` reproduce a server's violation from its saved trace."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lpkit_conformance import failures, run, traces
 from lpkit_conformance.errors import TraceError, UsageError
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.vllm_api.runners import Runner
-from lpkit_conformance.watch.engine import watch
-from lpkit_conformance.watch.settings import Settings
+from lpkit_conformance.watch.install import watch
+from lpkit_conformance.watch.settings import WatchSettings
 
 PROBES = Path(__file__).parents[2] / "engine" / "probes" / "watch_probes.py"
-GOLDEN = Path(__file__).parents[2] / "contracts" / "golden" / "failures_0_1_0"
+GOLDEN = Path(__file__).parents[2] / "contracts" / "golden" / "failures"
 SHIPPED = Path(run.__file__).parent / "traces" / "v1_churn.jsonl"
 RUNNERS = pytest.mark.parametrize("runner", ["v1", "v2"])
 
@@ -26,9 +26,9 @@ ENGINES = {"v1": V1Engine, "v2": V2Engine}
 
 
 def saved(cls: Any, runner: Runner, folder: Path, values: bool = False, engine: Any = None, **of_engine: Any) -> Path:
-    """The first trace of this class that a watched engine saves."""
+    """Return the first trace that a watched engine saves for this class."""
     folder.mkdir(exist_ok=True)
-    settings = Settings(budget=1.0, traces=1, values=values)
+    settings = WatchSettings(budget=1.0, traces=1, values=values)
     tallies = []
 
     def factory(config: Any, *rest: Any) -> Any:

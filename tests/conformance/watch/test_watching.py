@@ -1,4 +1,4 @@
-"""Watched processors on a simulated engine: what is found, what is counted, and that nothing changes for the engine."""
+"""On a simulated engine, the watcher counts calls and violations, and changes nothing for the engine."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 import lpkit
 import pytest
 import torch
-from lpkit.interfaces.v1 import BatchUpdate
+from lpkit.interfaces.v1_interface import BatchUpdate
 from lpkit.runtime import Request, Scheduler, V1Engine, V2Engine, V2Row, make_context
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance import traces
 from lpkit_conformance.vllm_api.runners import Runner
-from lpkit_conformance.watch import hub as hubs
-from lpkit_conformance.watch.engine import watch
+from lpkit_conformance.watch import watcher as watchers
+from lpkit_conformance.watch.install import watch
+from lpkit_conformance.watch.numbers import ProcessCounts
 from lpkit_conformance.watch.run_directory import read_numbers
-from lpkit_conformance.watch.settings import Settings
-from lpkit_conformance.watch.tally import Tally
+from lpkit_conformance.watch.settings import WatchSettings
 
 VOCAB = 128
-EVERY_STEP = Settings(budget=1.0, interval=0.1, rows=64)
+EVERY_STEP = WatchSettings(budget=1.0, interval=0.1, rows=64)
 
 
 class Ban(lpkit.LogitsProcessor):
-    """Correct: a request names a token that it does not want."""
+    """Correct: rules out the token that a request names."""
 
     history = "none"
 
@@ -46,14 +46,14 @@ class Ban(lpkit.LogitsProcessor):
 
 @dataclass
 class Watched:
-    """A simulated engine with one processor, and what its watcher counted."""
+    """A simulated engine with one processor, and the counts of its watcher."""
 
     scheduler: Scheduler
-    tally: Tally
+    tally: ProcessCounts
     processor: Any
 
     def run(self, *arguments: dict[str, Any] | None) -> dict[str, list[int]]:
-        """Requests with these arguments, which arrive one per step; the tokens of each."""
+        """Serve requests with these arguments, which arrive one per step; return the tokens of each."""
         for number, extra_args in enumerate(arguments):
             name = f"q{len(self.scheduler.finished)}-{number}"
             request = Request(name, SamplingParams(temperature=0.5, extra_args=extra_args), [1, 2], 3 + number % 4)
@@ -62,9 +62,9 @@ class Watched:
 
 
 def make(
-    cls: Any, runner: Runner, settings: Settings = EVERY_STEP, folder: Path | None = None, **options: Any
+    cls: Any, runner: Runner, settings: WatchSettings = EVERY_STEP, folder: Path | None = None, **options: Any
 ) -> Watched:
-    made: list[tuple[Tally, Any]] = []
+    made: list[tuple[ProcessCounts, Any]] = []
 
     def factory(config: Any, *rest: Any) -> Any:
         processor = cls(config, *rest)
@@ -106,7 +106,7 @@ def test_a_correct_processor_is_not_blamed_and_its_rows_are_counted(runner: Runn
 @RUNNERS
 def test_the_engine_says_what_it_says_without_a_watcher(runner: Runner) -> None:
     plain = {"v1": V1Engine, "v2": V2Engine}[runner]([Ban], vocab_size=VOCAB, max_num_seqs=4, device="cpu")
-    unwatched = Watched(Scheduler(plain), Tally(), None)
+    unwatched = Watched(Scheduler(plain), ProcessCounts(), None)
     assert make(Ban, runner).run(*TRAFFIC) == unwatched.run(*TRAFFIC)
 
 
@@ -206,7 +206,7 @@ def test_an_exception_is_counted_and_goes_on_to_the_engine(runner: Runner) -> No
 
 @pytest.mark.parametrize(("values", "shown"), [(False, {"ban": "<int>"}), (True, {"ban": 4})])
 def test_arguments_are_shown_by_type_unless_values_are_asked_for(values: bool, shown: dict[str, Any]) -> None:
-    watched = make(Nan, "v1", Settings(budget=1.0, values=values))
+    watched = make(Nan, "v1", WatchSettings(budget=1.0, values=values))
     watched.run(ON)
     until(lambda: watched.tally.violations)
     assert watched.tally.violations[0].arguments == shown
@@ -227,7 +227,7 @@ class LateNan(Ban):
 
 @RUNNERS
 def test_a_trace_tells_the_last_steps_and_who_used_the_processor(runner: Runner, tmp_path: Path) -> None:
-    watched = make(LateNan, runner, Settings(budget=1.0, steps=6), tmp_path)
+    watched = make(LateNan, runner, WatchSettings(budget=1.0, steps=6), tmp_path)
     watched.run(*TRAFFIC * 2)
     until(lambda: watched.tally.violations)
     trace = traces.load(watched.tally.violations[0].trace)
@@ -243,8 +243,8 @@ def test_a_trace_tells_the_last_steps_and_who_used_the_processor(runner: Runner,
 def test_whatever_the_scheduler_does_the_steps_before_a_violation_are_a_valid_trace(
     runner: Runner, tmp_path: Path
 ) -> None:
-    """Chunks of prompts, preemption and resumption, rows and slots that are used again."""
-    settings = Settings(budget=1.0, steps=9, traces=1000)
+    """Serve with prompt chunks, preemption and resumption, and reused rows and slots."""
+    settings = WatchSettings(budget=1.0, steps=9, traces=1000)
     watched = make(LateNan, runner, settings, tmp_path, max_num_batched_tokens=5, num_blocks=5, block_size=2)
     watched.run(*TRAFFIC * 4)
     assert watched.scheduler.num_preemptions
@@ -259,7 +259,7 @@ def broken_watcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def fail(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(hubs.Sample, "flags", fail)
+    monkeypatch.setattr(watchers.RowSample, "flags", fail)
     yield
 
 
@@ -269,7 +269,7 @@ def test_a_watcher_that_fails_leaves_serving_alone_and_stops_after_a_few_errors(
     watched = make(Ban, runner)
     said = watched.run(*TRAFFIC)
     assert sorted(map(len, said.values())) == sorted(3 + number % 4 for number in range(len(TRAFFIC)))
-    assert watched.tally.errors == hubs.MOST_ERRORS
+    assert watched.tally.errors == watchers.MOST_ERRORS
     assert watched.tally.active is False
 
 
@@ -283,7 +283,7 @@ def test_a_folder_that_cannot_be_written_costs_the_files_and_nothing_else(tmp_pa
 
 
 def test_files_stay_below_their_bound(tmp_path: Path) -> None:
-    watched = make(Nan, "v1", Settings(budget=1.0, max_bytes=100), tmp_path)
+    watched = make(Nan, "v1", WatchSettings(budget=1.0, max_bytes=100), tmp_path)
     watched.run(ON)
     until(lambda: watched.tally.violations)
     assert "has no room" in watched.tally.violations[0].note
@@ -293,7 +293,7 @@ def test_files_stay_below_their_bound(tmp_path: Path) -> None:
 def test_only_the_first_violations_of_a_kind_write_files_and_the_log_has_one_line_of_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watched = make(Nan, "v1", Settings(budget=1.0, traces=2), tmp_path)
+    watched = make(Nan, "v1", WatchSettings(budget=1.0, traces=2), tmp_path)
     watched.run(ON, ON, ON)
     assert found(watched)["nan"] > 3
     until(lambda: len(watched.tally.violations) == 2)

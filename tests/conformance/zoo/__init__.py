@@ -1,83 +1,21 @@
-"""Logits processors with one planted defect each, and correct ones that look odd; what the suite must tell apart."""
+"""Logits processors with one planted defect each, and correct processors that look odd; the suite must tell them apart.
+
+A defect is in the module of the check that must catch it (``lp201.py``). A correct processor is in ``correct``, or with
+the defects that it resembles. Every module of the package is loaded: no specimen is listed.
+"""
 
 from __future__ import annotations
 
-from zoo import (
-    adapter_correct,
-    adapter_defects,
-    draft_defects,
-    in_flight,
-    late_defects,
-    misread,
-    missed_defects,
-    odd_arguments,
-    packaging_defects,
-    placeholders,
-    portable_correct,
-    portable_defects,
-    portable_server_defects,
-    process_correct,
-    process_defects,
-    ranks,
-    requests,
-    seldom,
-    two_cases,
-    unseen_defects,
-    v1_beams,
-    v1_contract_defects,
-    v1_correct,
-    v1_defects,
-    v1_history_correct,
-    v1_history_defects,
-    v1_progress_defects,
-    v1_running_defects,
-    v2_correct,
-    v2_defects,
-    v2_slot_defects,
-    words,
-    worlds,
-)
-from zoo.registry import CORRECT, DEFECTS, MISSED, Defect, Specimen, outcome, run_all
+import importlib
+import pkgutil
 
-__all__ = [
-    "CORRECT",
-    "DEFECTS",
-    "MISSED",
-    "Defect",
-    "Specimen",
-    "adapter_correct",
-    "adapter_defects",
-    "draft_defects",
-    "in_flight",
-    "late_defects",
-    "misread",
-    "missed_defects",
-    "odd_arguments",
-    "outcome",
-    "packaging_defects",
-    "placeholders",
-    "portable_correct",
-    "portable_defects",
-    "portable_server_defects",
-    "process_correct",
-    "process_defects",
-    "ranks",
-    "requests",
-    "run_all",
-    "seldom",
-    "two_cases",
-    "unseen_defects",
-    "v1_beams",
-    "v1_contract_defects",
-    "v1_correct",
-    "v1_defects",
-    "v1_history_correct",
-    "v1_history_defects",
-    "v1_progress_defects",
-    "v1_running_defects",
-    "v2_correct",
-    "v2_defects",
-    "v2_slot_defects",
-    "words",
-    "worlds",
-]
+from zoo.registry import CORRECT, DEFECTS, MISSED, Defect, Specimen, outcome, run_all, specimen, specimens
+
+__all__ = ["CORRECT", "DEFECTS", "MISSED", "Defect", "Specimen", "outcome", "run_all", "specimen", "specimens"]
+
+TOOLS = ("zoo.verdicts",)
+"""Modules that read the specimens."""
+
+for module in pkgutil.walk_packages(__path__, "zoo."):
+    if module.name not in TOOLS:
+        importlib.import_module(module.name)

@@ -10,6 +10,8 @@ from lpkit.runtime.batch.noise import exponential, row_hashes
 
 INF = math.inf
 VOCAB = 512
+MIN_P = {"extra_args": {"min_p": 0.2}}
+REPETITION = {"extra_args": {"rep_penalty": 1.7}}
 
 
 def number(params: Any, key: str, low: float = -100.0, high: float = 100.0) -> float | None:

@@ -1,4 +1,4 @@
-"""Pairs of processors: each is right alone; beside the other one of them is not, or both are right."""
+"""Pairs of processors, each correct alone. In one engine, either one of them breaks a rule or both are correct."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.suite.pairs import PairSession
 
 from zoo.arguments import INF, token
-from zoo.portable_correct import PortableMinP
-from zoo.v1_correct import Bias
+from zoo.correct.portable import PortableMinP
+from zoo.correct.v1 import Bias
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PairOf:
         return PairSession(one, other, plan)
 
     def results(self, seed: int = 0, **settings: Any) -> list[CheckResult]:
-        """What they say."""
+        """Results of the checks of a pair."""
         return list(self.session(seed, **settings).results())
 
 
@@ -58,7 +58,7 @@ CORRECT_PAIRS: list[PairOf] = []
 
 
 def beside(other: Any, code: str, what: str) -> Callable[[Any], Any]:
-    """Class decorator: beside ``other`` the class breaks the rule ``code``."""
+    """Class decorator: in an engine with ``other``, the class breaks the rule ``code``."""
 
     def note(cls: Any) -> Any:
         PAIRS.append(PairOf(other, cls, what, code, cls))

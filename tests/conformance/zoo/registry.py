@@ -1,4 +1,4 @@
-"""Where the zoo's specimens are listed, and how one is put before the suite."""
+"""The list of the zoo's specimens, and a function that runs the suite on one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import lpkit
 from lpkit.loading import interfaces_of
-from lpkit_conformance.catalogue import by_code
+from lpkit_conformance.catalogue import by_code, one_report_each
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
@@ -49,15 +50,17 @@ class Specimen:
 
 @dataclass(frozen=True)
 class Defect(Specimen):
-    """A specimen with one thing wrong.
+    """A specimen with a single defect.
 
     Attributes:
         code: the check that must catch it.
-        missed: why nothing catches it, for those that the suite is known to let pass.
+        missed: the reason why no check catches it, for known gaps of the suite.
+        also: other checks that it may fail; where such a check is required, its own check is blocked.
     """
 
     code: str = ""
     missed: str = ""
+    also: tuple[str, ...] = ()
 
 
 CORRECT: list[Specimen] = []
@@ -65,9 +68,23 @@ DEFECTS: list[Defect] = []
 MISSED: list[Defect] = []
 
 
+def specimens() -> list[Specimen]:
+    """Every specimen: correct ones, defects, and defects that no check catches."""
+    return [*CORRECT, *DEFECTS, *MISSED]
+
+
+def specimen(identity: str) -> Specimen:
+    """The specimen ``STYLE-NAME``."""
+    (found,) = (item for item in specimens() if item.id == identity)
+    return found
+
+
 def _style(target: Any) -> str:
-    module = getattr(target, "__module__", "") or ""
-    return module.rpartition(".")[2].partition("_")[0]
+    if isinstance(target, type) and issubclass(target, lpkit.AdapterLogitsProcessor):
+        return "adapter"
+    if isinstance(target, type) and issubclass(target, lpkit.LogitsProcessor):
+        return "portable"
+    return "+".join(sorted(interfaces_of(target)))
 
 
 def defect(
@@ -78,6 +95,7 @@ def defect(
     style: str = "",
     name: str = "",
     missed: str = "",
+    also: tuple[str, ...] = (),
     surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext,
     others: Sequence[dict[str, Any]] = (),
 ) -> Callable[[T], T]:
@@ -94,6 +112,7 @@ def defect(
             tuple(map(Case.parse, others)),
             code,
             missed,
+            also,
         )
         (MISSED if missed else DEFECTS).append(found)
         return target
@@ -103,18 +122,27 @@ def defect(
 
 def sound(
     what: str,
-    style: str,
     *,
     case: dict[str, Any] | None = None,
+    name: str = "",
     surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext,
     others: Sequence[dict[str, Any]] = (),
 ) -> Callable[[T], T]:
     """Class decorator: register a processor that no check may fail."""
 
-    def note(target: T) -> T:
+    def note(target: Any) -> Any:
         given = Case.parse(case if case is not None else getattr(target, "CASE", {}))
-        name = getattr(target, "__name__", "")
-        CORRECT.append(Specimen(name, target, style, given, what, surroundings, tuple(map(Case.parse, others))))
+        CORRECT.append(
+            Specimen(
+                name or target.__name__,
+                target,
+                _style(target),
+                given,
+                what,
+                surroundings,
+                tuple(map(Case.parse, others)),
+            )
+        )
         return target
 
     return note
@@ -139,7 +167,7 @@ def run_all(
             hosts = hosts_of(interfaces_of(specimen.target), (*RUNNER_HOSTS, *asked))
     plan = Plan(cases=specimen.cases, select=select, ignore=ignore, seed=seed, device=device, hosts=hosts)
     with specimen.surroundings():
-        return list(Session(specimen.id, specimen.target, plan).results())
+        return list(one_report_each(list(Session(specimen.id, specimen.target, plan).results())))
 
 
 def outcome(results: list[CheckResult], code: str) -> set[str]:

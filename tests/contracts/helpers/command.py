@@ -36,5 +36,5 @@ def python(*arguments: str, cwd: Path, path: tuple[Path, ...] = ()) -> subproces
 
 
 def lpkit(*arguments: str, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """``lpkit *arguments`` likewise."""
+    """Run ``lpkit *arguments`` in the same way."""
     return python("-m", "lpkit_cli.app", *arguments, cwd=cwd, path=path)

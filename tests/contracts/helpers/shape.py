@@ -1,4 +1,4 @@
-"""What of a document is contract: keys, types, codes and verdicts, without the prose."""
+"""The parts of a document that are contract: keys, types, codes and verdicts, without the prose."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ NAMES = {bool: "<bool>", int: "<number>", float: "<number>", str: "<text>", type
 
 
 def shape(value: Any, literal: Collection[str] = (), key: str = "") -> Any:
-    """``value`` with every leaf replaced by its type, except below the keys ``literal``.
+    """Return ``value`` with every leaf replaced by its type, except below the keys ``literal``.
 
-    A list becomes the one shape that fits all its items, whatever their number.
+    A list becomes a single shape that fits all of its items, independent of their number.
     """
     if key in literal:
         return value
@@ -53,7 +53,7 @@ def report(document: dict[str, Any]) -> dict[str, Any]:
                 "error": bool(target["error"]),
                 "notes": [] if target["notes"] == [] else ["<text>"],
                 "settings": shape(target["settings"]),
-                "findings": [{**entry, "message": "<text>", "place": "<text>"} for entry in target["findings"]],
+                "findings": [{**entry, "message": "<text>", "location": "<text>"} for entry in target["findings"]],
                 "checks": [
                     _check(item) for item in sorted(target["checks"], key=lambda item: (item["code"], item["host"]))
                 ],
@@ -81,6 +81,6 @@ def _finding(finding: dict[str, Any]) -> dict[str, Any]:
     return {
         **shape(finding),
         "where": shape(finding["where"]),
-        "place": re.sub(r".*/(.*:)\d+$", r"\1<line>", finding["place"]),
-        "replay": finding["replay"],
+        "location": re.sub(r".*/(.*:)\d+$", r"\1<line>", finding["location"]),
+        "saved": finding["saved"],
     }

@@ -40,7 +40,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def matches(expected: str, got: str) -> bool:
-    """Whether ``got`` is ``expected``, in which ``...`` stands for anything and each number for any number.
+    """Return True if ``got`` is ``expected``, in which ``...`` matches anything and each number any number.
 
     Trailing spaces do not count.
     """

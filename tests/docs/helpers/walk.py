@@ -1,4 +1,4 @@
-"""A reader who does what a page says, in a folder and an environment of its own."""
+"""A reader that follows the instructions of a page, in its own folder and environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from markdown_blocks import Block, matches
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = os.pathsep.join(str(ROOT / folder) for folder in ("sdk", "conformance", "cli"))
 MARKS = frozenset({"", "not run", "part of", "file", "edit", "undo", "exit code"})
-"""What may stand in the comment above a block."""
+"""The comments that a block may have above it."""
 
 
 class Walk:
@@ -35,7 +35,7 @@ class Walk:
         self._environment = reader_environment(folder / "env", check_options)
 
     def through(self, page: Sequence[Block]) -> None:
-        """Do what each block of a page says, and compare what it says is printed."""
+        """Carry out each block of a page, and compare the output with the page."""
         printed = ""
         for block in page:
             where = f"{self.page}:{block.line}"

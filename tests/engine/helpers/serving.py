@@ -175,7 +175,7 @@ class Server:
         return sum(map(float, values))
 
     def curl(self, body: str) -> tuple[int, Any]:
-        """What the README's command gets for this body: status and JSON. Without a curl, Python sends the same."""
+        """Send this body with the README's command; return status and JSON. Without curl, Python sends the same."""
         url = self.url + COMPLETIONS
         if curl := shutil.which("curl"):
             command = [curl, url, "-H", CURL_HEADER, "-d", body, "-s", "--noproxy", "*", "-w", "\n%{http_code}"]

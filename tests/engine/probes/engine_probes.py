@@ -123,14 +123,14 @@ class Both(V1Base, V2Base):
 
 
 def take_events(engine: Any) -> list[Any]:
-    """What was written down since the last call."""
+    """Return the records since the last call."""
     events = EVENTS.copy()
     EVENTS.clear()
     return events
 
 
 def profile_memory(engine: Any) -> int:
-    """What the worker runs while it measures memory; how often it samples there."""
+    """Code that the worker runs while it measures memory, and its sampling interval."""
     runner = engine.model_runner
     real, calls = runner.sampler, []
 

@@ -1,4 +1,4 @@
-"""What the plugin tests want to know about an engine. Imported in the engine's process only."""
+"""Questions of the plugin tests to an engine. Imported in the engine's process only."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def processors(engine: Any) -> list[str]:
 
 
 def is_async(engine: Any) -> bool:
-    """Whether the engine schedules a step before it knows the last one's tokens."""
+    """Return True if the engine schedules a step before it knows the last step's tokens."""
     return bool(engine.llm.llm_engine.vllm_config.scheduler_config.async_scheduling)
 
 

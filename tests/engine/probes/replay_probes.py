@@ -91,7 +91,7 @@ class V2Log(v2.LogitsProcessor):
 
 
 class Program:
-    """What a real engine's scheduler told its model runner, and the model's logits, step by step."""
+    """Records a real scheduler's messages to its model runner, and the model's logits, step by step."""
 
     def __init__(self, engine: Any) -> None:
         self.steps: list[dict[str, Any]] = []

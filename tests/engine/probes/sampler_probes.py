@@ -255,7 +255,7 @@ def _step(rng: random.Random, ours: V2Engine, theirs: Theirs, label: str, stages
 
 
 def _program(rng: random.Random, ours: V2Engine, label: str, stages: str) -> dict[str, list[int]]:
-    """Who leaves, comes, is preempted and comes back before the step; the drafts of the step."""
+    """Requests that leave, arrive, are preempted and resume before the step; the drafts of the step."""
     for name in list(ours.requests):
         if rng.random() < 0.12 or ours.requests[name].total_len > LENGTH - 2 * DRAFTS:
             ours.finish(name)

@@ -1,4 +1,4 @@
-"""Processors for the watcher's tests: a correct one, and ones that are wrong in a way which shows while serving."""
+"""Processors for the watcher's tests: a correct one, and wrong ones whose mistake shows while serving."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Push(lpkit.LogitsProcessor):
 
 
 class Poison(Push):
-    """Wrong: the last row becomes NaN at one token as soon as there are several."""
+    """Wrong: with several rows, a logit of the last one becomes NaN."""
 
     def apply(self, logits: Any, ctx: Any = None) -> Any:
         logits = super().apply(logits, ctx)
@@ -34,7 +34,7 @@ class Poison(Push):
 
 
 class Neighbour(Push):
-    """Wrong: one request that uses it is enough, and every row is changed."""
+    """Wrong: a request that uses it changes every row."""
 
     def apply(self, logits: Any, ctx: Any = None) -> Any:
         before = logits.clone()
@@ -45,7 +45,7 @@ class Neighbour(Push):
 
 
 class Breaks(Push):
-    """Wrong: it raises as soon as there are three rows."""
+    """Wrong: it raises for a batch of three rows."""
 
     def apply(self, logits: Any, ctx: Any = None) -> Any:
         if logits.shape[0] == 3:

@@ -24,7 +24,8 @@ class BanWords(lpkit.LogitsProcessor):
 
 
 def is_vllms_own(engine: Any) -> bool:
-    """Whether lpkit finds what vLLM loads for its configuration, once, and the engine encodes with."""
+    """Check that lpkit finds the tokenizer that vLLM loads for its configuration, once, and that the engine
+    encodes with it."""
     from vllm.tokenizers import cached_tokenizer_from_config
 
     config = engine.llm.llm_engine.vllm_config

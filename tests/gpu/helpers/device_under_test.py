@@ -1,7 +1,7 @@
-"""Which device the CPU is compared with: a GPU where there is one; else the CPU itself, on a sample.
+"""The device that the CPU is compared with: a GPU where available, else the CPU itself, on a sample.
 
-So the same code runs everywhere and does not rot; what it says about GPUs it says on one. With ``TRITON_INTERPRET=1``
-and a Triton, :func:`on_both` has the kernels interpreted on the CPU, in place of a GPU.
+So the same code runs everywhere and stays tested; only a run on a GPU proves anything about GPUs. With
+``TRITON_INTERPRET=1`` and a Triton, :func:`on_both` has the kernels interpreted on the CPU, in place of a GPU.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Computed = Sequence[torch.Tensor]
 
 
 def on_both(compute: Callable[[torch.device], Computed]) -> tuple[Computed, Computed]:
-    """What is computed on the device by its kernels, moved to the CPU, and what is computed there."""
+    """Return the results of the device's kernels, moved to the CPU, and the CPU's own results."""
     with _kernels():
         found = [item.cpu() for item in compute(DEVICE)]
     return found, compute(CPU)
 
 
 def same_bits(found: Computed, expected: Computed) -> bool:
-    """Whether all tensors are of the same type and shape, and equal in every bit, NaN and -0.0 included."""
+    """Return True if all tensors have the same type and shape, and equal bits, NaN and -0.0 included."""
     assert len(found) == len(expected)
     pairs = list(zip(found, expected, strict=True))
     assert [(one.dtype, one.shape) for one, _ in pairs] == [(other.dtype, other.shape) for _, other in pairs]

@@ -24,7 +24,8 @@ VOCAB = 32
 
 
 class ForceWords:
-    """As in logits-processor-zoo: ``(prompt_ids, past_ids, scores)``, and a counter that advances per call."""
+    """A processor like logits-processor-zoo's: ``(prompt_ids, past_ids, scores)``, and a counter that advances per
+    call."""
 
     def __init__(self, token_ids: list[int], boost: float = 0.0) -> None:
         self.words, self.index = token_ids, 0
@@ -41,7 +42,7 @@ class ForceWords:
 
 
 class InPlace:
-    """As Dynamo's: ``(input_ids, logits)``, in place."""
+    """A processor like Dynamo's: ``(input_ids, logits)``, in place."""
 
     def __init__(self, token_id: int) -> None:
         self.token = token_id
@@ -51,7 +52,7 @@ class InPlace:
 
 
 class OneWord:
-    """As in logits-processor-zoo: of a word, by the tokenizer."""
+    """A processor like logits-processor-zoo's, for a word that the tokenizer encodes."""
 
     def __init__(self, tokenizer: Any, word: str) -> None:
         (self.token,) = tokenizer.encode(word, add_special_tokens=False)

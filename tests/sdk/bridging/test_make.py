@@ -85,7 +85,7 @@ def test_a_v1_class_becomes_a_bridge() -> None:
 
 
 def run(cls: Any, sampling: SamplingParams, prompt: list[int], output: list[int]) -> list[torch.Tensor]:
-    """What either runner's host makes of one row."""
+    """Return the result of either runner's host for one row."""
     one = V1Host(cls)
     one.update(1, added=[(0, sampling, prompt, output)])
     two = V2Host(cls)

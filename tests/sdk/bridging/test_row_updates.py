@@ -19,13 +19,13 @@ def row(name: str) -> V1Row:
 
 
 def replay(state: dict[int, Any], update: BatchUpdate | None) -> dict[int, Any]:
-    """What vLLM's own helper makes of an update."""
+    """Return the state that vLLM's own helper keeps after an update."""
     process_dict_updates(state, update, lambda params, prompt, output: params)
     return state
 
 
 def check_form(update: BatchUpdate) -> None:
-    """What holds for every update of vLLM's own InputBatch."""
+    """Check the invariants of every update of vLLM's own InputBatch."""
     assert list(update.removed) == sorted(update.removed, reverse=True)
     assert all(update.batch_size <= index for index in update.removed)
     added = [item[0] for item in update.added]

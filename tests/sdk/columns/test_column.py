@@ -201,7 +201,7 @@ def test_a_step_in_flight_keeps_its_own_host_block(monkeypatch: pytest.MonkeyPat
 
 
 class Sent:
-    """What reaches a device that is not the host's, which has no memory here: an array of its own stands in."""
+    """Copies to a device with its own memory; this machine has none, so a separate array stands in."""
 
     def __init__(self, made: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""What a processor is told of its rows inside transformers' own ``generate``."""
+"""A processor learns the facts about its rows inside transformers' own ``generate``."""
 
 from __future__ import annotations
 

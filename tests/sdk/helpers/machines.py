@@ -1,4 +1,4 @@
-"""What the state machines of the SDK's tests share."""
+"""Common part of the state machines in the SDK's tests."""
 
 from __future__ import annotations
 

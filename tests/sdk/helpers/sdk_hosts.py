@@ -39,7 +39,7 @@ def logits_of(rows: int, vocab_size: int = VOCAB, seed: int = 0) -> torch.Tensor
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Of float32, as integers: -0.0 is not 0.0, and NaN is itself."""
+    """View float32 as integers: -0.0 is not 0.0, and NaN equals itself."""
     return tensor.view(torch.int32)
 
 

@@ -114,7 +114,7 @@ class Spy(Weigh):
 
 
 def weighed(logits: torch.Tensor, prompt: list[int], output: list[int]) -> torch.Tensor:
-    """What Weigh makes of one row, in plain Python."""
+    """Compute Weigh's result for one row, in plain Python."""
     result = logits.clone()
     for token in {*prompt, *output}:
         result[token] = logits[token] - (2 if token in output else 1)

@@ -12,7 +12,7 @@ PLUGINS = sorted(path.parent for path in Path(__file__).resolve().parents[3].glo
 
 
 def settings(plugin: Path) -> project.Project:
-    """What a plugin's project says of itself."""
+    """Read the settings of a plugin's project."""
     found = project.find(plugin)
     assert found is not None
     return found

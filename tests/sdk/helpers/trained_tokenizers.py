@@ -20,7 +20,7 @@ def wrapped(tokenizer: Tokenizer) -> Any:
 
 @cache
 def byte_level() -> Any:
-    """As GPT-2, Llama 3 and Qwen have it: a space belongs to the word behind it."""
+    """Train a tokenizer like GPT-2's, Llama 3's and Qwen's: a space belongs to the word behind it."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -34,7 +34,7 @@ def byte_level() -> Any:
 
 @cache
 def metaspace_bpe() -> Any:
-    """As Llama 2 and Mistral have it: a space is put before every text, and unknown characters are bytes."""
+    """Train a tokenizer like Llama 2's and Mistral's: a space precedes every text, and unknown characters are bytes."""
     fallback = [f"<0x{byte:02X}>" for byte in range(256)]
     made = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
@@ -49,7 +49,7 @@ def metaspace_bpe() -> Any:
 
 @cache
 def unigram() -> Any:
-    """As T5 has it."""
+    """Train a tokenizer like T5's."""
     made = Tokenizer(models.Unigram())
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     made.decoder = decoders.Metaspace()
@@ -61,7 +61,7 @@ def unigram() -> Any:
 
 @cache
 def wordpiece() -> Any:
-    """As BERT has it: spaces are in no token."""
+    """Train a tokenizer like BERT's: no token holds a space."""
     made = Tokenizer(models.WordPiece(unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.train_from_iterator(

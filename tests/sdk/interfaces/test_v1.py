@@ -9,7 +9,7 @@ from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
 import pytest
-from lpkit.interfaces import v1
+from lpkit.interfaces import v1_interface as v1
 from lpkit.interfaces.sampling_params import SamplingParams
 
 UNI = v1.MoveDirectionality.UNIDIRECTIONAL

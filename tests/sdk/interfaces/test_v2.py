@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from lpkit.interfaces import v2
+from lpkit.interfaces import v2_interface as v2
 from lpkit.interfaces.sampling_params import SamplingParams
 
 STATE_FIELDS = ["device", "max_num_reqs", "vocab_size", "all_token_ids", "prompt_len", "prefill_len", "total_len"]

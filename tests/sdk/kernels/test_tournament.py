@@ -1,4 +1,4 @@
-"""What becomes of probabilities in a tournament, by hand and by playing it."""
+"""Probabilities after a tournament, computed by hand and by playing it."""
 
 from __future__ import annotations
 

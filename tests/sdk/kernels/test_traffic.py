@@ -1,4 +1,4 @@
-"""What kernels move: a logit is read from memory once while the batch fits the cache, else by each pass that must."""
+"""Memory traffic of kernels: a logit is read from memory once while the batch fits the cache, else in each pass."""
 
 from __future__ import annotations
 

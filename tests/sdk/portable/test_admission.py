@@ -1,4 +1,4 @@
-"""Which requests a processor is given, and what it is told of them."""
+"""A processor gets the right requests, and the right facts about them."""
 
 from __future__ import annotations
 

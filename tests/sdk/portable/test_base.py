@@ -1,4 +1,4 @@
-"""What a class declares is held when it is made, and instances share nothing."""
+"""Declarations are checked when a class is made, and instances share nothing."""
 
 from __future__ import annotations
 

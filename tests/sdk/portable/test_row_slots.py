@@ -1,4 +1,4 @@
-"""Which slot each admitted request has, whatever happens to its row."""
+"""Each admitted request keeps its slot, whatever happens to its row."""
 
 from __future__ import annotations
 

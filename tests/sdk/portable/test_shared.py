@@ -142,7 +142,7 @@ def spoilt_in_part(_: object, rows: Any) -> None:
 
 
 def spoilt_later(self: Any, rows: Any) -> None:
-    """What the last call has shown."""
+    """Return the tensors of the last call."""
     if hasattr(self, "kept"):
         self.kept.zero_()
     self.kept = rows.tokens

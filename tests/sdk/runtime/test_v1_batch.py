@@ -17,7 +17,7 @@ UNI, SWAP = MoveDirectionality.UNIDIRECTIONAL, MoveDirectionality.SWAP
 
 
 def follow(rows: dict[int, Any], update: BatchUpdate | None) -> dict[int, Any]:
-    """What a processor without any trick would do: removes, adds, moves, one dictionary entry per row."""
+    """A processor without tricks: removes, adds, moves, one dictionary entry per row."""
     if update is None:
         return rows
     for row in update.removed:
@@ -172,7 +172,7 @@ def test_what_the_engine_forbids_is_refused(four: Any, make_request: Callable[..
 
 
 def check_form(update: BatchUpdate, before: int) -> None:
-    """What holds for every update of the engine."""
+    """Check the invariants of every update of the engine."""
     size, removed = update.batch_size, list(update.removed)
     added = [row for row, *_ in update.added]
     assert removed == sorted(set(removed), reverse=True)

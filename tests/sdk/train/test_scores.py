@@ -87,7 +87,7 @@ def batch(dtype: torch.dtype = torch.float32, length: int | None = None) -> torc
 
 
 def token_by_token(cls: type[Any], params: SamplingParams, text: int, rows: torch.Tensor) -> torch.Tensor:
-    """What the reference engine's V2 sampler makes of each row, one step at a time."""
+    """Return the logits of the reference engine's V2 sampler for each row, one step at a time."""
     found = []
     for position, row in enumerate(rows):
         engine = V2Engine([cls], vocab_size=VOCAB)

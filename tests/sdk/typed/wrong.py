@@ -1,4 +1,4 @@
-"""A plugin with the mistakes that a type checker is to find: each in a line that says so."""
+"""A plugin with mistakes that `make types` must find: strict, it also complains of an ignore without an error."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from lpkit.v1 import LogitsProcessor as V1LogitsProcessor
 
 
 class Bias(lpkit.LogitsProcessor):
-    stage = "sample"  # wrong
-    history = "token"  # wrong
+    stage = "sample"  # type: ignore[assignment]
+    history = "token"  # type: ignore[assignment]
 
     class Params(lpkit.Params):
         strength: float
@@ -17,26 +17,26 @@ class Bias(lpkit.LogitsProcessor):
     strength = lpkit.column(torch.float32)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.strength[request.slot] = request.params.strenght  # wrong
-        self.strength[request.slot] = request.param.strength  # wrong
-        return "yes"  # wrong
+        self.strength[request.slot] = request.params.strenght  # type: ignore[attr-defined]
+        self.strength[request.slot] = request.param.strength  # type: ignore[attr-defined]
+        return "yes"  # type: ignore[return-value]
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        return logits * rows.temperatures  # wrong
+        return logits * rows.temperatures  # type: ignore[attr-defined,no-any-return]
 
 
 class Spelt(lpkit.LogitsProcessor):
-    def process(self, logits: torch.Tensor) -> torch.Tensor:  # wrong
+    def process(self, logits: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         return logits
 
 
 class ForAll(lpkit.AdapterLogitsProcessor):
-    history = "lengths"  # wrong
+    history = "lengths"  # type: ignore[assignment]
 
 
 class Bridge(lpkit.Bridged):
-    history = "nothing"  # wrong
+    history = "nothing"  # type: ignore[assignment]
 
 
 def wrap(target: type[V1LogitsProcessor]) -> type[object]:
-    return lpkit.bridge(target, history="len")  # wrong
+    return lpkit.bridge(target, history="len")  # type: ignore[arg-type]

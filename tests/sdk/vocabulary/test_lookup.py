@@ -1,4 +1,4 @@
-"""Where the tokenizer of the engine's model comes from."""
+"""Source of the tokenizer of the engine's model."""
 
 from __future__ import annotations
 

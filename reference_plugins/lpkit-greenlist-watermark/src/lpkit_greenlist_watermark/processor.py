@@ -19,7 +19,7 @@ LONGEST_CONTEXT = 8
 
 @dataclass(frozen=True)
 class Detection:
-    """How green a text is: `green` of `scored` tokens, and what that says."""
+    """Green tokens of a text: `green` of `scored`, and their significance."""
 
     green: int
     scored: int
@@ -80,5 +80,5 @@ def green_limit(share: float) -> int:
 
 
 def is_green(seed: torch.Tensor, ids: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
-    """Which int32 `ids` the seeds select."""
+    """Mask of the int32 `ids` that the seeds select."""
     return rng.mix32_(seed ^ ids) < limit

@@ -26,7 +26,7 @@ MOST_KEYS = 30
 
 @dataclass(frozen=True)
 class Detection:
-    """How often a text's tokens won: `mean` and `weighted_mean` of the bits of `scored` tokens, 0.5 by chance."""
+    """Share of won bits in a text: `mean` and `weighted_mean` of the bits of `scored` tokens, 0.5 by chance."""
 
     scored: int
     mean: float
@@ -132,13 +132,13 @@ def table() -> torch.Tensor:
 
 
 def context_hash(length: int) -> tuple[list[int], int]:
-    """What each token of a context, the newest first, is multiplied by in its hash, and what is added, modulo SIZE."""
+    """Factors of a context's tokens in its hash, the newest first, and the addend, modulo SIZE."""
     powers = [pow(MULTIPLIER, n, SIZE) for n in range(length + 1)]
     return powers[1:], sum(powers) % SIZE
 
 
 def key_shift(key: int) -> int:
-    """How far this key, hashed after context and token, moves where its stretch of the table begins."""
+    """Offset in the table of this key's stretch, hashed after context and token."""
     return (key * INVERSE + (MULTIPLIER + 1) * INVERSE**2) % SIZE
 
 

@@ -1,1 +1,1 @@
-"""What a runner holds of its requests: tokens, rows or slots, buffers, and the logits that a model gives them."""
+"""A runner's data about its requests: tokens, rows or slots, buffers, and the model's logits."""

@@ -10,11 +10,11 @@ import torch
 
 
 class HostBackedTensor:
-    """``.np`` on the host is the truth; ``.gpu`` is a snapshot, another tensor after every :meth:`flush`.
+    """``.np`` on the host holds the values; ``.gpu`` is a snapshot, and a new tensor after every :meth:`flush`.
 
-    vLLM's ``UvaBackedTensor`` goes round a ring of buffers, so a ``.gpu`` kept from an earlier step sooner
-    or later shows foreign values. With ``poison``, a retired snapshot is overwritten with -1 at once, which
-    makes keeping one a visible mistake.
+    vLLM's ``UvaBackedTensor`` cycles through a ring of buffers. So a ``.gpu`` kept from an earlier step shows foreign
+    values sooner or later. With ``poison``, flush overwrites the retired snapshot with -1 at once, so that this mistake
+    shows.
     """
 
     def __init__(self, size: int, dtype: torch.dtype, device: torch.device, poison: bool = False) -> None:
@@ -26,7 +26,7 @@ class HostBackedTensor:
 
     def flush(self) -> None:
         """Publish the host values in a new tensor."""
-        # Never an inference tensor: those cannot be written outside inference mode.
+        # Never an inference tensor: it could not be written outside inference mode.
         with torch.inference_mode(False):
             retired, self.gpu = self.gpu, self.cpu.to(self.device, copy=True)
             if self.poison:
@@ -34,7 +34,7 @@ class HostBackedTensor:
 
 
 class StagedTensor:
-    """``.gpu`` stays the same tensor for good; host writes reach it at :meth:`apply_write`.
+    """``.gpu`` always stays the same tensor; host writes reach it at :meth:`apply_write`.
 
     Args:
         size: length, or (rows, columns).
@@ -47,7 +47,7 @@ class StagedTensor:
         self._values: list[int] = []
 
     def stage_write(self, row: int, start: int, values: Sequence[int]) -> None:
-        """Stage ``values`` for ``row`` from column ``start`` on."""
+        """Stage ``values`` for ``row``, starting at column ``start``."""
         first = row * self._columns + start
         self._places.extend(range(first, first + len(values)))
         self._values.extend(values)
@@ -58,7 +58,7 @@ class StagedTensor:
         self._values.append(value)
 
     def apply_write(self) -> None:
-        """Write what was staged; of several writes to one position the last one counts."""
+        """Write the staged values; of several writes to one position, the last counts."""
         if not self._places:
             return
         latest = dict(zip(self._places, self._values, strict=True))

@@ -40,14 +40,14 @@ def make_context(
     """Describe rows of logits to a processor.
 
     Args:
-        rows: neighbouring rows of one slot are one request's.
+        rows: neighbouring rows with one slot belong to one request.
         device: of the tensors.
         bounds: per request, an upper bound of its visible tokens; by default the exact number.
         padding: zeros behind the bounds, as under full CUDA graphs.
         mapping_dtype: of ``expanded_idx_mapping`` and ``idx_mapping``: int64, and in vLLM 0.31 int32.
 
     Returns:
-        What ``apply`` gets on V2.
+        The context that ``apply`` gets on V2.
     """
     rows = list(rows)
     starts = [i for i, row in enumerate(rows) if i == 0 or rows[i - 1].slot != row.slot]
@@ -68,7 +68,7 @@ def context_of(
     padding: int = 0,
     mapping_dtype: torch.dtype = torch.int64,
 ) -> LogitsContext:
-    """The same of rows that are an array.
+    """Do the same for rows in an array.
 
     Args:
         table: ``[rows, 4]``, the fields of :class:`V2Row`.

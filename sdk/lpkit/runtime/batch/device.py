@@ -1,4 +1,4 @@
-"""Which device a batch lives on."""
+"""Choice of a batch's device."""
 
 from __future__ import annotations
 

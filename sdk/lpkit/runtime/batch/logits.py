@@ -11,7 +11,7 @@ from lpkit.runtime.batch.device import pick_device
 from lpkit.runtime.batch.noise import element_hashes, row_hashes
 
 VOCAB_MULTIPLE = 128
-"""Elementwise kernels round alike for one row and for many only if no row has a ragged end."""
+"""Elementwise kernels round equally for one row and for many only if no row has a ragged end."""
 
 _PART = np.uint64(21)
 _PART_MASK = np.uint64((1 << 21) - 1)
@@ -24,13 +24,13 @@ class LogitsSource:
 
     Args:
         vocab_size: a multiple of 128.
-        seed: another seed is another model.
-        device: where :meth:`rows` puts its result; the values are the same everywhere.
+        seed: a different seed gives a different model.
+        device: device of the result of :meth:`rows`; the values are the same on every device.
         likely: token ids to favour: each gets +3, and in half of the rows one of them gets another +6, which
             usually makes it the argmax.
 
     Raises:
-        ValueError: for another vocabulary size, or a likely id outside the vocabulary.
+        ValueError: ``vocab_size`` is not a multiple of 128, or a likely id is outside the vocabulary.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class LogitsSource:
         self._likely = np.array(self.likely, dtype=np.int64)
 
     def rows(self, keys: Sequence[tuple[int | str, int]]) -> torch.Tensor:
-        """Fresh logits.
+        """Compute logits.
 
-        A row depends on the seed, its key and its position only, bit for bit.
+        A row depends only on the seed, its key and its position, bit for bit.
 
         Args:
-            keys: (request key, position) of each row; there may be none.
+            keys: (request key, position) of each row; may be empty.
 
         Returns:
             float32 ``[len(keys), vocab_size]``, on the device of the source.

@@ -1,7 +1,7 @@
-"""Counter-based random numbers: element (row, token) depends on its row's key and its token id only.
+"""Counter-based random numbers: element (row, token) depends only on its row's key and its token id.
 
-Everything is integer arithmetic on the host up to one exact scaling, so values do not depend on the batch, on
-the device or on how a kernel was vectorised.
+All steps are integer arithmetic on the host, except one exact scaling. So values do not depend on the batch, the device
+or the vectorisation of a kernel.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def _key_hash(seed: int, kind: str, key: int | str) -> int:
 
 
 def row_hashes(seed: int, kind: str, rows: Sequence[tuple[int | str, int]]) -> UInts:
-    """One 64-bit number for each (key, position); ``kind`` separates independent streams."""
+    """Compute one 64-bit number for each (key, position); ``kind`` separates independent streams."""
     keyed = [(_key_hash(seed, kind, key) + position * _GOLDEN) & _MASK for key, position in rows]
     return _mix(np.array(keyed, dtype=np.uint64))
 
 
 def element_hashes(rows: UInts, vocab_size: int) -> Iterator[tuple[slice, UInts]]:
-    """``[n, vocab]`` numbers from ``[n]`` row hashes, in slices of rows small enough for the cache."""
+    """Yield ``[n, vocab]`` numbers from ``[n]`` row hashes, in slices of rows that fit the cache."""
     step = max(1, _CHUNK_ELEMENTS // vocab_size)
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
@@ -60,14 +60,14 @@ def element_hashes(rows: UInts, vocab_size: int) -> Iterator[tuple[slice, UInts]
 
 
 def exponential(rows: UInts, vocab_size: int) -> Floats:
-    """``[n, vocab]`` exponential variates, strictly positive."""
+    """Compute ``[n, vocab]`` exponential variates, strictly positive."""
     result: Floats = np.empty((len(rows), vocab_size), dtype=np.float32)
     for part, bits in element_hashes(rows, vocab_size):
         uniform = (bits >> np.uint64(40)).astype(np.float32)
         uniform += np.float32(0.5)
         uniform *= np.float32(2.0**-24)
         np.log(uniform, out=result[part])
-    # The largest uniform rounds to 1, whose logarithm is 0; a divisor of 0 would always win.
+    # The largest uniform rounds to 1, whose logarithm is 0. A divisor of 0 would always win.
     np.negative(result, out=result)
     np.maximum(result, np.float32(2.0**-26), out=result)
     return result

@@ -1,4 +1,4 @@
-"""One request as both reference engines know it."""
+"""A request in the reference engines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """A prompt, its sampling parameters and what has been generated so far.
+    """A prompt, its sampling parameters and its outputs so far.
 
     Attributes:
         request_id: unique among the requests of an engine.
         params: the request's ``SamplingParams``.
         prompt_token_ids: the prompt, or None when it came as embeddings (V1 only).
         max_tokens: outputs after which the scheduler finishes the request.
-        output_token_ids: the live list that a V1 processor is given. Assign a copy to it before a resume to
-            imitate asynchronous scheduling, where a resumed request comes with a new list object.
+        output_token_ids: the live list that a V1 processor gets. To imitate asynchronous scheduling, where a resumed
+            request brings a new list, assign a copy before the resume.
         num_computed_tokens: tokens already fed to the model; below ``total_len - 1`` during a chunked
             prefill, 0 after a preemption.
 
@@ -27,7 +27,7 @@ class Request:
         prompt_len: the length of a prompt without token ids.
 
     Raises:
-        ValueError: if the prompt is empty, or neither its ids nor its length are given.
+        ValueError: the prompt is empty, or has neither ids nor a length.
     """
 
     __slots__ = (
@@ -66,33 +66,33 @@ class Request:
 
     @property
     def total_len(self) -> int:
-        """Prompt plus generated tokens."""
+        """Number of prompt and generated tokens."""
         return self.prompt_len + len(self.output_token_ids)
 
     @property
     def remaining(self) -> int:
-        """Tokens to feed before the next one can be sampled; 1 while decoding."""
+        """Number of tokens to feed before the next sample; 1 while decoding."""
         return self.total_len - self.num_computed_tokens
 
     @property
     def last_token_id(self) -> int:
-        """The newest token; -1 if it is part of an embedded prompt."""
+        """The newest token; -1 if it belongs to an embedded prompt."""
         if self.output_token_ids:
             return self.output_token_ids[-1]
         return -1 if self.prompt_token_ids is None else self.prompt_token_ids[-1]
 
     def token_at(self, position: int) -> int:
-        """The token at ``position`` of prompt + outputs; -1 inside an embedded prompt.
+        """Return the token at ``position`` of prompt + outputs; -1 inside an embedded prompt.
 
         Args:
-            position: from the start of the prompt.
+            position: counted from the start of the prompt.
         """
         if position >= self.prompt_len:
             return self.output_token_ids[position - self.prompt_len]
         return -1 if self.prompt_token_ids is None else self.prompt_token_ids[position]
 
     def finish_reason(self) -> str | None:
-        """``"stop"`` or ``"length"`` once the newest token ends the request, else None."""
+        """Return ``"stop"`` or ``"length"`` if the newest token ends the request, else None."""
         outputs = self.output_token_ids
         if outputs and len(outputs) >= self.params.min_tokens:
             stop_ids = self.params.stop_token_ids

@@ -1,4 +1,4 @@
-"""What both reference engines share: which requests there are, who takes part in a step, and committing tokens."""
+"""Common part of the reference engines: their requests, the requests in a step, and the commit of tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Order(NamedTuple):
-    """What a step was asked to do: the arguments of :meth:`Engine.step`."""
+    """Orders for a step: the arguments of :meth:`Engine.step`."""
 
     plan: dict[str, int]
     idle: bool
@@ -31,25 +31,25 @@ class Order(NamedTuple):
 class Engine(ABC):
     """An engine whose model is a :class:`LogitsSource`.
 
-    Requests are added, finished, aborted, preempted and resumed between steps; processors are told during the
-    next :meth:`step`, in the engine's order. Steps run under ``torch.inference_mode``, constructors do not.
+    Requests are added, finished, aborted, preempted and resumed between steps. The next :meth:`step` reports the
+    changes to processors, in the engine's order. Steps run under ``torch.inference_mode``, constructors do not.
 
     Args:
-        source: the model; by default one of ``vocab_size`` and ``seed``.
-        vocab_size: columns of the logits, unless a source says so.
-        max_num_seqs: requests in the batch at most.
-        max_model_len: tokens of a request at most.
+        source: the model; by default made from ``vocab_size`` and ``seed``.
+        vocab_size: columns of the logits, unless a source sets them.
+        max_num_seqs: most requests in the batch.
+        max_model_len: most tokens of a request.
         device: ``"auto"`` is the source's, or CUDA when present.
         seed: of the model and of the requests without a seed.
-        vocab_padding: columns behind the vocabulary, which make the logits non-contiguous as a model's padded
-            vocabulary does.
-        async_scheduling: what the configuration says; see ``V1AsyncEngine``.
-        thinking: the markers of thoughts, which give requests with a ``thinking_token_budget`` one.
-        tokenizer: what ``lpkit.tokenizer`` gives: the folder of one, a tokenizer, or a function that makes one.
+        vocab_padding: columns behind the vocabulary, that make the logits non-contiguous, like a model's padded
+            vocabulary.
+        async_scheduling: value in the configuration; see ``V1AsyncEngine``.
+        thinking: the markers of thoughts; they enable ``thinking_token_budget``.
+        tokenizer: source of ``lpkit.tokenizer``: a tokenizer, its folder, or a function that makes a tokenizer.
 
     Attributes:
         requests: the unfinished requests by id, preempted ones included.
-        config: the ``vllm_config`` that processors were constructed with.
+        config: the ``vllm_config`` of the processors' constructors.
     """
 
     def __init__(
@@ -87,20 +87,20 @@ class Engine(ABC):
         )
         self.requests: dict[str, Request] = {}
         self.processors: list[Any] = []
-        # Requests that want to take part, in order of arrival or resumption, and what the next step must announce.
+        # Requests that take part, in order of arrival or resumption, and changes that the next step must report.
         self._active: dict[str, None] = {}
         self._new: dict[str, None] = {}
         self._left: dict[str, None] = {}
 
     def add(self, request: Request) -> None:
-        """A new request arrives; as in vLLM every processor's class is asked first whether its parameters will do.
+        """Add a new request. As in vLLM, every processor's class first checks its parameters.
 
         Args:
-            request: a request that no engine holds.
+            request: a request that is in no engine.
 
         Raises:
-            ValueError: if a processor refuses it, its id is in use, the engine is full, or its prompt leaves no room
-                for a token.
+            ValueError: a processor refuses the request, its id is in use, the engine is full, or its prompt leaves no
+                room for a token.
         """
         for cls in dict.fromkeys(map(type, self.processors)):
             validate = getattr(cls, "validate_params", None)
@@ -116,7 +116,7 @@ class Engine(ABC):
         self._new[request.request_id] = None
 
     def finish(self, request_id: str) -> Request:
-        """A request ends.
+        """End a request.
 
         Args:
             request_id: of the request.
@@ -125,7 +125,7 @@ class Engine(ABC):
             The request.
 
         Raises:
-            KeyError: it is not running.
+            KeyError: the request is not running.
         """
         request = self.requests.pop(request_id)
         self._active.pop(request_id, None)
@@ -134,7 +134,7 @@ class Engine(ABC):
         return request
 
     def abort(self, request_id: str) -> Request:
-        """A client goes away: as :meth:`finish`, at any time, also while preempted.
+        """End a request whose client left. Like :meth:`finish`; allowed at any time, also while preempted.
 
         Args:
             request_id: of the request.
@@ -145,7 +145,7 @@ class Engine(ABC):
         return self.finish(request_id)
 
     def preempt(self, request_id: str) -> None:
-        """Take a request out of the batch; it keeps its outputs and must be computed anew when resumed.
+        """Take a request out of the batch. It keeps its outputs; a resume must compute all of it again.
 
         Args:
             request_id: of the request.
@@ -158,14 +158,14 @@ class Engine(ABC):
             self._left[request_id] = None
 
     def resume(self, request_id: str, *, new_list: bool = False) -> None:
-        """Let a preempted request back in.
+        """Return a preempted request to the batch.
 
         Args:
             request_id: of the request.
-            new_list: its outputs come in another list object, as under asynchronous scheduling.
+            new_list: True to copy its outputs into a new list, as asynchronous scheduling does.
 
         Raises:
-            ValueError: if it is not preempted, or the engine is full.
+            ValueError: the request is not preempted, or the engine is full.
         """
         request = self.requests[request_id]
         if request_id in self._active:
@@ -176,16 +176,16 @@ class Engine(ABC):
         self._active[request_id] = None
 
     def go_on(self, request_id: str, token_ids: Sequence[int]) -> Request:
-        """A streaming session: a request goes on with more tokens.
+        """Continue a request of a streaming session with more tokens.
 
-        What it generated belongs to the prompt from here on. Processors get a new request under the same id.
+        Its outputs become part of the prompt. Processors get a new request with the same id.
 
         Args:
             request_id: of the request.
-            token_ids: what the client adds behind all that the request has.
+            token_ids: the client's new tokens, behind prompt and outputs.
 
         Returns:
-            The request as it is now.
+            The new request.
         """
         old = self.finish(request_id)
         prompt = [*(old.prompt_token_ids or ()), *old.output_token_ids, *token_ids]
@@ -194,7 +194,7 @@ class Engine(ABC):
         return request
 
     def __str__(self) -> str:
-        """The batch as a table: where each request is, what it has, and what it waits for."""
+        """Show the batch as a table: each request's place, its tokens, and its state."""
         lines = [f"{'place':>5}  {'request':<16} {'prompt':>6} {'outputs':>7} {'computed':>8}  state"]
         for request in sorted(self.requests.values(), key=self._order):
             place = self._place(request.request_id)
@@ -216,7 +216,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _place(self, request_id: str) -> int | None:
-        """The request's row (V1) or slot (V2); None if it has none."""
+        """Return the request's row (V1) or slot (V2); None without a place."""
 
     def step(
         self,
@@ -228,26 +228,25 @@ class Engine(ABC):
         discard: Collection[str] = (),
         drafts: Mapping[str, Sequence[int]] | None = None,
     ) -> StepResult:
-        """One scheduler step.
+        """Run one scheduler step.
 
         Args:
-            plan: tokens to feed per request, in the scheduler's order; a request that feeds less than it lacks
-                has its sampled token discarded, one that is not named sits the step out. By default every
-                request feeds all that it lacks.
-            partial: without a plan, the requests that feed less: a number each, or 1 for all.
-            idle: tell processors of arrivals and departures, but run no forward pass.
+            plan: tokens to feed per request, in the scheduler's order. If a request feeds less than it lacks, its
+                sampled token is discarded. A request outside the plan skips the step. By default every request feeds
+                everything that it lacks.
+            partial: without a plan, requests that feed less: a number each, or 1 for all of them.
+            idle: report arrivals and departures to processors, but run no forward pass.
             force: tokens to commit instead of the sampled ones.
-            discard: complete requests whose token is discarded nevertheless.
-            drafts: draft tokens of requests that feed all they lack (V2). Each gets a row more per draft; a draft is
-                accepted if it is what its row's predecessor samples, and the first token that is not ends the step
-                for its request.
+            discard: complete requests whose token is discarded all the same.
+            drafts: draft tokens of requests that feed everything they lack (V2). Each draft adds a row. A draft is
+                accepted if the previous row samples it. The first token that differs ends the step for its request.
 
         Returns:
-            What was computed, sampled and told to processors.
+            The rows, samples and reports of the step.
 
         Raises:
-            ValueError: if the plan names an unknown request or an impossible number of tokens, or if drafts cannot
-                be verified.
+            ValueError: the plan names an unknown request or an impossible number of tokens, or drafts cannot be
+                verified.
         """
         plan = self._plan(partial) if plan is None else dict(plan)
         for request_id, count in plan.items():
@@ -276,7 +275,7 @@ class Engine(ABC):
 
         Args:
             first: a row.
-            second: another one.
+            second: another row.
         """
 
     @abstractmethod
@@ -299,7 +298,7 @@ class Engine(ABC):
         return plan
 
     def _arrivals(self, plan: Mapping[str, int], present: Container[str]) -> list[Request]:
-        """The planned requests that are not present: new ones first, then resumed ones."""
+        """Return the planned requests that are not present: new requests first, then resumed requests."""
         absent = [request_id for request_id in plan if request_id not in present]
         absent.sort(key=lambda request_id: request_id not in self._new)
         for request_id in absent:
@@ -322,28 +321,28 @@ class Engine(ABC):
         return logits
 
     def _commit(self, rows: tuple[StepRow, ...], sampled: torch.Tensor, order: Order) -> dict[str, list[int]]:
-        """Append the sampled tokens of complete rows to their requests; behind a wrong draft nothing counts."""
+        """Append the sampled tokens of complete rows to their requests; tokens after a wrong draft do not count."""
         tokens: dict[str, list[int]] = {}
         rejected: set[str] = set()
         for row, token in zip(rows, sampled.tolist(), strict=True):
             name, request = row.request_id, self.requests[row.request_id]
             if name in rejected:
                 continue
-            # A request with all tokens computed, but none sampled, must compute the last one again.
+            # A complete request without a sample must compute its last token again.
             request.num_computed_tokens = min(row.position + 1, request.total_len - row.discarded)
             if row.discarded:
                 continue
             token = order.force.get(name, token)
             request.output_token_ids.append(token)
-            found = tokens.setdefault(name, [])
-            found.append(token)
+            committed = tokens.setdefault(name, [])
+            committed.append(token)
             guesses = order.drafts.get(name, [])
-            if len(found) > len(guesses) or token != guesses[len(found) - 1]:
+            if len(committed) > len(guesses) or token != guesses[len(committed) - 1]:
                 rejected.add(name)
         return tokens
 
 
 def build(processor: Any, *args: Any) -> Any:
-    """A processor from a class or factory; an instance is returned as it is."""
+    """Make a processor from a class or factory; an instance is returned unchanged."""
     made = not isinstance(processor, type) and hasattr(processor, "apply")
     return processor if made else processor(*args)

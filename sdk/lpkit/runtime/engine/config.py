@@ -1,4 +1,4 @@
-"""What a processor's constructor gets as ``vllm_config``."""
+"""The ``vllm_config`` of a processor's constructor."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def make_config(
     thinking: ThinkingMarkers | None = None,
     tokenizer: Any = None,
 ) -> Config:
-    """Make what a processor's constructor gets as ``vllm_config``.
+    """Make the ``vllm_config`` for a processor's constructor.
 
     Args:
-        max_num_seqs: requests in the batch at most.
+        max_num_seqs: most requests in the batch.
         vocab_size: columns of the logits.
-        max_model_len: tokens of a request at most.
-        async_scheduling: what the scheduler configuration says.
+        max_model_len: most tokens of a request.
+        async_scheduling: value in the scheduler configuration.
         max_num_batched_tokens: tokens fed per step.
-        eos_token_id: the end-of-sequence token, if there is one.
+        eos_token_id: the end-of-sequence token, or None.
         device: of the engine.
-        thinking: the markers of thoughts, if the model has them.
-        tokenizer: for ``lpkit.tokenizer``: the folder of one that exists, a tokenizer, or a function that makes one.
+        thinking: the markers of thoughts, or None.
+        tokenizer: for ``lpkit.tokenizer``: a tokenizer, its folder, or a function that makes a tokenizer.
 
     Returns:
-        A small part of vLLM's ``VllmConfig``, attribute for attribute; picklable.
+        A small part of vLLM's ``VllmConfig`` with the same attribute names; picklable.
     """
     hf_config = SimpleNamespace(
         vocab_size=vocab_size,
@@ -69,17 +69,17 @@ def make_config(
 
 
 def speculate(config: Config, most: int, *, adaptive: bool = False) -> None:
-    """Say in ``config`` that there are drafts.
+    """Enable drafts in ``config``.
 
     Args:
         config: what :func:`make_config` returned.
-        most: drafts per request and step at most.
-        adaptive: whether fewer may be verified than were scheduled.
+        most: most drafts per request and step.
+        adaptive: True if the engine may verify fewer drafts than it scheduled.
     """
-    # With a drafter that goes with the rest: vLLM refuses others.
+    # The method must suit the other settings, or vLLM refuses it.
     if adaptive:
-        found = SpeculativeConfig(most, "dspark", MODEL_NAME, None, None, enable_adaptive_verification=True)
+        speculative = SpeculativeConfig(most, "dspark", MODEL_NAME, None, None, enable_adaptive_verification=True)
     else:
         method = "ngram_gpu" if config.scheduler_config.async_scheduling else "ngram"
-        found = SpeculativeConfig(most, method, method)
-    config.speculative_config = found
+        speculative = SpeculativeConfig(most, method, method)
+    config.speculative_config = speculative

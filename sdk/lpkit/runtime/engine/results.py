@@ -1,4 +1,4 @@
-"""What a step of a reference engine tells."""
+"""Results of a reference engine's step."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class StepRow(NamedTuple):
     """One row of logits.
 
     Attributes:
-        request_id: whose it is.
-        position: of the last token fed; ``position + 1`` tokens are visible, and ``LogitsSource`` was asked for
+        request_id: id of the request.
+        position: of the last token fed. ``position + 1`` tokens are visible, and ``LogitsSource`` used the key
             (request_id, position).
-        discarded: the engine throws the sampled token away (the prompt is not complete yet).
+        discarded: True if the engine discards the sampled token, because the prompt is not complete.
     """
 
     request_id: str
@@ -34,16 +34,16 @@ class StepResult:
     """One step of an engine.
 
     Attributes:
-        rows: in batch order; empty when there was no forward pass.
+        rows: in batch order; empty without a forward pass.
         raw: the model's logits ``[n, vocab]``; None without a forward pass.
-        processed: what the sampler made of them; None likewise.
-        sampled: int64 ``[n]``, discarded rows included; None likewise.
+        processed: the logits after the sampler; None without a forward pass.
+        sampled: int64 ``[n]``, discarded rows included; None without a forward pass.
         tokens: the tokens appended to each request.
-        update: V1: what ``update_state`` was called with.
+        update: V1: the argument of ``update_state``.
         added: V2: (request_id, slot) of each request that took a slot.
-        freed: V2: ids of the requests that gave their slot back.
-        applied: whether the custom processors' ``apply`` was called (V1: those that do not claim argmax
-            invariance; V2: the gate was open).
+        freed: V2: ids of the requests that freed their slot.
+        applied: True if the custom processors' ``apply`` was called (V1: for processors that do not claim argmax
+            invariance; V2: if the gate was open).
     """
 
     rows: tuple[StepRow, ...] = ()
@@ -57,13 +57,13 @@ class StepResult:
     applied: bool = False
 
     def logprobs(self, mode: LogprobsMode = "raw_logprobs") -> torch.Tensor:
-        """What vLLM's ``logprobs_mode`` would report for every token: float32 ``[n, vocab]``.
+        """Return vLLM's report of every token under a ``logprobs_mode``: float32 ``[n, vocab]``.
 
         Args:
-            mode: vLLM's ``logprobs_mode``; ``raw_logprobs``, vLLM's default, does not show what a processor did.
+            mode: vLLM's ``logprobs_mode``; ``raw_logprobs``, vLLM's default, does not show edits of a processor.
 
         Raises:
-            ValueError: if there was no forward pass, or for another mode.
+            ValueError: the step had no forward pass, or the mode is unknown.
         """
         if mode not in get_args(LogprobsMode):
             raise ValueError(f"logprobs_mode is one of {', '.join(get_args(LogprobsMode))}, not {mode!r}")

@@ -9,8 +9,8 @@ from typing import Any
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.engine.base import Engine
 from lpkit.runtime.engine.results import StepResult
-from lpkit.runtime.engine.v1 import V1Engine
-from lpkit.runtime.engine.v2 import V2Engine
+from lpkit.runtime.engine.v1_engine import V1Engine
+from lpkit.runtime.engine.v2_engine import V2Engine
 from lpkit.sampling_params import SamplingParams
 
 
@@ -20,15 +20,15 @@ class Scheduler:
     Args:
         engine: either engine.
         max_num_batched_tokens: tokens fed per step; a longer prompt is fed in chunks.
-        num_blocks: cache blocks; when they run out, the newest running request is preempted and later resumed
-            with its outputs. None: no limit.
+        num_blocks: cache blocks. When they run out, the newest running request is preempted, and later resumed with its
+            outputs. None: no limit.
         block_size: tokens per block.
-        new_lists: a resumed request comes with a new output list, as under asynchronous scheduling.
+        new_lists: True to give a resumed request a new output list, as asynchronous scheduling does.
 
     Attributes:
-        finished: requests that ended, by id.
-        reasons: why: "stop", "length" or "abort".
-        num_preemptions: how often a request was preempted.
+        finished: finished requests, by id.
+        reasons: reason of each end, by id: "stop", "length" or "abort".
+        num_preemptions: number of preemptions.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Scheduler:
         self._stopping: list[Request] = []
 
     def submit(self, request: Request, at_step: int = 0) -> None:
-        """Queue a request, or let it arrive later.
+        """Queue a request, or schedule its arrival.
 
         Args:
-            request: a request that no engine holds.
-            at_step: the step before which it arrives; 0: now.
+            request: a request that is in no engine.
+            at_step: the step before which the request arrives; 0: now.
 
         Raises:
-            ValueError: if it could never run in this engine.
+            ValueError: the request could never run in this engine.
         """
         longest = request.prompt_len + request.max_tokens
         if longest > self.engine.max_model_len:
@@ -76,7 +76,7 @@ class Scheduler:
             self.waiting.append(request)
 
     def abort(self, request_id: str) -> None:
-        """End a request, running, waiting or not yet arrived; an unknown id is ignored.
+        """End a request that is running, waiting or about to arrive; an unknown id is ignored.
 
         Args:
             request_id: of the request.
@@ -90,10 +90,10 @@ class Scheduler:
         return bool(self.running or self.waiting or self._later)
 
     def step(self) -> StepResult:
-        """Schedule, run and finish; a step may have nothing to feed.
+        """Schedule, run and finish requests; a step may have nothing to feed.
 
         Returns:
-            What the engine computed in this step.
+            The engine's result.
         """
         due = [request for at, request in self._later if at <= self.num_steps]
         self._later = [item for item in self._later if item[0] > self.num_steps]
@@ -110,17 +110,17 @@ class Scheduler:
             request = self.engine.requests[request_id]
             reason = request.finish_reason()
             if reason == "stop" and self.engine.config.scheduler_config.async_scheduling:
-                # The next step is on its way already; its token is discarded.
+                # The next step has already started; its token is discarded.
                 self._stopping.append(request)
             elif reason:
                 self._end(request, reason)
         return result
 
     def run(self, max_steps: int = 1_000_000) -> dict[str, list[int]]:
-        """Step until every request has finished; return their outputs by id.
+        """Run steps until every request has finished; return their outputs by id.
 
         Raises:
-            RuntimeError: if that takes more than ``max_steps`` steps.
+            RuntimeError: some requests are unfinished after ``max_steps`` steps.
         """
         for _ in range(max_steps):
             if not self.unfinished:
@@ -169,7 +169,7 @@ class Scheduler:
             budget -= count
 
     def _end(self, request: Request, reason: str) -> None:
-        """Forget a request, wherever it is."""
+        """Forget a request, in whatever state it is."""
         if request.request_id in self.finished:
             return
         self.running = [r for r in self.running if r is not request]
@@ -184,7 +184,7 @@ class Scheduler:
         return -(-tokens // self.block_size)
 
     def _hold(self, request: Request, tokens: int) -> bool:
-        """Reserve the blocks for the first ``tokens`` tokens of a request, if there are enough."""
+        """Reserve the blocks for a request's first ``tokens`` tokens; False if too few are free."""
         held = self._held.get(request.request_id, 0)
         wanted = max(self._blocks(tokens), held)
         if self.num_blocks is not None and sum(self._held.values()) - held + wanted > self.num_blocks:
@@ -204,7 +204,7 @@ def generate(
     block_size: int = 16,
     **options: Any,
 ) -> list[list[int]]:
-    """Generate for some prompts, as ``LLM.generate`` would batch them.
+    """Generate outputs for some prompts, batched as in ``LLM.generate``.
 
     Args:
         prompts: token ids of each prompt; no prompt may be empty.
@@ -212,8 +212,8 @@ def generate(
         max_num_batched_tokens: tokens fed per step; a longer prompt is fed in chunks.
         num_blocks: cache blocks; None: no limit.
         block_size: tokens per block.
-        params: for all prompts, or one each; ``max_tokens`` of None means 16.
-        processors: as for the engine of ``runner``, ``"v1"`` or ``"v2"``.
+        params: for all prompts, or one for each prompt; ``max_tokens`` of None means 16.
+        processors: processors for the engine of ``runner``.
         **options: of the engine.
 
     Returns:

@@ -1,1 +1,1 @@
-"""The built-in stages of sampling, and each runner's order of them around its processors."""
+"""The built-in stages of sampling, and their order on each runner around the processors."""

@@ -27,7 +27,7 @@ def has_penalties(params: SamplingParams) -> bool:
 
 
 def has_biases(params: SamplingParams) -> bool:
-    """Whether allowed ids, a logit bias or a minimum length is in use."""
+    """True if allowed ids, a logit bias or a minimum length is in use."""
     min_tokens = params.min_tokens and params.all_stop_token_ids
     return bool(params.allowed_token_ids or params.logit_bias or min_tokens)
 
@@ -38,7 +38,7 @@ def is_greedy(params: SamplingParams) -> bool:
 
 @dataclass
 class RowOptions:
-    """Options by row; None where no request of the batch uses the stage."""
+    """Options by row; None if no request of the batch uses the stage."""
 
     requests: list[Request]
     device: torch.device
@@ -91,7 +91,7 @@ class RowOptions:
         return not any(self.greedy)
 
     def allow(self, logits: torch.Tensor) -> torch.Tensor:
-        """Mask every token that a request's ``allowed_token_ids`` does not name."""
+        """Mask every token outside of a request's ``allowed_token_ids``."""
         return logits if self.allowed_mask is None else logits.masked_fill_(self.allowed_mask, -torch.inf)
 
     def add_bias(self, logits: torch.Tensor) -> torch.Tensor:
@@ -101,9 +101,9 @@ class RowOptions:
         return logits
 
     def hold_back_stops(self, logits: torch.Tensor, output_lens: Sequence[int]) -> torch.Tensor:
-        """Mask the stop tokens of requests that have fewer outputs than ``min_tokens``.
+        """Mask the stop tokens of requests with fewer outputs than ``min_tokens``.
 
-        With structured outputs not if nothing else is left: the grammar may allow nothing but the end.
+        With structured outputs, stop tokens stay if no other token is left: the grammar may allow only the end.
         """
         rows: list[int] = []
         ids: list[int] = []
@@ -135,7 +135,7 @@ class RowOptions:
         return mask_tokens(logits, rows, ids)
 
     def penalise(self, logits: torch.Tensor) -> torch.Tensor:
-        """Repetition, frequency and presence penalties."""
+        """Apply repetition, frequency and presence penalties."""
         if self.penalties is None:
             return logits
         rows, *options = self.penalties
@@ -147,8 +147,10 @@ class RowOptions:
         return logits
 
     def noise(self, seed: int) -> torch.Tensor:
-        """Exponential noise ``[n, vocab]`` for sampling: a function of each request's seed (or of ``seed`` and
-        its id) and of its length, so a request draws the same token in any batch."""
+        """Compute exponential noise ``[n, vocab]`` for sampling.
+
+        It depends on each request's seed (or on ``seed`` and its id) and on its length. So a request draws the same
+        token in any batch."""
         keys = [
             (f"request {r.request_id} of {seed}" if r.params.seed is None else f"seed {r.params.seed}", r.total_len)
             for r in self.requests

@@ -1,4 +1,4 @@
-"""What a sampler gives back, and whether what a processor gave back will do."""
+"""The result of a sampler, and the check of a processor's result."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 
 
 class Sampled(NamedTuple):
-    """Outcome of a sampler.
+    """Result of a sampler.
 
     Attributes:
         token_ids: int64 ``[n]``.
-        logits: float32 ``[n, vocab]`` as they were when the token was chosen. On V1 in a mixed batch the rows of
-            greedy requests have been through the sampling stages too, which did not choose their token.
+        logits: float32 ``[n, vocab]`` from which the token was chosen. In a mixed batch on V1, the rows of greedy
+            requests have been through the sampling stages, which did not choose their token.
     """
 
     token_ids: torch.Tensor
@@ -21,10 +21,10 @@ class Sampled(NamedTuple):
 
 
 def checked(processor: Any, before: torch.Tensor, after: Any) -> torch.Tensor:
-    """``after`` if it can replace ``before`` as logits.
+    """Return ``after`` if it can replace ``before`` as logits.
 
     Raises:
-        TypeError: if it is not a tensor, or its shape, dtype or device differs: an engine would fail the step.
+        TypeError: ``after`` is not a tensor, or its shape, dtype or device differs: an engine would fail the step.
     """
     name = type(processor).__name__
     if not isinstance(after, torch.Tensor):

@@ -1,4 +1,4 @@
-"""The samplers' built-in stages as functions of logits, each as vLLM computes it.
+"""The samplers' built-in stages as functions of logits, computed as in vLLM.
 
 ``logits`` is float32 ``[n, vocab]`` and changed in place; per-row options are ``[n]`` on the same device.
 """
@@ -22,7 +22,7 @@ def mask_tokens(logits: torch.Tensor, rows: Sequence[int], ids: Sequence[int]) -
 
 
 def token_counts(lists: Sequence[Sequence[int]], vocab_size: int, device: torch.device) -> torch.Tensor:
-    """``[n, vocab]`` int64: how often each token occurs in each list; ids outside the vocabulary do not count."""
+    """Count each token in each list, int64 ``[n, vocab]``; ids outside the vocabulary do not count."""
     width = max((len(ids) for ids in lists), default=0)
     padded = torch.tensor([[*ids, *[-1] * (width - len(ids))] for ids in lists], dtype=torch.int64)
     padded = padded.reshape(len(lists), width).to(device)
@@ -40,7 +40,7 @@ def apply_penalties(
     frequency: torch.Tensor,
     presence: torch.Tensor,
 ) -> torch.Tensor:
-    """Repetition over prompt and output, then frequency, then presence over the output only.
+    """Apply repetition over prompt and output, then frequency, then presence over the output only.
 
     ``prompt_mask`` (bool) and ``output_counts`` are ``[n, vocab]``.
     """
@@ -53,19 +53,19 @@ def apply_penalties(
 
 
 def apply_temperature(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Divide by the temperature; greedy rows by 1."""
+    """Divide by the temperature; divide greedy rows by 1."""
     return logits.div_(torch.where(temperature < GREEDY_EPSILON, 1.0, temperature).unsqueeze(1))
 
 
 def min_p_of_probabilities(logits: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
-    """V1's min-p: drop tokens whose probability is below ``min_p`` times the highest one."""
+    """Apply V1's min-p: drop tokens with a probability below ``min_p`` times the highest."""
     probabilities = logits.softmax(-1)
     floor = probabilities.amax(-1, keepdim=True) * min_p.unsqueeze(1)
     return logits.masked_fill_(probabilities < floor, -math.inf)
 
 
 def min_p_of_logits(logits: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
-    """V2's min-p: the same rule on logits, ``max + log(min_p)``; 0 disables it for a row."""
+    """Apply V2's min-p: the same rule on logits, ``max + log(min_p)``; 0 disables it for a row."""
     floor = logits.amax(-1, keepdim=True) + min_p.log().unsqueeze(1)
     return logits.masked_fill_(logits < floor, -math.inf)
 
@@ -89,5 +89,5 @@ def apply_top_k_top_p(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: t
 
 
 def sample(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """``[n]`` int64 tokens drawn from softmax(logits); ``noise`` is exponential ``[n, vocab]``."""
+    """Draw ``[n]`` int64 tokens from softmax(logits); ``noise`` is exponential ``[n, vocab]``."""
     return logits.softmax(-1).div_(noise).argmax(-1)

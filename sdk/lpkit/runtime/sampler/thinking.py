@@ -1,7 +1,7 @@
-"""The engines' built-in thinking budget: after so many tokens of a thought its end marker is forced.
+"""The engines' built-in thinking budget: after that many tokens of a thought, its end marker is forced.
 
-A stage of the engines that a plugin's output passes through, not a processor. The two runners have a rule of their
-own each. Both write 1e9 rather than masking the other tokens, so a forced marker wins whatever stood there before.
+This is a stage of the engines that follows the plugins, not a processor. Each runner has its own rule. Both write 1e9
+rather than mask the other tokens, so a forced marker wins whatever logit it had.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 
 FORCED = 1e9
-"""What the engines write at the forced token."""
+"""Logit that the engines write at the forced token."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class ThinkingMarkers:
     """Token sequences that begin and end a thought, as vLLM's ``reasoning_config`` resolves them.
 
     Attributes:
-        start, end: what opens a thought, and what is forced to close it.
-        natural_end: what closes it when the model writes it (V2 only); by default ``end``.
+        start, end: tokens that open a thought, and tokens forced to close it.
+        natural_end: tokens that close it when the model writes them (V2 only); by default ``end``.
     """
 
     start: tuple[int, ...]
@@ -33,11 +33,11 @@ class ThinkingMarkers:
 
     @property
     def complete(self) -> bool:
-        """Whether a thought can begin and end; without both markers no budget is kept."""
+        """True if a thought can begin and end; without both markers there is no budget."""
         return bool(self.start and self.end)
 
     def as_config(self) -> SimpleNamespace:
-        """The fields of ``vllm_config.reasoning_config`` once vLLM has resolved them; the texts are not known."""
+        """Return the fields of ``vllm_config.reasoning_config`` after vLLM has resolved them; the texts are unknown."""
         return SimpleNamespace(
             enabled=self.complete,
             reasoning_parser="",
@@ -50,7 +50,7 @@ class ThinkingMarkers:
 
 
 def last_occurrence(ids: Sequence[int], wanted: Sequence[int]) -> int:
-    """Where ``wanted`` begins in ``ids`` for the last time; -1 if nowhere, or if it is empty."""
+    """Return the start of the last ``wanted`` in ``ids``; -1 if it does not occur or is empty."""
     wanted = list(wanted)
     for place in range(len(ids) - len(wanted), -1, -1) if wanted else ():
         if list(ids[place : place + len(wanted)]) == wanted:
@@ -62,10 +62,10 @@ def last_occurrence(ids: Sequence[int], wanted: Sequence[int]) -> int:
 
 
 def forced_token(tokens: Sequence[int], budget: int | None, markers: ThinkingMarkers) -> int | None:
-    """The token that V2 forces behind ``tokens`` (prompt, outputs and the row's drafts), or None.
+    """Return the token that V2 forces behind ``tokens`` (prompt, outputs and the row's drafts), or None.
 
-    A thought is open if the last start marker stands behind the last end marker. Once it is ``budget`` tokens long,
-    the end marker is forced token by token: as much of it as the tokens end with already is not repeated.
+    A thought is open if the last start marker stands behind the last end marker. Once it is ``budget`` tokens long, the
+    end marker is forced token by token. If the tokens already end with a part of it, that part is not repeated.
     """
     ends = markers.natural_end or markers.end
     if budget is None or not markers.complete:
@@ -94,17 +94,17 @@ def force(logits: torch.Tensor, rows: Sequence[int], ids: Sequence[int]) -> torc
 
 @dataclass
 class Thought:
-    """What V1 remembers of a request with a budget.
+    """V1's state of a request with a budget.
 
     Attributes:
         start, end: where the markers stand, counted from the first output (of a thought that the prompt opened:
             from the first prompt token, less one); -1: not seen.
-        searched: outputs before this one are not searched for markers any more.
-        seen: outputs that have been counted.
-        thought: tokens of the thought so far. ``left``: what remains of the budget.
-        from_prompt: the prompt ends inside the thought.
-        ending: the end marker is being forced; ``written`` of its tokens stand already.
-        first_forced: its first token has been forced and is not to be forced again before it is committed.
+        searched: number of outputs already searched for markers.
+        seen: number of outputs already counted.
+        thought: tokens of the thought so far. ``left``: rest of the budget.
+        from_prompt: True if the prompt ends inside the thought.
+        ending: True while the end marker is forced; ``written`` of its tokens are already outputs.
+        first_forced: True if its first token was forced, which must not be repeated before the commit.
     """
 
     budget: int
@@ -123,7 +123,7 @@ class Thought:
 
     @classmethod
     def of(cls, prompt: Sequence[int] | None, budget: int, markers: ThinkingMarkers) -> Thought:
-        """The state of a request that enters the batch; its outputs are looked at later, at once."""
+        """Make the state of a request that enters the batch; its outputs are read later, all at once."""
         prompt = prompt or ()
         begun = last_occurrence(prompt, markers.start)
         if begun <= last_occurrence(prompt, markers.end):
@@ -141,7 +141,7 @@ class Thought:
         )
 
     def advance(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
-        """Take in the committed ``outputs``; decide whether to force."""
+        """Read the committed ``outputs`` and decide if the marker is forced."""
         if not markers.end:
             self.ending = False
             return
@@ -171,7 +171,7 @@ class Thought:
                 setattr(self, name, place + self.searched if place >= 0 else -1)
 
     def _over(self, outputs: Sequence[int]) -> None:
-        """The thought has ended; look for the next one behind it."""
+        """End the thought and look for the next thought behind it."""
         self.thinking = self.from_prompt = False
         self.thought = 0
         self.start = self.end = -1
@@ -180,7 +180,7 @@ class Thought:
     def _decide(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
         new = outputs[self.seen :]
         self.seen = len(outputs)
-        # The forced marker did not become an output: think on.
+        # The forced marker did not become an output: the thought continues.
         if self.ending and self.written == 0 and markers.end[0] not in new:
             self.thinking, self.ending, self.first_forced = True, False, False
         if self.ending:
@@ -203,7 +203,7 @@ class Thought:
             self.left = self.budget
 
     def _write_on(self, outputs: Sequence[int], markers: ThinkingMarkers) -> None:
-        """One more token of the end marker stands."""
+        """Record that one more token of the end marker was written."""
         self.written += 1
         if self.written >= len(markers.end):
             self.ending, self.written = False, 0
@@ -215,7 +215,7 @@ class Thought:
 
 
 class V1ThinkingBudget:
-    """V1's stage behind the penalties; without drafts, with which V1 runs no custom processors."""
+    """V1's stage behind the penalties. It has no drafts, because V1 runs no custom processors with drafts."""
 
     def __init__(self, markers: ThinkingMarkers) -> None:
         self.markers = markers
@@ -223,7 +223,7 @@ class V1ThinkingBudget:
 
     @property
     def has_tracked_requests(self) -> bool:
-        """Whether a request of the batch has a budget; V1 then repairs the output lists."""
+        """True if a request of the batch has a budget; V1 then repairs the output lists."""
         return bool(self.thoughts)
 
     def sync(self, update: BatchUpdate | None) -> None:
@@ -247,7 +247,7 @@ class V1ThinkingBudget:
                 thoughts[target] = taken
 
     def advance(self, outputs: Sequence[Sequence[int]]) -> None:
-        """Before sampling: the output tokens by row."""
+        """Read the output tokens, by row, before sampling."""
         for row, thought in self.thoughts.items():
             if row < len(outputs):
                 thought.advance(outputs[row], self.markers)
@@ -265,6 +265,6 @@ class V1ThinkingBudget:
             if not thought.first_forced and row < logits.shape[0]:
                 rows.append(row)
                 ids.append(self.markers.end[thought.written])
-            # Later tokens of the marker are decided anew; the first one must not be forced twice.
+            # Later tokens of the marker are decided again; the first token must not be forced twice.
             thought.first_forced = thought.written == 0
         return force(logits, rows, ids)

@@ -1,4 +1,4 @@
-"""Verification of drafts on V2: which are accepted, and the token behind the last accepted one."""
+"""Verification of drafts on V2: the accepted drafts, and the token behind the last accepted draft."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 
 class Verified(NamedTuple):
-    """What became of the drafts of each request.
+    """Result of verifying each request's drafts.
 
     Attributes:
-        accepted: ``[n]`` drafts accepted; they are the first ones.
+        accepted: ``[n]`` number of accepted drafts, counted from the first.
         token_ids: ``[n]`` the token behind the last accepted draft, which is always sampled.
     """
 
@@ -32,30 +32,30 @@ def verify_drafts(
 ) -> Verified:
     """Accept and reject drafts by the rejection sampling that vLLM calls ``standard``.
 
-    A draft ``x`` is accepted with probability ``min(1, target(x) / proposed(x))``. In place of the first rejected one,
-    a token is sampled from ``max(target - proposed, 0)``, normalised; behind all drafts, and at a placeholder of -1,
-    from the target. Tokens then have the target's distribution, whatever the drafter proposes.
+    A draft ``x`` is accepted with probability ``min(1, target(x) / proposed(x))``. Instead of the first rejected
+    draft, a token is sampled from ``max(target - proposed, 0)``, normalised. Behind all drafts, and at a placeholder of
+    -1, a token is sampled from the target. Tokens then have the target's distribution, whatever the drafter proposes.
 
     Args:
         logits: ``[rows, vocab]`` processed and divided by the temperature. A request has one row per draft and one
             more, next to each other.
-        drafts: ``[rows]`` the draft that each row judges; whatever it is in a request's last row.
-        proposed: ``[rows, vocab]`` the probabilities that each row's draft was drawn from; one-hot for a drafter that
-            has none, as n-gram.
+        drafts: ``[rows]`` the draft that each row judges; ignored in a request's last row.
+        proposed: ``[rows, vocab]`` the probabilities that each row's draft was drawn from; one-hot for a drafter
+            without probabilities, e.g. n-gram.
         starts: ``[n]`` first row of each request.
         counts: ``[n]`` drafts of each request.
         uniform: ``[rows]`` random numbers in (0, 1).
-        choice: ``[n]`` random numbers in [0, 1), which choose the sampled tokens.
-        accept_rate: accept each draft with this probability instead, whatever the target says: vLLM's ``synthetic``
-            method, which changes the distribution.
+        choice: ``[n]`` random numbers in [0, 1), that choose the sampled tokens.
+        accept_rate: accept each draft with this probability instead, ignoring the target: vLLM's ``synthetic`` method,
+            which changes the distribution.
 
     Returns:
-        How many drafts of each request are accepted, and the token behind them.
+        The number of accepted drafts of each request, and the token behind them.
     """
-    known = drafts.clamp(min=0).unsqueeze(1)
+    ids = drafts.clamp(min=0).unsqueeze(1)
     target = logits.softmax(-1)
     if accept_rate is None:
-        passes = target.gather(1, known) > uniform.unsqueeze(1) * proposed.gather(1, known)
+        passes = target.gather(1, ids) > uniform.unsqueeze(1) * proposed.gather(1, ids)
     else:
         passes = uniform.unsqueeze(1) < accept_rate
     passes = passes.squeeze(1) & (drafts >= 0)
@@ -66,7 +66,7 @@ def verify_drafts(
     rejected = (accepted < counts) & (drafts[last] >= 0)
     final = target[last]
     residual = (final - proposed[last]).clamp(min=0)
-    # Equal distributions leave nothing but rounding; what is rejected then is as good from the target.
+    # Equal distributions differ only by rounding; then the token is drawn from the target.
     rejected &= residual.sum(-1) > 0
     final = torch.where(rejected.unsqueeze(1), residual, final)
     sums = final.cumsum(-1)

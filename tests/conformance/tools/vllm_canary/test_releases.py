@@ -1,4 +1,4 @@
-"""Where the sources come from: an index page, a source distribution, a wheel by ranges, a cache."""
+"""Origins of the sources: an index page, a source distribution, a wheel by ranges, a cache."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_vllm import FILES
+from lpkit_conformance.facts.vllm import in_full
+from tiny_vllm import FILES, KNOWN, RELEASE
 from vllm_canary import __main__ as command
-from vllm_canary.facts import WANTED
+from vllm_canary import compare
+from vllm_canary.readers import WANTED
 from vllm_canary.releases import FetchError, Origin, cached, fetch, find_releases, read_index
 
 PAGE = """<html><body>
@@ -129,12 +131,24 @@ def cache(folder: Path, version: str, files: dict[str, str]) -> None:
     )
 
 
-def test_a_run_over_a_new_release_that_changed_nothing_is_exit_0_and_writes_the_page(tmp_path: Path, capsys) -> None:
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "VLLM", KNOWN)
+
+
+def test_a_run_over_a_new_release_that_changed_nothing_is_exit_0_and_prints_its_section(tmp_path: Path, capsys) -> None:
     cache(tmp_path, "99.0.0", FILES)
     cache(tmp_path, "99.1.0", FILES)
-    assert command.main(["--offline", "--cache", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 0
-    assert "2 releases, up to 99.1.0: all as expected." in capsys.readouterr().out
-    assert "99.0.0, 99.1.0." in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert command.main(["--offline", "--cache", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "2 releases, up to 99.1.0: all as expected." in printed
+    assert '[releases."99.0.0"]\n\n[releases."99.1.0"]\n' in printed
+
+
+def test_a_known_release_needs_no_section(tmp_path: Path, capsys) -> None:
+    cache(tmp_path, in_full(RELEASE), FILES)
+    assert command.main(["--offline", "--cache", str(tmp_path)]) == 0
+    assert "[releases" not in capsys.readouterr().out
 
 
 def test_one_that_changed_something_is_exit_1_and_says_what(tmp_path: Path, capsys) -> None:
@@ -145,6 +159,7 @@ def test_one_that_changed_something_is_exit_1_and_says_what(tmp_path: Path, caps
     printed = capsys.readouterr().out
     assert "vLLM 99.0.0: v1-update" in printed
     assert "found     batch_size, removed, moved, added" in printed
+    assert '[releases."99.0.0"]\nv1-update = "batch_size, removed, moved, added"\n' in printed
 
 
 def test_nothing_to_read_is_exit_2(tmp_path: Path, capsys) -> None:

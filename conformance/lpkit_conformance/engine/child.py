@@ -1,0 +1,303 @@
+"""The engine's side of a check. :mod:`.checking` calls it by name; the plugin's code runs only in this process.
+
+One plugin and one runner per process; the functions keep what they need of each other in ``_state``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from lpkit.interfaces.lookup import GROUP
+
+from lpkit_conformance import traces
+from lpkit_conformance.engine import beyond_cpu, following, played, process, tiny, traced
+from lpkit_conformance.engine import requests as workloads
+from lpkit_conformance.engine.model import exact_rows
+from lpkit_conformance.engine.process import generate
+from lpkit_conformance.engine.sizes import engine_settings
+from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine_checks.asks import Answer, Ask, Workload
+from lpkit_conformance.engine_checks.evidence import Expected
+from lpkit_conformance.errors import CaseError
+from lpkit_conformance.settings.cases import Case, make_params
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.vllm_api.runners import V1, Runner
+from lpkit_conformance.vllm_api.tokenizer import load, tokenizer_folder
+
+
+@dataclass
+class _State:
+    runner: Runner = V1
+    session: Any = None
+    reasoning: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+
+
+_state = _State()
+
+
+def import_vllm() -> str:
+    """vLLM's version. Raises EngineError when it cannot be imported."""
+    return str(tiny.import_vllm().__version__)
+
+
+def survey(runner: Runner, target: str, path: list[str], told: dict[str, Any]) -> dict[str, Any]:
+    """Import the plugin and tell what it is; raises what its module raises."""
+    import torch
+
+    torch.set_num_threads(1)
+    from lpkit.loading import LoadError, interfaces_of, resolve_target
+
+    from lpkit_conformance.explanation.findings import method_location
+    from lpkit_conformance.settings.hosts import HOSTS
+    from lpkit_conformance.suite.in_process import Session
+    from lpkit_conformance.suite.load_failures import load_failure
+
+    plan = Plan.from_json(told)
+    # What is selected are checks of the engine; this session only makes requests, on the reference runtime.
+    plan = replace(plan, cases=in_one_engine(plan.cases), select=(), ignore=(), first=(), alone=False, device="cpu")
+    _state.runner, _state.reasoning = runner, plan.cases[0].reasoning
+    sys.path[:0] = path
+    try:
+        cls = resolve_target(target).cls
+    except LoadError as error:
+        return {"failure": load_failure(target, error, False)}
+    _hide_installed()
+    _state.session = session = Session(target, cls, plan)
+    return {
+        "interface": " and ".join(sorted(interfaces_of(cls))),
+        "hosts": session.hosts,
+        "second": _has("vllm.v1.worker.gpu.sample.logits_processor"),
+        "location": method_location(cls, HOSTS[runner].told_by),
+    }
+
+
+def _subjects() -> list[Any]:
+    """The plugin in the reference runtime, once for each case."""
+    found: list[Any] = _state.session.subjects(_state.runner)
+    return found
+
+
+def _has(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _hide_installed() -> None:
+    """Let vLLM see no installed processors: with them the plugin would be loaded twice, and others with it."""
+    real = importlib.metadata.entry_points
+
+    def entry_points(**select: Any) -> Any:
+        found = real(**select)
+        return type(found)(()) if select.get("group") == GROUP else found
+
+    importlib.metadata.entry_points = entry_points
+    for name in ("vllm.v1.sample.logits_processor", "vllm.v1.worker.gpu.sample.logits_processor.loader"):
+        # Where it was imported by name already.
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, "entry_points", None) is real:
+            vars(module)["entry_points"] = entry_points
+
+
+def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
+    """Start an engine for the plan, in place of the one that is running. Raises what the engine raises."""
+    beyond_cpu.allow(settings.extra)
+    drafts = "speculative_config" in settings.extra
+    _state.told = _options(settings.extra)
+    if not drafts:  # vLLM's own does not go with them
+        settings = replace(settings, extra={**settings.extra, **following.replay(_state.runner)})
+    if _state.reasoning:
+        settings = replace(settings, extra={**settings.extra, "reasoning_config": reasoning_config(_state.reasoning)})
+    if with_plugin:
+        folder = tokenizer_folder(settings.vocab_size, _state.session.words)
+        settings = replace(settings, extra={**settings.extra, "tokenizer": folder, "skip_tokenizer_init": False})
+    listeners = [_listener()] if _state.session.plan.trace else []
+    info = process.start(settings, [_state.session.cls, *listeners] if with_plugin else ())
+    engine = process.running()
+    engine.remove_model()
+    if _state.runner == V1 or drafts:
+        engine.follow_texts()
+    return info
+
+
+def _options(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for an engine of the reference runtime with the same asynchronous scheduling and drafts."""
+    found: dict[str, Any] = {"async_scheduling": bool(extra.get("async_scheduling"))}
+    if speculation := extra.get("speculative_config"):
+        found["num_speculative_tokens"] = speculation["num_speculative_tokens"]
+    return found
+
+
+def in_one_engine(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The cases with one reasoning configuration, which an engine has for all of its requests.
+
+    Raises:
+        CaseError: if they name several.
+    """
+    named = [case.reasoning for case in cases if case.reasoning]
+    if any(markers != named[0] for markers in named):
+        raise CaseError("the cases name different reasoning markers", "one engine has one: check the cases one by one")
+    return tuple(replace(case, reasoning=named[0]) for case in cases) if named else tuple(cases)
+
+
+def reasoning_config(markers: Mapping[str, tuple[int, ...]]) -> Any:
+    """vLLM's own configuration, with token ids in place of the texts that it would look up in a tokenizer."""
+    from lpkit.runtime import ThinkingMarkers
+
+    config = importlib.import_module("vllm.config.reasoning").ReasoningConfig()
+    for name, value in vars(ThinkingMarkers(**markers).as_config()).items():
+        if name.endswith("token_ids"):
+            setattr(config, f"_{name}", value)
+    return config
+
+
+def make_workload() -> Workload:
+    """The requests for this plugin, or those of the plan's program or trace; asks its ``validate_params``."""
+    from lpkit_conformance.hosts import drive, parts_of
+
+    if _state.session.plan.trace is not None:
+        _state.session.acting_cases()
+    cases = [case for row in _turns([subject.cases for subject in _subjects()]) for case in row]
+    asked = parts_of(_state.runner).driver.asks_claim
+    invariant = asked and drive(_subjects()[0]).invariant
+    plan = _state.session.plan
+    if plan.trace is not None:
+        longest = engine_settings(_state.runner, plan).max_model_len
+        made = traced.workload(traces.load(plan.trace[0]), plan.trace[1], _subjects(), invariant, longest)
+        made = replace(made, notes=(*_state.session.notes, *made.notes))
+    elif plan.program is not None:
+        made = played.workload(plan.program, _subjects()[0], invariant)
+    else:
+        made = workloads.make(_state.runner, cases, invariant, list(_refused()), plan.vocab_size, plan.seed)
+    return replace(made, batches=tuple(tuple(map(_writable, batch)) for batch in made.batches))
+
+
+def _writable(ask: Ask) -> Ask:
+    """The request, with its text up to a token that the plugin forbids: no model would write that."""
+    text = list(ask.text)
+    rows = _processed(ask, text, _model_rows(ask, text), True) if text else np.empty((0, 1))
+    forbidden = np.isneginf(rows[np.arange(len(text)), text]).nonzero()[0]
+    return replace(ask, text=tuple(text[: forbidden[0]])) if len(forbidden) else ask
+
+
+def _listener() -> type:
+    """The processor class that records the engine's calls."""
+    recorders = importlib.import_module("lpkit_conformance.engine.recorders")
+    found: type = recorders.V1Recorder if _state.runner == V1 else recorders.V2Listener
+    return found
+
+
+def serve_trace(asks: tuple[Ask, ...]) -> tuple[dict[str, Answer], list[str]]:
+    """The requests of the plan's trace, mixed, and what of the trace the engine did."""
+    recorders = importlib.import_module("lpkit_conformance.engine.recorders")
+    trace = traces.load(_state.session.plan.trace[0])
+    runner = process.running().model_runner
+    if traced.has_swaps(trace):
+        beyond_cpu.separate_decodes(runner)
+    tap = recorders.listen(_state.runner, runner)
+    return generate(asks), traced.met(trace, tap.steps)
+
+
+def _turns(lists: list[list[Any]]) -> Iterator[list[Any]]:
+    """The first of each list, then the second of each, and so on."""
+    for n in range(max(map(len, lists))):
+        yield [items[n] for items in lists if n < len(items)]
+
+
+def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
+    from lpkit_conformance.checks.odd_arguments import odd_requests
+
+    for subject in _subjects()[:1]:
+        for key, value, params in odd_requests(subject):
+            if isinstance(subject.refusal(params), ValueError):  # another exception is LP103's business
+                yield f"{key}={value!r}", dict(params.extra_args or {})
+
+
+def serve_alone(asks: tuple[Ask, ...]) -> dict[str, Answer]:
+    """One request after the other."""
+    found: dict[str, Answer] = {}
+    for ask in asks:
+        found.update(generate((replace(ask, at=0, abort_at=None),)))
+    return found
+
+
+def reference(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, Expected]:
+    """The model's logits through the reference runtime, each request alone in its own instance."""
+    return {name: _expected(asks[name], ids) for name, ids in tokens.items()}
+
+
+def model_rounds() -> bool:
+    """True if the running engine, which has no plugin, gives different logits than the model should have."""
+    asks = workloads.make(_state.runner, [Case()], False, [], _vocab_size(), 0).batches[0]
+    answers = generate(tuple(replace(ask, params={**ask.params, "temperature": 0.0}) for ask in asks))
+    return any(
+        not np.array_equal(answers[ask.request_id].rows, _model_rows(ask, answers[ask.request_id].token_ids))
+        for ask in asks
+        if answers[ask.request_id].rows is not None
+    )
+
+
+def hint() -> str:
+    """Explain why the plugin changed nothing, as far as the arguments tell."""
+    return str(_state.session.hint())
+
+
+def _expected(ask: Ask, tokens: list[int]) -> Expected:
+    raw = _model_rows(ask, tokens)
+    return Expected(_processed(ask, tokens, raw, True), _processed(ask, tokens, raw, False))
+
+
+def _model_rows(ask: Ask, tokens: list[int]) -> Any:
+    """The model's logits float32 ``[tokens, vocab]`` at every position of an answer."""
+    return exact_rows(_vocab_size(), [ask.prompt_token_ids[-1], *tokens[:-1]]).numpy()
+
+
+def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
+    """Processed logits ``[tokens, vocab]`` of a request that is alone in the reference runtime."""
+    import torch
+    from lpkit.runtime import LogitsSource, Request, ThinkingMarkers
+
+    from lpkit_conformance.hosts import parts_of
+
+    class Told(LogitsSource):
+        """The model is a table."""
+
+        def rows(self, keys: Any) -> torch.Tensor:
+            return torch.stack([table[position - len(ask.prompt_token_ids) + 1] for _, position in keys])
+
+    table = torch.tensor(raw)
+    settings = engine_settings(_state.runner, _state.session.plan)
+    source = Told(raw.shape[1], device="cpu")
+    engine = parts_of(_state.runner).engine(
+        [_state.session.cls] if with_plugin else [],
+        source,
+        max_num_seqs=settings.max_num_seqs,
+        max_model_len=settings.max_model_len,
+        thinking=ThinkingMarkers(**_state.reasoning) if _state.reasoning else None,
+        tokenizer=partial(load, tokenizer_folder(raw.shape[1], _state.session.words)),
+        **_state.told,
+    )
+    params = make_params(ask.params)
+    request = Request(ask.request_id, params, list(ask.prompt_token_ids), len(tokens))
+    engine.add(request)
+    found = []
+    for token in tokens:
+        step = engine.step(force={ask.request_id: token})
+        assert step.processed is not None
+        found.append(step.processed[0].float().clone())
+    return torch.stack(found).numpy()
+
+
+def _vocab_size() -> int:
+    size: int = _state.session.plan.vocab_size
+    return size

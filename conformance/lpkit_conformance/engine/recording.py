@@ -1,0 +1,121 @@
+"""Records workloads: runs each on a real engine, in a prepared process, and writes its trace."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lpkit_conformance.engine import beyond_cpu
+from lpkit_conformance.engine.recorded_workloads import WORKLOADS, RecordedWorkload
+from lpkit_conformance.engine.tiny import TinyEngine, import_vllm, prepare
+from lpkit_conformance.traces import Apply, EngineInfo, Trace, TraceRequest, V1Step, V2Step, validate, write
+from lpkit_conformance.vllm_api.runners import V1
+
+
+def record(name: str, verbatim: bool = False) -> Trace:
+    """Run the workload called ``name`` (such as ``"v1_churn"``) in this process and return its trace, validated.
+
+    Raises KeyError for an unknown workload, EngineError when there is no engine, TraceError when the engine did
+    something that the schema cannot express.
+    """
+    return record_workload(WORKLOADS[name], verbatim)
+
+
+def record_workload(workload: RecordedWorkload, verbatim: bool = False) -> Trace:
+    """The same for a workload that does not ship."""
+    prepare(workload.runner)
+    trace = _batch(workload) if workload.settings is None else _engine(workload)
+    if not verbatim:
+        trace = remap(trace)
+    validate(trace)
+    return trace
+
+
+def record_to(name: str, path: str, verbatim: bool = False) -> dict[str, Any]:
+    """``record`` and write to ``path``; what was recorded, for a progress line."""
+    trace = record(name, verbatim)
+    write(trace, Path(path))
+    return {"steps": len(trace.steps), "requests": len(trace.requests), "runner_class": trace.engine.runner_class}
+
+
+def _engine(workload: RecordedWorkload) -> Trace:
+    settings = workload.settings
+    assert settings is not None
+    import_vllm()
+    beyond_cpu.allow(settings.extra)
+    # Only now, in the prepared process, may vLLM be imported.
+    recorders = importlib.import_module("lpkit_conformance.engine.recorders")
+    v1 = workload.runner == V1
+    with TinyEngine(settings, [recorders.V1Recorder if v1 else recorders.V2Recorder]) as engine:
+        if workload.decodes_first:
+            beyond_cpu.separate_decodes(engine.model_runner)
+        tap = recorders.listen(workload.runner, engine.model_runner)
+        engine.generate(workload.asks)
+        info = EngineInfo("vllm", engine.version, "engine", engine.runner_class)
+    return Trace(
+        runner=workload.runner,
+        workload=workload.name,
+        engine=info,
+        settings=settings.summary() | ({"decodes_first": True} if workload.decodes_first else {}),
+        token_ids="verbatim",
+        requests=tap.requests,
+        v1_steps=tuple(tap.steps) if v1 else (),
+        v2_steps=() if v1 else tuple(tap.steps),
+    )
+
+
+def _batch(workload: RecordedWorkload) -> Trace:
+    batch = importlib.import_module("lpkit_conformance.engine.input_batch")
+    tap = batch.record_swaps()
+    return Trace(
+        runner=V1,
+        workload=workload.name,
+        engine=EngineInfo(
+            "vllm",
+            importlib.import_module("vllm").__version__,
+            "input_batch",
+            "vllm.v1.worker.gpu_input_batch.InputBatch",
+        ),
+        settings={
+            "max_num_seqs": batch.MAX_NUM_SEQS,
+            "max_model_len": batch.MAX_MODEL_LEN,
+            "vocab_size": batch.VOCAB_SIZE,
+        },
+        token_ids="verbatim",
+        requests=tap.requests,
+        v1_steps=tuple(tap.steps),
+    )
+
+
+def remap(trace: Trace) -> Trace:
+    """The same trace with token ids numbered by their first appearance in the file; -1 stays -1."""
+    number: dict[int, int] = {-1: -1}
+
+    def new(ids: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(number.setdefault(token, len(number) - 1) for token in ids)
+
+    def tokens(committed: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        return {name: new(ids) for name, ids in committed.items()}
+
+    def request(old: TraceRequest) -> TraceRequest:
+        return old if old.prompt is None else replace(old, prompt=new(old.prompt))
+
+    def call(old: Apply) -> Apply:
+        return replace(old, inputs=new(old.inputs))
+
+    def v1(old: V1Step) -> V1Step:
+        return replace(old, tokens=tokens(old.tokens))
+
+    def v2(old: V2Step) -> V2Step:
+        return replace(old, applies=tuple(call(apply) for apply in old.applies), tokens=tokens(old.tokens))
+
+    return replace(
+        trace,
+        token_ids="remapped",
+        requests={name: request(old) for name, old in trace.requests.items()},
+        v1_steps=tuple(v1(step) for step in trace.v1_steps),
+        v2_steps=tuple(v2(step) for step in trace.v2_steps),
+    )

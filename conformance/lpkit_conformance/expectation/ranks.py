@@ -1,0 +1,121 @@
+"""What a rank of a tensor-parallel engine does: every rank runs the same steps and chooses each token on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from zlib import crc32
+
+import torch
+
+from lpkit_conformance.expectation.fingerprint import OPS, digest_of
+from lpkit_conformance.hosts import Host, Observation, default_host
+from lpkit_conformance.hosts.requests import ActiveRequest
+from lpkit_conformance.hosts.v2 import V2Host
+from lpkit_conformance.settings.hosts import HOSTS, hosts_of
+from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.vllm_api.runners import V2
+
+RANKS = 2
+"""Of a tensor-parallel engine."""
+
+Choice = tuple[int, str, int, str]
+"""Step, request, the token that the rank chooses for it, and the fingerprint of the logits that it chose from."""
+
+OWN = ", own slots"
+"""Behind a host's name: the run in which a rank is shown the rows of its own slots only."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first choice in which two ranks differ.
+
+    Attributes:
+        host: on which runner, and whether each rank was shown its own slots only.
+        step, request: where.
+        tokens: of either rank; equal if only their logits differ.
+    """
+
+    host: str
+    step: int
+    request: str
+    tokens: tuple[int, int]
+
+
+def choices(subject: Subject, rank: int) -> dict[str, list[Choice]]:
+    """What this process chooses as one of :data:`RANKS` ranks, by host.
+
+    On V2 once more with the rows of the slots that it owns only, as sampling in shards has it.
+    """
+    found: dict[str, list[Choice]] = {}
+    for host in hosts_of(subject.plugin.interfaces):
+        there = subject.having(host=host)
+        whole = default_host(there, there.setup.max_num_seqs)
+        found[host] = _choices(whole)
+        if HOSTS[host].interface == V2:
+            found[host + OWN] = _choices(_OwnSlots(there, rank, whole.pool.requests))
+    return found
+
+
+def parting(here: dict[str, list[Choice]], there: dict[str, list[Choice]]) -> Parting | None:
+    """Where the first and the second rank part; a token that differs is better evidence than logits that do."""
+    found: list[Parting] = []
+    for host in here:
+        # Either rank alone has chosen for a slot that it owns; the other one needs what it would have chosen.
+        ours, theirs = (_with_own(rank, host) for rank in (here, there))
+        for (step, request, token, logits), (_, _, other, others) in zip(ours, theirs, strict=True):
+            if logits != others:
+                found.append(Parting(host, step, request, (token, other)))
+    return min(found, key=lambda parting: (parting.tokens[0] == parting.tokens[1], parting.step), default=None)
+
+
+def _with_own(rank: dict[str, list[Choice]], host: str) -> list[Choice]:
+    """A rank's choices; those of its own slots among those of the whole batch."""
+    shown = rank[host] if host.endswith(OWN) else []
+    own = {(step, request): (step, request, token, logits) for step, request, token, logits in shown}
+    whole = rank[host.removesuffix(OWN)]
+    return [own.get((step, request), (step, request, token, logits)) for step, request, token, logits in whole]
+
+
+def _choices(host: Host) -> list[Choice]:
+    found: list[Choice] = []
+    for observation in host.run(OPS):
+        tokens = (observation.after.float().cpu() + _noise(observation)).argmax(dim=1).tolist()
+        for seen, row, token in zip(observation.rows, observation.after, tokens, strict=True):
+            found.append((observation.step, seen.request, token, digest_of([row])))
+    return sorted(found)
+
+
+def _noise(observation: Observation) -> torch.Tensor:
+    """What makes the largest of a row's logits a sample: of its request and position, as seeds of requests are."""
+    generator = torch.Generator()
+    rows = []
+    for seen in observation.rows:
+        generator.manual_seed(crc32(f"{seen.request} {seen.position}".encode()))
+        rows.append(torch.empty(observation.after.shape[1]).exponential_(generator=generator))
+    return -torch.stack(rows).log()
+
+
+class _OwnSlots(V2Host):
+    """Shows the plugin the rows of the rank's own slots; the owners tell the others the tokens.
+
+    ``Manner.ranks`` has all ranks in one process, where their instances share what a module or a class holds.
+
+    Args:
+        subject: the plugin and its requests.
+        rank: of this process.
+        told: the same requests by name, as the whole batch has left them.
+    """
+
+    def __init__(self, subject: Subject, rank: int, told: Mapping[str, ActiveRequest]) -> None:
+        super().__init__(subject)
+        self._rank, self._told = rank, told
+
+    def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
+        actives = list(self.pool.running.values())
+        tokens = {active.id: self._told[active.id].committed[len(active.committed)] for active in actives}
+        own = [active for active in actives if self.driver.slots.slot(active.id) % RANKS == self._rank]
+        if own:
+            yield self._apply(own, dict.fromkeys(tokens, 0), {request: [token] for request, token in tokens.items()})
+        for active in actives:
+            self._commit(active, [tokens[active.id]])

@@ -1,0 +1,1 @@
+"""Facts about vLLM, by release: one table, and its reader."""

@@ -1,1 +1,0 @@
-"""What a request's logits should be: solo runs, comparison, shrinking, and the evidence of a departure."""

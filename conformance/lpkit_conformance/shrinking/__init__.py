@@ -1,0 +1,1 @@
+"""Shrinking: the smallest program that still fails."""

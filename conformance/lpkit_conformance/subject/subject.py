@@ -1,0 +1,126 @@
+"""The subject of checks: a plugin, its setup, and the requests that use it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from lpkit.sampling_params import SamplingParams
+
+from lpkit_conformance.discovery.releases import Release
+from lpkit_conformance.instruments.module_state import ModuleState
+from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case, Foreign, make_params, variants
+from lpkit_conformance.subject.memo import Memo
+from lpkit_conformance.subject.model import Model
+from lpkit_conformance.subject.plugin import Plugin
+from lpkit_conformance.subject.setup import Setup
+
+USUAL_PROMPT = 5
+"""Tokens of a prompt, for checks that do not depend on the prompt's length."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A plugin in a setup. Checks read it and cannot change it; their results about it are facts.
+
+    Attributes:
+        plugin: the class under test.
+        setup: the engine and the case.
+        foreign: ``extra_args`` of other processors; requests that do not use the plugin carry only these.
+        relatives: other requests than those derived from the case, the case first; None: derive them.
+        memo: the facts; new in every copy.
+    """
+
+    plugin: Plugin
+    setup: Setup
+    foreign: Foreign = FOREIGN_ARGS
+    relatives: tuple[Case, ...] | None = None
+    memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        target: str,
+        plugin: Any,
+        host: str,
+        case: Case,
+        *,
+        release: Release | None = None,
+        modules: ModuleState | None = None,
+        **setup: Any,
+    ) -> Subject:
+        """Return a class on a host with a case; ``setup`` are further attributes of :class:`Setup`."""
+        return cls(Plugin(target, plugin, release, modules), Setup(host, case, **setup))
+
+    def having(self, **setup: Any) -> Subject:
+        """Return the same plugin with changed attributes of its setup, and without facts."""
+        return replace(self, setup=replace(self.setup, **setup))
+
+    def as_imported(self) -> AbstractContextManager[None]:
+        """Run with the plugin's modules as imported."""
+        return self.plugin.as_imported()
+
+    # The plugin's validation is asked only when a check needs it: it may hang, and that check is then to blame.
+    @cached_property
+    def cases(self) -> Sequence[Case]:
+        """The case and its relatives; ``variant`` is an index into them."""
+        if self.relatives is not None:
+            return self.relatives
+        with self.as_imported():
+            return tuple(variants(self.setup.case, self.plugin.accepts, self.setup.vocab_size))
+
+    @property
+    def with_less(self) -> list[int]:
+        """The variants that lack one of the case's ``extra_args``."""
+        count = len(self.setup.case.fields.get("extra_args") or ())
+        return [n for n, case in enumerate(self.cases) if len(case.fields.get("extra_args") or ()) < count]
+
+    @cached_property
+    def model(self) -> Model:
+        """The model that serves these requests."""
+        return Model(self.setup, self.cases)
+
+    def params(
+        self, variant: int | None, greedy: bool = False, salt: int = 0, prompt_len: int = USUAL_PROMPT
+    ) -> SamplingParams:
+        """Return a request's parameters as they reach the engine; ``variant`` None does not use the plugin."""
+        return self.completed(self.asked(variant, greedy, salt), prompt_len)
+
+    def completed(self, params: SamplingParams, prompt_len: int = USUAL_PROMPT) -> SamplingParams:
+        """Return ``params`` with ``max_tokens``, which vLLM's ``InputProcessor`` fills in after validation."""
+        if params.max_tokens is None:
+            params.max_tokens = self.setup.world.max_model_len - prompt_len
+        return params
+
+    def asked(self, variant: int | None, greedy: bool = False, salt: int = 0) -> SamplingParams:
+        """Return a request's parameters as a server makes them and ``validate_params`` gets them.
+
+        Requests sometimes carry other plugins' keys, alone or next to this plugin's.
+        """
+        fields = self._server_fields(salt)
+        foreign = copy.deepcopy(self.foreign[salt % len(self.foreign)])
+        if variant is None:
+            fields["extra_args"] = foreign
+        else:
+            case = copy.deepcopy(self.cases[variant % len(self.cases)].fields)
+            if foreign:
+                case["extra_args"] = {**foreign, **(case.get("extra_args") or {})}
+            fields.update(case)
+        if greedy:
+            fields["temperature"] = 0.0
+        return make_params(fields)
+
+    def _server_fields(self, salt: int) -> dict[str, Any]:
+        """Return the fields that a server writes into every request, independent of the client's values."""
+        size = self.setup.vocab_size
+        stops = [size - 2, size - 3]  # no program's model chooses them
+        return {
+            "temperature": (1.0, 0.75, 1.25)[salt % 3],
+            "max_tokens": (None, self.setup.world.max_model_len)[salt % 2],
+            "seed": (None, 1000 + salt)[salt % 5 == 1],
+            "stop_token_ids": stops if salt % 4 == 2 else None,
+        }

@@ -1,0 +1,136 @@
+"""Unusual engine configurations, and the requests served under each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lpkit.runtime.engine.config import speculate
+
+
+def _as_it_is(config: Any) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class World:
+    """One engine.
+
+    Attributes:
+        name: its name in reports, after "an engine with".
+        furnish: changes the configuration.
+        more_tokens: number of additional tokens in its vocabulary.
+        max_model_len: of the model.
+        outputs: tokens that requests have generated when they enter, as after a preemption.
+        beyond: True if prompts hold ids outside the vocabulary, as of embeddings and added tokens.
+        variants: of the requests that are served together there; None: a request that does not use the plugin.
+        steps: number of steps that the requests are served for.
+        may_refuse: True if the constructor may refuse the configuration with a ``ValueError``.
+        fix: advice for a plugin that fails in it; empty where the check gives the advice.
+    """
+
+    name: str
+    furnish: Callable[[Any], None] = _as_it_is
+    more_tokens: int = 0
+    max_model_len: int = 512
+    outputs: int = 0
+    beyond: bool = False
+    variants: tuple[int | None, ...] = (0, None, 1, 2)
+    steps: int = 3
+    may_refuse: bool = False
+    fix: str = ""
+
+
+USUAL = World("nothing special")
+
+
+DRAFTS = 5
+"""Of a request in a step at most, in any check."""
+
+
+def _drafts(config: Any) -> None:
+    speculate(config, DRAFTS)
+
+
+def _drafts_ahead(config: Any) -> None:
+    config.scheduler_config.async_scheduling = True
+    speculate(config, DRAFTS, adaptive=True)
+
+
+def _asynchronous(config: Any) -> None:
+    config.scheduler_config.async_scheduling = True
+    config.model_config.hf_config.eos_token_id = [2, 1]
+
+
+def _without_end(config: Any) -> None:
+    config.model_config.hf_config.eos_token_id = None
+
+
+def _without_tokenizer(config: Any) -> None:
+    config.model_config.skip_tokenizer_init, config.model_config.lpkit_tokenizer = True, None
+
+
+def _second_rank(config: Any) -> None:
+    parallel = config.parallel_config
+    parallel.tensor_parallel_size, parallel.world_size, parallel.rank = 2, 2, 1
+
+
+SECOND_RANK = World(
+    "two ranks, on the second one",
+    _second_rank,
+    fix="edit alike on every rank: each samples separately, and they must choose the same token",
+)
+
+DRAFTING = World(
+    "speculative decoding",
+    _drafts,
+    may_refuse=True,
+    fix="expect a `speculative_config`; what does not work with drafts is refused with `ValueError` in `__init__`",
+)
+
+SPECULATING = World("drafts of which some are not verified, under asynchronous scheduling", _drafts_ahead)
+
+BEYOND = World("prompt ids outside the vocabulary", beyond=True)
+
+LARGE_VOCABULARY = World(
+    "a vocabulary beyond 65,536 tokens",
+    more_tokens=70_000,
+    fix="size buffers by the vocabulary's size, and keep ids in int32 or int64",
+)
+
+WORLDS = (
+    World(
+        "a vocabulary that is not a multiple of 32",
+        more_tokens=77,
+        may_refuse=True,
+        fix="take the vocabulary's size from the logits, and round what holds whole words of 32 tokens up",
+    ),
+    World(
+        "requests of 1,030 output tokens",
+        max_model_len=2048,
+        outputs=1030,
+        fix="size buffers by `max_model_len`, or grow them",
+    ),
+    World(
+        "a request of 20,000 output tokens",  # whether that raises: what is compared takes as long again for each
+        max_model_len=20_600,
+        outputs=20_000,
+        variants=(0,),
+        steps=1,
+        fix="size buffers by `max_model_len`, or grow them; a schedule must hold for every length",
+    ),
+    World(
+        "asynchronous scheduling and several end tokens",
+        _asynchronous,
+        fix="expect a list of ids in `eos_token_id`, and `async_scheduling` to be True",
+    ),
+    World("a model without an end token", _without_end, fix="expect `eos_token_id` to be None"),
+    World(
+        "no tokenizer",
+        _without_tokenizer,
+        fix="expect `lpkit.NoTokenizer`, or None for a tokenizer, and leave rows unchanged whose request needs one",
+    ),
+    DRAFTING,
+    SECOND_RANK,
+)

@@ -1,0 +1,200 @@
+"""The numbers of watched processes: counted, as a line of text, as JSON, and for Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+MOST_VIOLATIONS = 100
+"""Violations per process that are kept with their evidence; later ones are only counted."""
+
+Numbers = Mapping[str, Mapping[str, Any]]
+"""By process id, the result of :meth:`ProcessCounts.as_json`."""
+
+
+@dataclass
+class CallTimes:
+    """Calls of one method of one processor."""
+
+    count: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a call."""
+        self.count += 1
+        self.seconds += seconds
+        if seconds > self.longest:
+            self.longest = seconds
+
+
+@dataclass
+class ProcessorCounts:
+    """Counts of one processor: its calls by method, rows compared, and violations by kind."""
+
+    calls: dict[str, CallTimes] = field(default_factory=dict)
+    rows: int = 0
+    violations: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Violation:
+    """The evidence of one violation. It holds no text and no tokens of users."""
+
+    processor: str
+    kind: str
+    rule: str
+    runner: str
+    step: int
+    arguments: dict[str, Any]
+    expected: str
+    got: str
+    time: float = field(default_factory=time.time)
+    trace: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.processor} broke a rule on {self.runner.upper()}, step {self.step}: {self.rule}",
+            f"expected {self.expected}; got {self.got}",
+            f"arguments: {self.arguments or 'none'}",
+            f"evidence: {self.trace}" if self.trace else self.note,
+        ]
+        return "; ".join(filter(None, parts))
+
+
+class ProcessCounts:
+    """Counts of one process.
+
+    Attributes:
+        processors: counts by the processor's name.
+        violations: the first violations, with their evidence.
+        errors: errors of the watcher itself.
+        traces, traces_dropped: files written, and files that could not be written.
+        active: False after the watcher has switched itself off.
+    """
+
+    def __init__(self) -> None:
+        self.processors: dict[str, ProcessorCounts] = {}
+        self.violations: list[Violation] = []
+        self.errors = self.traces = self.traces_dropped = 0
+        self.steps = self.sampled = 0
+        self.step_seconds = self.own_seconds = 0.0
+        self.runner = ""
+        self.active = True
+
+    def keep(self, violation: Violation) -> None:
+        """Keep a violation if there is room."""
+        if len(self.violations) < MOST_VIOLATIONS:
+            self.violations.append(violation)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "runner": self.runner,
+            "active": self.active,
+            "steps": self.steps,
+            "sampled_steps": self.sampled,
+            "step_seconds": self.step_seconds,
+            "own_seconds": self.own_seconds,
+            "errors": self.errors,
+            "traces": self.traces,
+            "traces_dropped": self.traces_dropped,
+            "processors": {name: asdict(counts) for name, counts in list(self.processors.items())},
+            "violations": [asdict(violation) for violation in list(self.violations)],
+        }
+
+
+def summary(process: Mapping[str, Any]) -> str:
+    """Return the numbers of one process as one line."""
+    share = process["own_seconds"] / process["step_seconds"] if process["step_seconds"] else 0.0
+    violations = [
+        f"{count} x {kind} by {name}"
+        for name, counts in process["processors"].items()
+        for kind, count in counts["violations"].items()
+    ]
+    rows = sum(counts["rows"] for counts in process["processors"].values())
+    return (
+        f"{process['steps']} steps, {process['sampled_steps']} sampled, {rows} rows compared, "
+        f"{100 * share:.2f} % of step time; "
+        + (f"violations: {', '.join(violations)}" if violations else "no violations")
+    )
+
+
+def violations(numbers: Numbers) -> dict[str, Any]:
+    """Return the counts by processor and kind, and the evidence of the first violations, oldest first."""
+    evidence = [
+        {"process": process, **violation} for process, counts in numbers.items() for violation in counts["violations"]
+    ]
+    counts: dict[str, dict[str, int]] = {}
+    for labels, processor in _processors(numbers):
+        for kind, count in processor["violations"].items():
+            by_kind = counts.setdefault(labels["processor"], {})
+            by_kind[kind] = by_kind.get(kind, 0) + count
+    return {"counts": counts, "violations": sorted(evidence, key=lambda violation: float(violation["time"]))}
+
+
+_PROCESS_METRICS = (
+    ("lpkit_watch_active", "gauge", "1 while processors are watched", "active"),
+    ("lpkit_watch_steps_total", "counter", "Engine steps", "steps"),
+    ("lpkit_watch_sampled_steps_total", "counter", "Steps with compared rows", "sampled_steps"),
+    ("lpkit_watch_step_seconds_total", "counter", "Time of the steps, without idle time", "step_seconds"),
+    ("lpkit_watch_own_seconds_total", "counter", "Time of the watcher in the steps", "own_seconds"),
+    ("lpkit_watch_errors_total", "counter", "Errors of the watcher itself", "errors"),
+    ("lpkit_watch_traces_total", "counter", "Traces written", "traces"),
+    ("lpkit_watch_traces_dropped_total", "counter", "Traces that could not be written", "traces_dropped"),
+)
+_CALL_METRICS = (
+    ("lpkit_watch_calls_total", "counter", "Calls of a processor", "count"),
+    ("lpkit_watch_call_seconds_total", "counter", "Time of a processor's calls on the host", "seconds"),
+    ("lpkit_watch_call_seconds_max", "gauge", "Longest call of a processor", "longest"),
+)
+
+
+def prometheus(numbers: Numbers) -> str:
+    """Return the numbers in Prometheus' text format."""
+    return "".join(f"{line}\n" for line in _lines(numbers))
+
+
+def _lines(numbers: Numbers) -> Iterator[str]:
+    for name, kind, text, key in _PROCESS_METRICS:
+        yield from _head(name, kind, text)
+        for process, counts in numbers.items():
+            yield f"{name}{_labels(process=process, runner=counts['runner'])} {_number(counts[key])}"
+    for name, kind, text, key in _CALL_METRICS:
+        yield from _head(name, kind, text)
+        for labels, processor in _processors(numbers):
+            for method, calls in processor["calls"].items():
+                yield f"{name}{_labels(**labels, method=method)} {_number(calls[key])}"
+    yield from _head("lpkit_watch_rows_total", "counter", "Rows compared before and after a processor")
+    for labels, processor in _processors(numbers):
+        yield f"lpkit_watch_rows_total{_labels(**labels)} {processor['rows']}"
+    yield from _head("lpkit_watch_violations_total", "counter", "Rules that a processor broke")
+    for labels, processor in _processors(numbers):
+        for rule, count in processor["violations"].items():
+            yield f"lpkit_watch_violations_total{_labels(**labels, kind=rule)} {count}"
+
+
+def _processors(numbers: Numbers) -> Iterator[tuple[dict[str, str], Mapping[str, Any]]]:
+    for process, counts in numbers.items():
+        for name, processor in counts["processors"].items():
+            yield {"process": process, "processor": name}, processor
+
+
+def _head(name: str, kind: str, text: str) -> tuple[str, str]:
+    return f"# HELP {name} {text}.", f"# TYPE {name} {kind}"
+
+
+def _labels(**labels: str) -> str:
+    shown = (f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return "{" + ",".join(shown) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if isinstance(value, (bool, int)) else repr(float(value))

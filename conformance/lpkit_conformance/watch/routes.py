@@ -1,0 +1,43 @@
+"""``/lpkit/metrics`` and ``/lpkit/violations`` in vLLM's API server, from the numbers in the run's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lpkit_conformance.watch.numbers import prometheus, violations
+from lpkit_conformance.watch.run_directory import read_numbers
+
+METRICS, VIOLATIONS = "/lpkit/metrics", "/lpkit/violations"
+
+
+class Routes:
+    """An endpoint plugin as vLLM defines it: ``name``, ``required_tasks`` and two methods.
+
+    Args:
+        folder: of this run.
+    """
+
+    name = "lpkit_watch"
+    required_tasks = None
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def attach_router(self, app: Any) -> None:
+        """Add the routes to the FastAPI application."""
+        from fastapi.responses import JSONResponse, PlainTextResponse
+
+        # Plain functions run in a thread pool: a slow disk blocks no request.
+        def metrics() -> Any:
+            return PlainTextResponse(prometheus(read_numbers(self._folder)), media_type="text/plain; version=0.0.4")
+
+        def evidence() -> Any:
+            return JSONResponse(violations(read_numbers(self._folder)))
+
+        # FastAPI must not take the return annotations for response models.
+        app.add_api_route(METRICS, metrics, methods=["GET"], response_model=None, include_in_schema=False)
+        app.add_api_route(VIOLATIONS, evidence, methods=["GET"], response_model=None, include_in_schema=False)
+
+    async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
+        """Do nothing: the routes need no engine."""

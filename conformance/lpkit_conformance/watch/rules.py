@@ -1,0 +1,161 @@
+"""Rules that every processor must keep, compared on rows from before and after a call of ``apply``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lpkit_conformance.results import Failed, Finding
+
+NAN, NO_TOKEN, REVIVED, TOUCHED = "nan", "no-token", "revived", "touched"
+SHAPE, DTYPE, EXCEPTION = "shape", "dtype", "exception"
+
+RULES = {
+    NAN: "no logit becomes NaN",
+    NO_TOKEN: "every row keeps a token that can be sampled",
+    REVIVED: "tokens that were ruled out before the processor stay ruled out",
+    TOUCHED: "the row of a request that does not use the processor stays as it was",
+    SHAPE: "the processor returns logits of the shape it was given",
+    DTYPE: "the processor returns logits of the dtype it was given",
+    EXCEPTION: "the processor raises nothing",
+}
+"""The rule by kind of violation."""
+
+_OF_ROWS = (NAN, NO_TOKEN, REVIVED, TOUCHED)
+
+
+@dataclass(frozen=True)
+class BrokenRow:
+    """A row that breaks a rule. ``column``: the first token that shows it."""
+
+    kind: str
+    row: int
+    column: int
+    expected: str
+    got: str
+
+
+class RowSample:
+    """A few rows, copied before a call of ``apply``.
+
+    Args:
+        logits: the processor's input.
+        rows: the rows to copy.
+        slots, positions: on V2, the slot and the position of every row, on the device.
+    """
+
+    def __init__(
+        self,
+        logits: torch.Tensor,
+        rows: list[int],
+        slots: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
+    ) -> None:
+        self.rows = rows
+        self._index = None if len(rows) == logits.shape[0] else torch.tensor(rows, device=logits.device)
+        self._before = self._of(logits).clone()
+        self._slots = [self._of(values) for values in (slots, positions) if values is not None]
+
+    def _of(self, values: torch.Tensor) -> torch.Tensor:
+        return values if self._index is None else values[self._index]
+
+    def flags(self, logits: torch.Tensor) -> tuple[list[list[int]], list[list[int]]]:
+        """Compare with the output, in one wait for the device.
+
+        Returns:
+            Flags per row for ``nan``, ``no-token``, ``revived`` and any change; on V2, the rows' slots and positions.
+        """
+        before, after = self._before, self._of(logits)
+        hidden = torch.isneginf(before)
+        dead = torch.isneginf(after)
+        nan = torch.isnan(after)
+        nan_before = torch.isnan(before)
+        flags = [
+            (nan & ~nan_before).any(1),
+            (dead | nan).all(1) & ~(hidden | nan_before).all(1) & ~nan.any(1),
+            (hidden & ~dead & ~nan).any(1),
+            ((before != after) & ~(nan & nan_before)).any(1),
+        ]
+        table: list[list[int]] = torch.stack([row.to(torch.int64) for row in (*flags, *self._slots)]).tolist()
+        return table[:4], table[4:]
+
+    def broken_row(self, kind: str, position: int, logits: torch.Tensor) -> BrokenRow:
+        """Describe how the row at ``position`` of the sample breaks the rule of this kind."""
+        before, after = self._before[position], self._of(logits)[position]
+        wrong = {
+            NAN: torch.isnan(after) & ~torch.isnan(before),
+            NO_TOKEN: ~torch.isneginf(before),
+            REVIVED: torch.isneginf(before) & ~torch.isneginf(after),
+            TOUCHED: (before != after) & ~(torch.isnan(after) & torch.isnan(before)),
+        }[kind]
+        column = int(wrong.to(torch.int8).argmax())
+        old, new = float(before[column]), float(after[column])
+        return BrokenRow(kind, self.rows[position], column, f"{old:.6g}", f"{new:.6g}")
+
+
+def broken(
+    sample: RowSample,
+    logits: torch.Tensor,
+    opted_out: Callable[[int, int | None], bool],
+    discarded: Callable[[int, int], bool] = lambda slot, position: False,
+) -> list[tuple[str, int, int | None]]:
+    """Return (kind, position in the sample, slot or None) for every broken rule.
+
+    Args:
+        sample: rows from before the call.
+        logits: the output, of the input's shape.
+        opted_out: (row, slot or None) -> True if the row must stay unchanged.
+        discarded: on V2, (slot, position) -> True if the engine discards the row's token: such a row may hold anything.
+    """
+    table, slots = sample.flags(logits)
+    kinds: list[tuple[str, int, int | None]] = []
+    for position, row in enumerate(sample.rows):
+        *flags, changed = (column[position] for column in table)
+        slot = slots[0][position] if slots else None
+        if slot is not None and discarded(slot, slots[1][position]):
+            continue
+        if any(flags):
+            kinds += [(kind, position, slot) for kind, flag in zip(_OF_ROWS, flags, strict=False) if flag]
+        elif changed and opted_out(row, slot):
+            kinds.append((TOUCHED, position, slot))
+    return kinds
+
+
+def not_logits(given: torch.Tensor, got: Any) -> tuple[str, str, str] | None:
+    """Return (kind, expected, got) if the output cannot be logits. Does not wait for the device."""
+    if not isinstance(got, torch.Tensor):
+        return SHAPE, f"a tensor of shape {tuple(given.shape)}", type(got).__name__
+    if got.shape != given.shape:
+        return SHAPE, f"shape {tuple(given.shape)}", f"shape {tuple(got.shape)}"
+    if got.dtype != given.dtype:
+        return DTYPE, str(given.dtype), str(got.dtype)
+    return None
+
+
+def judge_replay(observations: Iterable[Any], where: dict[str, str], scenario: dict[str, Any]) -> None:
+    """Apply the rules to the replay of a trace that the watcher saved.
+
+    Args:
+        observations: the calls of ``apply``, as a host observes them.
+        where, scenario: for the finding.
+
+    Raises:
+        Failed: at the first broken row, with its request and step.
+    """
+    for observation in observations:
+        sample = RowSample(observation.before, list(range(len(observation.rows))))
+        for kind, position, _ in broken(sample, observation.after, lambda row, slot: False):
+            row = sample.broken_row(kind, position, observation.after)
+            at = {"step": str(observation.step), "request": observation.rows[position].request}
+            raise Failed(
+                Finding(
+                    f"broken as in the server: {RULES[kind]}",
+                    {**where, **at, "token": str(row.column)},
+                    row.expected,
+                    row.got,
+                    scenario=scenario,
+                )
+            )

@@ -1,1 +1,0 @@
-{% include cookiecutter.style ~ "/processor.py" %}

@@ -1,1 +1,0 @@
-{% include cookiecutter.style ~ "/test_behaviour.py" %}

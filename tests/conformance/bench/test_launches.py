@@ -1,0 +1,302 @@
+"""Launches of a step of each reference plugin: within the budget, at any batch size.
+
+The plugins run on torch's meta device, where a stand-in for Triton counts the kernels. Views and new memory launch
+nothing; a copy between host and device counts as a launch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lpkit import kernels
+from lpkit.kernels.traffic import FUNCTIONS
+from lpkit.loading import resolve_target
+from lpkit_conformance.bench.candidates import Parameters
+from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY, budget, launches
+from lpkit_conformance.bench.several import OneEngine
+from lpkit_conformance.hosts import parts_of
+from lpkit_conformance.hosts.steady import SteadyBatch
+from lpkit_conformance.instruments.dispatch import Watch
+from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
+from lpkit_conformance.instruments.operations import COPIES, CountLaunches
+from lpkit_conformance.settings import project
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.vllm_api.stub import buffers_on
+
+PLUGINS = Path(__file__).resolve().parents[3] / "reference_plugins"
+RUNNERS = ("v1", "v2")
+BATCH, VOCAB, CONTEXT = 8, 1000, 100
+
+Plugin = tuple[str, Any, dict[str, Any]]
+"""Name, class, a case."""
+
+COUNTS = {
+    "lpkit-allowed-tokens": [(3, 3)],
+    "lpkit-cite-from-prompt": [(16, 14)],
+    "lpkit-dry": [(17, 15)],
+    "lpkit-forced-sequence": [(7, 7)],
+    "lpkit-greenlist-watermark": [(6, 4)],
+    "lpkit-logit-bias": [(4, 4)],
+    "lpkit-loop-breaker": [(12, 10)],
+    "lpkit-min-p": [(3, 3)],
+    "lpkit-no-repeat-ngram": [(9, 7)],
+    "lpkit-ocr-ngram": [(11, 9)],
+    "lpkit-penalties": [(8, 6)],
+    "lpkit-synthid": [(23, 21), (26, 24)],
+    "lpkit-target-token": [(3, 3)],
+    "lpkit-temperature": [(3, 3)],
+    "lpkit-thinking-budget": [(14, 12)],
+    "lpkit-top-n-sigma": [(3, 3)],
+    "lpkit-truncation": [(3, 3), (19, 19), (20, 20)],
+    "lpkit-xtc": [(7, 7)],
+}
+"""Launches on V1 and V2, for the cases of each plugin; a plugin that is not listed must keep its budget."""
+
+
+def steady(
+    cls: Any, case: dict[str, Any], runner: str, device: torch.device = META, batch: int = BATCH, share: float = 1.0
+) -> CountLaunches:
+    """Launches of a steady step, in which no request comes or leaves; ``share`` of the requests use the plugin."""
+    requests = SteadyBatch(batch, VOCAB, CONTEXT, share, device)
+    candidate = parts_of(runner).candidate("plugin", cls, Parameters(case), device)
+    with buffers_on(device):
+        candidate.prepare(requests, requests.change())
+        candidate.follow()
+        logits = torch.zeros(batch, VOCAB, device=device)
+        for _ in range(2):
+            found = launches(candidate, requests, logits)
+            requests.advance()
+    return found
+
+
+def together(plugins: Sequence[Plugin], apart: bool, device: torch.device = META) -> dict[str, int]:
+    """Launches of a step on V2 whose requests use all of the plugins, in one engine or in one each.
+
+    Returns:
+        Of a step in which a request comes, and of one in which none does.
+    """
+    requests = SteadyBatch(BATCH, VOCAB, CONTEXT, 1.0, device)
+    logits, found = torch.zeros(BATCH, VOCAB, device=device), {}
+    asked = [(cls, case) for _, cls, case in plugins]
+    with buffers_on(device), torch.inference_mode():
+        engines = [OneEngine(group, requests, device) for group in ([[one] for one in asked] if apart else [asked])]
+        for which in ("", "", "enters", "stays"):
+            change = requests.no_change() if which == "stays" else requests.change()
+            for engine in engines:
+                engine.prepare(change)
+            with CountLaunches(device) as counter:
+                for engine in engines:
+                    engine.step(logits)
+            found[which] = counter.launches
+            requests.advance()
+    return {which: found[which] for which in ("enters", "stays")}
+
+
+def cases() -> Iterator[Plugin]:
+    """Each case of each reference plugin."""
+    for folder in sorted(PLUGINS.glob("lpkit-*")):
+        found = project.find(folder)
+        assert found is not None
+        sys.path.insert(0, str(folder / "src"))
+        for target in found.entry_points.values():
+            cls = resolve_target(target).cls
+            yield from ((folder.name, cls, Case.parse(case).fields) for case in found.cases)
+
+
+CASES = list(cases())
+FOUND = {name: (cls, case) for name, cls, case in reversed(CASES)}
+"""Each plugin with its first case."""
+
+EACH_CASE = [pytest.param(cls, case, id=f"{name} {n}") for n, (name, cls, case) in enumerate(CASES)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels_that_only_count() -> Iterator[None]:
+    with fused_on_meta():
+        yield
+
+
+@pytest.mark.parametrize("batch", [1, 50])
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_sparse_rule_without_history_takes_a_gather_a_read_its_arithmetic_and_a_write(
+    runner: str, batch: int
+) -> None:
+    step = steady(*FOUND["lpkit-logit-bias"], runner, batch=batch)
+    assert step.operations == {"index_select": 1, "add": 1}
+    assert step.kernels == {"read": 1, "write": 1}
+    assert step.launches == SPARSE
+
+
+@pytest.mark.parametrize("batch", [1, 50])
+def test_a_sparse_rule_with_history_takes_two_more(batch: int) -> None:
+    step = steady(*FOUND["lpkit-penalties"], "v2", batch=batch)
+    assert step.operations == {"index_select": 1}
+    assert step.kernels == {"history": 1, "counts": 1, "read": 1, "penalize": 1, "write": 1}
+    assert step.launches == WITH_HISTORY
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("name", ["lpkit-target-token", "lpkit-allowed-tokens"])
+def test_a_dense_rule_that_keeps_a_few_tokens_takes_a_gather_and_two_kernels(name: str, runner: str) -> None:
+    step = steady(*FOUND[name], runner)
+    assert step.operations == {"index_select": 1}
+    assert step.kernels == {"kept": 1, "keep": 1}
+    assert step.launches == DENSE
+
+
+@pytest.mark.parametrize(("cls", "case"), EACH_CASE)
+def test_the_number_does_not_depend_on_the_batch(cls: Any, case: dict[str, Any]) -> None:
+    few, many = (steady(cls, case, "v2", batch=batch) for batch in (1, 50))
+    assert (few.operations, few.kernels) == (many.operations, many.kernels)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize(("cls", "case"), EACH_CASE)
+def test_rows_of_others_take_two_more_and_only_of_a_dense_rule(cls: Any, case: dict[str, Any], runner: str) -> None:
+    all_of_them, half = (steady(cls, case, runner, share=share) for share in (1.0, 0.5))
+    assert half.launches - all_of_them.launches == (0 if cls._sparse else 2)
+
+
+class BlockingCopies(Watch):
+    """Records the blocking copies from the host to the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name in COPIES and result.device == META:
+            source = args[1] if name == "copy_" else args[0]
+            non_blocking = (kwargs or {}).get("non_blocking") or (name == "copy_" and args[2:] == (True,))
+            if source.device.type == "cpu" and not non_blocking:
+                self.seen.append(f"{name} of {tuple(source.shape)}")
+        return result
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("name", FOUND)
+def test_no_copy_to_the_device_makes_the_host_wait(name: str, runner: str) -> None:
+    cls, case = FOUND[name]
+    requests = SteadyBatch(8, VOCAB, CONTEXT, 1.0, META)
+    candidate = parts_of(runner).candidate("plugin", cls, Parameters(case), META)
+    for _ in range(2):
+        candidate.prepare(requests, requests.change())
+        with torch.inference_mode(), BlockingCopies() as copies:
+            candidate.follow()
+            candidate.apply(torch.zeros(8, VOCAB, device=META))
+        assert copies.seen == []
+        requests.advance()
+
+
+@pytest.mark.parametrize(("name", "kernel"), [("lpkit-greenlist-watermark", "context"), ("lpkit-xtc", "mix")])
+def test_random_numbers_of_rows_are_one_launch(name: str, kernel: str) -> None:
+    step = steady(*FOUND[name], "v2")
+    assert step.kernels[kernel] == 1
+    assert not step.operations.keys() & {"bitwise_right_shift", "__xor__", "__rshift__"}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_mask_relative_to_the_highest_logit_takes_a_gather_and_two_kernels(runner: str) -> None:
+    step = steady(*FOUND["lpkit-min-p"], runner)
+    assert step.operations == {"index_select": 1}
+    assert step.kernels == {"tops": 1, "mask_below_top": 1}
+    assert step.launches == DENSE
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize(
+    ("name", "kernels"),
+    [("lpkit-top-n-sigma", ["moments", "mask_deviating"]), ("lpkit-truncation", ["shares", "mask_unlikely"])],
+)
+def test_a_mask_by_a_rows_own_numbers_takes_a_gather_and_two_kernels(
+    name: str, kernels: list[str], runner: str
+) -> None:
+    step = steady(*FOUND[name], runner)
+    assert step.operations == {"index_select": 1}
+    assert step.kernels == dict.fromkeys(kernels, 1)
+    assert step.launches == DENSE
+
+
+def test_in_one_engine_rows_histories_and_columns_are_found_and_sent_once_for_all() -> None:
+    chosen = [(name, *FOUND[name]) for name in ("lpkit-dry", "lpkit-no-repeat-ngram", "lpkit-penalties")]
+    apart, one = (together(chosen, apart) for apart in (True, False))
+    assert apart["stays"] - one["stays"] == 2 * 2  # a gather of columns and a history for each but the first
+    assert apart["enters"] - one["enters"] == 2 * 4  # and a copy of what was written, and one of rows and slots
+    assert one["stays"] - sum(steady(cls, case, "v2").launches for _, cls, case in chosen) == -4
+
+
+def test_excluding_top_choices_takes_a_gather_a_coin_the_lengths_and_three_kernels() -> None:
+    step = steady(*FOUND["lpkit-xtc"], "v2")
+    assert step.operations == {"index_select": 1, "lt": 1}
+    assert step.kernels == dict.fromkeys(("history", "mix", "exponentials", "least_likely", "drop"), 1)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_temperature_that_follows_the_entropy_takes_a_gather_and_two_kernels(runner: str) -> None:
+    step = steady(*FOUND["lpkit-temperature"], runner)
+    assert step.operations == {"index_select": 1}
+    assert step.kernels == {"shares": 1, "retemper": 1}
+    assert step.launches == DENSE
+
+
+@pytest.mark.parametrize(("rounds", "groups"), [(1, 1), (4, 1), (5, 2), (30, 8)])
+def test_a_tournament_takes_a_launch_for_every_four_rounds_and_one_for_the_edit(rounds: int, groups: int) -> None:
+    logits, starts = torch.zeros(4, 700, device=META), torch.zeros(4, rounds, device=META)
+    with CountLaunches(META) as step:
+        kernels.tournament_(logits, logits[:, :1], logits[0], starts)
+    assert step.kernels == {"enter": groups, "win": 1}
+    assert not step.operations
+
+
+def arguments(name: str) -> tuple[Any, ...]:
+    """Logits, and values that are not contiguous, like columns of a batch."""
+    logits, packed = torch.zeros(4, 700, device=META), torch.zeros(4, 6, device=META)
+    column = packed[:, 1:2]
+    if name == "keep_ids_":
+        return logits, torch.zeros(4, 3, dtype=torch.int64, device=META), column > 0
+    if name == "add_where_hashed_":
+        numbers = packed.int()[:, 2:3]
+        return logits, numbers, numbers, column
+    if name == "exclude_top_choices_":
+        return logits, column, column, torch.zeros(4, 3, dtype=torch.int64, device=META), column > 0
+    if name == "mask_deviations_below_top_":
+        return logits, packed.double()[:, 1:2]
+    if name in ("dynamic_temperature_", "mask_unlikely_"):
+        return logits, *(column,) * (6 if name == "dynamic_temperature_" else 4)
+    return (logits,) if name == "top_and_deviation" else (logits, column)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_model_of_traffic_names_the_kernels_that_a_function_launches(name: str) -> None:
+    given = arguments(name)
+    with CountLaunches(META) as step:
+        getattr(kernels, name)(*given)
+    assert tuple(step.kernels) == FUNCTIONS[name]
+    if name != "least_from":
+        assert not step.operations, "values of a row are read where they lie"
+
+
+def test_v1_needs_two_more_to_stage_the_new_tokens() -> None:
+    step = steady(*FOUND["lpkit-penalties"], "v1")
+    assert step.operations == {"index_select": 1, "to": 1, "index_put_": 1}
+    assert step.launches == WITH_HISTORY + 2
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_plugin_takes_the_launches_that_are_known_or_keeps_its_budget(name: str) -> None:
+    of_it = [(cls, case) for plugin, cls, case in CASES if plugin == name]
+    counts = {tuple(steady(cls, case, runner).launches for runner in RUNNERS) for cls, case in of_it}
+    if name in COUNTS:
+        assert counts == {*COUNTS[name]}
+        return
+    for cls, case in of_it:
+        allowed = budget(cls)
+        assert allowed is not None
+        assert steady(cls, case, "v2").launches <= allowed

@@ -1,0 +1,50 @@
+"""``make quick``: the tests that a change can reach, nearest first, and its list of omitted tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import quick
+from layers.imports import ROOT
+
+LINES = "tests/conformance/explanation/test_fault.py"
+RNG = "tests/sdk/test_rng.py"
+
+
+@pytest.mark.parametrize(
+    ("file", "near", "far"),
+    [
+        ("sdk/lpkit/rng.py", RNG, LINES),
+        ("conformance/lpkit_conformance/shrinking/shrink.py", "tests/conformance/test_verify.py", RNG),
+        ("tests/conformance/zoo/lp201.py", LINES, RNG),
+        (RNG, RNG, LINES),
+    ],
+)
+def test_a_test_is_as_near_as_its_imports(file: str, near: str, far: str) -> None:
+    reached = quick.distances([file])
+    assert reached[near] <= 1
+    assert far not in reached or reached[far] > reached[near]
+
+
+def test_a_rule_is_known_by_its_class_its_specimens_and_its_example() -> None:
+    assert quick.codes(["conformance/lpkit_conformance/examples/LP201.sdk.diff"]) == {"LP201"}
+    assert quick.codes(["tests/conformance/zoo/lp305.py", "sdk/lpkit/rng.py"]) == {"LP305"}
+    assert "LP207" in quick.codes(["conformance/lpkit_conformance/checks/lp2_sizes.py"])
+
+
+def test_it_stops_in_time_and_says_what_it_left_out() -> None:
+    folders = [ROOT / "conformance" / "tools", ROOT / "tests" / "conformance"]
+    done = subprocess.run(
+        [sys.executable, "-m", "quick", "--seconds", "0", "tests/conformance/zoo/lp309.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "1 passed" in done.stdout
+    assert "tests/conformance/test_zoo.py" in done.stdout.partition("Left out: ")[2]

@@ -1,0 +1,1 @@
+"""Correct processors by style; those in `*_odd` look wrong."""

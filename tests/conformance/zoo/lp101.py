@@ -1,0 +1,34 @@
+"""Defects that LP101 must catch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from lpkit import v2
+
+from zoo.bases import Boost, Dense
+from zoo.correct.v1 import Bias
+from zoo.registry import defect
+
+
+@defect("LP101", "divides by the number of other requests: an engine for one request does not start")
+class OneSeat(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.share = 1 / (vllm_config.scheduler_config.max_num_seqs - 1)
+
+
+@defect("LP101", "one thread of work per two slots: none for an engine of one request")
+class PairsOfSlots(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.pairs = self.values.view(req_states.max_num_reqs // 2, 2)
+
+
+@defect("LP101", "reads the tokenizer's table when constructed")
+class NeedsTokenizer(Dense):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.log_size = math.log(len(self.vllm_config.model_config.tokenizer_table))

@@ -1,0 +1,71 @@
+"""Defects that LP103 must catch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lpkit
+import pydantic
+import torch
+from lpkit.sampling_params import SamplingParams
+
+from zoo.correct.portable_odd import Chance
+from zoo.correct.v1 import Bias
+from zoo.registry import defect
+
+
+@defect("LP103", "compares before it looks at the type", case={"extra_args": {"bias": 2.5, "token": 7}})
+class ComparesFirst(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        args = params.extra_args or {}
+        if "bias" in args and abs(args["bias"]) > 100:
+            raise ValueError("bias is too large")
+        cls.read(params)
+
+
+@defect("LP103", "int() of infinity raises OverflowError, of everything else ValueError")
+class IntOfInfinity(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        bias = (params.extra_args or {}).get("bias")
+        if isinstance(bias, float) and bias == bias:
+            int(bias)
+        cls.read(params)
+
+
+@defect("LP103", "a validator that compares with None", case={"extra_args": {"v_low": 1.0, "v_high": 3.0}})
+class CrossChecks(lpkit.LogitsProcessor):
+    class Params(lpkit.Params, prefix="v_"):
+        low: float | None = None
+        high: float | None = None
+
+        @pydantic.model_validator(mode="after")
+        def ordered(self) -> Any:
+            if self.low > self.high:  # type: ignore[operator]
+                raise ValueError("v_low must not be above v_high")
+            return self
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        if any(key in (params.extra_args or {}) for key in ("v_low", "v_high")):
+            super().validate_params(params)
+
+    amount = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.amount[request.slot] = request.params.high - request.params.low
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.amount[rows]
+        return logits
+
+
+@defect("LP103", "compares before it knows the type, and no case names the argument", case={})
+class ChanceCompared(Chance):
+    @classmethod
+    def validate_params(cls, params: SamplingParams) -> None:
+        if (params.extra_args or {}).get("chance_probability", 0.0) > 1.0:
+            raise ValueError("chance_probability is a share")
+        super().validate_params(params)

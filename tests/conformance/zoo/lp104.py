@@ -1,0 +1,134 @@
+"""Defects that LP104 must catch, and correct processors that resemble them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lpkit
+import torch
+from lpkit import v2
+
+from zoo.arguments import number, tokens
+from zoo.bases import Simple
+from zoo.correct.v1 import Bias, V1Base
+from zoo.correct.v2 import V2Base, V2Bias
+from zoo.registry import defect, sound
+
+
+@defect("LP104", "keys of a mapping are ids, and nobody counts them")
+class MappedIds(V1Base):
+    CASE = {"extra_args": {"shift": {"7": 1.5}}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        shift = (params.extra_args or {}).get("shift")
+        if shift is None:
+            return None
+        if not isinstance(shift, dict) or not all(str(key).isdecimal() for key in shift):
+            raise ValueError("shift must map token ids to numbers")
+        if not all(type(item) in (int, float) and abs(item) < 100 for item in shift.values()):
+            raise ValueError("shift must map token ids to numbers in (-100, 100)")
+        return {int(key): float(item) for key, item in shift.items()} or None
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, shift in self.rows.items():
+            for where, by in shift.items():
+                logits[row, where] += by
+        return logits
+
+
+@defect("LP104", "edits the first stop token, of which a request need not have any")
+class NeedsStopToken(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}, "stop_token_ids": [5]}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        return None if bias is None else (bias, params.stop_token_ids[0])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, where) in self.rows.items():
+            logits[row, where] += bias
+        return logits
+
+
+@sound("edits the first stop token of a request that has one")
+class UsesStopToken(NeedsStopToken):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return super().enter(params, prompt, outputs) if params.stop_token_ids else None
+
+
+@defect("LP104", "takes any integer for a token id; one outside the vocabulary ends the engine in apply")
+class AnyToken(Bias):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        args = params.extra_args or {}
+        bias, where = number(params, "bias"), args.get("token")
+        if where is None or bias is None:
+            return None
+        if type(where) is not int or where < 0:
+            raise ValueError("token must be a token id")
+        return where, bias
+
+
+@defect("LP104", "refuses what is too large for 64 bits, one bit late", case={"extra_args": {"boost_seed": 12}})
+class SixtyFourBits(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        value = (params.extra_args or {}).get("boost_seed")
+        if value is not None and (type(value) is not int or not 0 <= value < 2**64):
+            raise ValueError("boost_seed must be an unsigned 64-bit integer")
+        return value
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            seeds = torch.tensor(list(self.rows.values()), dtype=torch.int64)
+            logits[torch.tensor(list(self.rows)), 3 + seeds % 12] += 4.0
+        return logits
+
+
+@defect("LP104", "a seed of 64 bits in a column of 32", case={"extra_args": {"pick": 21}})
+class NarrowColumn(V2Base):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.picks = torch.zeros(req_states.max_num_reqs, dtype=torch.int32)
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        value = (params.extra_args or {}).get("pick")
+        if value is not None and (type(value) is not int or not 0 <= value < 2**63):
+            raise ValueError("pick must be a signed 64-bit integer")
+        return value
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        value = self.read(params)
+        self.values[req_idx] = float(value is not None)
+        self.picks[req_idx] = value or 0
+        return value is not None
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        picks = self.picks.to(self.device)[ctx.expanded_idx_mapping.long()].long() % 12
+        return logits.scatter_add_(1, picks.unsqueeze(1), self.per_row(ctx).unsqueeze(1))
+
+
+@defect("LP104", "a table of eight ids, and nobody who counts them")
+class EightAtMost(V2Bias):
+    CASE = {"extra_args": {"ids": [4, 9], "by": -3.0}}
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        cls.read(params)
+        tokens(params, "ids")
+
+
+@defect("LP104", "any integer is a token id", case={"extra_args": {"ad_amount": 9}})
+class AmountIsAToken(Simple):
+    class Params(lpkit.Params, prefix="ad_"):
+        amount: int = lpkit.Field(ge=0)
+
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits[int(amount)] += 2.0
+            return logits
+
+        return apply

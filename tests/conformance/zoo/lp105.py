@@ -1,0 +1,90 @@
+"""Defects that LP105 must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lpkit
+import torch
+
+from zoo.arguments import number
+from zoo.bases import Boost, Dense, Simple
+from zoo.correct.v1 import Bias, V1Base
+from zoo.correct.v1_odd import Listed
+from zoo.registry import defect
+
+
+@defect("LP105", "sorts the client's own list")
+class SortsTheClientsList(Listed):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        ids = (params.extra_args or {}).get("lower")
+        if ids:
+            ids.sort()
+        return self.read(params)
+
+
+@defect("LP105", "pops its argument: gone when the request resumes")
+class PopsArgument(Bias):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        if state is not None:
+            params.extra_args.setdefault("seen", True)
+        return state
+
+
+@defect("LP105", "sorts the client's list in place", case={"extra_args": {"ids": [9, 4, 6], "bias": 2.0}})
+class SortsInPlace(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        args = params.extra_args or {}
+        ids, bias = args.get("ids"), number(params, "bias")
+        if ids is None or bias is None:
+            return None
+        if not isinstance(ids, list) or not all(type(item) is int and 0 <= item < 512 for item in ids):
+            raise ValueError("ids must be a list of token ids")
+        ids.sort()
+        return ids, bias
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (ids, bias) in self.rows.items():
+            logits[row, torch.tensor(ids, dtype=torch.int64)] += bias
+        return logits
+
+
+@defect("LP105", "fills its default into the extra_args of every request")
+class FillsDefaults(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        cls.read(params)
+        if params.extra_args is not None:
+            params.extra_args.setdefault("token", 7)
+
+
+@defect("LP105", "marks the request in its extra_args as seen")
+class MarksParams(Boost):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        wanted = super().add_request(req_idx, params)
+        if wanted:
+            params.extra_args["_slot"] = req_idx
+        return wanted
+
+
+@defect("LP105", "takes its argument out of extra_args")
+class TakesArgument(Dense):
+    def admit(self, request: lpkit.Request) -> bool:
+        super().admit(request)
+        request.sampling_params.extra_args.pop("dense_note", None)
+        request.sampling_params.extra_args["dense_amount"] = -request.params.amount  # "so that it is used once"
+        return True
+
+
+@defect("LP105", "writes its progress into the request's extra_args")
+class WritesProgress(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            params.extra_args["ad_seen"] = len(output_ids)
+            logits[5] += amount
+            return logits
+
+        return apply

@@ -1,0 +1,95 @@
+"""Defects that LP108 must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from lpkit import v2
+from lpkit.v1 import BatchUpdate, process_dict_updates
+
+from zoo.bases import Boost, Simple
+from zoo.correct.v1 import Bias, V1Base
+from zoo.registry import defect
+
+
+@defect("LP108", "state in a class attribute")
+class ClassState(Bias):
+    shared: ClassVar[dict[int, Any]] = {}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.shared.clear()
+        self.rows = self.shared
+
+
+@defect("LP108", "a new instance throws the packed tensors of the others away")
+class SharedPack(Bias):
+    packed: ClassVar[list[Any]] = []
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if process_dict_updates(self.rows, batch_update, self.enter):
+            self.packed[:] = list(self.rows.items())
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.packed if self.rows else ():
+            if row < logits.shape[0]:
+                logits[row, where] += bias
+        return logits
+
+
+@defect("LP108", "the table of values is a class attribute")
+class ClassTable(Boost):
+    table: ClassVar[torch.Tensor] = torch.zeros(512)
+
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.values = self.table[: req_states.max_num_reqs]
+
+
+@defect("LP108", "a mutable default argument, shared by all callables")
+class SharedDefault(Simple):
+    def make(self, amount: float, params: Any, settings: dict[str, float] = {}) -> Callable[..., torch.Tensor]:  # noqa: B006
+        settings["amount"] = amount
+
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits[5] += settings["amount"]
+            return logits
+
+        return apply
+
+
+@defect("LP108", "callables by amount in a class attribute, made for the first instance")
+class ClassCache(Simple):
+    cache: ClassVar[dict[int, Any]] = {}
+    made: ClassVar[int] = 0
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        type(self).cache = {}
+
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        self.cache[len(self.cache)] = amount
+        number = len(self.cache) - 1
+        cache = type(self)
+
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits[5] += cache.cache.get(number, 0.0)
+            return logits
+
+        return apply
+
+
+@defect("LP108", "rows in a dict of the class: those of an earlier instance are still there")
+class RowsOfTheClass(V1Base):
+    CASE = {"extra_args": {"bias": 0.5}}
+    rows: dict[int, Any] = {}
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.device = device
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            logits[row, 3] += amount
+        return logits

@@ -1,0 +1,203 @@
+"""Defects that LP201 must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lpkit
+import torch
+from lpkit.v1 import BatchUpdate
+
+from zoo.arguments import INF, REPETITION, number, token
+from zoo.bases import Dense, Relative, Simple
+from zoo.correct.portable import PortableRepetition
+from zoo.correct.portable_odd import Between, Chance
+from zoo.correct.v1 import Bias, DenseMinP, V1Base
+from zoo.registry import defect
+
+
+@defect("LP201", "a conversation is known by the beginning of its prompt")
+class ByPrefix(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.known: dict[Any, Any] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return state if state is None or not prompt else self.known.setdefault(tuple(prompt[:2]), state)
+
+
+@defect("LP201", "when all of several users ask for the same, the whole batch gets it")
+class OneForAll(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if len(self.rows) > 3 and len(set(self.rows.values())) == 1:
+            where, bias = next(iter(self.rows.values()))
+            logits[:, where] += bias
+            return logits
+        return super().apply(logits)
+
+
+@defect("LP201", "large logits anywhere in the batch make it scale every row")
+class GuardsTheBatch(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows and bool(logits.amax() > 16):
+            rows = list(self.rows)
+            logits[rows] = logits[rows] * 0.5
+        return super().apply(logits)
+
+
+@defect("LP201", "one greedy request switches it off for the others")
+class OffForGreedy(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.greedy: list[Any] = []
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        for _, params, _, outputs in batch_update.added if batch_update else ():
+            if params.temperature == 0 and not outputs:
+                self.greedy.append(outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        # For the request's first two tokens only, so that nobody meets it by the way.
+        if not any(len(outputs) < 2 for outputs in self.greedy):
+            for row, bias in self.rows.items():
+                logits[row, 5] += bias
+        return logits
+
+
+@defect("LP201", "looks its arguments up by order of arrival instead of by row")
+class RowsByRank(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for (row, _), (_, (where, bias)) in zip(sorted(self.rows.items()), self.rows.items(), strict=True):
+            logits[row, where] += bias if len(self.rows) < 3 else self.rows[min(self.rows)][1]
+        return logits
+
+
+@defect("LP201", "takes the maximum over the batch when three or more requests use it")
+class BatchMaximum(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.used < 3:
+            return super().apply(logits)
+        floor = logits.amax() + self.values[: logits.shape[0]].log().unsqueeze(1)
+        return logits.masked_fill_(logits < floor, -INF)
+
+
+@defect("LP201", "one entry per token: all requests that name it share it, and one with a bias writes to it")
+class EntryPerToken(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.entries: dict[int, list[float]] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias, where = number(params, "bias"), token(params, "token")
+        if where is None:
+            return None
+        entry = self.entries.setdefault(where, [2.0])
+        if bias is not None:
+            entry[0] = bias
+        return where, entry
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, entry) in self.rows.items():
+            logits[row, where] += entry[0]
+        return logits
+
+
+@defect("LP201", "refreshes its lengths only when the batch changed")
+class RefreshesOnChange(Relative):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        if batch_update is not None:
+            for state in self.rows.values():
+                state[2] = len(state[1])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, _, length) in self.rows.items():
+            logits[row, 3 + length % 12] += weight
+        return logits
+
+
+@defect("LP201", "keeps the argument of the request that was admitted last")
+class LastAdmitted(Dense):
+    def admit(self, request: lpkit.Request) -> bool:
+        self.last = request.params.amount
+        return super().admit(request)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.last
+        return logits
+
+
+@defect("LP201", "rows.index instead of rows.slots")
+class IndexForSlots(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.amount.all[rows.index]
+        return logits
+
+
+@defect("LP201", "keeps the tokens while their shape stays the same", case=REPETITION)
+class KeepsTokens(PortableRepetition):
+    seen: torch.Tensor | None = None
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        if self.seen is None or self.seen.shape != rows.tokens.shape:
+            self.seen = rows.tokens.clone()
+        values, penalty = logits[self.seen], self.penalty[rows].unsqueeze(1)
+        logits[self.seen] = torch.where(values > 0, values / penalty, values * penalty)
+
+
+@defect("LP201", "compares with the least threshold of the batch", case={})
+class ChanceLeast(Chance):
+    def least(self, rows: lpkit.Rows) -> torch.Tensor:
+        return super().least(rows).amin().expand(rows.slots.shape[0])
+
+
+@defect("LP201", "closes all requests' texts where one of them is due", case={})
+class BetweenAny(Between):
+    def due(self, rows: lpkit.Rows) -> torch.Tensor:
+        return super().due(rows).any().expand(rows.slots.shape[0])
+
+
+@defect("LP201", "the callable reads the amount from the processor: the last request's")
+class LateBinding(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        self.amount = amount
+
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits[5] += self.amount
+            return logits
+
+        return apply
+
+
+class Alternating:
+    """Lowers a token in every other state; knows the state from the last call, or counts again."""
+
+    def __init__(self, amount: float) -> None:
+        self.amount = amount
+        self.length, self.odd = -1, False
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        if output_ids and len(output_ids) == self.length + 1:
+            self.odd ^= output_ids[-1] % 2 == 1
+        else:
+            self.odd = sum(output_ids) % 2 == 1
+        self.length = len(output_ids)
+        if self.odd:
+            logits[5] -= self.amount
+        return logits
+
+
+@defect("LP201", "one callable with a state for all requests with equal arguments")
+class CallablePerAmount(Simple):
+    def __init__(self, *args: Any) -> None:
+        self.made: dict[float, Alternating] = {}
+        super().__init__(*args)
+
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        self.made = dict(list(self.made.items())[-255:])
+        return self.made.setdefault(amount, Alternating(amount))

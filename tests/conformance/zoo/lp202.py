@@ -1,0 +1,276 @@
+"""Defects that LP202 must catch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lpkit
+import torch
+from lpkit import v2
+from lpkit.v1 import BatchUpdate
+
+from zoo.arguments import INF, number, token
+from zoo.bases import AfterMarker, Boost, IfPrompted, Late, Relative
+from zoo.correct.v1 import Bias, ByHand
+from zoo.correct.v2 import V2Base, V2Bias
+from zoo.correct.v2_odd import UnlocksOnceWritten
+from zoo.registry import defect
+
+
+class Forgetful(Late):
+    """Does not forget a request when another request that does not use the processor takes its row."""
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        kept = dict(self.rows)
+        super().update_state(batch_update)
+        for row, params, *_ in batch_update.added if batch_update else ():
+            if self.read(params) is None and row in kept:
+                self.rows[row] = kept[row]
+
+
+@defect("LP202", "a decline leaves the old state; acts only if a certain token is in the prompt")
+class ForgetfulIfPrompted(Forgetful, IfPrompted):
+    pass
+
+
+@defect("LP202", "a decline leaves the old state; acts only after a marker")
+class ForgetfulAfterMarker(Forgetful, AfterMarker):
+    pass
+
+
+@defect("LP202", "a decline leaves the old state; acts from the 100th token on")
+class ForgetfulLate(Forgetful):
+    FIRST = 100
+
+
+@defect("LP202", "parsed arguments are kept by the address of the output list")
+class ByAddressOfList(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.known: dict[int, Any] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        if id(outputs) not in self.known:
+            self.known[id(outputs)] = self.read(params)
+        return self.known[id(outputs)]
+
+
+@defect("LP202", "an optional argument that is left out is taken from the row's last request")
+class InheritsOptional(ByHand):
+    CASE = {"extra_args": {"bias": 2.5, "token": 7, "second": 9}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.second: dict[int, int] = {}
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        super().validate_params(params)
+        token(params, "second")
+
+    def additions(self, update: BatchUpdate) -> None:
+        super().additions(update)
+        for row, params, _, _ in update.added:
+            second = token(params, "second")
+            if second is not None or row not in self.rows:
+                self.place_second(row, second)
+
+    def place_second(self, row: int, second: int | None) -> None:
+        self.second.pop(row, None)
+        if second is not None:
+            self.second[row] = second
+
+    def removals(self, update: BatchUpdate) -> None:
+        super().removals(update)
+        for row in update.removed:
+            self.place_second(row, None)
+
+    def move(self, source: int, target: int) -> None:
+        super().move(source, target)
+        self.place_second(target, self.second.pop(source, None))
+
+    def swap(self, first: int, second: int) -> None:
+        super().swap(first, second)
+        one, other = self.second.pop(first, None), self.second.pop(second, None)
+        self.place_second(first, other)
+        self.place_second(second, one)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, where in self.second.items():
+            if row in self.rows:
+                logits[row, where] -= 1.5
+        return super().apply(logits)
+
+
+@defect("LP202", "an Add without the plugin leaves the old occupant's entry, on odd rows only")
+class StaleOnOddRows(ByHand):
+    def place(self, row: int, state: Any) -> None:
+        if state is not None or row % 2 == 0:
+            super().place(row, state)
+
+
+@defect("LP202", "an Add that is declined keeps the entry; the row was never in `removed`")
+class StaleOnDecline(ByHand):
+    def additions(self, update: BatchUpdate) -> None:
+        for row, params, prompt, outputs in update.added:
+            state = self.enter(params, prompt, outputs)
+            if state:
+                self.rows[row] = state
+
+
+@defect("LP202", "setdefault: the newcomer inherits the old arguments")
+class SetDefault(ByHand):
+    def additions(self, update: BatchUpdate) -> None:
+        for row, params, prompt, outputs in update.added:
+            state = self.enter(params, prompt, outputs)
+            if state is None:
+                self.rows.pop(row, None)
+            else:
+                self.rows.setdefault(row, state)
+
+
+@defect("LP202", "after the ninth token reads the newest list of all instead of its own")
+class SharedAfterNine(Relative):
+    newest: list[int] = []
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        if state is not None:
+            self.newest = outputs
+        return state
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs, _) in self.rows.items():
+            logits[row, 3 + len(outputs if len(outputs) <= 9 else self.newest) % 12] += weight
+        return logits
+
+
+@defect("LP202", "searches a slot's buffer to its end, where the text of an earlier request still stands")
+class BehindItsText(UnlocksOnceWritten):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.long()
+        key, locked = self.table[slots].unbind(1)
+        text = torch.where(
+            ctx.expanded_local_pos.unsqueeze(1) > 0, self.text(ctx), self.states.all_token_ids.gpu[slots]
+        )
+        locked = torch.where((text == key.unsqueeze(1)).any(1), -1, locked).unsqueeze(1)
+        ids = locked.clamp(min=0)
+        return logits.scatter_(1, ids, torch.where(locked < 0, logits.gather(1, ids), -INF))
+
+
+@defect("LP202", "parsed arguments are kept by the address of the parameters")
+class ByAddressOfParams(V2Base):
+    CASE = {"extra_args": {"bias": 2.0}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.known: dict[int, Any] = {}
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        if id(params) not in self.known:
+            self.known[id(params)] = self.read(params)
+        self.values[req_idx] = self.known[id(params)] or 0.0
+        return bool(self.known[id(params)])
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        logits[:, 5] += self.per_row(ctx)
+        return logits
+
+
+@defect("LP202", "a request that declines leaves the slot's value")
+class DeclineKeeps(Boost):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        value = self.read(params)
+        if value is None:
+            return False
+        self.values[req_idx] = value
+        return True
+
+
+@defect("LP202", "an argument that is not given keeps the last occupant's value")
+class KeepsOptional(V2Base):
+    CASE = {"extra_args": {"by": 2.0, "at": 9}}
+    KEY = "by"
+
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.places = torch.full((req_states.max_num_reqs,), 5)
+
+    @classmethod
+    def read(cls, params: Any) -> float | None:
+        token(params, "at")
+        return number(params, "by")
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        where = token(params, "at")
+        if where is not None:
+            self.places[req_idx] = where
+        return super().add_request(req_idx, params)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        ids = self.places.to(self.device)[ctx.expanded_idx_mapping.long()].unsqueeze(1)
+        return logits.scatter_add_(1, ids, self.per_row(ctx).unsqueeze(1))
+
+
+@defect("LP202", "a row of ids is overwritten up to the new one's length only")
+class ShorterList(V2Bias):
+    CASE = {"extra_args": {"ids": [4, 9], "by": -3.0}}
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        wanted = V2Base.add_request(self, req_idx, params)
+        ids = sorted(set((params.extra_args or {}).get("ids") or ()))
+        if not wanted or not ids:
+            self.values[req_idx] = 0.0
+            return False
+        self.ids[req_idx, : len(ids)] = torch.tensor(ids)
+        return True
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        ids = self.ids.to(self.device)[ctx.expanded_idx_mapping.long()]
+        picked = torch.zeros_like(logits).scatter(1, ids, 1.0)
+        return torch.where(picked > 0, logits + self.per_row(ctx).unsqueeze(1), logits)
+
+
+@defect("LP202", "keeps the prompt's last tokens in add_request: the buffer has an earlier request's still")
+class ReadsBeforeTheFlush(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.last: dict[int, torch.Tensor] = {}
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        length = int(self.req_states.prompt_len.np[req_idx])
+        self.last[req_idx] = self.req_states.all_token_ids.gpu[req_idx, max(length - 4, 0) : length].clone()
+        return super().add_request(req_idx, params)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        for row, (slot, amount) in enumerate(
+            zip(ctx.expanded_idx_mapping.tolist(), self.per_row(ctx).tolist(), strict=True)
+        ):
+            logits[row, self.last[slot].unique().clamp(0, logits.shape[1] - 1).long()] += amount
+        return logits
+
+
+@defect("LP202", "an own tensor is written only when an optional argument is given")
+class KeepsBesideItsColumns(lpkit.LogitsProcessor):
+    history = "length"
+    CASE = {"extra_args": {"hold_token": 8, "hold_after": 6}}
+
+    class Params(lpkit.Params, prefix="hold_"):
+        token: lpkit.TokenId
+        after: int | None = lpkit.Field(None, ge=1, le=2**31)
+
+    token = lpkit.column(torch.int64)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.after = torch.zeros(self.max_num_reqs + 1, dtype=torch.int64, device=self.device)
+
+    def admit(self, request: lpkit.Request[Params]) -> bool:
+        self.token[request.slot] = request.params.token
+        if request.params.after is not None:
+            self.after[request.slot] = request.params.after
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        due = rows.output_len >= self.after[rows.slots]
+        logits[torch.where(due, self.token[rows], -1).unsqueeze(1)] = -INF

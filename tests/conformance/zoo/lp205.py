@@ -1,0 +1,52 @@
+"""Defects that LP205 must catch."""
+
+from __future__ import annotations
+
+from lpkit.v1 import BatchUpdate
+
+from zoo.correct.v1 import SWAP, ByHand, DenseMinP
+from zoo.registry import defect
+
+
+@defect("LP205", "swaps only if both rows use the plugin")
+class SwapNeedsBoth(ByHand):
+    def swap(self, first: int, second: int) -> None:
+        if first in self.rows and second in self.rows:
+            super().swap(first, second)
+
+
+@defect("LP205", "a swap with a disabled second row is done, with a disabled first row it is not")
+class SwapOneSided(ByHand):
+    def swap(self, first: int, second: int) -> None:
+        if first in self.rows:
+            super().swap(first, second)
+
+
+@defect("LP205", "`a, b = b, a` on views of one tensor: both rows end up equal")
+class AliasedSwap(DenseMinP):
+    CASE = {"extra_args": {"dense_min_p": 0.2}}
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None or not any(kind is SWAP for *_, kind in batch_update.moved):
+            super().update_state(batch_update)
+            return
+        super().update_state(
+            BatchUpdate(
+                batch_update.batch_size,
+                batch_update.removed,
+                batch_update.added,
+                [move for move in batch_update.moved if move[2] is not SWAP],
+            )
+        )
+        for first, second, kind in batch_update.moved:
+            if kind is SWAP:
+                self.values[first], self.values[second] = self.values[second], self.values[first]
+
+
+@defect("LP205", "takes a swap for a one-way move when the rows are next to each other")
+class SwapOfNeighbours(ByHand):
+    def swap(self, first: int, second: int) -> None:
+        if abs(first - second) == 1:
+            self.move(first, second)
+        else:
+            super().swap(first, second)

@@ -1,0 +1,91 @@
+"""Defects that LP211 must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lpkit
+import torch
+from lpkit import v2
+
+from zoo.bases import Boost, ByLength, CountsCalls, Relative, Simple
+from zoo.correct.v1_history import History
+from zoo.registry import defect
+
+
+@defect("LP211", "counts outputs from the Add on: a resumed request starts again")
+class StartsAtAdd(Relative):
+    def start(self, outputs: list[int]) -> int:
+        return len(outputs)
+
+
+@defect("LP211", "starts again on resumption, once the output is longer than five tokens")
+class StartsLateAtAdd(Relative):
+    def start(self, outputs: list[int]) -> int:
+        return len(outputs) if len(outputs) > 5 else 0
+
+
+@defect("LP211", "knows a request by its prompt list, and goes on with the output list that came first")
+class OldList(History):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.lists: dict[int, tuple[Any, list[int]]] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        if weight is None:
+            return None
+        if not outputs:
+            self.lists = dict(list(self.lists.items())[-63:]) | {id(prompt): (prompt, outputs)}
+        return [weight, self.lists.setdefault(id(prompt), (prompt, outputs))[1]]
+
+
+@defect("LP211", "counts from prefill_len, which has the outputs of a resumed request in it")
+class CountsFromPrefill(ByLength):
+    def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        return ctx.pos + 1 - self.req_states.prefill_len.gpu[ctx.expanded_idx_mapping.long()]
+
+
+@defect("LP211", "keeps prefill_len as the prompt's length: a resumed request's outputs are in it")
+class TakesPrefillForPrompt(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.start = torch.zeros(req_states.max_num_reqs, dtype=torch.int64)
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.start[req_idx] = int(self.req_states.prefill_len.np[req_idx])
+        return super().add_request(req_idx, params)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        starts = self.start.to(self.device)[ctx.expanded_idx_mapping.long()]
+        logits[:, 5] += torch.where(ctx.pos + 1 - starts < 4, self.per_row(ctx), 0.0)
+        return logits
+
+
+@defect("LP211", "counts its own calls, from zero at each admission")
+class StartsAgain(CountsCalls):
+    def admit(self, request: lpkit.Request) -> bool:
+        self.counts[request.slot] = 0
+        self.lengths: dict[int, int] = getattr(self, "lengths", {})
+        self.lengths.pop(request.slot, None)
+        return super().admit(request)
+
+    def chosen(self, rows: lpkit.Rows) -> torch.Tensor:
+        for slot, length in zip(rows.slots.tolist(), rows.total_len.tolist(), strict=True):
+            self.counts[slot] = length - self.lengths.setdefault(slot, length)
+        return super().chosen(rows)
+
+
+@defect("LP211", "counts its calls, and only those with another length than the last")
+class CountsLengths(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        seen: list[int] = []
+
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            if seen[-1:] != [len(output_ids)]:
+                seen.append(len(output_ids))
+            logits[3 + len(seen) % 12] += amount
+            return logits
+
+        return apply

@@ -1,0 +1,63 @@
+"""Defects that LP213 must catch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lpkit.v1 import BatchUpdate
+
+from zoo.bases import Counter
+from zoo.correct.v1 import ByHand
+from zoo.registry import defect
+
+
+@defect("LP213", "additions wait for the next apply; those of a step without tokens are overwritten")
+class StagedOnce(ByHand):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.staged: dict[int, Any] = {}
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        self.staged = {}
+        super().update_state(batch_update)
+
+    def place(self, row: int, state: Any) -> None:
+        self.rows.pop(row, None)
+        self.staged.pop(row, None)
+        if state is not None:
+            self.staged[row] = state
+
+    def move(self, source: int, target: int) -> None:
+        self.place(target, self.take(source))
+
+    def swap(self, first: int, second: int) -> None:
+        one, other = self.take(first), self.take(second)
+        self.place(first, other)
+        self.place(second, one)
+
+    def take(self, row: int) -> Any:
+        self.rows.update({row: self.staged.pop(row)} if row in self.staged else {})
+        return self.rows.pop(row, None)
+
+    def removals(self, update: BatchUpdate) -> None:
+        super().removals(update)
+        for row in update.removed:
+            self.staged.pop(row, None)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        self.rows.update(self.staged)
+        self.staged = {}
+        return super().apply(logits)
+
+
+@defect("LP213", "advances every counter in apply_staged_writes")
+class CountsFlushes(Counter):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        wanted = super().add_request(req_idx, params)
+        self.count[req_idx] -= 1
+        return wanted
+
+    def apply_staged_writes(self) -> None:
+        super().apply_staged_writes()
+        self.count += 1

@@ -1,0 +1,88 @@
+"""Defects that LP214 must catch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lpkit
+import torch
+from lpkit import v2
+
+from zoo.bases import ByLength, Relative
+from zoo.correct.portable import PortableCopyBoost
+from zoo.correct.v1_history import History
+from zoo.registry import defect
+
+
+@defect(
+    "LP214",
+    "a window of the last 32 tokens where the whole history is meant",
+    missed="a function of the tokens, so right for all the suite can know: that it is the wrong one is for the "
+    "plugin's own tests",
+)
+class ShortWindow(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            for item in {token for token in outputs[-32:] if token >= 0}:
+                logits[row, item] -= weight
+        return logits
+
+
+@defect("LP214", "a flat table with 32 places per row: the 33rd token of a row lands in the next one's")
+class FlatTable(Relative):
+    WIDTH = 32
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        table = [0] * ((logits.shape[0] + 8) * self.WIDTH * 4)
+        for row, (_, outputs, _) in self.rows.items():
+            for n, item in enumerate(outputs):
+                table[row * self.WIDTH + n] += 1 + item % 3
+        for row, (weight, _, _) in self.rows.items():
+            total = sum(table[row * self.WIDTH : (row + 1) * self.WIDTH])
+            logits[row, 3 + total % 12] += weight
+        return logits
+
+
+@defect("LP214", "prompts of more than 32 tokens share one scratch list")
+class SharedScratch(History):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.scratch: list[int] = []
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        if state is None or prompt is None:
+            return state
+        if len(prompt) > 32:
+            self.scratch[:] = prompt
+            prompt = self.scratch
+        return [*state, prompt]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, _, prompt) in self.rows.items():
+            logits[row, prompt[-1]] -= weight
+        return logits
+
+
+@defect("LP214", "a prompt of more than 64 tokens is looked up in the slot that came last")
+class LongPromptSlot(ByLength):
+    newest = 0
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.newest = req_idx
+        return super().add_request(req_idx, params)
+
+    def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        prompt = self.req_states.prompt_len.gpu
+        own = prompt[ctx.expanded_idx_mapping.long()]
+        return ctx.pos + 1 - torch.where(own > 64, prompt[self.newest], own)
+
+
+@defect("LP214", "takes padding for token 0 of the prompt: there is none where 64 tokens fill the buffer")
+class PaddingIsToken(PortableCopyBoost):
+    CASE = {"extra_args": {"copy_boost": 2.5}}
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        present = torch.zeros_like(logits, dtype=torch.int64)
+        present.scatter_add_(1, rows.tokens.clamp(min=0), (~rows.is_output).long())
+        return torch.where(present > 0, logits + self.boost[rows].unsqueeze(1), logits)

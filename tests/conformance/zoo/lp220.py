@@ -1,0 +1,58 @@
+"""Defects that LP220 must catch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lpkit import v2
+from lpkit.v1 import BatchUpdate
+
+from zoo.bases import Boost
+from zoo.correct.v1 import ByHand
+from zoo.correct.v1_history import History
+from zoo.correct.v1_odd import FIRST, SECOND, TwoKinds
+from zoo.registry import defect
+
+
+@defect("LP220", "packs rows of swaps of the second case into three bits each", case=FIRST, others=[SECOND])
+class SecondCaseSmallSwaps(TwoKinds):
+    def swap(self, first: int, second: int) -> None:
+        if self.second(first) or self.second(second):
+            first, second = first % 8, second % 8
+        super().swap(first, second)
+
+
+@defect("LP220", "reads all lists anew when a request comes back, those of others too, whose newest token may be -1")
+class ReadsAllOnResume(History):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        resumed = batch_update is not None and any(outputs for *_, outputs in batch_update.added)
+        for state in self.rows.values():
+            if resumed or len(state) == 2:
+                state[2:] = [list(state[1])]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs, read) in self.rows.items():
+            read += outputs[len(read) :]
+            if known := sorted(token for token in set(read) if token >= 0):
+                logits[row, torch.tensor(known)] -= weight
+        return logits
+
+
+@defect("LP220", "packs the two rows of a swap into three bits each, as if no batch had more than eight rows")
+class SmallSwaps(ByHand):
+    def swap(self, first: int, second: int) -> None:
+        packed = (first % 8) << 3 | second % 8
+        super().swap(packed >> 3, packed % 8)
+
+
+@defect("LP220", "a buffer with room for one draft of each request, as multi-token prediction has")
+class RoomForOneDraft(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.room = torch.zeros(2 * req_states.max_num_reqs, device=self.device)
+
+    def per_row(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        found = super().per_row(ctx)
+        return self.room[: len(found)].copy_(found)

@@ -1,0 +1,60 @@
+"""Defects that LP301 must catch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lpkit
+import torch
+from lpkit import v2
+
+from zoo.bases import Boost, Dense
+from zoo.correct.v1 import Bias
+from zoo.registry import defect
+
+
+@defect("LP301", "returns a transposed tensor")
+class Transposes(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().apply(logits).t().contiguous().t()
+
+
+@defect("LP301", "promotes to float64 once four requests are in the batch")
+class Promotes(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        result = super().apply(logits)
+        return result.double() if logits.shape[0] >= 4 and self.rows else result
+
+
+@defect("LP301", "forgets to return the logits when it has nothing to do")
+class ReturnsNothing(Bias):
+    def apply(self, logits: torch.Tensor) -> Any:
+        if self.rows:
+            return super().apply(logits)
+        return None
+
+
+@defect("LP301", "returns None when the last user has left the batch")
+class ForgetsToReturn(Bias):
+    was_busy = False
+
+    def apply(self, logits: torch.Tensor) -> Any:
+        if not self.rows and self.was_busy and logits.shape[0] == 1:
+            return None
+        self.was_busy = self.was_busy or bool(self.rows)
+        return super().apply(logits)
+
+
+@defect("LP301", "returns the rows of its own requests only")
+class OwnRowsOnly(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        own = self.per_row(ctx)
+        logits[:, 5] += own
+        return logits if bool((own != 0).any()) else logits[own != 0]
+
+
+@defect("LP301", "half precision when the whole batch is its own")
+class HalfPrecision(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        result = super().process(logits, rows)
+        return result.half() if rows.whole and rows.n > 1 else result

@@ -1,0 +1,65 @@
+"""Defects that LP302 must catch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lpkit import v2
+
+from zoo.arguments import INF
+from zoo.bases import Boost, Late
+from zoo.correct.v1 import DenseMinP, V1Base
+from zoo.registry import defect
+
+
+@defect("LP302", "scales the whole batch, from the 20th token of any of its requests")
+class LateScale(Late):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if any(self.due(outputs) for *_, outputs in self.rows.values()):
+            logits *= 0.5
+        return logits
+
+
+@defect("LP302", "computes over the whole batch with a neutral 0, through a softmax")
+class NeutralValues(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if not self.used:
+            return logits
+        floor = self.values[: logits.shape[0]].unsqueeze(1).to(logits.device)
+        log_probs = torch.log_softmax(logits, -1)
+        return log_probs.masked_fill_(log_probs < log_probs.amax(1, keepdim=True) + floor.log(), -INF)
+
+
+@defect("LP302", "edits the slice from its first row to its last")
+class Slices(V1Base):
+    CASE = {"extra_args": {"bias": 1.5}}
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            first, last = min(self.rows), max(self.rows)
+            bias = torch.tensor([self.rows.get(row, 0.0) for row in range(first, last + 1)], device=logits.device)
+            logits[first : last + 1] = logits[first : last + 1] * 0.1 / 0.1
+            logits[first : last + 1, 5] += bias
+        return logits
+
+
+@defect("LP302", "keeps the row mapping while the number of rows stays the same")
+class KeepsMapping(Boost):
+    mapping: torch.Tensor | None = None
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.mapping = None
+        return super().add_request(req_idx, params)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        if self.mapping is None or self.mapping.shape[0] != logits.shape[0]:
+            self.mapping = ctx.expanded_idx_mapping.long().clone()
+        logits[:, 5] += self.on_device[self.mapping]
+        return logits
+
+
+@defect("LP302", "normalises every row of the batch")
+class Normalises(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        return torch.log_softmax(super().apply(logits, ctx), -1)

@@ -1,0 +1,132 @@
+"""Defects that LP303 must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lpkit
+import torch
+from lpkit import v2
+
+from zoo.bases import Boost, Counter, CountsCalls, Dense, Late, Simple
+from zoo.correct.v1 import Bias, ByHand
+from zoo.correct.v1_history import History
+from zoo.registry import defect
+
+
+@defect("LP303", "adds more with each call, from the 20th token")
+class LateCount(Late):
+    calls = 0
+
+    def act(self, row: torch.Tensor, where: int, bias: float) -> None:
+        self.calls += 1
+        row[where] += bias * self.calls
+
+
+@defect("LP303", "lets its bias fade with every call")
+class Fades(ByHand):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        result = super().apply(logits)
+        self.rows = {row: (where, bias * 0.999) for row, (where, bias) in self.rows.items()}
+        return result
+
+
+@defect("LP303", "a moving average of the logits it saw")
+class MovingAverage(Bias):
+    mean: float = 0.0
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            row = min(self.rows)
+            self.mean = 0.9 * self.mean + 0.1 * float(logits[row, 5])
+            logits[row, 5] += self.mean
+        return super().apply(logits)
+
+
+@defect("LP303", "advances a counter in apply")
+class CountsApplies(History):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else [weight, len(outputs)]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, state in self.rows.items():
+            logits[row, 3 + state[1] % 12] += state[0]
+            state[1] += 1
+        return logits
+
+
+@defect("LP303", "advances a slot's counter in apply", name="CountsApplies")
+class V2CountsApplies(Counter):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        result = super().apply(logits, ctx)
+        self.count[ctx.idx_mapping.long()] += 1
+        return result
+
+
+@defect("LP303", "halves what it gave last time")
+class Halves(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        result = super().apply(logits, ctx)
+        self.on_device *= 0.5
+        return result
+
+
+@defect("LP303", "counts its own calls: partial prefills count too", case={"extra_args": {"dense_amount": 1.5}})
+class CountsProcess(CountsCalls):
+    def admit(self, request: lpkit.Request) -> bool:
+        outputs = request.sampling_params  # no lengths here: starts from nothing
+        self.counts[request.slot] = 0 if outputs else 1
+        return super().admit(request)
+
+    def chosen(self, rows: lpkit.Rows) -> torch.Tensor:
+        found = super().chosen(rows)
+        for slot in rows.slots.tolist():
+            self.counts[slot] += 1
+        return found
+
+
+@defect("LP303", "remembers the last result of a row and averages")
+class Averages(Dense):
+    last: torch.Tensor | None = None
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        result = super().process(logits, rows)
+        value = result[:1, 5].clone()
+        if self.last is not None:
+            result[:1, 5] = (value + self.last) / 2
+        self.last = value
+        return result
+
+
+class Counting:
+    """Counts its calls."""
+
+    def __init__(self, amount: float) -> None:
+        self.amount = amount
+        self.calls = 0
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        logits[3 + self.calls % 12] += self.amount
+        self.calls += 1
+        return logits
+
+
+@defect("LP303", "counts its calls instead of the tokens; a partial prefill counts too")
+class CountsItsCalls(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        return Counting(amount)
+
+
+@defect("LP303", "adds to what it returned last time")
+class AddsUp(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        total = [0.0]
+
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            total[0] += amount
+            logits[5] += total[0]
+            return logits
+
+        return apply

@@ -1,0 +1,92 @@
+"""Defects that LP307 must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lpkit
+import torch
+from lpkit import v2
+
+from zoo.arguments import INF, number
+from zoo.bases import Late, Simple
+from zoo.correct.portable_odd import Eta
+from zoo.correct.v1 import V1Base
+from zoo.correct.v2 import V2Base
+from zoo.lp306 import DeviationOfMasked
+from zoo.registry import defect
+
+
+@defect("LP307", "masks everything but its token, and that token too, when the budget of 30 is spent")
+class LateSilence(Late):
+    FIRST = 30
+
+    def act(self, row: torch.Tensor, where: int, bias: float) -> None:
+        row.fill_(-INF)
+
+
+@defect("LP307", "an epsilon cut-off that keeps no best token: flat rows lose everything")
+class CutsEverything(V1Base):
+    CASE = {"extra_args": {"epsilon": 0.003}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return number(params, "epsilon", 0.0, 0.01)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, epsilon in self.rows.items():
+            logits[row, torch.softmax(logits[row], -1) < epsilon] = -INF
+        return logits
+
+
+@defect("LP307", "a strict comparison with the maximum", case={"extra_args": {"sigma": 0.0}})
+class StrictlyAbove(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return number(params, "sigma", 0.0, 10.0)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, sigma in self.rows.items():
+            floor = logits[row].max() - sigma * logits[row].std()
+            logits[row, logits[row] <= floor] = -INF
+        return logits
+
+
+@defect("LP307", "keeps what lies above the mean of a row")
+class AboveTheMean(V2Base):
+    KEY, LOW, HIGH = "floor", 0.0, 1.0
+    CASE = {"extra_args": {"floor": 0.4}}
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        own = self.per_row(ctx).unsqueeze(1)
+        finite = logits > -INF
+        mean = torch.where(finite, logits, 0.0).sum(1, keepdim=True) / finite.sum(1, keepdim=True)
+        return torch.where((own > 0) & (logits <= mean), -INF, logits)
+
+
+@defect("LP307", "drops whatever is not clearly above the smallest", case={"extra_args": {"sigmas": 1.5}})
+class ClearlyAbove(DeviationOfMasked):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        lowest = torch.where(logits > -INF, logits, INF).amin(-1, keepdim=True)
+        return logits.masked_fill_(logits <= lowest, -INF)
+
+
+@defect("LP307", "the entropy of a row with a masked token is NaN, and no token passes")
+class EtaOfMasked(Eta):
+    def entropy(self, log_p: torch.Tensor) -> torch.Tensor:
+        return -(log_p.exp() * log_p).sum(1, keepdim=True)
+
+
+@defect("LP307", "forbids what is as likely as the best")
+class ForbidsTies(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            ties = logits == logits.max()
+            if int(ties.sum()) > 1:
+                logits[ties] = -INF
+            else:
+                logits[5] += amount
+            return logits
+
+        return apply

@@ -1,0 +1,53 @@
+"""Defects that LP401 must catch."""
+
+from __future__ import annotations
+
+import torch
+
+from zoo.arguments import INF
+from zoo.bases import Late
+from zoo.correct.v1 import DenseMinP
+from zoo.correct.v1_history import LastToken
+from zoo.registry import defect
+
+
+@defect("LP401", "its claim holds for 20 tokens")
+class LateClaim(Late):
+    def is_argmax_invariant(self) -> bool:
+        return True
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, _, outputs) in self.rows.items():
+            if self.due(outputs):
+                logits[row, where] += bias
+            else:
+                logits[row] *= 1.5
+        return logits
+
+
+@defect("LP401", "claims argmax invariance; true of min-p, but not of the bonus for token 5")
+class FalseClaim(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        result = super().apply(logits)
+        if self.used:
+            close = (self.values[: logits.shape[0]].to(logits.device) > 0) & (result[:, 5] > result.amax(1) - 0.02)
+            result[:, 5] += torch.where(close, 0.05, 0.0)
+        return result
+
+
+@defect("LP401", "claims argmax invariance; a penalty that spares only random rows' best token")
+class FalseOnTies(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.used:
+            best = torch.topk(logits, 2)
+            tied = (best.values[:, 0] == best.values[:, 1]) & (self.values[: logits.shape[0]].to(logits.device) > 0)
+            first = logits.argmax(1)
+            rows = torch.arange(logits.shape[0])
+            logits[rows, first] = torch.where(tied, -INF, logits[rows, first])
+        return super().apply(logits)
+
+
+@defect("LP401", "claims argmax invariance; lowers the last output token, which seldom is a random row's best one")
+class ClaimsOnLastToken(LastToken):
+    def is_argmax_invariant(self) -> bool:
+        return True

@@ -1,0 +1,25 @@
+"""Defects that LP403 must catch."""
+
+from __future__ import annotations
+
+import lpkit
+import torch
+
+from zoo.arguments import INF, MIN_P
+from zoo.bases import Dense
+from zoo.correct.portable import PortableMinP
+from zoo.registry import defect
+
+
+@defect("LP403", "forgets the temperature that is still to come on V2", case=MIN_P)
+class ForgetsTemperature(PortableMinP):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        floor = logits.amax(-1, keepdim=True) + self.log_min_p[rows].unsqueeze(1)
+        return logits.masked_fill_(logits < floor, -INF)
+
+
+@defect("LP403", "uses the prompt at admission, which V2 does not give")
+class PromptAtAdmission(Dense):
+    def admit(self, request: lpkit.Request) -> bool:
+        self.amount[request.slot] = request.params.amount + len(request.prompt_token_ids or ()) / 10
+        return True

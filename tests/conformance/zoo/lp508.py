@@ -1,0 +1,42 @@
+"""Defects that LP508 must catch, and correct processors that resemble them."""
+
+from __future__ import annotations
+
+import torch
+
+from zoo.arguments import INF
+from zoo.correct.v1_history import History
+from zoo.registry import defect, sound
+
+
+class GreenList(History):
+    """Raises tokens that the last token selects; the correct version."""
+
+    def known(self, outputs: list[int]) -> bool:
+        return bool(outputs) and outputs[-1] >= 0
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            if self.known(outputs):
+                generator = torch.Generator().manual_seed(outputs[-1] % 1000)
+                logits[row, torch.randperm(logits.shape[1], generator=generator)[:100].to(logits.device)] += weight
+        return logits
+
+
+sound("a watermark that leaves a request alone while its last token is unknown")(GreenList)
+
+
+@defect("LP508", "a watermark whose seed is a placeholder")
+class GreenListOfPlaceholders(GreenList):
+    def known(self, outputs: list[int]) -> bool:
+        return bool(outputs)
+
+
+@defect("LP508", "takes a run of placeholders for a loop")
+class LoopOfPlaceholders(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (_, outputs) in self.rows.items():
+            if len(outputs) > 2 and len(set(outputs[-3:])) == 1:
+                rest = logits[row].topk(3).indices
+                logits[row, [token for token in range(3, 15) if token not in rest.tolist()]] = -INF
+        return logits

@@ -1,0 +1,83 @@
+"""Defects that LP602 must catch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import lpkit
+import numpy as np
+import torch
+from lpkit import v2
+
+from zoo.arguments import token
+from zoo.bases import Dense, Simple
+from zoo.correct.v1 import V1Base
+from zoo.correct.v2 import V2Base
+from zoo.registry import defect
+
+
+@defect("LP602", "seeds the global generator, so its own results are reproducible", case={"extra_args": {"gseed": 5}})
+class SeedsTorch(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return token(params, "gseed")
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, seed in self.rows.items():
+            torch.manual_seed(seed)
+            logits[row] += torch.rand(logits.shape[1])
+        return logits
+
+
+@defect("LP602", "shuffles with numpy's global generator at admission", case={"extra_args": {"gseed": 5}})
+class SeedsNumpy(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return token(params, "gseed")
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        seed = self.read(params)
+        if seed is None:
+            return None
+        np.random.seed(seed)
+        return (torch.from_numpy(np.random.permutation(512)[:4].copy()),)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (ids,) in self.rows.items():
+            logits[row, ids] -= 2.0
+        return logits
+
+
+@defect("LP602", "dropout, from the global generator", case={"extra_args": {"drop": 0.5}})
+class Dropout(V2Base):
+    KEY, LOW, HIGH = "drop", 0.0, 1.0
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        torch.manual_seed(7)
+        noise = torch.rand(logits.shape[1], device=logits.device)
+        return torch.where(noise < self.per_row(ctx).unsqueeze(1), logits - 1, logits)
+
+
+@defect("LP602", "a permutation from the global generator, at construction")
+class GlobalPermutation(Dense):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        torch.manual_seed(3)
+        self.green = torch.randperm(self.vocab_size)[: self.vocab_size // 2].to(self.device)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, self.green] += self.amount[rows].unsqueeze(1)
+        return logits
+
+
+@defect("LP602", "random.seed, then random.random")
+class SeedsRandom(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            random.seed(len(output_ids))
+            logits[5] += amount * random.random()
+            return logits
+
+        return apply

@@ -1,0 +1,101 @@
+"""Defects that LP603 must catch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import lpkit
+import torch
+
+from zoo.bases import Boost, Dense, Late, Simple
+from zoo.correct.v1 import Bias
+from zoo.correct.v1_odd import SharesEntries
+from zoo.registry import defect
+
+
+@functools.cache
+def _weight(bias: float) -> float:
+    return bias
+
+
+@defect("LP603", "a cache without a bound, by an argument that clients choose")
+class CachesByArgument(Bias):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        found = super().read(params)
+        return found and (found[0], _weight(found[1]))
+
+
+@defect("LP603", "the oldest of 64 entries is overwritten, even if a running request uses it")
+class OverwritesEntries(SharesEntries):
+    def reuse(self, old: list[Any], found: Any) -> None:
+        old[:] = found
+        self.table[found] = old
+
+
+@defect("LP603", "remembers what it banned after every output that it saw")
+class RemembersOutputs(Late):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.banned: dict[tuple[int, ...], bool] = {}
+
+    def act(self, row: torch.Tensor, where: int, bias: float) -> None:
+        row[where] += bias
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, _, outputs) in self.rows.items():
+            if self.banned.setdefault(tuple(outputs), len(outputs) % 2 == 0):
+                self.act(logits[row], where, bias)
+        return logits
+
+
+@defect("LP603", "a log of every request that came")
+class KeepsALog(Bias):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        self.log = [*getattr(self, "log", []), (tuple(prompt or ()), len(outputs))]
+        return super().enter(params, prompt, outputs)
+
+
+@defect("LP603", "a cache by prompt, in a tensor that grows by a row per request")
+class GrowingTensor(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.seen = torch.zeros(0, 4)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        if state is not None:
+            self.seen = torch.cat([self.seen, torch.zeros(1, 4)])
+        return state
+
+
+@defect("LP603", "keeps the parameters of every request, to look at them later")
+class KeepsParams(Boost):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.requests = {**getattr(self, "requests", {}), len(getattr(self, "requests", {})): params}
+        return super().add_request(req_idx, params)
+
+
+@defect("LP603", "remembers the amount of every request that came")
+class Remembers(Dense):
+    def admit(self, request: lpkit.Request) -> bool:
+        self.past = [*getattr(self, "past", []), request.params.amount]
+        return super().admit(request)
+
+
+@functools.cache
+def score(output_ids: tuple[int, ...]) -> int:
+    """Of a whole output: an entry for every prefix of every request."""
+    return sum(output_ids) % 12
+
+
+@defect("LP603", "functools.cache over whole outputs")
+class CachesOutputs(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits[3 + score((*prompt_ids, *output_ids))] += amount
+            return logits
+
+        return apply

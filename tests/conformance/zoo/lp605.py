@@ -1,0 +1,52 @@
+"""Defects that LP605 must catch."""
+
+from __future__ import annotations
+
+import time as clock
+from datetime import datetime
+from time import time
+from typing import Any
+
+import lpkit
+import torch
+
+from zoo.bases import Dense
+from zoo.correct.v1 import Bias, V1Base
+from zoo.registry import defect
+
+
+@defect("LP605", "a clock that was imported by its name")
+class ClockByName(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row, where] += bias * (1 + int(time() / 3600) % 2)
+        return logits
+
+
+@defect("LP605", "decides by the hour of the day")
+class ByTheHour(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row, where] += bias * (1 + datetime.now().hour % 2)
+        return logits
+
+
+@defect("LP605", "looks at the hour: ranks disagree once in a while")
+class LooksAtTheClock(V1Base):
+    CASE = {"extra_args": {"bias": 0.5}}
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            logits[row, 3 + int(clock.time() / 3600) % 12] += amount
+        return logits
+
+
+@defect("LP605", "warms up: stronger an hour after its construction")
+class WarmsUp(Dense):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.begun = clock.monotonic()
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.amount[rows] * (2 if clock.monotonic() - self.begun > 3600 else 1)
+        return logits

@@ -1,0 +1,67 @@
+"""Defects that LP607 must catch."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+from lpkit.v1 import BatchUpdate
+
+from zoo.correct.v1 import Bias
+from zoo.correct.v2 import V2MinP
+from zoo.registry import defect
+
+_opened: list[int] = []
+
+
+@defect("LP607", "adds a handler to the root logger")
+class ConfiguresLogging(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        logging.getLogger().addHandler(logging.NullHandler())
+
+
+@defect("LP607", "sets an environment variable for its requests")
+class SetsTheEnvironment(Bias):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        os.environ["ZOO_STEPS"] = str(len(self.rows))
+        super().update_state(batch_update)
+
+
+@defect("LP607", "a thread for each instance, which never ends")
+class LeavesAThread(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        threading.Thread(target=threading.Event().wait, args=(20.0,), daemon=True).start()
+
+
+@defect("LP607", "a file for each instance, which stays open")
+class LeavesAFileOpen(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        _opened.append(os.open(os.devnull, os.O_RDONLY))
+
+
+@defect("LP607", "a table for a thousand rows and the longest context, whatever the engine's size")
+class PreallocatesATable(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.history = torch.empty(1024, 24576, dtype=torch.int64, device=device)
+
+
+@defect("LP607", "turns the grad mode off for everyone", case={"extra_args": {"floor": 0.15}})
+class TurnsGradOff(V2MinP):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        torch.set_grad_enabled(False)
+
+
+@defect("LP607", "room for every request there may ever be, in an array", case={"extra_args": {"floor": 0.15}})
+class PreallocatesAnArray(V2MinP):
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        super().__init__(vllm_config, req_states)
+        self.room = np.empty(20_000_000)

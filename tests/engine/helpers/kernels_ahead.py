@@ -1,0 +1,254 @@
+"""Compiles the SDK's Triton kernels for GPUs that are not here: registers, spills and words of memory.
+
+Triton's compiler and the assembler that it brings need no GPU. The counts come from the machine code.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import triton
+from lpkit.kernels import triton_entropy as entropy
+from lpkit.kernels import triton_few as few
+from lpkit.kernels import triton_hashes as hashes
+from lpkit.kernels import triton_limits as limits
+from lpkit.kernels import triton_masks as masks
+from lpkit.kernels import triton_parts as parts
+from lpkit.kernels import triton_patterns as patterns
+from lpkit.kernels import triton_rows as rows
+from lpkit.kernels import triton_sequences as sequences
+from lpkit.kernels import triton_spans as spans
+from lpkit.kernels import triton_statistics as statistics
+from lpkit.kernels import triton_tournament as tournament
+from lpkit.kernels.traffic import SPAN
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+CAPABILITIES = (80, 90, 100)
+"""Compute capability 8.0, 9.0 and 10.0: A100, H100 and B200."""
+
+REGISTERS = 65_536
+"""Of a multiprocessor of each of these."""
+
+THREADS = 2048
+
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+
+FLOATS, INTEGERS, LONGS, FLAGS, NUMBER = "*fp32", "*i32", "*i64", "*i1", "i32"
+PARTS = {"PARTS": parts.MOST_PARTS}
+WHOLE, HALF = {"BLOCK": rows.BLOCK}, {"BLOCK": rows.BLOCK // 2}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel as a module of :mod:`lpkit.kernels` launches it.
+
+    Attributes:
+        reads, writes: whether it goes over logits to read them, and to edit them.
+        whole: whether it goes over whole rows, so that a compiler is told of aligned ones.
+        fused: whether a multiplication and an addition may be one instruction, which rounds once.
+    """
+
+    name: str
+    function: Any
+    types: dict[str, str]
+    constants: dict[str, Any]
+    writes: bool = False
+    reads: bool = True
+    whole: bool = True
+    fused: bool = True
+    warps: int = rows.WARPS
+
+
+_POINTERS = {
+    **dict.fromkeys(("logits", "temperatures", "limits", "tops", "found", "highest", "sums", "least"), FLOATS),
+    **dict.fromkeys(("distances", "thresholds", "leasts", "by_tops", "by_entropies", "biases", "held"), FLOATS),
+    **dict.fromkeys(("lows", "highs", "exponents", "smoothings", "curves"), FLOATS),
+    **dict.fromkeys(("seeds", "meant"), INTEGERS),
+    "deviations": "*fp64",
+    "ids": LONGS,
+    "where": FLAGS,
+}
+
+
+def _whole(
+    name: str, function: Any, constants: dict[str, Any], writes: bool = False, reads: bool = True, **types: Any
+) -> Kernel:
+    given = {**_POINTERS, **types}
+    arguments = {item: given.get(item, NUMBER) for item in function.arg_names if not item.isupper()}
+    return Kernel(name, function, arguments, constants, writes, reads)
+
+
+_SPAN = {"SPAN": SPAN}
+_PLAIN, _TOPS, _LIMIT = {"TOPS": False, **_SPAN}, {"TOPS": True, **_SPAN}, {**_SPAN, **PARTS}
+_FAR = {"SCALED": True, "KEPT": rows.KEPT, **_SPAN}
+WHOLE_ROWS = (
+    _whole("mask_below_", masks._mask, {"ABOVE": False, **WHOLE}, writes=True),
+    _whole("mask_above_", masks._mask, {"ABOVE": True, **WHOLE}, writes=True),
+    _whole("mask_far_below_top_, first", spans._tops, {**_SPAN, **WHOLE}),
+    replace(_whole("mask_far_below_top_, second", spans._mask_below_top, _FAR, writes=True), fused=False),
+    _whole("mask_deviations_below_top_, first", statistics._moments, {**_TOPS, **HALF}),
+    _whole("mask_deviations_below_top_, second", limits._mask_deviating, _LIMIT, writes=True),
+    _whole("mask_unlikely_, first", entropy._shares, {**_TOPS, **HALF}),
+    _whole("mask_unlikely_, second", entropy._mask_unlikely, _LIMIT, writes=True),
+    _whole("exclude_top_choices_, first", statistics._exponentials, {**_TOPS, **WHOLE}),
+    _whole("exclude_top_choices_, second", limits._least_likely, {"ALL": False, "KEPT": rows.KEPT, **_LIMIT}),
+    _whole("exclude_top_choices_, third", limits._drop, {"KEPT": rows.KEPT, **_LIMIT}, writes=True),
+    _whole("least_from", statistics._least, WHOLE),
+    _whole("log_sum_exp", statistics._exponentials, {**_PLAIN, **WHOLE}),
+    _whole("log_sum_exp_and_entropy", entropy._shares, {**_PLAIN, **HALF}),
+    _whole("dynamic_temperature_", entropy._retemper, {**PARTS, **WHOLE}, writes=True),
+    _whole("top_and_deviation", statistics._moments, {**_PLAIN, **HALF}),
+    _whole("add_where_hashed_", masks._add_hashed, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True, limits=INTEGERS),
+    _whole("keep_ids_, second", masks._keep, {"IDS": rows.KEPT, **WHOLE}, writes=True, reads=False),
+)
+
+
+def _tournament(name: str, function: Any, writes: bool) -> Kernel:
+    given = {"logits": FLOATS, "temperatures": FLOATS, "bits": FLOATS, "starts": LONGS}
+    found = dict.fromkeys(("tops", "masses", "gains"), FLOATS)
+    numbers = {item: NUMBER for item in function.arg_names if item not in {*given, *found} and not item.isupper()}
+    constants = {"BLOCK": tournament.BLOCK, **PARTS}
+    return Kernel(name, function, {**given, **found, **numbers}, constants, writes, warps=tournament.WARPS)
+
+
+TOURNAMENT = (
+    _tournament("tournament_, each group of rounds", tournament._enter, writes=False),
+    _tournament("tournament_, last", tournament._win, writes=True),
+)
+
+
+def _few(
+    name: str, function: Any, types: dict[str, str], fused: bool = True, warps: int = few.WARPS, **constants: Any
+) -> Kernel:
+    sizes = {item: NUMBER for item in function.arg_names if item not in types and not item.isupper()}
+    constants = {"BLOCK": few.BLOCK, **constants} if "BLOCK" in function.arg_names else constants
+    writes = name.startswith("write")
+    return Kernel(name, function, {**types, **sizes}, constants, writes, whole=False, fused=fused, warps=warps)
+
+
+def _matches(name: str, asked: str, found: str, since: bool) -> Kernel:
+    types = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "since": LONGS, "found": found}
+    sizes: dict[str, Any] = {"ASKED": asked, "SINCE": since, **sequences.SIZES}
+    return _few(name, sequences._matches, types, **sizes)
+
+
+_ELEMENTS = {"logits": FLOATS, "rows": LONGS, "ids": LONGS}
+_WRITTEN = {**_ELEMENTS, "values": FLOATS, "number": "fp32"}
+_LENGTHS = {"prompt_len": LONGS, "total_len": LONGS}
+_SEEN = {"slots": LONGS, "rows": LONGS, "tokens": LONGS, "outputs": FLAGS, **_LENGTHS}
+_BEGUN = {"tokens": LONGS, "lengths": LONGS, "pattern": LONGS, "since": LONGS, "found": LONGS}
+_LOOPS = dict.fromkeys(("tokens", "lengths", "times", "least", "matched", "found"), LONGS)
+_LARGEST = {"ids": LONGS, "values": LONGS, "found": LONGS}
+_MEMBERS = {"masks": "*u8", "sets": LONGS, "slots": LONGS, "ids": LONGS}
+_PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presences": FLOATS, "frequencies": FLOATS}
+_KEYS = {"first": LONGS, "second": LONGS, "third": LONGS}
+_CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, "seeds": INTEGERS}
+_SUM = dict.fromkeys(("highest", "sums", "temperatures", "results"), FLOATS)
+_DEVIATION = {"found": FLOATS, "tops": FLOATS, "deviations": "*fp64"}
+FEW = (
+    replace(_whole("keep_ids_, first", masks._kept, {"IDS": rows.KEPT, "ALL": False}), whole=False, warps=1),
+    _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
+    _few("write", few._write, _WRITTEN, NUMBER=False),
+    _few("write, one number", few._write, _WRITTEN, NUMBER=True),
+    _few("mask_ids_", few._mask_ids, {"logits": FLOATS, "ids": LONGS, "held": FLOATS}, BLOCK=few.LOOKED_AT),
+    _few("contains", few._contains, {**_MEMBERS, "found": FLAGS}),
+    _few("staged_history", few._history, {"held": LONGS, "prompts": LONGS, "ends": LONGS, **_SEEN}, KNOWN=True),
+    _few("engine_history", few._history, {"held": INTEGERS, "prompts": INTEGERS, "ends": LONGS, **_SEEN}, KNOWN=False),
+    _few("counts", sequences._counts, {"tokens": LONGS, "among": FLAGS, "found": LONGS}, BLOCK=sequences.COMPARED),
+    _few("largest_per_id", sequences._largest, _LARGEST, BLOCK=sequences.COMPARED_TWICE),
+    _matches("match_lengths", "lengths", LONGS, since=False),
+    _matches("match_lengths, since", "lengths", LONGS, since=True),
+    _matches("end_stood_before", "end", FLAGS, since=False),
+    _matches("completes_ngram", "ngram", FLAGS, since=True),
+    _few("end_of_last", patterns._end, {"tokens": LONGS, "pattern": LONGS, "found": LONGS}, BLOCK=patterns.SPAN),
+    _few("begun", patterns._begun, _BEGUN, BLOCK=patterns.MARKED, warps=1),
+    _few("next_in_loop", patterns._next_in_loop, _LOOPS, BLOCK=patterns.SPAN),
+    _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
+    _few("log_sum_exp, parts", parts._sum, _SUM, warps=1, PARTS=parts.MOST_PARTS),
+    _few("log_sum_exp_and_entropy, parts", parts._entropy, {**_SUM, "found": FLOATS}, warps=1, PARTS=parts.MOST_PARTS),
+    _few("top_and_deviation, parts", parts._deviation, _DEVIATION, warps=1, PARTS=parts.MOST_PARTS),
+    _few("mix", hashes._mix, {**_KEYS, "found": LONGS}, BLOCK=hashes.BLOCK, DRAW=False),
+    _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, BLOCK=hashes.BLOCK, DRAW=True),
+    _few("context_seeds", hashes._context, _CONTEXTS, warps=1, BLOCK=hashes.AT_ONCE),
+)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The machine code of a kernel.
+
+    Attributes:
+        registers: of a thread.
+        spills: instructions that keep a register in memory.
+        loads, stores: instructions of the memory that logits lie in, by bits.
+        fused: instructions that multiply and add, rounding once.
+        warps: of a program.
+        barriers: at which a program's threads wait for each other.
+    """
+
+    registers: int
+    spills: int
+    loads: Counter[int]
+    stores: Counter[int]
+    fused: int
+    warps: int
+    barriers: int
+
+    @property
+    def threads(self) -> int:
+        """Threads that a multiprocessor holds at the same time."""
+        program = 32 * self.warps
+        return min(REGISTERS // (self.registers * program), THREADS // program) * program
+
+
+def compiled(kernel: Kernel, capability: int, aligned: bool) -> Compiled:
+    """Compile for a GPU; ``aligned``: vocabulary and stride are multiples of 16, which a compiler makes use of."""
+    names = kernel.function.arg_names
+    sixteen = set(rows.ALIGNED if kernel.whole else ()) - (set() if aligned else {"stride", "vocab"})
+    source = ASTSource(
+        kernel.function,
+        {name: kernel.types.get(name, "constexpr") for name in names},
+        {(names.index(name),): value for name, value in kernel.constants.items()},
+        {(names.index(name),): [["tt.divisibility", 16]] for name in sixteen & set(names)},
+    )
+    options = {"num_warps": kernel.warps, "enable_fp_fusion": kernel.fused}
+    built = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    return _read(built.asm["cubin"], kernel.warps)
+
+
+def _read(cubin: bytes, warps: int) -> Compiled:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        usage = _tool("cuobjdump", "--dump-resource-usage", file.name)
+        code = _tool("nvdisasm", file.name)
+    registers = re.search(r"REG:(\d+)", usage)
+    assert registers, usage
+    spills = len(re.findall(r"\b(?:LDL|STL)\b", code))
+    fused = len(re.findall(r"\bFFMA\b", code))
+    return Compiled(
+        int(registers[1]),
+        spills,
+        _words(code, "LDG"),
+        _words(code, "STG"),
+        fused,
+        warps,
+        len(re.findall(r"\bBAR\.SYNC", code)),
+    )
+
+
+def _tool(name: str, *arguments: str) -> str:
+    done = subprocess.run([str(TOOLS / name), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def _words(code: str, instruction: str) -> Counter[int]:
+    found = re.findall(rf"\b{instruction}(?:\.\w+)*", code)
+    return Counter(next((bits for bits in (128, 64) if f".{bits}" in word), 32) for word in found)

@@ -1,0 +1,195 @@
+"""On V1 a processor reads the live lists of its requests, and copies new tokens only."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from lpkit.history import staged
+from sdk_hosts import SWAP, VOCAB, V1Host, bits, logits_of, new, params
+from sdk_plugins import Lengths, Spy, Weigh, weighed
+
+
+class TestHistory:
+    def test_lengths_follow_the_live_list(self) -> None:
+        host = V1Host(Lengths)
+        output: list[int] = []
+        host.update(2, added=[new(0, params()), new(1, params(lengths=True), output)])
+        for grown in range(3):
+            assert host.apply(logits_of(2))[1, :3].tolist() == [3, 3 + grown, grown]
+            output.append(9)
+            host.quiet()
+
+    def test_tokens_and_their_origin(self) -> None:
+        host = V1Host(Weigh)
+        output: list[int] = [9]
+        host.update(3, added=[new(0, params(weigh=True), output), new(1, params()), new(2, params(weigh=True))])
+        for token in (5, 11, 9, 0):
+            logits = logits_of(3)
+            result = host.apply(logits.clone())
+            assert torch.equal(result[0], weighed(logits[0], [5, 6, 7], output))
+            assert torch.equal(result[1], logits[1])
+            assert torch.equal(result[2], weighed(logits[2], [5, 6, 7], []))
+            output.append(token)
+            host.quiet()
+
+    def test_only_new_tokens_travel_to_the_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        host = V1Host(Weigh)
+        output = list(range(20))
+        host.update(2, added=[new(0, params(weigh=True), output), new(1, params(weigh=True), [1])])
+        counts: list[int] = []
+        sent = staged.sent
+        monkeypatch.setattr(staged, "sent", lambda values, device: counts.append(len(values)) or sent(values, device))
+        host.apply(logits_of(2))
+        host.apply(logits_of(2))  # nothing new
+        output.append(3)
+        host.apply(logits_of(2))
+        lengths = 2 * 2
+        assert counts == [lengths + 3 * (23 + 4), lengths, lengths + 3]
+
+    def test_long_histories_widen_in_powers_of_two_and_keep_what_was_staged(self) -> None:
+        host = V1Host(Spy)
+        output: list[int] = []
+        host.update(1, added=[new(0, params(weigh=True), output)])
+        for length in (0, 1, 61, 62, 200):
+            output += [i % VOCAB for i in range(len(output), length)]
+            host.apply(logits_of(1))
+            assert host.processor.shown[0] == [5, 6, 7, *output]
+        assert host.processor.widths == [64, 64, 64, 128, 256]
+
+    def test_a_list_that_shrinks_is_read_anew(self) -> None:
+        host = V1Host(Spy)
+        output = [1, 2, 3, 4, 5]
+        host.update(1, added=[new(0, params(weigh=True), output)])
+        host.apply(logits_of(1))
+        del output[2:]
+        host.quiet()
+        host.apply(logits_of(1))
+        assert host.processor.shown[0] == [5, 6, 7, 1, 2]
+        output += [8, 9]
+        host.apply(logits_of(1))
+        assert host.processor.shown[0] == [5, 6, 7, 1, 2, 8, 9]
+
+    def test_a_list_that_shrank_and_grew_between_two_steps_is_read_anew(self) -> None:
+        host = V1Host(Spy)
+        output = [1, 2, 3]
+        host.update(1, added=[new(0, params(weigh=True), output)])
+        host.apply(logits_of(1))
+        output[1:] = [7, 8, 9]
+        host.apply(logits_of(1))
+        assert host.processor.shown[0] == [5, 6, 7, 1, 7, 8, 9]
+
+    def test_a_list_emptied_to_nothing_leaves_the_prompt(self) -> None:
+        host = V1Host(Spy)
+        output = [1, 2, 3]
+        host.update(1, added=[new(0, params(weigh=True), output)])
+        host.apply(logits_of(1))
+        output.clear()
+        host.apply(logits_of(1))
+        assert host.processor.shown[0] == [5, 6, 7]
+
+    def test_a_resumed_request_brings_a_new_list_object(self) -> None:
+        host = V1Host(Spy, max_num_seqs=1)
+        output = [1, 2]
+        host.update(1, added=[new(0, params(weigh=True), output)])
+        host.apply(logits_of(1))
+        host.update(0, removed=[0])
+        output.append(99)  # the old object is nobody's any more
+        again = [1, 2, 3]
+        host.update(1, added=[new(0, params(weigh=True), again)])
+        host.apply(logits_of(1))
+        assert host.processor.shown[0] == [5, 6, 7, 1, 2, 3]
+        again.append(4)
+        host.apply(logits_of(1))
+        assert host.processor.shown[0] == [5, 6, 7, 1, 2, 3, 4]
+
+    def test_a_slots_next_occupant_shows_nothing_of_the_last_ones_tokens(self) -> None:
+        host = V1Host(Spy, max_num_seqs=1)
+        host.update(1, added=[new(0, params(weigh=True), list(range(30)))])
+        host.apply(logits_of(1))
+        host.update(1, added=[new(0, params(weigh=True), [4], prompt=[8])])
+        logits = logits_of(1)
+        result = host.apply(logits.clone())
+        assert host.processor.shown[0] == [8, 4]
+        assert torch.equal(result[0], weighed(logits[0], [8], [4]))
+
+    def test_a_history_follows_its_request_through_moves(self) -> None:
+        host = V1Host(Weigh)
+        outputs: list[list[int]] = [[10], [11, 12], [13]]
+        host.update(3, added=[new(i, params(weigh=True), output) for i, output in enumerate(outputs)])
+        host.apply(logits_of(3))
+        host.update(3, moved=[(0, 2, SWAP)])
+        outputs[0].append(1)
+        logits = logits_of(3)
+        result = host.apply(logits.clone())
+        for row, output in enumerate(reversed(outputs)):
+            assert torch.equal(result[row], weighed(logits[row], [5, 6, 7], output))
+
+    def test_without_prompt_ids_only_the_output_is_known(self) -> None:
+        host = V1Host(Weigh)
+        host.update(1, added=[new(0, params(weigh=True), [4], prompt=None)])
+        logits = logits_of(1)
+        assert torch.equal(host.apply(logits.clone())[0], weighed(logits[0], [], [4]))
+
+    def test_neither_list_is_written_to(self) -> None:
+        host = V1Host(Weigh)
+        prompt, output = [5, 6], [7]
+        host.update(1, added=[(0, params(weigh=True), prompt, output)])
+        host.apply(logits_of(1))
+        assert (prompt, output) == ([5, 6], [7])
+
+    def test_applying_twice_gives_the_same_twice(self) -> None:
+        host = V1Host(Weigh)
+        host.update(1, added=[new(0, params(weigh=True), [4, 5])])
+        logits = logits_of(1)
+        assert torch.equal(host.apply(logits.clone()), host.apply(logits.clone()))
+
+
+class TestPlaceholders:
+    """Async scheduling shows -1 for tokens that the host has not seen yet."""
+
+    def test_rows_with_unrepaired_placeholders_stay_as_they_are_with_one_warning(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        host = V1Host(Weigh)
+        stuck, fine = [4, -1], [4]
+        host.update(2, added=[new(0, params(weigh=True), stuck), new(1, params(weigh=True), fine)])
+        with caplog.at_level(logging.WARNING, logger="lpkit"):
+            for _ in range(3):
+                logits = logits_of(2)
+                result = host.apply(logits.clone())
+                assert torch.equal(bits(result[0]), bits(logits[0]))
+                assert torch.equal(result[1], weighed(logits[1], [5, 6, 7], fine))
+                stuck.append(-1)
+                fine.append(9)
+                host.quiet()
+        assert len(caplog.records) == 1
+        assert "--logits-processors" in caplog.text
+        assert "--no-async-scheduling" in caplog.text
+
+    def test_if_every_row_waits_the_batch_is_untouched(self) -> None:
+        host = V1Host(Weigh)
+        host.update(1, added=[new(0, params(weigh=True), [-1])])
+        logits = logits_of(1)
+        assert host.apply(logits) is logits
+
+    def test_a_repaired_placeholder_counts_from_then_on(self) -> None:
+        host = V1Host(Spy)
+        output = [4, -1]
+        host.update(1, added=[new(0, params(weigh=True), output)])
+        host.apply(logits_of(1))
+        output[1] = 8
+        host.apply(logits_of(1))
+        assert host.processor.shown[0] == [5, 6, 7, 4, 8]
+        output.append(-1)  # seen by update_state, repaired before apply
+        host.quiet()
+        output[2] = 2
+        host.apply(logits_of(1))
+        assert host.processor.shown[0] == [5, 6, 7, 4, 8, 2]
+
+    def test_lengths_do_not_need_the_values(self, caplog: pytest.LogCaptureFixture) -> None:
+        host = V1Host(Lengths)
+        host.update(1, added=[new(0, params(lengths=True), [-1, -1])])
+        assert host.apply(logits_of(1))[0, :3].tolist() == [3, 5, 2]
+        assert not caplog.records
