@@ -131,7 +131,7 @@ def test_a_processor_that_is_right_on_vllm_is_not_blamed_for_its_bookkeeping() -
     assert found.status == "failed"
     assert found.finding is not None
     assert found.finding.cause.startswith("on vLLM the plugin is right")
-    assert "take tokens as they come" in found.finding.fix
+    assert "handle any token" in found.finding.fix
     assert any("finishes" in line for line in found.finding.operations)
 
 
