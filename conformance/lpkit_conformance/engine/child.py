@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from lpkit.interfaces.lookup import GROUP
@@ -32,16 +32,26 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.vllm_api.runners import V1, Runner
 from lpkit_conformance.vllm_api.tokenizer import load, tokenizer_folder
 
+if TYPE_CHECKING:
+    from lpkit_conformance.subject.subject import Subject
+    from lpkit_conformance.suite.in_process import Session
+
 
 @dataclass
 class _State:
     runner: Runner = V1
-    session: Any = None
+    session: Session | None = None
     reasoning: dict[str, tuple[int, ...]] = field(default_factory=dict)
     told: dict[str, Any] = field(default_factory=dict)
 
 
 _state = _State()
+
+
+def _session() -> Session:
+    """The plugin's session, which ``survey`` opened."""
+    assert _state.session is not None
+    return _state.session
 
 
 def import_vllm() -> str:
@@ -80,10 +90,9 @@ def survey(runner: Runner, target: str, path: list[str], told: dict[str, Any]) -
     }
 
 
-def _subjects() -> list[Any]:
+def _subjects() -> Sequence[Subject]:
     """The plugin in the reference runtime, once for each case."""
-    found: list[Any] = _state.session.subjects(_state.runner)
-    return found
+    return _session().subjects(_state.runner)
 
 
 def _has(module: str) -> bool:
@@ -119,10 +128,10 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if _state.reasoning:
         settings = replace(settings, extra={**settings.extra, "reasoning_config": reasoning_config(_state.reasoning)})
     if with_plugin:
-        folder = tokenizer_folder(settings.vocab_size, _state.session.words)
+        folder = tokenizer_folder(settings.vocab_size, _session().words)
         settings = replace(settings, extra={**settings.extra, "tokenizer": folder, "skip_tokenizer_init": False})
-    listeners = [_listener()] if _state.session.plan.trace else []
-    info = process.start(settings, [_state.session.cls, *listeners] if with_plugin else ())
+    listeners = [_listener()] if _session().plan.trace else []
+    info = process.start(settings, [_session().cls, *listeners] if with_plugin else ())
     engine = process.running()
     engine.remove_model()
     if _state.runner == V1 or drafts:
@@ -165,16 +174,16 @@ def make_workload() -> Workload:
     """The requests for this plugin, or those of the plan's program or trace; asks its ``validate_params``."""
     from lpkit_conformance.hosts import drive, parts_of
 
-    if _state.session.plan.trace is not None:
-        _state.session.acting_cases()
+    if _session().plan.trace is not None:
+        _session().acting_cases()
     cases = [case for row in _turns([subject.cases for subject in _subjects()]) for case in row]
     asked = parts_of(_state.runner).driver.asks_claim
     invariant = asked and drive(_subjects()[0]).invariant
-    plan = _state.session.plan
+    plan = _session().plan
     if plan.trace is not None:
         longest = engine_settings(_state.runner, plan).max_model_len
         made = traced.workload(traces.load(plan.trace[0]), plan.trace[1], _subjects(), invariant, longest)
-        made = replace(made, notes=(*_state.session.notes, *made.notes))
+        made = replace(made, notes=(*_session().notes, *made.notes))
     elif plan.program is not None:
         made = played.workload(plan.program, _subjects()[0], invariant)
     else:
@@ -200,7 +209,9 @@ def _listener() -> type:
 def serve_trace(asks: tuple[Ask, ...]) -> tuple[dict[str, Answer], list[str]]:
     """The requests of the plan's trace, mixed, and what of the trace the engine did."""
     recorders = importlib.import_module("lpkit_conformance.engine.recorders")
-    trace = traces.load(_state.session.plan.trace[0])
+    replayed = _session().plan.trace
+    assert replayed is not None
+    trace = traces.load(replayed[0])
     runner = process.running().model_runner
     if traced.has_swaps(trace):
         beyond_cpu.separate_decodes(runner)
@@ -208,7 +219,7 @@ def serve_trace(asks: tuple[Ask, ...]) -> tuple[dict[str, Answer], list[str]]:
     return generate(asks), traced.met(trace, tap.steps)
 
 
-def _turns(lists: list[list[Any]]) -> Iterator[list[Any]]:
+def _turns(lists: Sequence[Sequence[Case]]) -> Iterator[list[Case]]:
     """The first of each list, then the second of each, and so on."""
     for n in range(max(map(len, lists))):
         yield [items[n] for items in lists if n < len(items)]
@@ -219,7 +230,7 @@ def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
 
     for subject in _subjects()[:1]:
         for key, value, params in odd_requests(subject):
-            if isinstance(subject.refusal(params), ValueError):  # another exception is LP103's business
+            if isinstance(subject.plugin.refusal(params), ValueError):  # another exception is LP103's business
                 yield f"{key}={value!r}", dict(params.extra_args or {})
 
 
@@ -249,7 +260,7 @@ def model_rounds() -> bool:
 
 def hint() -> str:
     """Explain why the plugin changed nothing, as far as the arguments tell."""
-    return str(_state.session.hint())
+    return str(_session().hint())
 
 
 def _expected(ask: Ask, tokens: list[int]) -> Expected:
@@ -276,15 +287,15 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
             return torch.stack([table[position - len(ask.prompt_token_ids) + 1] for _, position in keys])
 
     table = torch.tensor(raw)
-    settings = engine_settings(_state.runner, _state.session.plan)
+    settings = engine_settings(_state.runner, _session().plan)
     source = Told(raw.shape[1], device="cpu")
     engine = parts_of(_state.runner).engine(
-        [_state.session.cls] if with_plugin else [],
+        [_session().cls] if with_plugin else [],
         source,
         max_num_seqs=settings.max_num_seqs,
         max_model_len=settings.max_model_len,
         thinking=ThinkingMarkers(**_state.reasoning) if _state.reasoning else None,
-        tokenizer=partial(load, tokenizer_folder(raw.shape[1], _state.session.words)),
+        tokenizer=partial(load, tokenizer_folder(raw.shape[1], _session().words)),
         **_state.told,
     )
     params = make_params(ask.params)
@@ -299,5 +310,5 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
 
 
 def _vocab_size() -> int:
-    size: int = _state.session.plan.vocab_size
+    size: int = _session().plan.vocab_size
     return size
