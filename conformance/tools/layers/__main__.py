@@ -1,4 +1,4 @@
-"""``make layers``: print the rooms of each layer, then what breaks the rules, and exit with 1 if anything does."""
+"""``make layers``: print the rooms of each layer with their lines, and what breaks the rules; then exit with 1."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import sys
 from layers.rules import as_text, violations
 
 found = violations()
-print(as_text(), "\n".join(found) or "every import goes down", sep="\n\n")
+print(as_text(), "\n".join(found) or "every import goes down, and every room keeps to its budget", sep="\n\n")
 sys.exit(bool(found))

@@ -18,6 +18,8 @@ else:
 TABLE = Path(__file__).with_name("table.toml")
 MOST_AT_ROOT = 12
 """Modules at a package's root: its face and a handful of entries; more ask for a room."""
+SLACK = 100
+"""Lines that a room may lie below its budget; further below, the budget is lowered to what the room needs."""
 
 
 @cache
@@ -67,10 +69,51 @@ def violations() -> list[str]:
         count = sum(name.startswith(f"{package}.") for name in at_root)
         if count > MOST_AT_ROOT:
             found.append(f"{count} modules lie at the root of {package}, more than {MOST_AT_ROOT}")
+    found += _over_budget(rooms)
     for room in sorted(rooms):
         if not _is_module(room) and not _docstring(modules()[room]).endswith((".", ":")):
             found.append(f"{room} does not say in one line what it holds")
     return found
+
+
+def lines(room: str) -> int:
+    """Lines of Python in a room."""
+    files = (file for module, file in modules().items() if room_of(module) == room)
+    return sum(file.read_text("utf-8").count("\n") for file in files)
+
+
+def _over_budget(rooms: set[str]) -> list[str]:
+    """Return the rooms that hold more lines than the table grants, or far fewer."""
+    found = []
+    for package in PACKAGES:
+        budget = table()[package]["lines"]
+        for room in sorted(room for room in rooms if room.partition(".")[0] == package):
+            name, count = room.partition(".")[2] or room, lines(room)
+            if count > budget.get(name, 0):
+                found.append(f"{room} has {count} lines, and the table grants {budget.get(name, 0)}: cut, or raise it")
+            elif count < budget[name] - SLACK:
+                found.append(f"{room} has {count} lines: lower its budget of {budget[name]}")
+    return found
+
+
+def arrows(package: str) -> frozenset[tuple[str, str]]:
+    """Pairs of a package's rooms of which the first imports the second."""
+    pairs = ((room_of(module), room_of(other)) for module, others in imports().items() for other in others)
+    rooms = {full(package, room) for layer in table()[package]["layers"] for room in layer}
+    return frozenset((room, other) for room, other in pairs if room != other and {room, other} <= rooms)
+
+
+def floors(package: str) -> int:
+    """Rooms in the longest chain in which each imports the next."""
+    below: dict[str, set[str]] = {}
+    for room, other in arrows(package):
+        below.setdefault(room, set()).add(other)
+
+    @cache
+    def depth(room: str) -> int:
+        return 1 + max(map(depth, below.get(room, ())), default=0)
+
+    return max(map(depth, below), default=1)
 
 
 def _is_module(room: str) -> bool:
@@ -103,12 +146,14 @@ def _problem(room: str, other: str) -> str:
 
 
 def as_text() -> str:
-    """The rooms of each layer, lowest first, each with the first line of its docstring."""
-    lines = []
+    """The rooms of each layer, lowest first, each with its lines of Python and the first line of its docstring."""
+    text = []
     for package, folder in PACKAGES.items():
-        lines.append(f"{folder}/{package}")
+        count = sum(map(len, table()[package]["layers"]))
+        figures = f"{count} rooms, {len(arrows(package))} arrows, {floors(package)} floors"
+        text.append(f"{folder}/{package}: {figures}")
         for n, rooms in enumerate(table()[package]["layers"], 1):
             for name in (full(package, room) for room in rooms):
                 said = _docstring(modules()[name]) if name in modules() else ""
-                lines.append(f"{n:4}  {name.partition('.')[2] or name:20} {said}")
-    return "\n".join(lines)
+                text.append(f"{n:4} {lines(name):6}  {name.partition('.')[2] or name:20} {said}")
+    return "\n".join(text)

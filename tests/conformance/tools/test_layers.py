@@ -47,3 +47,18 @@ def test_a_circle_within_a_room_is_told(also_imports) -> None:
 def test_lazy_and_type_checking_imports_count() -> None:
     assert "lpkit_conformance.vllm_api.stub" in imports.imports()["lpkit_conformance.vllm_api.choose"]  # lazy
     assert "lpkit_conformance.subject.subject" in imports.imports()["lpkit_conformance.checks.base"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "problem"),
+    [
+        (1, "lpkit.rng has 8 lines, and the table grants 1: cut, or raise it"),
+        (1000, "lpkit.rng has 8 lines: lower its budget of 1000"),
+    ],
+)
+def test_a_room_that_outgrows_its_budget_or_no_longer_needs_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, budget: int, problem: str
+) -> None:
+    monkeypatch.setitem(rules.table()["lpkit"]["lines"], "rng", budget)
+    monkeypatch.setattr(rules, "lines", lambda room: 8 if room == "lpkit.rng" else 0)
+    assert problem in rules.violations()
