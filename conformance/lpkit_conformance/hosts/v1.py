@@ -55,10 +55,7 @@ class V1Driver(Driver):
         self.call("update_state", update)
 
     def stage(self, raw: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-        if not self.invariant:
-            return raw
-        temperature = torch.tensor([item.temperature for item in params], dtype=torch.float32).to(raw.device)
-        return apply_temperature(raw.clone(), temperature)
+        return at_temperature(raw, params) if self.invariant else raw
 
     def shared(self, method: str, args: tuple[Any, ...]) -> dict[str, Any]:
         (update,) = args
@@ -70,6 +67,17 @@ class V1Driver(Driver):
         if self.invariant and all(is_greedy(request.params) for request in requests):
             return before
         return self.edit_copy(before)
+
+
+def at_temperature(raw: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+    """Return the logits divided by the temperature of each row's request."""
+    temperature = torch.tensor([item.temperature for item in params], dtype=torch.float32).to(raw.device)
+    return apply_temperature(raw.clone(), temperature)
+
+
+def greedy_rows(params: Sequence[SamplingParams], device: torch.device) -> torch.Tensor:
+    """Return bool ``[rows, 1]``: the rows whose token is chosen before an argmax-invariant processor runs."""
+    return torch.tensor([[is_greedy(item)] for item in params], device=device)
 
 
 class V1Host(Host):
@@ -107,19 +115,15 @@ class V1Host(Host):
         after = self.driver.step(before, requests)
         rows = tuple(seen_row(self.driver, active, bool(active.chunks)) for active in actives)
         wanted = [self.pool.emit(active)[0] for active in actives]
-        # A greedy request's token is chosen before an argmax-invariant processor runs.
-        rows_left = _late(before, after, requests) if self.driver.invariant else after
-        for active, token in zip(actives, self.subject.model.sampled(wanted, rows_left), strict=True):
+        left = after
+        if self.driver.invariant:
+            left = torch.where(greedy_rows([request.params for request in requests], after.device), before, after)
+        for active, token in zip(actives, self.subject.model.sampled(wanted, left), strict=True):
             if active.chunks:
                 active.chunks -= 1
             else:
                 self._commit(active, [token])
         yield Observation(self.step, rows, before, after)
-
-
-def _late(before: torch.Tensor, after: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
-    greedy = torch.tensor([[is_greedy(request.params)] for request in requests], device=after.device)
-    return torch.where(greedy, before, after)
 
 
 def seen_row(driver: V1Driver, active: ActiveRequest, discarded: bool) -> SeenRow:
