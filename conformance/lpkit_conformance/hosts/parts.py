@@ -72,6 +72,8 @@ def alone(
         steps: number of steps.
         new: True if the instance does not have the request yet.
     """
+    if not steps:
+        return
     model = subject.model
     raw = model.rows([(character, request.total_len + n) for n in range(steps)])
     for n, before in enumerate(driver.stage(raw, [request.params] * steps).unsqueeze(1)):
