@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
-from lpkit.portable.row_slots import Ledger
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
+from lpkit.v1 import process_dict_updates
 
 from lpkit_conformance.expectation.compare import first_difference
 from lpkit_conformance.hosts import Observation, PluginError, SeenRow, default_host
@@ -142,12 +142,11 @@ class Run:
 class Both:
     """The processor: each call goes to both plugins, with the engine's own arguments."""
 
-    def __init__(self, run: Run, config: Any, *args: Any) -> None:
+    def __init__(self, run: Run, *args: Any) -> None:
         self._run = run
         self._params: dict[int, SamplingParams] = {}
-        self._rows = Ledger(config.scheduler_config.max_num_seqs, self._params.__delitem__)
         for part in self._parts():
-            part.processor = part.make(config, *args)
+            part.processor = part.make(*args)
 
     def is_argmax_invariant(self) -> bool:
         for part in self._parts():
@@ -155,8 +154,7 @@ class Both:
         return self._run.claimed
 
     def update_state(self, update: Any) -> None:
-        if update is not None:
-            self._rows.update(update, self._admit)
+        process_dict_updates(self._params, update, lambda params, prompt, outputs: params)
         for part in self._parts():
             part.processor.update_state(update)
 
@@ -191,15 +189,11 @@ class Both:
 
     def _apply_late(self, part: Part, logits: torch.Tensor) -> torch.Tensor:
         """Apply a plugin that V1 calls after temperature, and not for a batch of greedy requests."""
-        params = [self._params[self._rows.rows[row].slot] for row in range(len(logits))]
+        params = [self._params[row] for row in range(len(logits))]
         greedy = greedy_rows(params, logits.device)
         if bool(greedy.all()):
             return logits
         return torch.where(greedy, logits, self._apply(part, at_temperature(logits, params)))
-
-    def _admit(self, slot: int, params: SamplingParams, prompt: list[int] | None) -> bool:
-        self._params[slot] = params
-        return True
 
 
 class Replay:
