@@ -59,7 +59,7 @@ class PairSession(Session):
                 PairedPlugin(name, each.cls, self._two_cases(each))
                 for name, each in zip(short_names(*(each.target for each in self._alone)), self._alone, strict=True)
             )
-            self._pairs = {name: Pair((first, second), self._alone[0].subjects(name)[0]) for name in self.hosts}
+            self._pairs = {name: Pair.made((first, second), self._alone[0].subjects(name)[0]) for name in self.hosts}
         return self._pairs[host]
 
     def hint(self) -> str:

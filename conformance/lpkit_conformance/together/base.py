@@ -73,4 +73,4 @@ def in_order(pair: Pair, run: Run) -> str:
 
 def location_of(pair: Pair, which: int, method: str = "") -> str:
     """Return ``file:line`` of a plugin's method, by default of the method that receives requests."""
-    return method_location(pair.plugins[which].cls, method or HOSTS[pair.host].told_by)
+    return method_location(pair.plugins[which].cls, method or HOSTS[pair.setup.host].told_by)

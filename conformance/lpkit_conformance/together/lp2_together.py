@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 from lpkit.loading import interfaces_of
@@ -48,7 +49,7 @@ class LP223(PairCheck):
                 kind = "both" if own is not None else f"{other.name} only"
                 raise Failed(
                     f"{plugin.name} refuses a request that uses {kind}",
-                    {"plugins": pair.name, "arguments": pair.arguments(variant)},
+                    {"plugins": pair.plugin.target, "arguments": pair.arguments(variant)},
                     f"the request is accepted, as {plugin.name} is given nothing wrong of its own",
                     f"{type(error).__name__}: {error}"[:300],
                     location=location_of(pair, which, "validate_params"),
@@ -230,9 +231,9 @@ class LP230(PairCheck):
 
     def _fix(self, pair: Pair) -> str:
         """V1's order where argmax invariance decides it: the order that gives the same result on both runners."""
-        if pair.host != V2 or not all(V1 in interfaces_of(plugin.cls) for plugin in pair.plugins):
+        if pair.setup.host != V2 or not all(V1 in interfaces_of(plugin.cls) for plugin in pair.plugins):
             return ""
-        on_v1 = carry_out(pair.on(V1), ORDERS[0], ())
+        on_v1 = carry_out(replace(pair, setup=replace(pair.setup, host=V1)), ORDERS[0], ())
         if len({part.claim for part in on_v1.parts.values()}) < 2:
             return ""
         first, second = (pair.plugins[which].name for which in on_v1.sequence)

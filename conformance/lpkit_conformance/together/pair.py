@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -14,7 +13,6 @@ import torch
 
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Step, Swap
 from lpkit_conformance.settings.cases import Case, knows_field
-from lpkit_conformance.subject.memo import Memo
 from lpkit_conformance.subject.model import Model
 from lpkit_conformance.subject.plugin import Plugin
 from lpkit_conformance.subject.subject import Subject
@@ -86,66 +84,41 @@ class MaskedModel(Model):
         return raw
 
 
-class PairSubject(Subject):
-    """A pair as a subject."""
+@dataclass(frozen=True)
+class Pair(Subject):
+    """Two plugins on a runner, as a subject whose variants are those of :data:`USES`.
+
+    Attributes:
+        plugins: both.
+    """
+
+    plugins: tuple[PairedPlugin, ...] = ()
+
+    @classmethod
+    def made(cls, plugins: tuple[PairedPlugin, PairedPlugin], settings: Subject) -> Pair:
+        """Return a pair on the runner of one of the two, with the settings of its run."""
+        cases = [case for plugin in plugins for case in plugin.cases]
+        last = settings.setup.vocab_size - 1
+        markers = next((case.reasoning for case in cases if case.reasoning), None)
+        markers = markers or {"start": (last - 9,), "end": (last - 10,)}
+        setup = replace(
+            settings.setup,
+            case=merged([*cases, Case(reasoning=markers)]),
+            vocabulary=words_in([case.fields for case in cases]),
+        )
+        name = " + ".join(plugin.name for plugin in plugins)
+        pair = cls(Plugin(name, object), setup, settings.foreign, plugins=plugins)
+        requests = [merged([case for case in pair.brought(variant) if case]) for variant in range(len(USES))]
+        requests[THINKING] = _thinking(requests[THINKING], markers)
+        return replace(pair, relatives=tuple(requests))
+
+    def served_by(self, cls: Any) -> Pair:
+        """Return the pair's requests, served by this class."""
+        return replace(self, plugin=Plugin(self.plugin.target, cls))
 
     @cached_property
     def model(self) -> Model:
         return MaskedModel(self.setup, self.cases)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two plugins on a runner.
-
-    Attributes:
-        plugins: both.
-        settings: one of them on that runner, with the settings of the run.
-        memo: the facts about the pair.
-    """
-
-    plugins: tuple[PairedPlugin, PairedPlugin]
-    settings: Subject
-    memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
-
-    def as_imported(self) -> AbstractContextManager[None]:
-        """Do nothing: a pair's modules are not restored."""
-        return nullcontext()
-
-    @property
-    def name(self) -> str:
-        """As the report names the pair."""
-        return " + ".join(plugin.name for plugin in self.plugins)
-
-    @property
-    def host(self) -> str:
-        """The runner."""
-        return self.settings.setup.host
-
-    def on(self, host: str) -> Pair:
-        """Return the same pair on another runner."""
-        return replace(self, settings=self.settings.having(host=host))
-
-    @cached_property
-    def subject(self) -> Subject:
-        """The pair's requests."""
-        setup = self.settings.setup
-        cases = [case for plugin in self.plugins for case in plugin.cases]
-        last = setup.vocab_size - 1
-        markers = next((case.reasoning for case in cases if case.reasoning), None)
-        markers = markers or {"start": (last - 9,), "end": (last - 10,)}
-        requests = [merged([case for case in self.brought(variant) if case]) for variant in range(len(USES))]
-        requests[THINKING] = _thinking(requests[THINKING], markers)
-        setup = replace(
-            setup,
-            case=merged([*cases, Case(reasoning=markers)]),
-            vocabulary=words_in([case.fields for case in cases]),
-        )
-        return PairSubject(Plugin(self.name, object), setup, self.settings.foreign, tuple(requests))
-
-    def served_by(self, cls: Any) -> Subject:
-        """Return the pair's requests, served by this class."""
-        return replace(self.subject, plugin=Plugin(self.name, cls))
 
     def brought(self, variant: int | None) -> tuple[Case | None, Case | None]:
         """Return each plugin's case for this variant; None: the request does not use the plugin."""
@@ -155,11 +128,11 @@ class Pair:
 
     def arguments(self, variant: int | None) -> str:
         """The arguments of a request, for people."""
-        return Case({}).text if variant is None else self.subject.cases[variant].text
+        return Case({}).text if variant is None else self.cases[variant].text
 
     def refusal(self, which: int, variant: int) -> BaseException | None:
         """Return the exception of a plugin's own validation for a request; None if it accepts the request."""
-        return self.served_by(self.plugins[which].cls).plugin.refusal(self.subject.asked(variant))
+        return self.served_by(self.plugins[which].cls).plugin.refusal(self.asked(variant))
 
 
 def _thinking(case: Case, markers: dict[str, tuple[int, ...]]) -> Case:
