@@ -31,11 +31,11 @@ from lpkit_conformance.checks.ladder import LadderCheck  # noqa: E402
 from lpkit_conformance.explanation.picture import record_frames  # noqa: E402
 from lpkit_conformance.explanation.timeline import timeline  # noqa: E402
 from lpkit_conformance.programs.generate import Idle, Speculate, Step  # noqa: E402
+from lpkit_conformance.programs.shrink import single_steps  # noqa: E402
 from lpkit_conformance.report.drawing import svg_file  # noqa: E402
 from lpkit_conformance.report.explain import notes  # noqa: E402
 from lpkit_conformance.settings.cases import Case  # noqa: E402
 from lpkit_conformance.settings.hosts import HOSTS, in_words  # noqa: E402
-from lpkit_conformance.shrinking.shrink import single_steps  # noqa: E402
 from lpkit_conformance.subject.subject import Subject  # noqa: E402
 from vllm_canary import page as vllm_page  # noqa: E402
 

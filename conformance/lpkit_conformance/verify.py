@@ -28,12 +28,12 @@ from lpkit_conformance.explanation.timeline import timeline
 from lpkit_conformance.explanation.unrepeated import unrepeated
 from lpkit_conformance.hosts import Observation, PluginError, default_host
 from lpkit_conformance.hosts.v2 import Manner
+from lpkit_conformance.programs import shrink
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Arrive, Op, Program
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.settings.hosts import HOSTS
-from lpkit_conformance.shrinking import shrink
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1
 

@@ -12,8 +12,8 @@ from lpkit_conformance.explanation.findings import ALONE, CAUSES, cause_of
 from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Step, program, soak
+from lpkit_conformance.programs.shrink import shrink
 from lpkit_conformance.results import Failed, Skipped
-from lpkit_conformance.shrinking.shrink import shrink
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.verify import verify
 from zoo.correct.v1 import Bias, OutOfPlace
@@ -38,7 +38,7 @@ def test_shrinking_keeps_exactly_what_a_failure_needs(seed: int) -> None:
 
 
 def test_shrinking_stops_when_its_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lpkit_conformance.shrinking.shrink.BUDGET", 120_000)
+    monkeypatch.setattr("lpkit_conformance.programs.shrink.BUDGET", 120_000)
     ops: list[Op] = [Step(n) for n in range(1, 401)]
     needed = set(ops[::4])
     tried = []

@@ -80,7 +80,7 @@ def keys_read(subject: Subject) -> frozenset[str]:
         with contextlib.suppress(PluginError):
             host = parts_of(subject.setup.host).host(subject, len(variants))
             for nth, (variant, params) in enumerate(zip(variants, watched, strict=True)):
-                host.pool.do(Arrive(f"r{nth}", variant))
+                host.pool.arrive(Arrive(f"r{nth}", variant))
                 host.pool.running[f"r{nth}"].request.params = params
             for _ in host.run([Step(2)]):
                 pass

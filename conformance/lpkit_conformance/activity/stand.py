@@ -12,7 +12,7 @@ import torch
 from lpkit.runtime import Request
 
 from lpkit_conformance.errors import StandinError
-from lpkit_conformance.hosts import Driver, PluginError, drive, parts_of
+from lpkit_conformance.hosts import Driver, PluginError, alone, drive, parts_of
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Blocked, Finding, Skipped
 from lpkit_conformance.subject.memo import fact
@@ -88,20 +88,19 @@ class Histories:
 
     def outputs(self, character: str, variant: int | None, request: Request, count: int) -> list[int]:
         """Return the first ``count`` tokens that a request with this prompt and these parameters generates."""
-        subject, model = self._subject, self._subject.model
+        subject = self._subject
         key = (character, variant, tuple(request.prompt_token_ids or ()))
         if key in self._served and len(self._served[key][1].output_token_ids) >= count:
             return self._served[key][1].output_token_ids[:count]
         with subject.as_imported():
             if key not in self._served:
-                alone = Request("alone", request.params, list(request.prompt_token_ids or ()), 10**6)
-                self._served[key] = drive(subject, 2), alone
-            driver, alone = self._served[key]
-            for n in range(len(alone.output_token_ids), count):
-                driver.begin(entering=[] if n else [alone])
-                after = driver.step(driver.stage(model.rows([(character, alone.total_len)]), [alone.params]), [alone])
-                driver.commit(alone, model.sampled([model.emit(character, variant, n)], after))
-        return alone.output_token_ids[:count]
+                served = Request("alone", request.params, list(request.prompt_token_ids or ()), 10**6)
+                self._served[key] = drive(subject, 2), served
+            driver, served = self._served[key]
+            done = len(served.output_token_ids)
+            for _ in alone(subject, driver, served, character, variant, count - done, new=not done):
+                pass
+        return served.output_token_ids[:count]
 
 
 @fact

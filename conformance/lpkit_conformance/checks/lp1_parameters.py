@@ -26,7 +26,7 @@ from lpkit_conformance.subject.subject import Subject
 def serve(subject: Subject, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[Observation]:
     """Serve a lone request with exactly these parameters; return its logits."""
     host = default_host(subject, 4)
-    host.pool.do(Arrive("a", variant))
+    host.pool.arrive(Arrive("a", variant))
     host.pool.running["a"].request.params = subject.completed(params)
     return list(host.run((steps,)))
 

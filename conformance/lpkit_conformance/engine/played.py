@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from lpkit_conformance.engine.requests import ROOMY_MODEL_LEN, arguments
 from lpkit_conformance.engine_checks.asks import Ask, Workload
-from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, Program, Speculate, Step, Swap
+from lpkit_conformance.programs.generate import Arrive, Idle, Preempt, Program, Speculate, Swap
+from lpkit_conformance.programs.play import Requests, play
 
 if TYPE_CHECKING:
     from lpkit_conformance.subject.subject import Subject
@@ -27,7 +28,7 @@ def workload(program: Program, subject: Subject, unjudged_if_greedy: bool) -> Wo
         subject: makes prompts, arguments and texts, as the hosts have them.
         unjudged_if_greedy: whether V1 calls the processor for greedy requests or not, as it likes.
     """
-    lifetimes = _lifetimes(program)
+    lifetimes = _Lifetimes(program).lifetimes()
     asks: dict[str, Ask] = {}
     users: set[str] = set()
     for number, (op, (at, tokens)) in enumerate(lifetimes.items()):
@@ -58,19 +59,33 @@ def left_to_the_engine(program: Program) -> list[str]:
     return [*found, *pieces, "the order of rows"]
 
 
-def _lifetimes(program: Program) -> dict[Arrive, tuple[int, int]]:
-    """At which step each request arrives, and how many tokens it gets before it finishes; those with any."""
-    step = 0
-    arrived: dict[str, tuple[Arrive, int]] = {}
-    ended: dict[str, int] = {}
-    for op in program.ops:
-        if isinstance(op, Arrive) and len(arrived) - len(ended) < program.max_num_seqs:
-            arrived.setdefault(op.request, (op, step))
-        elif isinstance(op, Finish) and op.request in arrived:
-            ended.setdefault(op.request, step)
-        elif isinstance(op, Step):
-            step += op.count
-        elif isinstance(op, Speculate):
-            step += 1
-    spans = {op: (at, ended.get(name, step) - at) for name, (op, at) in arrived.items()}
-    return {op: (at, tokens) for op, (at, tokens) in spans.items() if tokens > 0}
+class _Lifetimes(Requests):
+    """Plays a program to learn when requests arrive and finish, in steps."""
+
+    def __init__(self, program: Program) -> None:
+        self._size, self._step = program.max_num_seqs, 0
+        self._arrived: dict[str, tuple[Arrive, int]] = {}
+        self._ended: dict[str, int] = {}
+        for _ in play(program.ops, self, self):
+            pass
+
+    def arrive(self, op: Arrive) -> None:
+        if len(self._arrived) - len(self._ended) < self._size:
+            self._arrived.setdefault(op.request, (op, self._step))
+
+    def finish(self, request: str) -> None:
+        if request in self._arrived:
+            self._ended.setdefault(request, self._step)
+
+    def forward(self, drafts: int, accepted: int) -> tuple[()]:
+        self._step += 1
+        return ()
+
+    def idle(self) -> None:
+        """Do nothing: no request gets a token."""
+
+    def lifetimes(self) -> dict[Arrive, tuple[int, int]]:
+        """Return the step at which each request arrives, and how many tokens it gets; requests without any are left
+        out."""
+        spans = {op: (at, self._ended.get(op.request, self._step) - at) for op, at in self._arrived.values()}
+        return {op: (at, tokens) for op, (at, tokens) in spans.items() if tokens > 0}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from lpkit_conformance.engine import beyond_cpu
 from lpkit_conformance.engine.recorded_workloads import WORKLOADS, RecordedWorkload
 from lpkit_conformance.engine.tiny import TinyEngine, import_vllm, prepare
-from lpkit_conformance.traces import Apply, EngineInfo, Trace, TraceRequest, V1Step, V2Step, validate, write
+from lpkit_conformance.traces import EngineInfo, Trace, validate, write
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -97,25 +96,19 @@ def remap(trace: Trace) -> Trace:
     def new(ids: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(number.setdefault(token, len(number) - 1) for token in ids)
 
-    def tokens(committed: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        return {name: new(ids) for name, ids in committed.items()}
+    def step(old: Any) -> Any:
+        calls = tuple(replace(call, inputs=new(call.inputs)) for call in getattr(old, "applies", ()))
+        tokens = {name: new(ids) for name, ids in old.tokens.items()}
+        return replace(old, tokens=tokens, **({"applies": calls} if calls else {}))
 
-    def request(old: TraceRequest) -> TraceRequest:
-        return old if old.prompt is None else replace(old, prompt=new(old.prompt))
-
-    def call(old: Apply) -> Apply:
-        return replace(old, inputs=new(old.inputs))
-
-    def v1(old: V1Step) -> V1Step:
-        return replace(old, tokens=tokens(old.tokens))
-
-    def v2(old: V2Step) -> V2Step:
-        return replace(old, applies=tuple(call(apply) for apply in old.applies), tokens=tokens(old.tokens))
-
+    requests = {
+        name: request if request.prompt is None else replace(request, prompt=new(request.prompt))
+        for name, request in trace.requests.items()
+    }
     return replace(
         trace,
         token_ids="remapped",
-        requests={name: request(old) for name, old in trace.requests.items()},
-        v1_steps=tuple(v1(step) for step in trace.v1_steps),
-        v2_steps=tuple(v2(step) for step in trace.v2_steps),
+        requests=requests,
+        v1_steps=tuple(map(step, trace.v1_steps)),
+        v2_steps=tuple(map(step, trace.v2_steps)),
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from lpkit.runtime import Request
 
-from lpkit_conformance.hosts import Observation, drive
+from lpkit_conformance.hosts import Observation, alone, drive
 from lpkit_conformance.hosts.requests import ActiveRequest, known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.subject.memo import fact
@@ -52,9 +52,9 @@ class SoloRuns:
                 # Who comes back comes with more tokens: all is run again, and far enough for the next time.
                 count = max(count, reached.get(key[0], 0) if reached else 0, 2 * len(self._rows.get(key, ())))
                 companion = make_active(self._subject, key[1]) if key[1] else None
-                alone = make_active(self._subject, key[0], {key[0].twin_of or "": companion}.get)
+                solo = make_active(self._subject, key[0], {key[0].twin_of or "": companion}.get)
                 with self._subject.as_imported():
-                    self._rows[key] = self._alone(alone, key, count)
+                    self._rows[key] = self._alone(solo, key, count)
             acted = acted or key in self._changed
         return acted
 
@@ -64,23 +64,13 @@ class SoloRuns:
 
     def _alone(self, active: ActiveRequest, key: tuple[Arrive, Arrive | None], count: int) -> dict[int, torch.Tensor]:
         """The processed row at each of the next ``count`` positions of a request that has an instance to itself."""
-        subject = self._subject
-        driver = drive(subject, SIZE)
-        request = private(active)
-        raw = subject.model.rows([(active.logits_key, request.total_len + n) for n in range(count)])
+        driver, request = drive(self._subject, SIZE), private(active)
         found = {}
-        for n, before in enumerate(driver.stage(raw, [request.params] * count).unsqueeze(1)):
-            driver.begin(entering=[request] if n == 0 else [])
-            after = driver.step(before, [request])
-            found[request.total_len] = self._note(key, before, after)
-            wanted = subject.model.emit(active.logits_key, active.variant, active.begun + n)
-            driver.commit(request, subject.model.sampled([wanted], after))
+        for before, after in alone(self._subject, driver, request, active.logits_key, active.variant, count, new=True):
+            found[request.total_len] = after[0]
+            if key not in self._changed and not torch.equal(before, after):
+                self._changed.add(key)
         return found
-
-    def _note(self, key: tuple[Arrive, Arrive | None], before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-        if key not in self._changed and not torch.equal(before, after):
-            self._changed.add(key)
-        return after[0]
 
 
 @fact

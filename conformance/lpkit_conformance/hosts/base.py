@@ -12,7 +12,8 @@ from lpkit.runtime import Request
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.hosts.requests import ActiveRequest, RequestPool
-from lpkit_conformance.programs.generate import Arrive, Idle, Op, Speculate, Step
+from lpkit_conformance.programs.generate import Arrive, Op
+from lpkit_conformance.programs.play import play
 from lpkit_conformance.subject.calls import Observation, calling, checked
 from lpkit_conformance.subject.subject import Subject
 
@@ -131,18 +132,23 @@ class Host(ABC):
         """Carry out ``ops``; yields every ``apply``."""
         ops = tuple(ops)
         self.pool.shared.update(op.twin_of for op in ops if isinstance(op, Arrive) and op.twin_of)
-        for op in ops:
-            if isinstance(op, Step):
-                for _ in range(op.count):
-                    self._begin()
-                    yield from self._sample(0, 0)
-            elif isinstance(op, Speculate):
-                self._begin()
-                yield from self._sample(op.drafts, op.accepted)
-            elif isinstance(op, Idle):
-                self._begin()
-            else:
-                self.pool.do(op)
+        return play(ops, self.pool, self)
+
+    def forward(self, drafts: int, accepted: int) -> Iterator[Observation]:
+        """Run a step in which requests bring that many drafts, of which so many are right."""
+        self._begin()
+        return self._sample(drafts, accepted)
+
+    def idle(self) -> None:
+        """Run a step without tokens."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Report the changes since the last step to the plugin."""
+        self.step += 1
+        pool = self.pool
+        self.driver.begin(pool.left, [active.request for active in pool.entered], pool.possible_swaps())
+        pool.settle()
 
     def serve(self, subject: Subject) -> None:
         """Take the requests that arrive from now on from another subject of the same plugin and setup."""
@@ -165,12 +171,6 @@ class Host(ABC):
     def _commit(self, active: ActiveRequest, tokens: Sequence[int]) -> None:
         active.committed += tokens
         self.driver.commit(active.request, tokens)
-
-    def _begin(self) -> None:
-        self.step += 1
-        pool = self.pool
-        self.driver.begin(pool.left, [active.request for active in pool.entered], pool.possible_swaps())
-        pool.settle()
 
     @abstractmethod
     def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:

@@ -14,7 +14,7 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.hosts.parts import HostParts
-from lpkit_conformance.hosts.recorded import TraceHost
+from lpkit_conformance.hosts.recorded import ListTraceHost
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch
 from lpkit_conformance.settings.hosts import EXPORT
@@ -208,28 +208,20 @@ class ExportProgramHost(Host):
         return Observation(self.step, tuple(seen for seen, _, _ in rows), before, after)
 
 
-class ExportTraceHost(TraceHost):
+class ExportTraceHost(ListTraceHost):
     """The rows of runs that were recorded on V1; who came, left and moved shows in nothing else."""
 
-    def run(self) -> Iterator[Observation]:
-        driver = ExportDriver(
-            self.subject.plugin.cls, self.subject.setup.config(self.trace.max_num_seqs), self.subject.setup.device
-        )
-        for step in self.trace.v1_steps:
-            for request, length in step.lists.items():
-                active = self.requests[request]
-                del active.request.output_token_ids[active.begun + length :]
-            self._want(step.tokens)
-            if step.applied and any(request not in step.discarded for request in step.rows):
-                yield self._apply(driver, step)
-            self._commit(driver)
+    def _drive(self) -> ExportDriver:
+        config = self.subject.setup.config(self.trace.max_num_seqs)
+        return ExportDriver(self.subject.plugin.cls, config, self.subject.setup.device)
 
-    def _apply(self, driver: ExportDriver, step: V1Step) -> Observation:
+    def _applies(self, driver: ExportDriver, step: V1Step) -> Iterator[tuple[Observation, Iterable[int]]]:
         actives = [self.requests[request] for request in step.rows if request not in step.discarded]
-        before = self.subject.model.rows([(active.logits_key, active.request.total_len) for active in actives])
-        after = driver.step(before, [active.request for active in actives])
-        rows = tuple(SeenRow(active.id, active.request.total_len) for active in actives)
-        return Observation(step.step, self._settle(step.step, rows, after, range(len(rows))), before, after)
+        if step.applied and actives:
+            before = self.subject.model.rows([(active.logits_key, active.request.total_len) for active in actives])
+            after = driver.step(before, [active.request for active in actives])
+            rows = tuple(SeenRow(active.id, active.request.total_len) for active in actives)
+            yield Observation(step.step, rows, before, after), range(len(rows))
 
 
 class ExportCandidate(ProcessorCandidate):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from lpkit.runtime import Engine
+import torch
+from lpkit.runtime import Engine, Request
 
 from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.hosts.recorded import TraceHost
@@ -56,3 +57,28 @@ def drive(subject: Subject, max_num_seqs: int | None = None) -> Driver:
 def default_host(subject: Subject, max_num_seqs: int) -> Host:
     """A new host on which nothing unusual happens."""
     return parts_of(subject.setup.host).host(subject, max_num_seqs)
+
+
+def alone(
+    subject: Subject, driver: Driver, request: Request, character: str, variant: int | None, steps: int, new: bool
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Serve a request that has an instance to itself; yield the row ``[1, vocab]`` before and after each step.
+
+    Args:
+        subject: the plugin and its model.
+        driver: the instance.
+        request: the request; gains a token behind each row.
+        character, variant: select the model's logits and tokens.
+        steps: number of steps.
+        new: True if the instance does not have the request yet.
+    """
+    if not steps:
+        return
+    model = subject.model
+    raw = model.rows([(character, request.total_len + n) for n in range(steps)])
+    for n, before in enumerate(driver.stage(raw, [request.params] * steps).unsqueeze(1)):
+        driver.begin(entering=[request] if new and n == 0 else [])
+        after = driver.step(before, [request])
+        yield before, after
+        wanted = model.emit(character, variant, len(request.output_token_ids))
+        driver.commit(request, model.sampled([wanted], after))

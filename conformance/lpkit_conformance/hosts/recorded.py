@@ -5,20 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import torch
 from lpkit.runtime.engine.config import speculate
 
-from lpkit_conformance.hosts.base import Driver
 from lpkit_conformance.hosts.drafts import verified
 from lpkit_conformance.hosts.requests import known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import VARIANTS
-from lpkit_conformance.subject.calls import Observation, SeenRow
+from lpkit_conformance.subject.calls import Observation
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.traces import Trace
 from lpkit_conformance.traces.patterns import users
+from lpkit_conformance.traces.schema import V1Step
 
 LENGTHS = (9, 110, 5, 30, 2, 60, 17)
 """Prompt lengths of the few simulated requests that play all traces.
@@ -83,9 +83,29 @@ class TraceHost(ABC):
             speculate(config, speculation["num_speculative_tokens"])
         return config
 
-    @abstractmethod
     def run(self) -> Iterator[Observation]:
         """Every ``apply`` of the trace."""
+        driver = self._drive()
+        for step in self.trace.steps:
+            self._change(driver, step)
+            self._want(step.tokens)
+            for seen, places in self._applies(driver, step):
+                yield self._settle(seen, places)
+            for name, ids in self.tokens.items():
+                driver.commit(self.requests[name].request, ids)
+            self.tokens.clear()
+
+    @abstractmethod
+    def _drive(self) -> Any:
+        """Return the driver of the instance."""
+
+    @abstractmethod
+    def _change(self, driver: Any, step: Any) -> None:
+        """Report the changes of a recorded step to the plugin."""
+
+    @abstractmethod
+    def _applies(self, driver: Any, step: Any) -> Iterator[tuple[Observation, Iterable[int]]]:
+        """Make the recorded calls of ``apply``; yield each with the rows or slots of its rows."""
 
     def _want(self, recorded: Mapping[str, Sequence[int]]) -> None:
         """Begin a step in which requests commit as many tokens as were ``recorded``, from the tokens that their
@@ -95,21 +115,22 @@ class TraceHost(ABC):
             n = len(active.request.output_token_ids)
             self.tokens[name] = self.subject.model.emitted(active.logits_key, active.variant, n + len(ids), n)
 
-    def _settle(
-        self, step: int, seen: Sequence[SeenRow], after: torch.Tensor, places: Iterable[int]
-    ) -> tuple[SeenRow, ...]:
-        """Keep where everyone is, and let the plugin choose the tokens that come of rows; the rows that count."""
-        for item, place in zip(seen, places, strict=True):
-            self.places.setdefault(step, {}).setdefault(item.request, place)
-        rows = Counter(item.request for item in seen)
+    def _settle(self, seen: Observation, places: Iterable[int]) -> Observation:
+        """Keep where everyone is, and let the plugin choose the tokens that come of rows."""
+        for item, place in zip(seen.rows, places, strict=True):
+            self.places.setdefault(seen.step, {}).setdefault(item.request, place)
+        rows = Counter(item.request for item in seen.rows)
         chosen = {name: self.tokens[name][: rows[name]] for name in rows if name in self.tokens}
-        judged = verified(self.subject, list(seen), after, chosen)
+        judged = verified(self.subject, list(seen.rows), seen.after, chosen)
         # Where the engine skipped ``apply``, more tokens were committed than there are rows.
         self.tokens.update({name: own + self.tokens[name][rows[name] :] for name, own in chosen.items()})
-        return judged
+        return replace(seen, rows=judged)
 
-    def _commit(self, driver: Driver) -> None:
-        """The step ends."""
-        for name, ids in self.tokens.items():
-            driver.commit(self.requests[name].request, ids)
-        self.tokens.clear()
+
+class ListTraceHost(TraceHost):
+    """A replay on a runner whose output lists the plugin reads: the engine sometimes takes tokens back from them."""
+
+    def _change(self, driver: Any, step: V1Step) -> None:
+        for request, length in step.lists.items():
+            active = self.requests[request]
+            del active.request.output_token_ids[active.begun + length :]

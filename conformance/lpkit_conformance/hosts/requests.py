@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from lpkit.runtime import Request
 
 from lpkit_conformance.hosts.recycling import Recycler
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Swap
+from lpkit_conformance.programs.generate import Arrive
+from lpkit_conformance.programs.play import Requests
 from lpkit_conformance.subject.subject import Subject
 
 
@@ -34,7 +35,7 @@ class ActiveRequest:
         return self.arrived.character or self.request.request_id
 
 
-class RequestPool:
+class RequestPool(Requests):
     """Turns operations into the changes of the next step: departures, entries (in order) and swaps.
 
     Once the plugin has received a request's departure, the record in :attr:`requests` is replaced by a copy.
@@ -62,27 +63,32 @@ class RequestPool:
         self._recycler = Recycler()
         self._kept: list[tuple[object, ...]] | None = None
 
-    def do(self, op: Op) -> None:
-        """Carry out one operation that is not a step."""
-        if isinstance(op, Arrive):
-            if op.request not in self.requests and len(self.running) < self._max:
-                self._enter(self._new(op))
-        elif isinstance(op, Finish):
-            active = self._leave(op.request) or self.waiting.pop(op.request, None)
-            if active is not None:
-                self._finished.append(active)
-        elif isinstance(op, Preempt):
-            active = self._leave(op.request)
-            if active is not None:
-                self.waiting[op.request] = active
-        elif isinstance(op, Resume):
-            if op.request in self.waiting and len(self.running) < self._max:
-                active = self.waiting.pop(op.request)
-                if op.new_list:
-                    active.request.output_token_ids = list(active.request.output_token_ids)
-                self._enter(active)
-        elif isinstance(op, Swap):
-            self.swaps.append((op.first, op.second))
+    def arrive(self, op: Arrive) -> None:
+        if op.request not in self.requests and len(self.running) < self._max:
+            active = make_active(self.subject, op, self.requests.get)
+            self._recycler.renew(active.request, op.twin_of is not None)
+            self.requests[op.request] = active
+            self._enter(active)
+
+    def finish(self, request: str) -> None:
+        active = self._leave(request) or self.waiting.pop(request, None)
+        if active is not None:
+            self._finished.append(active)
+
+    def preempt(self, request: str) -> None:
+        active = self._leave(request)
+        if active is not None:
+            self.waiting[request] = active
+
+    def resume(self, request: str, new_list: bool) -> None:
+        if request in self.waiting and len(self.running) < self._max:
+            active = self.waiting.pop(request)
+            if new_list:
+                active.request.output_token_ids = list(active.request.output_token_ids)
+            self._enter(active)
+
+    def swap(self, first: int, second: int) -> None:
+        self.swaps.append((first, second))
 
     def possible_swaps(self) -> list[tuple[int, int]]:
         """Return the swaps whose rows exist once the other changes are carried out."""
@@ -124,12 +130,6 @@ class RequestPool:
             if request in self._in_batch:
                 self._in_batch.discard(request)
                 self.left.append(request)
-        return active
-
-    def _new(self, op: Arrive) -> ActiveRequest:
-        active = make_active(self.subject, op, self.requests.get)
-        self._recycler.renew(active.request, op.twin_of is not None)
-        self.requests[op.request] = active
         return active
 
 

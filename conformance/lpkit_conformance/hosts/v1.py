@@ -16,7 +16,7 @@ from lpkit.v1 import BatchUpdate, MoveDirectionality
 
 from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.hosts.parts import HostParts
-from lpkit_conformance.hosts.recorded import TraceHost
+from lpkit_conformance.hosts.recorded import ListTraceHost
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch, update_with
 from lpkit_conformance.subject.calls import Observation, SeenRow, calling, checked
@@ -55,10 +55,7 @@ class V1Driver(Driver):
         self.call("update_state", update)
 
     def stage(self, raw: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-        if not self.invariant:
-            return raw
-        temperature = torch.tensor([item.temperature for item in params], dtype=torch.float32).to(raw.device)
-        return apply_temperature(raw.clone(), temperature)
+        return at_temperature(raw, params) if self.invariant else raw
 
     def shared(self, method: str, args: tuple[Any, ...]) -> dict[str, Any]:
         (update,) = args
@@ -70,6 +67,17 @@ class V1Driver(Driver):
         if self.invariant and all(is_greedy(request.params) for request in requests):
             return before
         return self.edit_copy(before)
+
+
+def at_temperature(raw: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+    """Return the logits divided by the temperature of each row's request."""
+    temperature = torch.tensor([item.temperature for item in params], dtype=torch.float32).to(raw.device)
+    return apply_temperature(raw.clone(), temperature)
+
+
+def greedy_rows(params: Sequence[SamplingParams], device: torch.device) -> torch.Tensor:
+    """Return bool ``[rows, 1]``: the rows whose token is chosen before an argmax-invariant processor runs."""
+    return torch.tensor([[is_greedy(item)] for item in params], device=device)
 
 
 class V1Host(Host):
@@ -101,49 +109,63 @@ class V1Host(Host):
         if not requests:
             return
         actives = [self.pool.requests[request.request_id] for request in requests]
-        # The row of a partial prefill holds the logits of the chunk's last position.
-        keys = [(active.logits_key, max(active.request.total_len - active.chunks, 1)) for active in actives]
-        before = self.driver.stage(self.subject.model.rows(keys), [request.params for request in requests])
-        after = self.driver.step(before, requests)
-        rows = tuple(seen_row(self.driver, active, bool(active.chunks)) for active in actives)
+        short = {active.id: active.chunks for active in actives if active.chunks}
+        seen = observe(self.driver, self.subject, self.step, actives, short)
+        before, after = seen.before, seen.after
         wanted = [self.pool.emit(active)[0] for active in actives]
-        # A greedy request's token is chosen before an argmax-invariant processor runs.
-        rows_left = _late(before, after, requests) if self.driver.invariant else after
-        for active, token in zip(actives, self.subject.model.sampled(wanted, rows_left), strict=True):
+        left = after
+        if self.driver.invariant:
+            left = torch.where(greedy_rows([request.params for request in requests], after.device), before, after)
+        for active, token in zip(actives, self.subject.model.sampled(wanted, left), strict=True):
             if active.chunks:
                 active.chunks -= 1
             else:
                 self._commit(active, [token])
-        yield Observation(self.step, rows, before, after)
+        yield seen
 
 
-def _late(before: torch.Tensor, after: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
-    greedy = torch.tensor([[is_greedy(request.params)] for request in requests], device=after.device)
-    return torch.where(greedy, before, after)
+def observe(
+    driver: V1Driver, subject: Subject, step: int, actives: Sequence[ActiveRequest], short: Mapping[str, int]
+) -> Observation:
+    """Run a forward pass.
+
+    Args:
+        driver: the instance.
+        subject: the plugin and its model.
+        step: the step's number.
+        actives: the requests by row.
+        short: tokens that a request's row lacks, as in a partial prefill: its result is discarded.
+    """
+    requests = [active.request for active in actives]
+    # The row of a partial prefill holds the logits of the chunk's last position.
+    keys = [(active.logits_key, max(active.request.total_len - short.get(active.id, 0), 1)) for active in actives]
+    before = driver.stage(subject.model.rows(keys), [request.params for request in requests])
+    after = driver.step(before, requests)
+    rows = []
+    for active, request in zip(actives, requests, strict=True):
+        # What an argmax-invariant processor does to a greedy request is discarded.
+        discarded = active.id in short or (driver.invariant and is_greedy(request.params))
+        rows.append(SeenRow(active.id, request.total_len, discarded))
+    return Observation(step, tuple(rows), before, after)
 
 
-def seen_row(driver: V1Driver, active: ActiveRequest, discarded: bool) -> SeenRow:
-    """A row as it is judged: what an argmax-invariant processor does to a greedy request is discarded."""
-    ignored = driver.invariant and is_greedy(active.request.params)
-    return SeenRow(active.id, active.request.total_len, discarded or ignored)
-
-
-class V1TraceHost(TraceHost):
+class V1TraceHost(ListTraceHost):
     """Recorded ``BatchUpdate`` objects, rows, and placeholders for tokens that are not known during an update."""
 
-    def run(self) -> Iterator[Observation]:
-        driver = V1Driver(self.subject.plugin.cls, self.config(), self.subject.setup.device)
-        for step in self.trace.v1_steps:
-            for request, length in step.lists.items():
-                active = self.requests[request]
-                del active.request.output_token_ids[active.begun + length :]
-            update = self._batch_update(step.update) if step.update else None
-            with self._unknown(step.placeholders):
-                driver.update(update)
-            self._want(step.tokens)
-            if step.applied:
-                yield self._apply(driver, step)
-            self._commit(driver)
+    def _drive(self) -> V1Driver:
+        return V1Driver(self.subject.plugin.cls, self.config(), self.subject.setup.device)
+
+    def _change(self, driver: V1Driver, step: V1Step) -> None:
+        super()._change(driver, step)
+        update = self._batch_update(step.update) if step.update else None
+        with self._unknown(step.placeholders):
+            driver.update(update)
+
+    def _applies(self, driver: V1Driver, step: V1Step) -> Iterator[tuple[Observation, Iterable[int]]]:
+        if step.applied:
+            actives = [self.requests[request] for request in step.rows]
+            short = dict.fromkeys(step.discarded, 1)
+            yield observe(driver, self.subject, step.step, actives, short), range(len(actives))
 
     @contextmanager
     def _unknown(self, placeholders: Mapping[str, int]) -> Iterator[None]:
@@ -156,18 +178,6 @@ class V1TraceHost(TraceHost):
         yield
         for name, tokens in held.items():
             self.requests[name].request.output_token_ids[-len(tokens) :] = tokens
-
-    def _apply(self, driver: V1Driver, step: V1Step) -> Observation:
-        actives = [self.requests[request] for request in step.rows]
-        requests = [active.request for active in actives]
-        # A discarded row, of a partial prefill for example, holds another position's logits.
-        keys = [
-            (active.logits_key, max(active.request.total_len - (active.id in step.discarded), 1)) for active in actives
-        ]
-        before = driver.stage(self.subject.model.rows(keys), [request.params for request in requests])
-        after = driver.step(before, requests)
-        rows = tuple(seen_row(driver, active, active.id in step.discarded) for active in actives)
-        return Observation(step.step, self._settle(step.step, rows, after, range(len(rows))), before, after)
 
     def _batch_update(self, update: Update) -> BatchUpdate:
         added = []

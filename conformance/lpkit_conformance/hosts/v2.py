@@ -22,7 +22,7 @@ from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch
 from lpkit_conformance.subject.calls import Observation, PluginError, SeenRow, calling, checked
 from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.traces.schema import Apply
+from lpkit_conformance.traces.schema import Apply, V2Step
 from lpkit_conformance.vllm_api.runners import V2
 
 CONTEXT = (
@@ -301,36 +301,32 @@ class V2TraceHost(TraceHost):
     A draft is right where the recorded draft was, unless the plugin forbids it: its request then falls behind.
     """
 
-    def run(self) -> Iterator[Observation]:
-        driver = V2Driver(self.subject.plugin.cls, self.config(), self.subject.setup.device, poison=True)
-        slots = driver.slots
-        for step in self.trace.v2_steps:
-            for name in step.freed:
-                slots.free(name)
-            for item in step.added:
-                request = self.requests[item.request].request
-                driver.enter(slots.add(request), request.params)
-            if step.added:
-                slots.flush()
-            if step.flush:
-                driver.flush()
-            self._want(step.tokens)
-            for call in step.applies:
-                yield self._apply(driver, step.step, call)
-            self._commit(driver)
+    def _drive(self) -> V2Driver:
+        return V2Driver(self.subject.plugin.cls, self.config(), self.subject.setup.device, poison=True)
 
-    def _apply(self, driver: V2Driver, step: int, call: Apply) -> Observation:
-        actives = [self.requests[request] for request in call.rows]
-        seen = [self._seen(call, row, active) for row, active in enumerate(actives)]
-        before = self.subject.model.rows(
-            [(active.logits_key, row.position) for active, row in zip(actives, seen, strict=True)]
-        )
-        rows = [
-            V2Row(driver.slots.slot(item.request), item.position - 1, self._input(call, row, item), item.local)
-            for row, item in enumerate(seen)
-        ]
-        after = driver.apply(before, rows, bounds=self._bounds(call, seen))
-        return Observation(step, self._settle(step, seen, after, [row.slot for row in rows]), before, after)
+    def _change(self, driver: V2Driver, step: V2Step) -> None:
+        for name in step.freed:
+            driver.slots.free(name)
+        for item in step.added:
+            request = self.requests[item.request].request
+            driver.enter(driver.slots.add(request), request.params)
+        if step.added:
+            driver.slots.flush()
+        if step.flush:
+            driver.flush()
+
+    def _applies(self, driver: V2Driver, step: V2Step) -> Iterator[tuple[Observation, Iterable[int]]]:
+        for call in step.applies:
+            actives = [self.requests[request] for request in call.rows]
+            seen = [self._seen(call, row, active) for row, active in enumerate(actives)]
+            keys = [(active.logits_key, row.position) for active, row in zip(actives, seen, strict=True)]
+            before = self.subject.model.rows(keys)
+            rows = [
+                V2Row(driver.slots.slot(item.request), item.position - 1, self._input(call, row, item), item.local)
+                for row, item in enumerate(seen)
+            ]
+            after = driver.apply(before, rows, bounds=self._bounds(call, seen))
+            yield Observation(step.step, tuple(seen), before, after), [row.slot for row in rows]
 
     def _seen(self, call: Apply, row: int, active: ActiveRequest) -> SeenRow:
         """A row behind all that its request has, or where the prompt that is not complete was recorded to be."""

@@ -1,1 +1,1 @@
-"""Programs: sequences of operations on requests, with generators, and their form as JSON and as text."""
+"""Programs: sequences of operations on requests, with generators, shrinking, and their form as JSON and as text."""

@@ -59,9 +59,7 @@ class PairSession(Session):
                 PairedPlugin(name, each.cls, self._two_cases(each))
                 for name, each in zip(short_names(*(each.target for each in self._alone)), self._alone, strict=True)
             )
-            for name in self.hosts:
-                self._pairs[name] = Pair((first, second), self._alone[0].subjects(name)[0])
-                self._pairs[name].on = self._pairs
+            self._pairs = {name: Pair.made((first, second), self._alone[0].subjects(name)[0]) for name in self.hosts}
         return self._pairs[host]
 
     def hint(self) -> str:

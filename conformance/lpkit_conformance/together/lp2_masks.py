@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import torch
 
-from lpkit_conformance.results import Failed, Finding
-from lpkit_conformance.together.base import PairCheck
-from lpkit_conformance.together.evidence import ORDERS, RunRow, apart, located, location_of, places, run_of
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject.memo import fact
+from lpkit_conformance.together.base import PairCheck, both_orders, located, location_of
+from lpkit_conformance.together.both import Run, RunRow, apart
 from lpkit_conformance.together.pair import BOTH, Pair
 
 
@@ -26,24 +27,22 @@ class LP227(PairCheck):
     code, name = "LP227", "keeps-the-others-masks"
 
     def run(self, pair: Pair) -> str | None:
-        for order in ORDERS:
-            run = run_of(pair, order)
+        for run in both_orders(pair):
             for which in run.sequence:
-                for place in places(run, which):
-                    before, after = (edit[place.nth] for edit in place.moment.edits[which])
+                for there in run.rows(which):
+                    before, after = there.edit(which)
                     revived = before.isneginf() & (after > -torch.inf)
                     if bool(revived.any()):
                         token = int(revived.to(torch.int8).argmax())
-                        masked = pair.plugins[1 - which].name
-                        if bool(place.moment.raw[place.nth, token].isneginf()):
-                            masked = "a grammar"
+                        by_grammar = bool(there.seen.before[there.nth, token].isneginf())
+                        masked = "a grammar" if by_grammar else pair.plugins[1 - which].name
                         finding = Finding(
                             f"{pair.plugins[which].name} allows a token again that {masked} has forbidden",
                             {"token id": str(token)},
                             "-inf",
                             f"{float(after[token]):g}",
                         )
-                        raise Failed(located(pair, place, which, finding))
+                        raise located(pair, there, which, finding)
         return None
 
 
@@ -61,7 +60,7 @@ class LP228(PairCheck):
     requires: ClassVar[tuple[str, ...]] = ("LP224", "LP227")
 
     def run(self, pair: Pair) -> str | None:
-        for place, which, common in _emptied(pair):
+        for there, which, common in emptied(pair):
             if common:
                 finding = Finding(
                     f"{pair.plugins[which].name} masks every token that {pair.plugins[1 - which].name} has left",
@@ -69,7 +68,7 @@ class LP228(PairCheck):
                     f"a finite logit: of these tokens it keeps {common} if the others are not masked",
                     "all -inf, or NaN",
                 )
-                raise Failed(located(pair, place, which, finding))
+                raise located(pair, there, which, finding)
         return None
 
 
@@ -88,7 +87,7 @@ class LP229(PairCheck):
     requires: ClassVar[tuple[str, ...]] = ("LP224", "LP227", "LP228")
 
     def run(self, pair: Pair) -> str | None:
-        for place, which, common in _emptied(pair):
+        for there, which, common in emptied(pair):
             if not common:
                 finding = Finding(
                     f"{pair.plugins[0].name} and {pair.plugins[1].name} leave no token with these arguments",
@@ -97,35 +96,31 @@ class LP229(PairCheck):
                     "none: each forbids those that the other one allows",
                     location=location_of(pair, which),
                 )
-                raise Failed(located(pair, place, which, finding))
+                raise located(pair, there, which, finding)
         return None
 
 
-def _emptied(pair: Pair) -> list[tuple[RunRow, int, int]]:
+@fact
+def emptied(pair: Pair) -> tuple[tuple[RunRow, int, int], ...]:
     """Return rows that the second plugin emptied, with its index, and the number of their tokens that it keeps
     otherwise."""
-    if "emptied" not in pair.known:
-        pair.known["emptied"] = [found for order in ORDERS for found in _emptied_in(pair, order)]
-    found: list[tuple[RunRow, int, int]] = pair.known["emptied"]
-    return found
+    return tuple(item for run in both_orders(pair) for item in _emptied_in(pair, run))
 
 
-def _emptied_in(pair: Pair, order: tuple[int, ...]) -> Iterator[tuple[RunRow, int, int]]:
-    run = run_of(pair, order)
+def _emptied_in(pair: Pair, run: Run) -> Iterator[tuple[RunRow, int, int]]:
     _, second = run.sequence
     empty = []
-    for place in places(run, second):
-        before, after = (edit[place.nth] > -torch.inf for edit in place.moment.edits[second])
-        if place.variant in BOTH and bool(before.any()) and not bool(after.any()):
-            empty.append((place, before))
+    for there in run.rows(second):
+        before, after = (logits > -torch.inf for logits in there.edit(second))
+        if there.variant in BOTH and bool(before.any()) and not bool(after.any()):
+            empty.append((there, before))
     if not empty:
         return
-    alone = apart(pair, run, second, edits=False)
-    kept = {(place.moment.step, place.row): place for place in places(alone, second)}
-    for place, left in empty:
-        unmasked = kept.get((place.moment.step, place.row))
-        if unmasked is None:
+    alone = apart(pair, run, second, edits=False).by_position()
+    for there, left in empty:
+        unmasked = alone.get((there.row.request, there.row.position))
+        if unmasked is None or not unmasked.counts(second):
             continue
-        keeps = unmasked.moment.edits[second][1][unmasked.nth] > -torch.inf
+        keeps = unmasked.edit(second)[1] > -torch.inf
         if bool(keeps.any()):  # else a grammar leaves nothing that it allows, whatever the first one does
-            yield place, second, int((keeps & left).sum())
+            yield there, second, int((keeps & left).sum())

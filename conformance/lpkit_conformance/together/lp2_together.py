@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
-import torch
+from lpkit.loading import interfaces_of
 
-from lpkit_conformance.expectation.compare import first_difference, unequal
+from lpkit_conformance.activity.admission import keys_read
+from lpkit_conformance.expectation.compare import unequal
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
-from lpkit_conformance.together.base import PairCheck
-from lpkit_conformance.together.engines import carry_out, spied
-from lpkit_conformance.together.evidence import (
-    ORDERS,
-    RunRow,
-    acted,
-    apart,
-    in_order,
-    located,
-    location_of,
-    places,
-    raised_beside,
-    run_of,
-)
-from lpkit_conformance.together.pair import BOTH, PROGRAM, USES, Pair
+from lpkit_conformance.together.base import ORDERS, PairCheck, both_orders, in_order, judged, located, location_of
+from lpkit_conformance.together.both import Run, RunRow, apart, carry_out
+from lpkit_conformance.together.pair import BOTH, PROGRAM, THINKING, USES, Pair
 from lpkit_conformance.vllm_api.runners import V1, V2
 
 LEAST_MOVED = 0.01
@@ -48,7 +38,7 @@ class LP223(PairCheck):
     method = "validate_params"
 
     def run(self, pair: Pair) -> str | None:
-        for variant, uses in enumerate(USES):
+        for variant, uses in enumerate(USES[:THINKING]):
             for which, own in enumerate(uses):
                 if uses[1 - which] is None:
                     continue
@@ -59,7 +49,7 @@ class LP223(PairCheck):
                 kind = "both" if own is not None else f"{other.name} only"
                 raise Failed(
                     f"{plugin.name} refuses a request that uses {kind}",
-                    {"plugins": pair.name, "arguments": pair.arguments(variant)},
+                    {"plugins": pair.plugin.target, "arguments": pair.arguments(variant)},
                     f"the request is accepted, as {plugin.name} is given nothing wrong of its own",
                     f"{type(error).__name__}: {error}"[:300],
                     location=location_of(pair, which, "validate_params"),
@@ -84,44 +74,38 @@ class LP224(PairCheck):
     needs_action = True
 
     def run(self, pair: Pair) -> str | None:
-        runs = [run_of(pair, order) for order in ORDERS]
+        runs = both_orders(pair)
         for run in runs:
-            if run.failure is not None:
-                raise Failed(raised_beside(pair, run, run.failure))
-            for which in run.order:
-                self._compare(pair, which, run.order)
-        if not all(any(acted(run, which) for run in runs) for which in (0, 1)):
+            for which in judged(pair, run).order:
+                self._compare(pair, which, run)
+        if not all(any(run.acted(which) for run in runs) for which in (0, 1)):
             raise NeverActive
-        return f"{sum(len(moment.rows) for run in runs for moment in run.moments)} rows"
+        return f"{sum(len(seen.rows) for run in runs for seen in run.seen)} rows"
 
     @staticmethod
-    def _compare(pair: Pair, which: int, order: tuple[int, ...]) -> None:
-        run = run_of(pair, order)
+    def _compare(pair: Pair, which: int, run: Run) -> None:
         alone = apart(pair, run, which)
         plugin, other = pair.plugins[which], pair.plugins[1 - which]
         summary = f"{plugin.name} edits logits differently when {other.name} is loaded"
         cause = "the two share state that is not on the instance, or one edits what the other keeps"
-        for moment, again in zip(run.moments, alone.moments, strict=False):
-            if which not in moment.edits or which not in again.edits:
-                continue
-            judged = [index for index, row in enumerate(moment.rows) if not row.discarded]
-            before, got = (edit[judged] for edit in moment.edits[which])
-            found = first_difference(before, again.edits[which][1][judged], got)
-            if found is not None:
-                index, token, expected, value, _ = found
-                place = RunRow(run, moment, judged[index])
+        others = alone.by_position()
+        for there in run.rows(which):
+            again = others.get((there.row.request, there.row.position))
+            found = again and there.departure(which, again)
+            if found:
+                token, expected, value = found
                 where = {"token id": str(token)}
-                got_text = f"{value:g} beside {other.name} itself"
-                finding = Finding(summary, where, f"{expected:g}, as beside a recording of it", got_text, cause=cause)
-                raise Failed(located(pair, place, which, finding))
+                got = f"{value:g} beside {other.name} itself"
+                finding = Finding(summary, where, f"{expected:g}, as beside a recording of it", got, cause=cause)
+                raise located(pair, there, which, finding)
         if alone.failure is not None:
             raise Failed(
                 summary,
-                {"loaded": in_order(pair, order)},
-                f"what it does beside a recording of {other.name}: {alone.failure.error.summary}",
+                {"loaded": in_order(pair, run)},
+                f"what it does beside a recording of {other.name}: {alone.failure.summary}",
                 "no exception",
                 cause=cause,
-                location=alone.failure.error.location,
+                location=alone.failure.location,
             )
 
 
@@ -138,25 +122,21 @@ class LP225(PairCheck):
     code, name = "LP225", "own-requests"
 
     def run(self, pair: Pair) -> str | None:
-        reads: list[set[str]] = [set(), set()]
-        for order in ORDERS:
-            run = run_of(pair, order)
-            for which in order:
-                reads[which] |= run.processors[which].reads
-                self._judge(pair, which, [*places(run, which)])
-        keys = [set(_keys(pair, which)) for which in (0, 1)]
-        common = sorted(reads[0] & reads[1] & (keys[0] | keys[1]))
+        reads = [keys_read(pair.served_by(plugin.cls)) for plugin in pair.plugins]
+        for run in both_orders(pair):
+            for which in run.order:
+                self._judge(pair, which, run, reads[which] & _keys(pair, 1 - which))
+        common = reads[0] & reads[1] & (_keys(pair, 0) | _keys(pair, 1))
         return f"both read {_quoted(common)}" if common else None
 
     @staticmethod
-    def _judge(pair: Pair, which: int, rows: list[RunRow]) -> None:
-        edited = [place for place in rows if _edited(place, which)]
-        strangers = [place for place in edited if place.variant is None]
-        wrong = [place for place in edited if place.variant is not None and pair.brought(place.variant)[which] is None]
+    def _judge(pair: Pair, which: int, run: Run, common: frozenset[str]) -> None:
+        edited = [there for there in run.rows(which) if bool(unequal(*there.edit(which)).any())]
+        strangers = [there for there in edited if there.variant is None]
+        wrong = [there for there in edited if there.variant is not None and pair.brought(there.variant)[which] is None]
         if not wrong:
             return
         plugin, other = pair.plugins[which], pair.plugins[1 - which]
-        common = sorted(wrong[0].run.processors[which].reads & set(_keys(pair, 1 - which)))
         cause, fix = "", ""
         if common:
             cause = f"both read {_quoted(common)} of extra_args"
@@ -171,7 +151,7 @@ class LP225(PairCheck):
             fix=fix,
             location=location_of(pair, which),
         )
-        raise Failed(located(pair, wrong[0], which, finding))
+        raise located(pair, wrong[0], which, finding)
 
 
 class LP226(PairCheck):
@@ -187,41 +167,29 @@ class LP226(PairCheck):
     code, name = "LP226", "pair-in-a-batch"
 
     def run(self, pair: Pair) -> str | None:
-        run = run_of(pair, ORDERS[0])
+        run = both_orders(pair)[0]
         arrivals = {op.request: op for op in PROGRAM if isinstance(op, Arrive)}
-        alone = {}
-        for name, tokens in run.tokens.items():
-            op = arrivals[name]
-            own = carry_out(pair, run.order, [op, Step(len(tokens) + op.chunks)], spied(pair), {name: tokens})
-            if own.failure is not None:
-                raise Failed(raised_beside(pair, own, own.failure))
-            alone[name] = {place.row.position: place for place in places(own)}
-        for place in places(run):
+        alone: dict[tuple[str, int], RunRow] = {}
+        for name, active in run.requests.items():
+            count = len(active.committed) - active.begun
+            own = carry_out(pair, run.order, [arrivals[name], Step(count + active.arrived.chunks)])
+            alone |= judged(pair, own).by_position()
+        for there in run.rows():
+            again = alone.get((there.row.request, there.row.position))
             for which in run.sequence:
-                self._compare(pair, which, place, alone[place.row.request_id].get(place.row.position))
-        return f"{len(alone)} requests"
-
-    @staticmethod
-    def _compare(pair: Pair, which: int, place: RunRow, alone: RunRow | None) -> None:
-        if alone is None or which not in place.moment.edits or place.run.late(which, place.row.request_id):
-            return
-        before, got = (edit[place.nth : place.nth + 1] for edit in place.moment.edits[which])
-        # V2 does not ask at all if no request of a batch is to be processed: the logits stay as they are.
-        expected = before
-        if which in alone.moment.edits:
-            expected = alone.moment.edits[which][1][alone.nth : alone.nth + 1]
-        found = first_difference(before, expected, got)
-        if found is not None:
-            _, token, value, other, _ = found
-            finding = Finding(
-                f"beside {pair.plugins[1 - which].name}, {pair.plugins[which].name} gives request "
-                f"{place.row.request_id} different logits in the batch than alone",
-                {"token id": str(token)},
-                f"{value:g}",
-                f"{other:g}",
-                location=location_of(pair, which),
-            )
-            raise Failed(located(pair, place, which, finding))
+                found = there.departure(which, again) if again and there.counts(which) else None
+                if found:
+                    token, expected, got = found
+                    finding = Finding(
+                        f"beside {pair.plugins[1 - which].name}, {pair.plugins[which].name} gives request "
+                        f"{there.row.request} different logits in the batch than alone",
+                        {"token id": str(token)},
+                        f"{expected:g}",
+                        f"{got:g}",
+                        location=location_of(pair, which),
+                    )
+                    raise located(pair, there, which, finding)
+        return f"{len(run.requests)} requests"
 
 
 class LP230(PairCheck):
@@ -241,35 +209,32 @@ class LP230(PairCheck):
     requires: ClassVar[tuple[str, ...]] = ("LP224", "LP228")
 
     def run(self, pair: Pair) -> str | None:
-        one, other = (run_of(pair, order) for order in ORDERS)
+        one, other = both_orders(pair)
         if one.sequence == other.sequence:
             first, second = (pair.plugins[which].name for which in one.sequence)
             return f"V1 applies {first} first in either order: {second} claims argmax invariance"
-        most, worst = 0.0, None
-        for place, again in _alike([*places(one)], [*places(other)]):
-            moved = _moved(place, again)
-            if moved > most:
-                most, worst = moved, (place, again)
-        if worst is None or most < LEAST_MOVED:
-            return f"at most {most:.1%} of the probability moves" if most else None
-        place, again = worst
+        moved, worst = max(
+            ((_moved(*rows), rows) for rows in _alike(one, other)), key=lambda item: item[0], default=(0.0, None)
+        )
+        if worst is None or moved < LEAST_MOVED:
+            return f"at most {moved:.1%} of the probability moves" if moved else None
+        there, again = worst
         finding = Finding(
-            f"the order of loading decides over {most:.0%} of a request's probability",
+            f"the order of loading decides over {moved:.0%} of a request's probability",
             {},
-            f"{_most_likely(place)} with {in_order(pair, one.order)}",
-            f"{_most_likely(again)} with {in_order(pair, other.order)}",
+            f"{_most_likely(there)} with {in_order(pair, one)}",
+            f"{_most_likely(again)} with {in_order(pair, other)}",
             cause="the rules do not commute",
             fix=self._fix(pair),
         )
-        raise Failed(located(pair, place, 0, finding))
+        raise located(pair, there, 0, finding)
 
     def _fix(self, pair: Pair) -> str:
         """V1's order where argmax invariance decides it: the order that gives the same result on both runners."""
-        if pair.host != V2 or V1 not in pair.on:
+        if pair.setup.host != V2 or not all(V1 in interfaces_of(plugin.cls) for plugin in pair.plugins):
             return ""
-        on_v1 = run_of(pair.on[V1], ORDERS[0])
-        claims = [on_v1.processors[which].claim for which in (0, 1) if which in on_v1.processors]
-        if len(set(claims)) < 2:
+        on_v1 = carry_out(replace(pair, setup=replace(pair.setup, host=V1)), ORDERS[0], ())
+        if len({part.claim for part in on_v1.parts.values()}) < 2:
             return ""
         first, second = (pair.plugins[which].name for which in on_v1.sequence)
         return (
@@ -281,49 +246,34 @@ def _only(which: int, own: int) -> tuple[int | None, int | None]:
     return (own, None) if which == 0 else (None, own)
 
 
-def _keys(pair: Pair, which: int) -> Iterator[str]:
+def _keys(pair: Pair, which: int) -> frozenset[str]:
     """The keys of ``extra_args`` that switch a plugin on."""
-    for case in pair.plugins[which].cases:
-        yield from case.fields.get("extra_args") or {}
+    return frozenset(key for case in pair.plugins[which].cases for key in case.fields.get("extra_args") or {})
 
 
-def _quoted(keys: list[str]) -> str:
-    return ", ".join(f'"{key}"' for key in keys)
+def _quoted(keys: frozenset[str]) -> str:
+    return ", ".join(f'"{key}"' for key in sorted(keys))
 
 
-def _edited(place: RunRow, which: int) -> bool:
-    before, after = (edit[place.nth] for edit in place.moment.edits[which])
-    return bool(unequal(before, after).any())
-
-
-def _alike(ones: list[RunRow], others: list[RunRow]) -> Iterator[tuple[RunRow, RunRow]]:
+def _alike(one: Run, other: Run) -> Iterator[tuple[RunRow, RunRow]]:
     """Rows of requests that use both, in both runs, as long as they have generated the same."""
-    found = {place.row[:2]: place for place in others}
-    apart: set[str] = set()
-    for place in ones:
-        name = place.row.request_id
-        again = found.get(place.row[:2])
-        if place.variant not in BOTH or name in apart or again is None:
-            continue
-        yield place, again
-        if place.moment.tokens.get(name) != again.moment.tokens.get(name):
-            apart.add(name)
+    rows = other.by_position()
+    for there in one.rows():
+        again = rows.get((there.row.request, there.row.position))
+        if there.variant in BOTH and again is not None and there.generated == again.generated:
+            yield there, again
 
 
-def _moved(place: RunRow, again: RunRow) -> float:
+def _moved(there: RunRow, again: RunRow) -> float:
     """Return the share of a request's probability that another order moves; for a greedy request 0 or 1."""
-    if not all(bool((item.moment.processed[item.nth] > -torch.inf).any()) for item in (place, again)):
+    one, other = there.probabilities, again.probabilities
+    if bool(one.isnan().any()) or bool(other.isnan().any()):
         return 0.0  # where nothing is left, nothing is chosen
-    if place.run.requests[place.row.request_id].request.params.temperature == 0:
-        return float(_best(place) != _best(again))
-    one, other = (item.moment.processed[item.nth].softmax(-1) for item in (place, again))
+    if there.greedy:
+        return float(int(one.argmax()) != int(other.argmax()))
     return float((one - other).abs().sum() / 2)
 
 
-def _best(place: RunRow) -> int:
-    return int(place.moment.processed[place.nth].argmax())
-
-
-def _most_likely(place: RunRow) -> str:
-    row = place.moment.processed[place.nth]
-    return f"token {_best(place)} has {float(row.softmax(-1).max()):.0%}"
+def _most_likely(there: RunRow) -> str:
+    row = there.probabilities
+    return f"token {int(row.argmax())} has {float(row.max()):.0%}"

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from lpkit_conformance.errors import TraceError
-from lpkit_conformance.traces.reader import loads
+from lpkit_conformance.traces.codec import dumps, loads, write
 from lpkit_conformance.traces.schema import (
     SCHEMA,
     Added,
@@ -25,7 +25,6 @@ from lpkit_conformance.traces.schema import (
 )
 from lpkit_conformance.traces.structure import kinds, structure
 from lpkit_conformance.traces.validate import validate
-from lpkit_conformance.traces.writer import dumps, write
 
 __all__ = [
     "SCHEMA",

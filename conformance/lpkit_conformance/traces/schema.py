@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lpkit_conformance.vllm_api.runners import V1, Runner
 
@@ -12,13 +12,19 @@ SCHEMA = "lpkit.trace/1"
 
 MoveKind = Literal["->", "<->"]
 
+OPTIONAL: dict[str, Any] = {"optional": True}
+"""Metadata of a field that a file may leave out."""
+
+AT_LEAST_1: dict[str, Any] = {"least": 1}
+"""Metadata of a field whose numbers are not 0."""
+
 
 @dataclass(frozen=True)
 class TraceRequest:
     """A request by its id in the trace. ``prompt``: its ``prompt_len`` token ids, None for embedded prompts."""
 
     request_id: str
-    prompt_len: int
+    prompt_len: int = field(metadata=AT_LEAST_1)
     prompt: tuple[int, ...] | None
 
 
@@ -28,7 +34,7 @@ class EngineInfo:
 
     name: str
     version: str
-    driver: str
+    driver: Literal["engine", "input_batch"]
     runner_class: str
 
 
@@ -42,11 +48,12 @@ class Added:
     row: int
     request: str
     outputs: int
-    fresh: bool = False
+    fresh: bool = field(default=False, metadata=OPTIONAL)
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
+    """V1: rows that move; a JSON array."""
+
     source: int
     target: int
     kind: MoveKind
@@ -84,8 +91,8 @@ class V1Step:
     applied: bool
     discarded: frozenset[str] = frozenset()
     tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    lists: Mapping[str, int] = field(default_factory=dict)
-    placeholders: Mapping[str, int] = field(default_factory=dict)
+    lists: Mapping[str, int] = field(default_factory=dict, metadata=OPTIONAL)
+    placeholders: Mapping[str, int] = field(default_factory=dict, metadata=OPTIONAL | AT_LEAST_1)
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,8 @@ class Placement:
 
     request: str
     slot: int
-    prompt_len: int
-    prefill_len: int
+    prompt_len: int = field(metadata=AT_LEAST_1)
+    prefill_len: int = field(metadata=AT_LEAST_1)
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ class Apply:
     rows: tuple[str, ...]
     pos: tuple[int, ...]
     local: tuple[int, ...]
-    inputs: tuple[int, ...]
+    inputs: tuple[int, ...] = field(metadata={"least": -1})
     bounds: tuple[int, ...]
     discarded: frozenset[str] = frozenset()
 

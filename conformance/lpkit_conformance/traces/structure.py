@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from lpkit_conformance.traces.codec import dumps
 from lpkit_conformance.traces.schema import Trace, V1Step, V2Step
 
 
@@ -14,15 +16,20 @@ def structure(trace: Trace) -> dict[str, Any]:
     left out because they may differ between processors in the last bit of a logit. Everything else is a function
     of the scheduler: lengths, settings, events, their order, and how many tokens each step committed.
     """
+    header, *steps = (json.loads(line) for line in dumps(trace).splitlines())
+    for step in steps:
+        step["tokens"] = {name: len(ids) for name, ids in step["tokens"].items()}
+        for call in step.get("applies", ()):
+            del call["inputs"]
     return {
         "runner": trace.runner,
         "workload": trace.workload,
         "driver": trace.engine.driver,
         "runner_class": trace.engine.runner_class,
-        "settings": dict(trace.settings),
+        "settings": header["settings"],
         "requests": {name: request.prompt_len for name, request in trace.requests.items()},
         "events": sorted({kind for step in trace.steps for kind in kinds(step)}),
-        "steps": [_v1(step) for step in trace.v1_steps] + [_v2(step) for step in trace.v2_steps],
+        "steps": steps,
     }
 
 
@@ -55,33 +62,3 @@ def kinds(step: V1Step | V2Step) -> set[str]:
             "fresh": update is not None and any(entry.fresh for entry in update.added),
         }
     return {kind for kind, present in found.items() if present}
-
-
-def _v1(step: V1Step) -> dict[str, Any]:
-    update = step.update
-    return {
-        "update": None
-        if update is None
-        else (
-            update.batch_size,
-            update.removed,
-            [(entry.row, entry.request, entry.outputs, entry.fresh) for entry in update.added],
-            [(move.source, move.target, move.kind) for move in update.moved],
-        ),
-        "rows": step.rows,
-        "applied": step.applied,
-        "discarded": sorted(step.discarded),
-        "committed": {name: len(ids) for name, ids in step.tokens.items()},
-        "lists": dict(step.lists),
-        "placeholders": dict(step.placeholders),
-    }
-
-
-def _v2(step: V2Step) -> dict[str, Any]:
-    return {
-        "freed": step.freed,
-        "added": [(p.request, p.slot, p.prompt_len, p.prefill_len) for p in step.added],
-        "flush": step.flush,
-        "applies": [(c.rows, c.pos, c.local, c.bounds, sorted(c.discarded)) for c in step.applies],
-        "committed": {name: len(ids) for name, ids in step.tokens.items()},
-    }

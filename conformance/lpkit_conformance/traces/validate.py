@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lpkit_conformance.errors import TraceError
+from lpkit_conformance.traces.codec import Wrong
 from lpkit_conformance.traces.schema import Apply, Placement, Trace, Update, V1Step, V2Step
 from lpkit_conformance.vllm_api.runners import V1, V2
 
@@ -18,14 +19,10 @@ def validate(trace: Trace) -> None:
     for index, step in enumerate(trace.steps):
         try:
             if step.step != index:
-                raise _Wrong(f"step is {step.step}; expected {index}")
+                raise Wrong(f"step is {step.step}; expected {index}")
             checker.step(step)
-        except _Wrong as wrong:
+        except Wrong as wrong:
             raise TraceError(str(wrong), path=trace.path, line=index + 2) from None
-
-
-class _Wrong(Exception):
-    """A contradiction, before its file and line are known."""
 
 
 class _Checker:
@@ -35,7 +32,7 @@ class _Checker:
         for request in trace.requests.values():
             try:
                 self._ids(request.prompt or (), f"the prompt ids of {request.request_id}")
-            except _Wrong as wrong:
+            except Wrong as wrong:
                 raise TraceError(str(wrong), path=trace.path, line=1) from None
 
     def step(self, step: V1Step | V2Step) -> None:
@@ -44,28 +41,28 @@ class _Checker:
     def known(self, names: Sequence[str] | frozenset[str], what: str) -> None:
         for name in names:
             if name not in self.trace.requests:
-                raise _Wrong(f"{what} names {name!r}, which the header does not list")
+                raise Wrong(f"{what} names {name!r}, which the header does not list")
 
     def commit(self, tokens: Mapping[str, tuple[int, ...]], committing: Sequence[str]) -> None:
         """Commit ``tokens``. Exactly the requests in ``committing`` must commit: requests with a row that is not
         discarded."""
         for name in tokens:
             if name not in committing:
-                raise _Wrong(f"{name!r} commits tokens, but no row of it was sampled and kept")
+                raise Wrong(f"{name!r} commits tokens, but no row of it was sampled and kept")
         for name in committing:
             if not tokens.get(name):
-                raise _Wrong(f"{name!r} has a sampled row that is not discarded, but commits no token")
+                raise Wrong(f"{name!r} has a sampled row that is not discarded, but commits no token")
             self._ids(tokens[name], f"tokens of {name}")
             output = self.outputs.setdefault(name, [])
             output.extend(tokens[name])
             length = self.trace.requests[name].prompt_len + len(output)
             if length > self.trace.max_model_len:
-                raise _Wrong(f"{name!r} is {length} tokens long; max_model_len is {self.trace.max_model_len}")
+                raise Wrong(f"{name!r} is {length} tokens long; max_model_len is {self.trace.max_model_len}")
 
     def _ids(self, ids: Sequence[int], what: str) -> None:
         for token in ids:
             if token >= self.trace.vocab_size:
-                raise _Wrong(f"{what}: id {token} is not below vocab_size = {self.trace.vocab_size}")
+                raise Wrong(f"{what}: id {token} is not below vocab_size = {self.trace.vocab_size}")
 
 
 class _V1(_Checker):
@@ -79,56 +76,56 @@ class _V1(_Checker):
         for name, length in step.lists.items():
             output = self.outputs.setdefault(name, [])
             if length > len(output):
-                raise _Wrong(f"lists cuts {name!r} to {length}, but it only has {len(output)} tokens")
+                raise Wrong(f"lists cuts {name!r} to {length}, but it only has {len(output)} tokens")
             del output[length:]
         if step.update is not None:
             self.rows = self._apply(step.update)
         if tuple(self.rows) != step.rows:
-            raise _Wrong(f"rows are {list(step.rows)}; the updates give {self.rows}")
+            raise Wrong(f"rows are {list(step.rows)}; the updates give {self.rows}")
         for name, count in step.placeholders.items():
             if name not in step.rows or count > len(self.outputs.get(name, ())):
-                raise _Wrong(f"placeholders has {count} for {name!r}, which has no row or not as many tokens")
+                raise Wrong(f"placeholders has {count} for {name!r}, which has no row or not as many tokens")
         if stray := step.discarded - set(step.rows):
-            raise _Wrong(f"discarded names {sorted(stray)}, which have no row")
+            raise Wrong(f"discarded names {sorted(stray)}, which have no row")
         committing = [name for name in step.rows if name not in step.discarded] if step.applied else []
         if not step.applied and step.discarded:
-            raise _Wrong("rows are discarded, but nothing was sampled")
+            raise Wrong("rows are discarded, but nothing was sampled")
         self.commit(step.tokens, committing)
 
     def _apply(self, update: Update) -> list[str]:
         limit = self.trace.max_num_seqs
         if update.batch_size > limit:
-            raise _Wrong(f"batch_size is {update.batch_size}; max_num_seqs is {limit}")
+            raise Wrong(f"batch_size is {update.batch_size}; max_num_seqs is {limit}")
         rows: dict[int, str] = dict(enumerate(self.rows))
         if list(update.removed) != sorted(set(update.removed), reverse=True):
-            raise _Wrong(f"removed is {list(update.removed)}; expected strictly descending rows")
+            raise Wrong(f"removed is {list(update.removed)}; expected strictly descending rows")
         for row in update.removed:
             if rows.pop(row, None) is None:
-                raise _Wrong(f"removed names row {row}, which was not occupied")
+                raise Wrong(f"removed names row {row}, which was not occupied")
         entered: set[int] = set()
         for entry in update.added:
             self.known([entry.request], "added")
             if entry.row in entered or entry.row >= limit:
-                raise _Wrong(f"added names row {entry.row} twice, or beyond max_num_seqs = {limit}")
+                raise Wrong(f"added names row {entry.row} twice, or beyond max_num_seqs = {limit}")
             entered.add(entry.row)
             have = len(self.outputs.get(entry.request, ()))
             if entry.outputs != have:
-                raise _Wrong(f"{entry.request!r} enters with {entry.outputs} outputs; it has committed {have}")
+                raise Wrong(f"{entry.request!r} enters with {entry.outputs} outputs; it has committed {have}")
             rows[entry.row] = entry.request
         for move in update.moved:
             if move.source == move.target or move.source not in rows:
-                raise _Wrong(f"move {move.source}{move.kind}{move.target}: nothing to move")
+                raise Wrong(f"move {move.source}{move.kind}{move.target}: nothing to move")
             if move.kind == "->":
                 rows[move.target] = rows.pop(move.source)
             elif move.target not in rows:
-                raise _Wrong(f"move {move.source}<->{move.target}: row {move.target} is empty")
+                raise Wrong(f"move {move.source}<->{move.target}: row {move.target} is empty")
             else:
                 rows[move.source], rows[move.target] = rows[move.target], rows[move.source]
         if sorted(rows) != list(range(update.batch_size)):
-            raise _Wrong(f"occupied rows are {sorted(rows)}; batch_size is {update.batch_size}")
+            raise Wrong(f"occupied rows are {sorted(rows)}; batch_size is {update.batch_size}")
         result = [rows[row] for row in range(update.batch_size)]
         if len(set(result)) != len(result):
-            raise _Wrong(f"a request has two rows: {result}")
+            raise Wrong(f"a request has two rows: {result}")
         return result
 
 
@@ -142,30 +139,30 @@ class _V2(_Checker):
         assert isinstance(step, V2Step)
         for name in step.freed:
             if self.slots.pop(name, None) is None:
-                raise _Wrong(f"freed names {name!r}, which has no slot")
+                raise Wrong(f"freed names {name!r}, which has no slot")
         for added in step.added:
             self._enter(added)
         if step.added and not step.flush:
-            raise _Wrong("requests were added, but no flush follows")
+            raise Wrong("requests were added, but no flush follows")
         committing: list[str] = []
         for call in step.applies:
             self._call(call)
             self._accepted(call, step.tokens)
             committing += [name for name in call.requests if name not in call.discarded]
         if len(set(committing)) != len(committing):
-            raise _Wrong("a request has rows in two apply calls of one step")
+            raise Wrong("a request has rows in two apply calls of one step")
         self.commit(step.tokens, committing)
 
     def _enter(self, added: Placement) -> None:
         self.known([added.request], "added")
         if added.request in self.slots:
-            raise _Wrong(f"{added.request!r} is added, but already has slot {self.slots[added.request]}")
+            raise Wrong(f"{added.request!r} is added, but already has slot {self.slots[added.request]}")
         if added.slot >= self.trace.max_num_seqs or added.slot in self.slots.values():
-            raise _Wrong(f"{added.request!r} enters slot {added.slot}, which is taken or does not exist")
+            raise Wrong(f"{added.request!r} enters slot {added.slot}, which is taken or does not exist")
         prompt_len = self.trace.requests[added.request].prompt_len
         total = prompt_len + len(self.outputs.get(added.request, ()))
         if (added.prompt_len, added.prefill_len) != (prompt_len, total):
-            raise _Wrong(
+            raise Wrong(
                 f"{added.request!r} enters with prompt_len {added.prompt_len} and prefill_len {added.prefill_len}; "
                 f"expected {prompt_len} and {total}"
             )
@@ -175,26 +172,26 @@ class _V2(_Checker):
     def _call(self, call: Apply) -> None:
         for name in call.rows:
             if name not in self.slots:
-                raise _Wrong(f"a row belongs to {name!r}, which has no slot")
+                raise Wrong(f"a row belongs to {name!r}, which has no slot")
         lengths = {len(call.rows), len(call.pos), len(call.local), len(call.inputs)}
         if len(lengths) != 1:
-            raise _Wrong("rows, pos, local and inputs differ in length")
+            raise Wrong("rows, pos, local and inputs differ in length")
         if len(call.bounds) < len(call.requests) or any(call.bounds[len(call.requests) :]):
-            raise _Wrong("bounds must hold one length per request, then only zeros")
+            raise Wrong("bounds must hold one length per request, then only zeros")
         if stray := call.discarded - set(call.rows):
-            raise _Wrong(f"discarded names {sorted(stray)}, which have no row")
+            raise Wrong(f"discarded names {sorted(stray)}, which have no row")
         last: str | None = None
         expected = 0
         for name, pos, local, token in zip(call.rows, call.pos, call.local, call.inputs, strict=True):
             expected = expected + 1 if name == last else 0
             last = name
             if local != expected:
-                raise _Wrong(f"local is {local} for a row of {name!r}; expected {expected}")
+                raise Wrong(f"local is {local} for a row of {name!r}; expected {expected}")
             self._row(name, pos, local, token, name in call.discarded)
         for name, bound in zip(call.requests, call.bounds, strict=False):
             furthest = max(p for row, p in zip(call.rows, call.pos, strict=True) if row == name)
             if bound < furthest + 1:
-                raise _Wrong(f"bounds has {bound} for {name!r}, less than the {furthest + 1} tokens it sees")
+                raise Wrong(f"bounds has {bound} for {name!r}, less than the {furthest + 1} tokens it sees")
 
     def _accepted(self, call: Apply, tokens: Mapping[str, tuple[int, ...]]) -> None:
         """A request with drafts commits its accepted drafts and one more token."""
@@ -206,7 +203,7 @@ class _V2(_Checker):
             accepted = zip(committed[:-1], drafts, strict=False)
             wrong = any(draft not in (token, -1) for token, draft in accepted)  # -1: the engine did not say
             if drafts and (len(committed) > len(drafts) + 1 or wrong):
-                raise _Wrong(f"{name!r} commits {committed}, which does not follow from its drafts {drafts}")
+                raise Wrong(f"{name!r} commits {committed}, which does not follow from its drafts {drafts}")
 
     def _row(self, name: str, pos: int, local: int, token: int, discarded: bool) -> None:
         request = self.trace.requests[name]
@@ -214,10 +211,10 @@ class _V2(_Checker):
         total = request.prompt_len + len(output)
         partial = pos + 1 < self.prefill[name]
         if partial != discarded:
-            raise _Wrong(f"the row of {name!r} at {pos} is discarded: {discarded}; prefill {self.prefill[name]}")
+            raise Wrong(f"the row of {name!r} at {pos} is discarded: {discarded}; prefill {self.prefill[name]}")
         if not partial and pos - local != total - 1:
-            raise _Wrong(f"{name!r} is sampled at position {pos - local}; it has {total} tokens")
+            raise Wrong(f"{name!r} is sampled at position {pos - local}; it has {total} tokens")
         if local == 0 and request.prompt is not None:
             history = (*request.prompt, *output)
             if token != history[pos]:
-                raise _Wrong(f"the input of {name!r} at {pos} is {token}; its token there is {history[pos]}")
+                raise Wrong(f"the input of {name!r} at {pos} is {token}; its token there is {history[pos]}")

@@ -87,8 +87,8 @@ def checked(probes: Sequence[str], quick: bool) -> Outcome:
     import signal
 
     from lpkit_conformance.catalogue import inactive
+    from lpkit_conformance.programs import shrink
     from lpkit_conformance.settings.plan import Plan
-    from lpkit_conformance.shrinking import shrink
     from lpkit_conformance.suite.in_process import Session
 
     for file in PROCESSORS:

@@ -9,8 +9,8 @@ import zoo
 from lpkit_conformance.explanation.exceptions import read
 from lpkit_conformance.explanation.hazards import FIXES, ORDER_FIX, WHEN, Hazard, fix_for, hazards, with_swaps_apart
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap
+from lpkit_conformance.programs.shrink import simplify
 from lpkit_conformance.settings.hosts import HOSTS
-from lpkit_conformance.shrinking.shrink import simplify
 from lpkit_conformance.testing import compute_check
 
 A, B, C = Arrive("a", 0), Arrive("b", 1), Arrive("c", 2)

@@ -9,8 +9,8 @@ from lpkit_conformance.hosts import default_host
 from lpkit_conformance.hosts.v2 import Manner, V2Host
 from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap
+from lpkit_conformance.programs.shrink import joined_steps, shrink, single_steps
 from lpkit_conformance.settings.cases import Case
-from lpkit_conformance.shrinking.shrink import joined_steps, shrink, single_steps
 from lpkit_conformance.subject.subject import Subject
 
 

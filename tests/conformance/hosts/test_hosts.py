@@ -12,7 +12,7 @@ from lpkit.v1 import BatchUpdate, MoveDirectionality
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.hosts.v2 import Manner, V2Host
-from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap, soak
+from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Speculate, Step, Swap
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.subject.worlds import SPECULATING, USUAL, World
 from zoo.registry import Case
@@ -73,61 +73,44 @@ def subject(cls: Any, host: str) -> Subject:
     return Subject.of("x", cls, host, Case.parse({"extra_args": {"any": 1.0}}))
 
 
-def told(ops: list[Op], cls: type[V1Log] = V1Log) -> list[Any]:
-    """(batch size, removed, added rows, moves) of each update; None for None."""
+def v1_run(ops: list[Op], cls: type[V1Log] = V1Log) -> tuple[V1Host, list[Any]]:
     host = V1Host(subject(cls, "v1"), 8)
-    for _ in host.run(ops):
-        pass
-    return [
-        None if item is None else (item.batch_size, list(item.removed), [row for row, *_ in item.added], item.moved)
-        for item in host.processor.updates
-    ]
+    return host, list(host.run(ops))
 
 
 THREE = [Arrive("a"), Arrive("b"), Arrive("c"), Step()]
 
 
-def test_v1_replaces_without_a_removal() -> None:
-    assert told([*THREE, Finish("b"), Arrive("d"), Step()])[1] == (3, [], [1], [])
+@pytest.mark.parametrize(
+    ("ops", "update"),
+    [
+        ([Finish("b"), Arrive("d"), Step()], (3, [], [1], [])),
+        ([Finish("a"), Step()], (2, [], [], [(2, 0, ONE_WAY)])),
+        ([Finish("c"), Step()], (2, [2], [], [])),
+        ([Finish("a"), Swap(0, 1), Step()], (2, [], [], [(2, 0, ONE_WAY), (0, 1, SWAP)])),
+        ([Finish("a"), Finish("b"), Finish("c"), Step()], (0, [2, 1, 0], [], [])),
+        ([Step()], None),
+        ([Idle()], None),
+    ],
+)
+def test_v1_reports_the_changes_of_a_step_as_the_engine_does(ops: list[Op], update: Any) -> None:
+    host, seen = v1_run([*THREE, *ops])
+    sent = host.processor.updates[1]
+    assert (sent and (sent.batch_size, sent.removed, [row for row, *_ in sent.added], sent.moved)) == update
+    assert len(seen) == 1 + (sent is None or sent.batch_size > 0) - (ops == [Idle()])
 
 
-def test_v1_moves_the_last_row_into_the_gap_and_lists_no_removal() -> None:
-    assert told([*THREE, Finish("a"), Step()])[1] == (2, [], [], [(2, 0, ONE_WAY)])
-
-
-def test_v1_removes_the_last_row() -> None:
-    assert told([*THREE, Finish("c"), Step()])[1] == (2, [2], [], [])
-
-
-def test_v1_swaps_come_after_one_way_moves() -> None:
-    assert told([*THREE, Finish("a"), Swap(0, 1), Step()])[1] == (2, [], [], [(2, 0, ONE_WAY), (0, 1, SWAP)])
-
-
-def test_v1_says_none_when_nothing_changed_and_updates_on_steps_without_tokens() -> None:
-    assert told([Arrive("a"), Step(2), Idle(), Step()])[1:] == [None, None, None]
-
-
-def test_v1_an_empty_batch_is_an_update_and_no_apply_follows() -> None:
-    host = V1Host(subject(V1Log, "v1"), 8)
-    assert len(list(host.run([Arrive("a"), Step(), Finish("a"), Step()]))) == 1
-    assert host.processor.updates[1].batch_size == 0
-
-
-def test_v1_a_resumed_request_brings_its_outputs_in_the_same_or_in_a_new_list() -> None:
-    for new_list in (False, True):
-        host = V1Host(subject(V1Log, "v1"), 8)
-        ops = [Arrive("a"), Arrive("b"), Step(3), Preempt("a"), Step(), Resume("a", new_list), Step()]
-        for _ in host.run(ops):
-            pass
-        first = next(item for item in host.processor.updates[0].added if item[0] == 0)[3]
-        resumed = host.processor.updates[-1].added[0][3]
-        assert len(resumed) == 4  # three of before, one of the step since
-        assert (resumed is first) is not new_list
+@pytest.mark.parametrize("new_list", [False, True])
+def test_v1_a_resumed_request_brings_its_outputs_in_the_same_or_in_a_new_list(new_list: bool) -> None:
+    host, _ = v1_run([Arrive("a"), Arrive("b"), Step(3), Preempt("a"), Step(), Resume("a", new_list), Step()])
+    first = next(item for item in host.processor.updates[0].added if item[0] == 0)[3]
+    resumed = host.processor.updates[-1].added[0][3]
+    assert len(resumed) == 4  # three of before, one of the step since
+    assert (resumed is first) is not new_list
 
 
 def test_v1_partial_prefills_have_rows_whose_token_is_thrown_away() -> None:
-    host = V1Host(subject(V1Log, "v1"), 8)
-    seen = list(host.run([Arrive("a", chunks=2), Step(4)]))
+    host, seen = v1_run([Arrive("a", chunks=2), Step(4)])
     assert [item.rows[0].discarded for item in seen] == [True, True, False, False]
     assert len(host.pool.requests["a"].request.output_token_ids) == 2
     # Their logits belong to other positions, as in an engine.
@@ -135,38 +118,12 @@ def test_v1_partial_prefills_have_rows_whose_token_is_thrown_away() -> None:
 
 
 def test_v1_an_argmax_invariant_processor_comes_after_temperature_and_not_for_greedy_batches() -> None:
-    host = V1Host(subject(Invariant, "v1"), 8)
-    seen = list(host.run([Arrive("a", greedy=True), Step(), Arrive("b"), Step()]))
+    host, seen = v1_run([Arrive("a", greedy=True), Step(), Arrive("b"), Step()], Invariant)
     assert len(host.processor.applies) == 1
     assert [row.discarded for row in seen[1].rows] == [True, False]
     params = host.pool.requests["b"].request.params
     raw = host.subject.model.rows([("b", seen[1].rows[1].position)])
     assert torch.equal(seen[1].before[1:], raw / params.temperature)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_v1_updates_have_the_form_of_the_engines(seed: int) -> None:
-    host = V1Host(subject(V1Log, "v1"), 8)
-    size = 0
-    for _ in host.run(soak(seed, steps=40).ops):
-        pass
-    for update in host.processor.updates:
-        if update is None:
-            continue
-        removed, added = list(update.removed), [row for row, *_ in update.added]
-        assert removed == sorted(removed, reverse=True)
-        assert all(row >= update.batch_size for row in removed)
-        assert not set(removed) & set(added)
-        kinds = [kind for *_, kind in update.moved]
-        assert kinds == sorted(kinds, key=lambda kind: kind is SWAP)
-        for source, target, kind in update.moved:
-            if kind is SWAP:
-                assert max(source, target) < update.batch_size
-            else:
-                assert target < update.batch_size <= source
-        fresh = [row for row in added if row >= size]
-        assert fresh == list(range(size, size + len(fresh)))
-        size = update.batch_size
 
 
 # -- V2 ------------------------------------------------------------------------------------------------------
@@ -302,9 +259,8 @@ def test_a_result_the_engine_cannot_use_is_the_plugins_error(result: Any) -> Non
         def apply(self, logits: torch.Tensor) -> Any:
             return result
 
-    host = V1Host(subject(Bad, "v1"), 4)
     with pytest.raises(PluginError, match="apply: returned"):
-        list(host.run([Arrive("a"), Arrive("b"), Step()]))
+        v1_run([Arrive("a"), Arrive("b"), Step()], Bad)
 
 
 def test_an_exception_names_the_method_and_the_line() -> None:
@@ -312,9 +268,8 @@ def test_an_exception_names_the_method_and_the_line() -> None:
         def update_state(self, batch_update: BatchUpdate | None) -> None:
             raise KeyError(random.random())
 
-    host = V1Host(subject(Bad, "v1"), 4)
     with pytest.raises(PluginError, match="update_state: raised KeyError") as caught:
-        list(host.run([Arrive("a"), Step()]))
+        v1_run([Arrive("a"), Step()], Bad)
     assert __file__ in caught.value.location
 
 
@@ -330,6 +285,5 @@ def test_plugins_run_in_inference_mode_but_are_made_outside_it() -> None:
             modes.append(torch.is_inference_mode_enabled())
             return logits
 
-    for _ in V1Host(subject(Asks, "v1"), 4).run([Arrive("a"), Step()]):
-        pass
+    v1_run([Arrive("a"), Step()], Asks)
     assert modes == [False, True]

@@ -15,9 +15,7 @@ from lpkit import v1, v2
 from lpkit.runtime import LogitsSource, Request, V1AsyncEngine, V1Batch, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance import traces
-from lpkit_conformance.traces import Trace, V1Step
-
-KINDS = {v1.MoveDirectionality.UNIDIRECTIONAL: "->", v1.MoveDirectionality.SWAP: "<->"}
+from lpkit_conformance.traces import Added, Move, Trace, Update, V1Step
 
 
 class Contexts(v2.LogitsProcessor):
@@ -100,21 +98,14 @@ def options(trace: Trace) -> dict[str, Any]:
     return {"vocab_size": 512, "max_num_seqs": trace.max_num_seqs, "max_model_len": 4096, "device": "cpu"}
 
 
-def sent(update: v1.BatchUpdate | None, names: dict[int, tuple[str, int]]) -> Any:
-    """Our update in comparable form; ``names``: request and number of outputs by the identity of its list."""
+def sent(update: v1.BatchUpdate | None, names: dict[int, tuple[str, int]], step: V1Step) -> Update | None:
+    """Our update as a record; ``names``: request and number of outputs by the identity of its list."""
     if update is None:
         return None
+    fresh = {item.request for item in step.update.added if item.fresh} if step.update else set()
     placed = [(row, *names[id(outputs)]) for row, _, _, outputs in update.added]
-    moves = [(a, b, KINDS[kind]) for a, b, kind in update.moved]
-    return update.batch_size, tuple(update.removed), placed, moves
-
-
-def recorded(step: V1Step) -> Any:
-    if step.update is None:
-        return None
-    moves = [(move.source, move.target, move.kind) for move in step.update.moved]
-    placed = [(item.row, item.request, item.outputs) for item in step.update.added]
-    return step.update.batch_size, tuple(step.update.removed), placed, moves
+    added = tuple(Added(row, name, outputs, name in fresh) for row, name, outputs in placed)
+    return Update(update.batch_size, tuple(update.removed), added, tuple(map(Move.of, update.moved)))
 
 
 def batch_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
@@ -142,7 +133,7 @@ def batch_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
             id(requests[item.request].output_token_ids): (item.request, len(requests[item.request].output_token_ids))
             for item in added
         }
-        yield sent(batch.take_update(), names), recorded(step)
+        yield sent(batch.take_update(), names, step), step.update
         yield tuple(request.request_id for request in batch.requests), step.rows
         for name, ids in step.tokens.items():
             requests[name].output_token_ids.extend(ids)
@@ -183,7 +174,7 @@ def v1_steps(trace: Trace) -> Iterator[tuple[Any, Any]]:
         here = step.rows
         lists = {request.request_id: request.output_token_ids for request in engine.batch.requests}
         names = {id(lists[item.request]): (item.request, item.outputs) for item in added}
-        yield sent(result.update, names), recorded(step)
+        yield sent(result.update, names, step), step.update
         yield processor.seen, step.placeholders
         if step.applied:
             yield tuple(row.request_id for row in result.rows), step.rows

@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from lpkit_conformance.shrinking import shrink
+from lpkit_conformance.programs import shrink
 
 import zoo
 

@@ -1,1 +1,0 @@
-"""Shrinking: the smallest program that still fails."""
