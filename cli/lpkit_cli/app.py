@@ -17,7 +17,16 @@ import typer
 from lpkit_conformance.errors import UserError
 from typer.core import TyperGroup
 
-from lpkit_cli.commands import bench, check, doctor, explain, list_, new, record, replay, update, watch
+from lpkit_cli.commands.bench import bench
+from lpkit_cli.commands.check import check
+from lpkit_cli.commands.doctor import doctor
+from lpkit_cli.commands.explain import explain
+from lpkit_cli.commands.list_ import list_
+from lpkit_cli.commands.new import new
+from lpkit_cli.commands.record import record
+from lpkit_cli.commands.replay import replay
+from lpkit_cli.commands.update import update
+from lpkit_cli.commands.watch import watch
 
 COULD_NOT_RUN = 2
 INTERNAL_ERROR = 3
@@ -103,7 +112,7 @@ def _root(
 
 
 for _command in (new, update, check, list_, doctor, explain, record, replay, bench, watch):
-    _command.register(app)
+    app.command(_command.__name__.rstrip("_"))(_command)
 
 
 def main() -> None:

@@ -217,7 +217,7 @@ def test_the_wrapped_distribution_is_a_dependency_and_its_own_entry_point_is_war
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--wrap", "old_package.old:OldTraget"], "did you mean 'OldTarget'"),
+        (["--wrap", "old_package.old:OldTraget"], "Did you mean 'OldTarget'"),
         (["--wrap", "old_package.odl:OldTarget"], "there is no module 'old_package.odl'"),
         (["--wrap", "lpkit:LogitsProcessor"], "runs on both of vLLM's runners already"),
         (["--wrap", "OldTarget"], "is not of the form module:Class"),

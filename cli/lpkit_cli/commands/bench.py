@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from lpkit_conformance.bench.run import Tell
 
 
-def register(app: typer.Typer) -> None:
-    app.command("bench")(bench)
-
-
 def bench(
     targets: Targets = None,
     case: Annotated[

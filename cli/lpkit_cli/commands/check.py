@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from lpkit_conformance.suite.supervisor import Progress
 
 
-def register(app: typer.Typer) -> None:
-    app.command("check")(takes_formats(check))
-
-
 def _start_ahead(context: typer.Context, list_checks: bool) -> bool:
     """Start the process that runs the checks, while the options are read and the suite is imported."""
     if not (list_checks or context.resilient_parsing):
@@ -47,6 +43,7 @@ def _start_ahead(context: typer.Context, list_checks: bool) -> bool:
     return list_checks
 
 
+@takes_formats
 def check(
     context: typer.Context,
     targets: Targets = None,

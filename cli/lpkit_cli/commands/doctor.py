@@ -12,11 +12,6 @@ from lpkit_conformance.errors import UsageError
 FOUND = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``lpkit doctor`` to the command line."""
-    app.command("doctor")(doctor)
-
-
 def doctor(
     command: Annotated[
         list[str] | None,

@@ -9,10 +9,6 @@ import typer
 from lpkit_cli.commands.options import completed_codes
 
 
-def register(app: typer.Typer) -> None:
-    app.command("explain")(explain)
-
-
 def explain(
     code: Annotated[
         str | None,

@@ -8,11 +8,6 @@ from typing import Annotated
 import typer
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``lpkit list`` to the command line."""
-    app.command("list")(list_)
-
-
 def list_(
     load: Annotated[
         bool, typer.Option("--load", help="Import the plugins, in a child process, instead of reading their source.")

@@ -31,11 +31,6 @@ class Engines(str, enum.Enum):
     vllm_and_sglang = "vllm,sglang"
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``lpkit new`` to the command line."""
-    app.command("new")(new)
-
-
 def new(
     name: Annotated[str, typer.Argument(help="Distribution name of the plugin, e.g. my-proc.")],
     style: Annotated[

@@ -24,11 +24,6 @@ class RunnerChoice(str, enum.Enum):
     all = "all"
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``lpkit record`` to the command line."""
-    app.command("record")(record)
-
-
 def record(
     workloads: Annotated[
         list[str] | None, typer.Argument(metavar="[WORKLOAD]...", help="Workloads, e.g. churn or v2_churn.")

@@ -14,10 +14,6 @@ from lpkit_cli.console import write
 EXIT_CODES = {"fixed": 0, "failing": 1, "unknown": 2}
 
 
-def register(app: typer.Typer) -> None:
-    app.command("replay")(replay)
-
-
 def replay(
     file: Annotated[
         Path,

@@ -17,11 +17,6 @@ CONFLICTS = 1
 BACKUPS = Path(".lpkit", "before-update")
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``lpkit update`` to the command line."""
-    app.command("update")(update)
-
-
 def update(
     project: Annotated[Path, typer.Argument(help="The project's folder.", show_default="the current one")] = Path(),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the changes as a diff; write nothing.")] = False,

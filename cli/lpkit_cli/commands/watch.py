@@ -8,10 +8,6 @@ from typing import Annotated
 import typer
 
 
-def register(app: typer.Typer) -> None:
-    app.command("watch")(watch)
-
-
 def watch(
     folder: Annotated[
         Path | None,

@@ -1,27 +1,35 @@
 """Finds what ``lpkit new --wrap`` can bridge: a V1-only class, a request-level callable, a factory or a class of
 callables.
 
-It reads the source. If the source does not decide, a child process imports the target, because an import may hang, exit
-or need a vLLM that is not installed.
+A child process imports the target, because an import may hang, exit or need a vLLM that is not installed.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib.util
+import inspect
 import sys
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import Any, Final, Literal
 
+from lpkit import loading
 from lpkit.interfaces.lookup import GROUP
-from lpkit.loading.imports import LoadError, split_fqcn
+from lpkit.loading import imports
 
-from lpkit_conformance.discovery.interfaces import BOTH, V1, Deducer
-from lpkit_conformance.discovery.kinds import Kind, kind_of_callable, kind_of_class, no_processor
 from lpkit_conformance.discovery.load import TIME_LIMIT, import_problem
 from lpkit_conformance.discovery.metadata import packages_distributions, unique
-from lpkit_conformance.discovery.module_finder import SourceError, Sources
 from lpkit_conformance.errors import NotBridgeableError
+from lpkit_conformance.processes.child import Parent
 from lpkit_conformance.processes.supervise import Child, Lost
+from lpkit_conformance.vllm_api.runners import V1, V2
+
+Kind = Literal["class", "callable", "factory", "objects"]
+"""``"objects"``: a class whose instances process one request each."""
+
+_ARITY: Final[dict[int, Kind]] = {1: "factory", 2: "callable", 3: "callable"}
+_FORMS = "(output_ids, logits), (prompt_ids, output_ids, logits), or a factory (sampling_params) of one of these"
 
 
 @dataclass(frozen=True)
@@ -51,84 +59,96 @@ def find(target: str) -> Bridgeable:
     Raises:
         NotBridgeableError: it does not exist, is not a V1 processor, or already runs on V2.
     """
-    try:
-        module, name = split_fqcn(target)
-    except LoadError as error:
-        raise NotBridgeableError(str(error)) from None
-    sources = Sources()
-    tree = _tree(sources, module)
-    kind, keys = _read(sources, tree, module, name), keys_read(tree, name) if tree is not None else ()
-    if kind is None:
-        kind, arguments = _imported(target)
-        keys = arguments if kind == "objects" else keys
+    with Child("lpkit_conformance.discovery.bridgeable:judge") as child:
+        child.send({"path": sys.path, "target": target}, TIME_LIMIT)
+        try:
+            answer = next(event for event in child.events(TIME_LIMIT) if event["event"] == "judged")
+        except Lost as loss:
+            raise NotBridgeableError(f"importing {target} {import_problem(loss)}") from None
+    if answer["problem"]:
+        raise NotBridgeableError(answer["problem"])
+    module, _, name = target.partition(":")
     top = module.partition(".")[0]
     entries = (entry for _, dist in unique() for entry in dist.entry_points if entry.group == GROUP)
     return Bridgeable(
         module,
         name,
-        kind,
-        keys,
+        answer["kind"],
+        tuple(answer["keys"]),
         tuple(dict.fromkeys(packages_distributions().get(top, ()))),
         tuple(entry.name for entry in entries if entry.value.partition(":")[0].split(".")[0] == top),
     )
 
 
-def _tree(sources: Sources, module: str) -> ast.Module | None:
-    found = sources.find(module)
-    if found is None or found.file is None:
-        return None
+# -- in the child ----------------------------------------------------------------------------------------------
+
+
+def judge(parent: Parent) -> None:
+    """Send the kind and the keys of the job's target, or the reason why no bridge fits it."""
+    job = parent.job()
+    if importlib.util.find_spec("vllm") is None:
+        from lpkit_conformance.vllm_api import stub
+
+        stub.install()
+    sys.path[:] = job["path"]
+    parent.tell("begun")
     try:
-        return sources.parse(found.file)
-    except SourceError:
-        return None
+        kind, keys = examined(job["target"])
+        parent.tell("judged", kind=kind, keys=keys, problem="")
+    except (NotBridgeableError, loading.LoadError) as error:
+        parent.tell("judged", problem=str(error))
 
 
-# -- from source -----------------------------------------------------------------------------------------------
+def examined(target: str) -> tuple[Kind, tuple[str, ...]]:
+    """Import the target, and return its kind and keys as in :class:`Bridgeable`. Raises as :func:`find`."""
+    # Imported late: these take vLLM's classes, or the stand-in's.
+    from lpkit.bridging.foreign import body_of, is_foreign, request_keys
+    from lpkit.portable.adapter import positional_arguments
 
-
-def _read(sources: Sources, tree: ast.Module | None, module: str, name: str) -> Kind | None:
-    """Return the kind according to the source; None if the source does not decide."""
-    label = f"{module}:{name}"
+    path, name = imports.split_fqcn(target)
+    module = imports.import_module(path)
+    obj = imports.attribute(module, path, name)
     try:
-        found = Deducer(sources).target(module, name)
-    except RecursionError:  # its source is nested too deeply
-        return None
-    if name in ("LogitsProcessor", "AdapterLogitsProcessor") and found.interfaces == V1 and not _is_authors(module):
-        raise NotBridgeableError(f"{label} is the interface itself; name a class that implements it")
-    if not found.importable:
-        raise NotBridgeableError(found.problem)
-    if found.interfaces:
-        return kind_of_class(label, found.interfaces) if found.complete or found.interfaces == BOTH else None
-    function = next((node for node in tree.body if _is_plain_function(node, name)), None) if tree is not None else None
-    if isinstance(function, ast.FunctionDef):
-        arguments = function.args
-        if not arguments.vararg and not any(default is None for default in arguments.kw_defaults):
-            return kind_of_callable(label, len(arguments.posonlyargs) + len(arguments.args))
-    if found.complete and not (tree is not None and _may_be_class_of_callables(tree, name)):
-        raise NotBridgeableError(no_processor(label, found.problem))
-    return None
+        if isinstance(obj, type) and not loading.interfaces_of(obj) and is_foreign(obj):
+            keys = request_keys(obj)
+            body_of(obj, {key: key for key in keys})
+            return "objects", keys
+        if isinstance(obj, type):
+            return _kind_of_class(target, obj), _keys_of(module, name)
+        if not callable(obj):
+            raise NotBridgeableError(f"{target} is {loading.describe(obj)}, not a class or a callable")
+        count = positional_arguments(obj)
+    except TypeError as error:
+        raise NotBridgeableError(f"{target} cannot be bridged: {error}") from None
+    if count not in _ARITY:
+        raise NotBridgeableError(f"{target} takes {count} positional arguments; what can be bridged takes {_FORMS}")
+    return _ARITY[count], _keys_of(module, name)
 
 
-def _is_authors(module: str) -> bool:
-    return module.partition(".")[0] not in ("vllm", "lpkit")
+def _kind_of_class(target: str, cls: type[Any]) -> Kind:
+    interfaces = loading.interfaces_of(cls)
+    if interfaces == {V1, V2}:
+        raise NotBridgeableError(f"{target} runs on both of vLLM's runners already: there is nothing to wrap")
+    if interfaces == {V2}:
+        raise NotBridgeableError(
+            f"{target} implements only vLLM's V2 interface, and the bridge goes from V1 to V2: derive it from "
+            "lpkit.LogitsProcessor, which runs on both runners"
+        )
+    if not interfaces:
+        raise NotBridgeableError(
+            f"{target} derives from neither of vLLM's interfaces. A class whose instances are request-level callables "
+            "is wrapped through a factory: def make(sampling_params): return TheClass(...)"
+        )
+    if inspect.isabstract(cls) and cls.__module__.partition(".")[0] in ("vllm", "lpkit"):
+        raise NotBridgeableError(f"{target} is the interface itself; name a class that implements it")
+    return "class"
 
 
-def _may_be_class_of_callables(tree: ast.Module, name: str) -> bool:
-    """Return True if ``name`` may be a class with ``__call__``: its own, inherited, or imported from elsewhere."""
-    here = next((node for node in tree.body if getattr(node, "name", "") == name), None)
-    if not isinstance(here, ast.ClassDef):
-        return here is None and name not in {
-            target.id
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-            for target in node.targets
-            if isinstance(target, ast.Name)
-        }
-    return bool(here.bases) or any(isinstance(item, ast.FunctionDef) and item.name == "__call__" for item in here.body)
-
-
-def _is_plain_function(node: ast.stmt, name: str) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name == name and not node.decorator_list
+def _keys_of(module: ModuleType, name: str) -> tuple[str, ...]:
+    try:
+        return keys_read(ast.parse(inspect.getsource(module)), name)
+    except (OSError, SyntaxError):  # a module without source
+        return ()
 
 
 def keys_read(tree: ast.Module, name: str) -> tuple[str, ...]:
@@ -194,19 +214,3 @@ def _lookup(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
         return node.comparators[0], node.left
     return None, None
-
-
-# -- by importing ----------------------------------------------------------------------------------------------
-
-
-def _imported(target: str) -> tuple[Kind, tuple[str, ...]]:
-    """Return the kind and the constructor's arguments from a child process that imports the target."""
-    with Child("lpkit_conformance.discovery.child:judge") as child:
-        child.send({"path": sys.path, "target": target}, TIME_LIMIT)
-        try:
-            (answer,) = (event for event in child.events(TIME_LIMIT) if event["event"] == "judged")
-        except Lost as loss:
-            raise NotBridgeableError(f"importing {target} {import_problem(loss)}") from None
-    if answer["problem"]:
-        raise NotBridgeableError(answer["problem"])
-    return answer["kind"], tuple(answer["keys"])

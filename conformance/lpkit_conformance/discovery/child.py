@@ -1,4 +1,4 @@
-"""The child processes that import plugins; :mod:`.load` and :mod:`.bridgeable` start them."""
+"""The child process that imports plugins; :mod:`.load` starts it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from lpkit import loading
-from lpkit.loading import imports
 
-from lpkit_conformance.discovery.kinds import Kind, kind_of_callable, kind_of_class, no_processor
-from lpkit_conformance.errors import NotBridgeableError
 from lpkit_conformance.processes.child import Parent
 
 
@@ -56,47 +53,3 @@ def _lacks_vllm(error: BaseException) -> bool:
             return importlib.util.find_spec("vllm") is None
         cause = cause.__cause__
     return False
-
-
-def judge(parent: Parent) -> None:
-    """Send the kind of the job's target, for a bridge."""
-    job = parent.job()
-    if importlib.util.find_spec("vllm") is None:
-        from lpkit_conformance.vllm_api import stub
-
-        stub.install()
-    sys.path[:] = job["path"]
-    parent.tell("begun")
-    try:
-        kind, keys = _judge(job["target"])
-        parent.tell("judged", kind=kind, keys=keys, problem="")
-    except (NotBridgeableError, loading.LoadError) as error:
-        parent.tell("judged", problem=str(error))
-
-
-def _judge(target: str) -> tuple[Kind, tuple[str, ...]]:
-    """Import the target; return its kind, and the constructor's arguments that a request supplies."""
-    # Imported late: these take vLLM's classes, or the stand-in's.
-    from lpkit.bridging.foreign import body_of, is_foreign, request_keys
-    from lpkit.portable.adapter import positional_arguments
-
-    module, name = imports.split_fqcn(target)
-    obj = imports.attribute(imports.import_module(module), module, name)
-    if isinstance(obj, type):
-        interfaces = loading.interfaces_of(obj)
-        if interfaces:
-            return kind_of_class(target, frozenset(interfaces)), ()
-        if is_foreign(obj):
-            try:
-                keys = request_keys(obj)
-                body_of(obj, {key: key for key in keys})
-            except TypeError as error:
-                raise NotBridgeableError(f"{target} cannot be bridged: {error}") from None
-            return "objects", keys
-        raise NotBridgeableError(no_processor(target, f"{target} derives from neither of vLLM's interfaces"))
-    if not callable(obj):
-        raise NotBridgeableError(f"{target} is {loading.describe(obj)}, not a class or a callable")
-    try:
-        return kind_of_callable(target, positional_arguments(obj)), ()
-    except TypeError as error:
-        raise NotBridgeableError(f"{target} cannot be bridged: {error}") from None

@@ -1,16 +1,17 @@
 """Finds and parses the source of a module as the import system would, without importing anything.
 
-``importlib.util.find_spec("pkg.mod")`` imports ``pkg``; this module searches ``sys.path`` itself.
+``importlib.util.find_spec("pkg.mod")`` imports ``pkg``; this module asks for ``mod`` in the folders of ``pkg``.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 
 
@@ -37,6 +38,7 @@ class Sources:
     """The modules importable along ``path``, with its ``.pth`` files, or by default along ``sys.path``."""
 
     def __init__(self, path: Sequence[str] | None = None) -> None:
+        importlib.invalidate_caches()
         if path is None:
             self._folders = tuple(Path(entry or ".") for entry in sys.path)
         else:
@@ -118,20 +120,10 @@ def _with_pth(path: Sequence[str]) -> Iterator[Path]:
 
 
 def _find_in(folders: Sequence[Path], name: str) -> ModuleFile | None:
-    """Search as ``FileFinder`` does: for a package, an extension, a source file, bytecode, a namespace."""
-    portions = []
-    for folder in folders:
-        package = folder / name
-        if (package / "__init__.py").is_file():
-            return ModuleFile(package / "__init__.py", (package,))
-        for suffix in EXTENSION_SUFFIXES:
-            if (folder / f"{name}{suffix}").is_file() or (package / f"__init__{suffix}").is_file():
-                return ModuleFile(None, (package,), "compiled")
-        if (folder / f"{name}.py").is_file():
-            return ModuleFile(folder / f"{name}.py")
-        for suffix in BYTECODE_SUFFIXES:
-            if (folder / f"{name}{suffix}").is_file() or (package / f"__init__{suffix}").is_file():
-                return ModuleFile(None, (package,), "compiled")
-        if package.is_dir():
-            portions.append(package)
-    return ModuleFile(None, tuple(portions)) if portions else None
+    spec = PathFinder.find_spec(name, [str(folder) for folder in folders])
+    if spec is None:
+        return None
+    inside = tuple(map(Path, spec.submodule_search_locations or ()))
+    if isinstance(spec.loader, SourceFileLoader):
+        return ModuleFile(Path(spec.loader.path), inside)
+    return ModuleFile(None, inside, "compiled" if spec.origin else "")

@@ -80,10 +80,8 @@ def to_trace(
     """Return the trace of a :func:`snapshot`, whose last step is the step of the violation.
 
     Args:
-        kept: the snapshot.
         culprit: the request whose row is wrong; None if the whole step is.
         users: request -> True if it uses the processor.
-        server: the server that was watched.
         violation: the processor, the kind, what was expected and what it gave, for the header.
         values: write the values of arguments.
 

@@ -111,14 +111,10 @@ def watch(
     folder: Path | None,
     version: str,
 ) -> ProcessCounts:
-    """Wrap the processors, in the order in which the engine calls them.
+    """Wrap the processors, without vLLM's own, in the order in which the engine calls them.
 
     Args:
-        runner: the engine's.
-        processors: its instances, without vLLM's own.
-        config: vLLM's configuration.
         states: V2's request states.
-        settings: how to watch.
         folder: of this run; None: no files are written.
         version: vLLM's.
 

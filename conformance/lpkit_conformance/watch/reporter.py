@@ -26,13 +26,7 @@ WAITING = 64
 
 
 class Reporter:
-    """Writes what a process counted.
-
-    Args:
-        settings: what to write, and how much.
-        counts: the numbers of this process.
-        folder: of this run; None: no files are written.
-    """
+    """Writes what a process counted; without a folder, only to the log."""
 
     def __init__(self, settings: WatchSettings, counts: ProcessCounts, folder: Path | None) -> None:
         self._settings, self._counts, self._folder = settings, counts, folder
@@ -50,13 +44,7 @@ class Reporter:
             atexit.register(self.flush)
 
     def violation(self, violation: Violation, make: Callable[[], Trace] | None, log: bool) -> None:
-        """Keep a violation's evidence.
-
-        Args:
-            violation: what broke a rule.
-            make: makes its trace in the reporter's thread; None: no trace.
-            log: also write a line to the log.
-        """
+        """Keep a violation, with the trace that ``make`` makes in the reporter's thread; ``log`` it if that is True."""
 
         def job() -> None:
             if make is not None and self._folder is not None:

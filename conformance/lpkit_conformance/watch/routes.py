@@ -12,11 +12,7 @@ METRICS, VIOLATIONS = "/lpkit/metrics", "/lpkit/violations"
 
 
 class Routes:
-    """An endpoint plugin as vLLM defines it: ``name``, ``required_tasks`` and two methods.
-
-    Args:
-        folder: of this run.
-    """
+    """An endpoint plugin as vLLM defines it: ``name``, ``required_tasks`` and two methods."""
 
     name = "lpkit_watch"
     required_tasks = None

@@ -39,13 +39,7 @@ class BrokenRow:
 
 
 class RowSample:
-    """A few rows, copied before a call of ``apply``.
-
-    Args:
-        logits: the processor's input.
-        rows: the rows to copy.
-        slots, positions: on V2, the slot and the position of every row, on the device.
-    """
+    """A few rows, copied before a call of ``apply``; on V2, with every row's slot and position, on the device."""
 
     def __init__(
         self,
@@ -136,15 +130,7 @@ def not_logits(given: torch.Tensor, got: Any) -> tuple[str, str, str] | None:
 
 
 def judge_replay(observations: Iterable[Any], where: dict[str, str], scenario: dict[str, Any]) -> None:
-    """Apply the rules to the replay of a trace that the watcher saved.
-
-    Args:
-        observations: the calls of ``apply``, as a host observes them.
-        where, scenario: for the finding.
-
-    Raises:
-        Failed: at the first broken row, with its request and step.
-    """
+    """Apply the rules to the calls of ``apply`` in a trace's replay. Raises Failed at the first broken row."""
     for observation in observations:
         sample = RowSample(observation.before, list(range(len(observation.rows))))
         for kind, position, _ in broken(sample, observation.after, lambda row, slot: False):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
+import pydantic
 from lpkit._nearest import suggest
+from pydantic import Field
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ON = frozenset({"1", "true", "on", "yes"})
 """Values of ``LPKIT_WATCH`` that mean the defaults."""
@@ -18,8 +22,7 @@ class WatchSettingsError(ValueError):
     """Error in the settings; the message names the file and the key."""
 
 
-@dataclass(frozen=True)
-class WatchSettings:
+class WatchSettings(pydantic.BaseModel, frozen=True, strict=True, extra="forbid"):
     """The cost and the output of the watcher.
 
     Attributes:
@@ -38,30 +41,18 @@ class WatchSettings:
             not use the class. Classes on lpkit's bases need no entry.
     """
 
-    budget: float = 0.01
-    rate: float = 1.0
-    rows: int = 16
-    steps: int = 64
+    budget: float = Field(0.01, ge=0, le=1)
+    rate: float = Field(1.0, ge=0, le=1)
+    rows: int = Field(16, ge=1, le=4096)
+    steps: int = Field(64, ge=1, le=4096)
     directory: str = ""
-    max_bytes: int = 64 * 2**20
-    traces: int = 2
+    max_bytes: int = Field(64 * 2**20, ge=0, le=2**40)
+    traces: int = Field(2, ge=0, le=1000)
     values: bool = False
     routes: bool = True
-    interval: float = 5.0
-    log_every: float = 600.0
-    arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-_RANGES: Mapping[str, tuple[float, float]] = {
-    "budget": (0.0, 1.0),
-    "rate": (0.0, 1.0),
-    "rows": (1, 4096),
-    "steps": (1, 4096),
-    "max_bytes": (0, 2**40),
-    "traces": (0, 1000),
-    "interval": (0.1, 3600.0),
-    "log_every": (1.0, 86400.0),
-}
+    interval: float = Field(5.0, ge=0.1, le=3600)
+    log_every: float = Field(600.0, ge=1, le=86400)
+    arguments: dict[str, list[str]] = Field(default_factory=dict)
 
 
 def read(value: str) -> WatchSettings:
@@ -72,50 +63,16 @@ def read(value: str) -> WatchSettings:
     """
     if value.lower() in ON:
         return WatchSettings()
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
     try:
-        return parse(tomllib.loads(Path(value).read_text(encoding="utf-8")), value)
+        return WatchSettings.model_validate(tomllib.loads(Path(value).read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         raise WatchSettingsError(f"LPKIT_WATCH={value} is neither 1 nor a readable file: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise WatchSettingsError(f"{value}: not TOML: {error}") from None
-
-
-def parse(data: Mapping[str, Any], path: str) -> WatchSettings:
-    """Return settings from the keys of the file at ``path``.
-
-    Raises:
-        WatchSettingsError: a key is unknown, or its value has the wrong type or range.
-    """
-    names = [item.name for item in fields(WatchSettings)]
-    given: dict[str, Any] = {}
-    for key, value in data.items():
-        if key not in names:
-            raise WatchSettingsError(f"{path}: unknown key {key!r}; {suggest(key, names)}")
-        given[key] = _arguments(value, path) if key == "arguments" else _value(key, value, path)
-    return WatchSettings(**given)
-
-
-def _value(key: str, value: Any, path: str) -> Any:
-    kind = type(getattr(WatchSettings, key))
-    fits = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
-    if not fits or (isinstance(value, bool) and kind is not bool):
-        raise WatchSettingsError(f"{path}: {key} must be a {kind.__name__}, not {value!r}")
-    if key in _RANGES:
-        low, high = _RANGES[key]
-        if not low <= value <= high:
-            raise WatchSettingsError(f"{path}: {key} must be from {low} to {high}, not {value!r}")
-    return kind(value)
-
-
-def _arguments(value: Any, path: str) -> dict[str, tuple[str, ...]]:
-    if not isinstance(value, dict):
-        raise WatchSettingsError(f'{path}: arguments must be a table of classes: "module:Class" = ["argument"]')
-    for name, keys in value.items():
-        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise WatchSettingsError(f"{path}: arguments of {name!r} must be a list of strings, not {keys!r}")
-    return {name: tuple(keys) for name, keys in value.items()}
+    except pydantic.ValidationError as error:
+        wrong = error.errors()[0]
+        key = ".".join(map(str, wrong["loc"]))
+        problem = f"{key}: {wrong['msg']}, not {wrong['input']!r}"
+        if wrong["type"] == "extra_forbidden":
+            problem = f"unknown key {key!r}; {suggest(key, WatchSettings.model_fields)}"
+        raise WatchSettingsError(f"{value}: {problem}") from None

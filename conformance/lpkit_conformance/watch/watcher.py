@@ -45,12 +45,6 @@ class WatchedProcessor:
 class Watcher:
     """Shared by all watched processors of one engine.
 
-    Args:
-        settings: how to watch.
-        runner: the engine's.
-        server: for the headers of traces.
-        counts, reporter: of this process.
-
     Attributes:
         active: False after too many errors of the watcher; processors then run as if unwatched.
     """
@@ -188,19 +182,12 @@ def wrap_v1(processor: Any, watcher: Watcher, watched: WatchedProcessor, leads: 
         watcher.begin_step()
         batch.update(update)
 
-    _wrap_method(processor, "update_state", watcher, watched, before=follow if leads else None)
+    _wrap(processor, "update_state", watcher, watched, before=follow if leads else None)
     _wrap_apply(processor, watcher, watched, (lambda logits, ctx: batch.apply()) if leads else None)
 
 
 def wrap_v2(processor: Any, watcher: Watcher, watched: WatchedProcessor, leads: bool, states: Any) -> None:
-    """Watch a processor on V2.
-
-    Args:
-        processor: the instance.
-        watcher, watched: of its engine, and its own.
-        leads: it is the first processor that the engine calls in a step.
-        states: the engine's request states.
-    """
+    """Watch a processor on V2, likewise. ``states``: the engine's request states."""
     batch = watcher.batch
     assert isinstance(batch, V2Follower)
 
@@ -211,34 +198,48 @@ def wrap_v2(processor: Any, watcher: Watcher, watched: WatchedProcessor, leads: 
         watcher.begin_step()
         batch.begin()
 
-    def declined(result: Any, slot: int, params: Any) -> None:
+    def declined(result: Any, _: None, slot: int, params: Any) -> None:
         if not result and slot in batch.slots:
             batch.slots[slot].opted_out[watched.number] = True
 
     def follow(logits: Any, ctx: Any) -> None:
         batch.apply(ctx, logits.shape[0])
 
-    _wrap_method(processor, "add_request", watcher, watched, before=enter if leads else None, after=declined)
-    _wrap_method(processor, "apply_staged_writes", watcher, watched, before=begin if leads else None)
+    _wrap(processor, "add_request", watcher, watched, before=enter if leads else None, after=declined)
+    _wrap(processor, "apply_staged_writes", watcher, watched, before=begin if leads else None)
     _wrap_apply(processor, watcher, watched, follow if leads else None)
 
 
-def _wrap_method(
+def _wrap_apply(
+    processor: Any, watcher: Watcher, watched: WatchedProcessor, follow: Callable[[Any, Any], None] | None
+) -> None:
+    def before(logits: Any, ctx: Any = None) -> RowSample | None:
+        if follow is not None:
+            follow(logits, ctx)
+        return watcher.before(logits, ctx)
+
+    def after(result: Any, sample: RowSample | None, logits: Any, ctx: Any = None) -> None:
+        watcher.after(watched, logits, result, sample)
+
+    _wrap(processor, "apply", watcher, watched, before, after)
+
+
+def _wrap(
     processor: Any,
     method: str,
     watcher: Watcher,
     watched: WatchedProcessor,
-    before: Callable[..., None] | None = None,
+    before: Callable[..., Any] | None = None,
     after: Callable[..., None] | None = None,
 ) -> None:
+    """Call ``before`` with a call's arguments, and ``after`` with its result, what ``before`` returned, and them."""
     original = getattr(processor, method)
     times = watched.counts.calls.setdefault(method, CallTimes())
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not watcher.active:
             return original(*args, **kwargs)
-        if before is not None:
-            watcher.guarded(lambda: before(*args, **kwargs))
+        noted = watcher.guarded(lambda: before(*args, **kwargs)) if before is not None else None
         start = perf_counter()
         try:
             result = original(*args, **kwargs)
@@ -249,37 +250,7 @@ def _wrap_method(
             raise
         times.add(perf_counter() - start)
         if after is not None:
-            watcher.guarded(lambda: after(result, *args, **kwargs))
+            watcher.guarded(lambda: after(result, noted, *args, **kwargs))
         return result
 
     object.__setattr__(processor, method, call)
-
-
-def _wrap_apply(
-    processor: Any, watcher: Watcher, watched: WatchedProcessor, follow: Callable[[Any, Any], None] | None
-) -> None:
-    original = processor.apply
-    times = watched.counts.calls.setdefault("apply", CallTimes())
-
-    def before(logits: Any, ctx: Any) -> Any:
-        if follow is not None:
-            follow(logits, ctx)
-        return watcher.before(logits, ctx)
-
-    def apply(logits: Any, *rest: Any, **kwargs: Any) -> Any:
-        if not watcher.active:
-            return original(logits, *rest, **kwargs)
-        ctx = rest[0] if rest else kwargs.get("ctx")
-        sample = watcher.guarded(lambda: before(logits, ctx))
-        start = perf_counter()
-        try:
-            result = original(logits, *rest, **kwargs)
-        except Exception as error:
-            problem = error
-            watcher.guarded(lambda: watcher.raised(watched, "apply", None, problem))
-            raise
-        times.add(perf_counter() - start)
-        watcher.guarded(lambda: watcher.after(watched, logits, result, sample))
-        return result
-
-    object.__setattr__(processor, "apply", apply)

@@ -1,24 +1,20 @@
-"""vLLM's released files, from a package index; only the few Python files that the canary reads are kept.
-
-The source distribution is read as a stream, so its 10 to 45 MB are never stored on disk. For a release without a source
-distribution, single members of the wheel are fetched, by ranges.
-"""
+"""vLLM's released files, from a package index; only the few Python files that the canary reads are kept."""
 
 from __future__ import annotations
 
 import hashlib
 import html
-import io
 import json
 import re
 import tarfile
+import tempfile
 import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from lpkit_conformance.facts.vllm import Release, numbers
 
@@ -77,11 +73,19 @@ def fetch(origin: Origin, folder: Path, wanted: Collection[str], opener: Open | 
     Raises:
         FetchError: the file cannot be had or is damaged.
     """
-    try:
-        read = _from_sdist if origin.file.endswith(".tar.gz") else _from_wheel
-        files = dict(read(origin, wanted, opener))
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise FetchError(f"{origin.file}: {type(error).__name__}: {error}") from error
+    digest = hashlib.sha256()
+    with tempfile.TemporaryFile() as file:
+        try:
+            with _opened(origin.url, opener) as answer:
+                while block := answer.read(1 << 20):
+                    file.write(block)
+                    digest.update(block)
+            file.seek(0)
+            files = dict((_in_sdist if origin.file.endswith(".tar.gz") else _in_wheel)(file, wanted))
+        except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+            raise FetchError(f"{origin.file}: {type(error).__name__}: {error}") from error
+    if origin.sha256 and digest.hexdigest() != origin.sha256:
+        raise FetchError(f"{origin.file} does not have the digest that the index gives")
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
@@ -98,77 +102,24 @@ def cached(folder: Path, wanted: Collection[str]) -> Source | None:
     return Source({path: (folder / path).read_text("utf-8") for path in wanted if (folder / path).is_file()})
 
 
-def _opened(url: str, opener: Open | None, headers: dict[str, str] | None = None) -> Any:
-    request = urllib.request.Request(url, headers={"User-Agent": "lpkit-canary", **(headers or {})})
+def _opened(url: str, opener: Open | None) -> Any:
+    request = urllib.request.Request(url, headers={"User-Agent": "lpkit-canary"})
     try:
         return opener(request) if opener is not None else urllib.request.urlopen(request, timeout=TIMEOUT)
     except OSError as error:
         raise FetchError(f"{url}: {error}") from error
 
 
-def _from_sdist(origin: Origin, wanted: Collection[str], opener: Open | None) -> Iterator[tuple[str, bytes]]:
-    with _opened(origin.url, opener) as answer:
-        stream = _Hashed(answer)
-        with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|gz") as archive:
-            for member in archive:
-                path = member.name.partition("/")[2]
-                content = archive.extractfile(member) if path in wanted and member.isfile() else None
-                if content is not None:
-                    yield path, content.read()
-        while stream.read(1 << 20):  # to the end, for the digest
-            pass
-    if origin.sha256 and stream.digest.hexdigest() != origin.sha256:
-        raise FetchError(f"{origin.file} does not have the digest that the index gives")
+def _in_sdist(file: IO[bytes], wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=file) as archive:
+        for member in archive:
+            path = member.name.partition("/")[2]
+            content = archive.extractfile(member) if path in wanted and member.isfile() else None
+            if content is not None:
+                yield path, content.read()
 
 
-class _Hashed:
-    def __init__(self, inner: IO[bytes]) -> None:
-        self.inner = inner
-        self.digest = hashlib.sha256()
-
-    def read(self, size: int) -> bytes:
-        block = self.inner.read(size)
-        self.digest.update(block)
-        return block
-
-
-def _from_wheel(origin: Origin, wanted: Collection[str], opener: Open | None) -> Iterator[tuple[str, bytes]]:
-    remote = io.BufferedReader(_Ranges(origin.url, opener), 1 << 18)
-    with zipfile.ZipFile(remote) as archive:
+def _in_wheel(file: IO[bytes], wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(file) as archive:
         for path in sorted(set(archive.namelist()) & set(wanted)):
             yield path, archive.read(path)
-
-
-class _Ranges(io.RawIOBase):
-    """A remote file, read by ranges."""
-
-    def __init__(self, url: str, opener: Open | None) -> None:
-        self._url, self._opener, self._at = url, opener, 0
-        with _opened(url, opener, {"Range": "bytes=0-0"}) as answer:
-            total = re.search(r"/(\d+)$", answer.headers.get("Content-Range") or "")
-        if total is None:
-            raise FetchError(f"{url}: the server gives no ranges")
-        self._size = int(total[1])
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = max(0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence])
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        last = min(self._at + len(buffer), self._size) - 1
-        if last < self._at:
-            return 0
-        with _opened(self._url, self._opener, {"Range": f"bytes={self._at}-{last}"}) as answer:
-            block = answer.read()
-        buffer[: len(block)] = block
-        self._at += len(block)
-        return len(block)

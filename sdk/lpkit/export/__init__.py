@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lpkit.export.for_dynamo import ExportedToDynamo
     from lpkit.export.for_mlx import ExportedCallable
     from lpkit.export.for_sglang import Uploaded
-    from lpkit.export.for_tensorrt_llm import ExportedBatched, ExportedSingle
     from lpkit.export.for_transformers import ExportedProcessor
 
 __all__ = [
@@ -23,8 +22,6 @@ __all__ = [
     "mlx",
     "sglang",
     "sglang_plugin",
-    "tensorrt_llm",
-    "tensorrt_llm_batched",
     "transformers",
 ]
 
@@ -188,63 +185,6 @@ def sglang(cls: type[Any], *, overlap: bool = True) -> type[Uploaded]:
     from lpkit.export.for_sglang import uploaded
 
     return uploaded(cls)
-
-
-def tensorrt_llm(
-    cls: type[Any],
-    parameters: Parameters | None = None,
-    /,
-    *,
-    temperature: float = 1.0,
-    overlap: bool = True,
-    **fields: Any,
-) -> ExportedSingle:
-    """Make a ``logits_processor`` for TensorRT-LLM's ``SamplingParams``.
-
-    Args:
-        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
-        parameters: of the requests that carry the processor.
-        temperature: of those requests; matters for processors of the ``"sampling"`` stage.
-        overlap: True if the engine uses its overlap scheduler, its default. A processor then sees outputs one token
-            late, so a class that reads the history is refused.
-        fields: parameters, by field name.
-
-    Raises:
-        ValueError: an argument is wrong, or unknown.
-        TypeError: the class cannot run in TensorRT-LLM.
-    """
-    from lpkit.export.for_tensorrt_llm import ExportedSingle, Requests
-
-    given = {**(parameters or {}), **fields}
-    return ExportedSingle(Requests(cls, given, temperature=temperature, overlap=overlap))
-
-
-def tensorrt_llm_batched(
-    cls: type[Any],
-    parameters: Parameters | None = None,
-    /,
-    *,
-    temperature: float = 1.0,
-    overlap: bool = True,
-    **fields: Any,
-) -> ExportedBatched:
-    """Make a ``batched_logits_processor`` for TensorRT-LLM's ``LLM``.
-
-    Args:
-        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
-        parameters: of every request with ``apply_batched_logits_processor``.
-        temperature: of those requests; matters for processors of the ``"sampling"`` stage.
-        overlap: as for :func:`tensorrt_llm`.
-        fields: parameters, by field name.
-
-    Raises:
-        ValueError: an argument is wrong, or unknown.
-        TypeError: the class cannot run in TensorRT-LLM.
-    """
-    from lpkit.export.for_tensorrt_llm import ExportedBatched, Requests
-
-    given = {**(parameters or {}), **fields}
-    return ExportedBatched(Requests(cls, given, temperature=temperature, overlap=overlap))
 
 
 def dynamo(

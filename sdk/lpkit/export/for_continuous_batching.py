@@ -30,13 +30,6 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
 
     A request's arguments travel as a number in the tensor that the manager keeps for each processor. Without a history,
     equal arguments make equal rows, so the processor need not know the requests.
-
-    Args:
-        cls: a class whose ``history`` is ``"none"``.
-        default: for requests without arguments; None: these do not use the processor.
-        sampled: True if tokens are sampled; False: requests are greedy.
-        vocab_size, device: of the model.
-        tokenizer: of the model, for processors with word parameters.
     """
 
     ignored_kwargs = ()
@@ -74,35 +67,17 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
         return {key: value for key, value in kwargs.items() if key in self.supported_kwargs}
 
     def check(self, kwargs: Mapping[str, Any]) -> None:
-        """Refuse a request's arguments before it enters the batch.
-
-        Args:
-            kwargs: of ``manager.add_request``.
-
-        Raises:
-            ValueError: an argument is wrong; the message names it and the broken rule.
-        """
+        """Check the arguments of ``manager.add_request``, before the request enters the batch. Raises ValueError."""
         arguments = self._own(kwargs)
         if arguments:
             self._checked(arguments)
 
     def fill_defaults(self, int32_tensor: torch.Tensor) -> None:
-        """Give requests the default arguments until they send others.
-
-        Args:
-            int32_tensor: filled.
-        """
+        """Give requests the default arguments until they send others."""
         int32_tensor.zero_()
 
     def prepare_tensor_args(self, requests_with_new_token: Sequence[Any]) -> torch.Tensor:
-        """Return the numbers of the requests' arguments.
-
-        Args:
-            requests_with_new_token: in the order of their rows.
-
-        Returns:
-            int32, one per request.
-        """
+        """Return the number of each request's arguments, in the order of the rows, as int32."""
         arguments = [self._own(request.state.logit_processor_kwargs) for request in requests_with_new_token]
         numbers = [self._number(kwargs) if kwargs else 0 for kwargs in arguments]
         while len(self._numbers) > max(_REMEMBERED, 4 * len(numbers)):
@@ -121,15 +96,7 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
         return self._numbers[key]
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        """Edit the scores of a step.
-
-        Args:
-            scores: ``[rows, vocab]``.
-            tensor_arg: the result of :meth:`prepare_tensor_args` for these rows.
-
-        Returns:
-            The edited scores.
-        """
+        """Edit ``[rows, vocab]`` scores; ``tensor_arg`` is the result of :meth:`prepare_tensor_args` for these rows."""
         taken: dict[int, int] = {}
         rows = []
         for number in tensor_arg[: scores.shape[0]].tolist():

@@ -13,13 +13,9 @@ class ExportedToDynamo(SequenceBySequence):
     """An lpkit processor as Dynamo's ``BaseLogitsProcessor``; :func:`lpkit.export.dynamo` makes it."""
 
     def __call__(self, input_ids: Sequence[int], logits: torch.Tensor) -> None:
-        """Edit a request's logits in place.
+        """Edit a request's ``[vocab]`` logits in place.
 
-        Args:
-            input_ids: the prompt and the outputs, or only the outputs; the worker decides.
-            logits: ``[vocab]``.
-
-        Raises:
-            ValueError: at the first call, if an argument holds a token id outside the vocabulary.
+        ``input_ids`` are the prompt and the outputs, or only the outputs; the worker decides. The first call raises
+        ValueError if an argument holds a token id outside the vocabulary.
         """
         logits.copy_(self._edited(input_ids, logits.unsqueeze(0))[0])

@@ -13,17 +13,9 @@ class ExportedCallable(SequenceBySequence):
     """An lpkit processor for mlx-lm; :func:`lpkit.export.mlx` makes it."""
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
-        """Edit the logits of a token.
+        """Return a token's ``[1, vocab]`` logits, edited; ``tokens`` are prompt and outputs.
 
-        Args:
-            tokens: ``[length]``, prompt and outputs.
-            logits: ``[1, vocab]``, of any floating dtype.
-
-        Returns:
-            Logits of the same shape and dtype.
-
-        Raises:
-            ValueError: at the first call, if an argument holds a token id outside the vocabulary.
+        The first call raises ValueError if an argument holds a token id outside the vocabulary.
         """
         # numpy has no bfloat16, and processors use float32.
         edited = self._edited(tokens.tolist(), torch.from_numpy(np.array(logits.astype(mx.float32))))

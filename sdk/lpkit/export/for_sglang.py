@@ -24,12 +24,7 @@ _step: ForwardRows | None = None
 
 
 def serve(cls: type[Any], tokenizer: Any = None) -> None:
-    """Serve a processor in this process; SGLang calls this once per process, through the plugin's entry point.
-
-    Args:
-        cls: a processor's class.
-        tokenizer: for processors with word parameters: a tokenizer, or a function that makes it.
-    """
+    """Serve a processor in this process; SGLang calls this once per process, through the plugin's entry point."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     if not _SERVED:
@@ -115,15 +110,7 @@ class Uploaded(CustomLogitProcessor):  # type: ignore[misc]
     exported: type[Any]
 
     def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]] | None = None) -> torch.Tensor:
-        """Edit the rows of the requests that carry this processor.
-
-        Args:
-            logits: ``[rows, vocab]``.
-            custom_param_list: ``custom_params`` of each row's request, with the request itself.
-
-        Returns:
-            Logits of the same shape.
-        """
+        """Edit the rows of the requests that carry this processor; their ``custom_params`` hold the request itself."""
         # SGLang makes an instance for each new batch, so longer-lived state is kept by class.
         served = _UPLOADED.setdefault(self.exported, ServedProcessor(self.exported, by_field=True))
         requests = [(given or {}).get(REQUEST) for given in custom_param_list or ()]
@@ -136,22 +123,10 @@ class Uploaded(CustomLogitProcessor):  # type: ignore[misc]
 
     @classmethod
     def custom_params(cls, parameters: Mapping[str, Any] | None = None, /, **fields: Any) -> dict[str, Any]:
-        """Make a request's ``custom_params``, and check them here rather than in the server.
-
-        Args:
-            parameters: arguments by field name or by key.
-            fields: the same arguments, by field name.
-
-        Raises:
-            ValueError: an argument is wrong, or unknown.
-        """
+        """Make a request's ``custom_params``, and check them here rather than in the server. Raises ValueError."""
         return dict(sampling_params(cls.exported, {**(parameters or {}), **fields}).extra_args or {})
 
 
 def uploaded(cls: type[Any]) -> type[Uploaded]:
-    """Make a class whose ``to_str()`` requests carry.
-
-    Args:
-        cls: a processor's class.
-    """
+    """Make a subclass of :class:`Uploaded` for a processor's class."""
     return type(f"{cls.__name__}ForSGLang", (Uploaded,), {"exported": cls, "__module__": "__main__"})

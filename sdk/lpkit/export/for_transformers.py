@@ -21,13 +21,6 @@ class ExportedProcessor(LogitsProcessor):
     Each call of ``generate`` is a separate generation, with the call's prompts, attention mask and temperature. In any
     other loop, rows that continue the rows of the previous call belong to the same generation. There, :meth:`reset`
     begins another, and ``pad_token_id`` and ``temperature`` keep their values from the export.
-
-    Args:
-        cls: a processor's class.
-        given: arguments of each prompt of the batch, or one entry for all; None: not used.
-        temperature: divides the scores afterwards; None: ``generate``'s own temperature, 1 elsewhere.
-        pad_token_id: left padding of prompts outside of ``generate``; None: no padding.
-        tokenizer: for ``lpkit.tokenizer``.
     """
 
     supports_continuous_batching = False
@@ -60,15 +53,7 @@ class ExportedProcessor(LogitsProcessor):
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Edit the scores of a step.
 
-        Args:
-            input_ids: ``[rows, tokens]`` int64, prompts and outputs.
-            scores: ``[rows, vocab]``.
-
-        Returns:
-            The edited scores.
-
-        Raises:
-            ValueError: at the first step, if the arguments do not fit the batch or the vocabulary.
+        The first step raises ValueError if the arguments do not fit the batch or the vocabulary.
         """
         ids: Ids = input_ids.numpy(force=True)
         local, assists = locals_of_generate(self)

@@ -17,12 +17,8 @@ class GenerateCall:
     """A call of ``model.generate(...)``.
 
     transformers passes token ids and scores to a processor. The end of the prompt, the padding, the temperature that
-    follows and the start of a new call stay unknown. The frame of ``generate`` holds all of it, unchanged while its
-    decoding loop runs. So lpkit reads the frame, once per call.
-
-    Args:
-        processor: the processor in the call.
-        local: local variables of the frame.
+    follows and the start of a new call stay unknown. The frame of ``generate`` holds all of it in its local variables,
+    unchanged while its decoding loop runs. So lpkit reads the frame, once per call.
     """
 
     def __init__(self, processor: object, local: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ class ExportHost:
     object is the same request with a longer ``output_ids``. :func:`follow` decides which applies.
 
     Args:
-        cls: a class with vLLM's V1 interface: any of lpkit's bases, or a V1 class.
+        cls: a class with vLLM's V1 interface: any of lpkit's bases, or a V1 class. Other classes raise TypeError.
         vocab_size: columns of the logits.
         device: of the logits.
         before_temperature: True if the engine divides by the temperature after this host. Then a processor of the
@@ -40,12 +40,7 @@ class ExportHost:
         tokenizer: the processor's ``lpkit.tokenizer``.
 
     Attributes:
-        vocab_size: see above.
-        device: see above.
         sampling: True for a processor of the ``"sampling"`` stage.
-
-    Raises:
-        TypeError: the class has no V1 interface.
     """
 
     def __init__(
@@ -88,14 +83,9 @@ class ExportHost:
         self._build()
 
     def process(self, logits: torch.Tensor, rows: Sequence[V1Row]) -> torch.Tensor:
-        """Edit a step's logits.
+        """Return a step's logits, edited, in their own dtype; processors see float32.
 
-        Args:
-            logits: ``[len(rows), vocab]``, of any floating dtype; processors see float32. Not changed.
-            rows: the requests, each object once. The processor never sees a row whose ``params`` is None.
-
-        Returns:
-            Logits of the same shape and dtype.
+        The processor never sees a row whose ``params`` is None. No request may have two rows.
         """
         used = [i for i, row in enumerate(rows) if row.params is not None]
         if len(used) == len(rows):
@@ -131,11 +121,7 @@ class ExportHost:
 
 
 def check_class(cls: Any) -> None:
-    """Refuse a class that a host cannot drive.
-
-    Raises:
-        TypeError: the host cannot drive the class; the message says why.
-    """
+    """Raise TypeError, with the reason, for a class that a host cannot drive."""
     if not isinstance(cls, type):
         raise TypeError(f"a class is exported, not {cls!r}; make a class of a callable with lpkit.bridge")
     if not hasattr(cls, "update_state"):
@@ -148,16 +134,9 @@ def check_class(cls: Any) -> None:
 def follow(row: V1Row | None, params: SamplingParams, prompt_ids: list[int], output_ids: Sequence[int]) -> V1Row:
     """Return the row of a request that an engine shows again, or a new row.
 
-    Args:
-        row: the row with this place or name in the previous step, or None.
-        params: of the request.
-        prompt_ids: of the request.
-        output_ids: its tokens so far.
-
-    Returns:
-        ``row``, extended by the new token, if it is the same request with as many tokens or one more. Otherwise a new
-        row, as for a resumed request: for a copied beam, a rejected draft, or a reused name. A V1 engine grows by one
-        token per step, and V1 processors may rely on it.
+    The result is ``row``, extended by the new token, if it is the same request with as many tokens or one more.
+    Otherwise it is a new row, as for a resumed request: for a copied beam, a rejected draft, or a reused name. A V1
+    engine grows by one token per step, and V1 processors may rely on it.
     """
     seen = len(row.output_ids) if row is not None else 0
     if (
@@ -203,16 +182,7 @@ def sampling_params(
 
 
 def check_vocabulary(cls: type[Any], params: SamplingParams, vocab_size: int) -> None:
-    """Check a request's token ids against the model's vocabulary.
-
-    Args:
-        cls: a processor's class.
-        params: of the request.
-        vocab_size: columns of the logits.
-
-    Raises:
-        ValueError: a token id is outside; the message names the key and the id.
-    """
+    """Raise ValueError if a request's token id lies outside the model's vocabulary; names the key and the id."""
     declared = getattr(cls, "Params", None)
     if declared is None:
         return
@@ -227,15 +197,7 @@ def check_vocabulary(cls: type[Any], params: SamplingParams, vocab_size: int) ->
 def configuration(
     vocab_size: int, device: torch.device, rows: int, longest: int = _LONGEST, tokenizer: Any = None
 ) -> Config:
-    """Make the ``vllm_config`` for a processor's constructor.
-
-    Args:
-        vocab_size: columns of the logits.
-        device: of the logits.
-        rows: most requests in the batch.
-        longest: ``max_model_len``.
-        tokenizer: the processor's ``lpkit.tokenizer``, stored as ``model_config.lpkit_tokenizer``.
-    """
+    """Make the ``vllm_config`` for a processor's constructor; ``longest`` becomes its ``max_model_len``."""
     model = ModelConfig(longest, vocab_size, SimpleNamespace(vocab_size=vocab_size, eos_token_id=None))
     if tokenizer is not None:
         model.lpkit_tokenizer = tokenizer

@@ -22,9 +22,6 @@ class Recognizer:
     A known sequence with one token more continues that sequence. A return to an earlier position of a known sequence
     means a rejected draft: another row of the same prompt. Any other call begins a sequence, and its tokens are the
     prompt.
-
-    Args:
-        params: of every sequence.
     """
 
     def __init__(self, params: SamplingParams) -> None:
@@ -33,14 +30,7 @@ class Recognizer:
         self._count = 0
 
     def row(self, tokens: Sequence[int]) -> V1Row:
-        """Return the row of ``tokens``.
-
-        Args:
-            tokens: prompt and outputs.
-
-        Returns:
-            A row with exactly these tokens; the same object as before if the sequence continues.
-        """
+        """Return a row with exactly these tokens; the same object as before if the sequence continues."""
         shown = list(tokens)
         before = shown[:-1]
         for name, (row, sequence) in reversed(self._known.items()):
@@ -66,14 +56,7 @@ class Recognizer:
 
 
 class SequenceBySequence:
-    """An lpkit processor for engines that show one sequence per call, possibly several sequences in turns.
-
-    Args:
-        cls: a processor's class.
-        given: arguments of each sequence.
-        temperature: divides the logits afterwards.
-        tokenizer: the model's, for processors with word parameters.
-    """
+    """An lpkit processor for engines that show one sequence per call, possibly several sequences in turns."""
 
     def __init__(
         self, cls: type[Any], given: Mapping[str, Any], *, temperature: float = 1.0, tokenizer: Any = None
@@ -84,14 +67,9 @@ class SequenceBySequence:
         self._host: ExportHost | None = None
 
     def _edited(self, tokens: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
-        """Edit the logits of a sequence's next token.
+        """Return the edited ``[1, vocab]`` logits of a sequence's next token.
 
-        Args:
-            tokens: prompt and outputs.
-            logits: ``[1, vocab]``, of any floating dtype. Not changed.
-
-        Raises:
-            ValueError: at the first call, if an argument holds a token id outside the vocabulary.
+        The first call raises ValueError if an argument holds a token id outside the vocabulary.
         """
         if self._host is None:
             check_vocabulary(self._cls, self._params, logits.shape[1])

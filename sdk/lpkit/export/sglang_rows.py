@@ -24,13 +24,10 @@ _ROWS = "lpkit_rows"
 
 
 class ForwardRows:
-    """Facts about the rows of one forward pass.
+    """Facts about the rows of one forward pass of SGLang.
 
     With overlap scheduling, the engine samples before it has read the tokens of the previous step: the last token
     exists only as an input on the device.
-
-    Args:
-        forward_batch: SGLang's object.
     """
 
     def __init__(self, forward_batch: Any) -> None:
@@ -40,21 +37,12 @@ class ForwardRows:
         self._rows = {rid: (i, n) for i, (rid, n) in enumerate(zip(forward_batch.rids, lengths.tolist(), strict=False))}
 
     def missing(self, request: Any, on_host: int) -> int:
-        """Return the number of the request's tokens beyond ``on_host``; negative while its prompt is unfinished.
-
-        Args:
-            request: SGLang's object.
-            on_host: length of its prompt and of the outputs on the host.
-        """
+        """Return the number of a request's tokens beyond ``on_host``; negative while its prompt is unfinished."""
         numbers = self._rows.get(request.rid)
         return 0 if numbers is None else int(numbers[1]) - on_host
 
     def last_tokens(self, requests: Sequence[Any]) -> list[int]:
-        """Return the newest token of each request, in one copy from the device.
-
-        Args:
-            requests: SGLang's objects.
-        """
+        """Return the newest token of each request, in one copy from the device."""
         rows = [self._rows[request.rid][0] for request in requests]
         if not self._batch.forward_mode.is_decode():
             ends = list(accumulate(self._batch.extend_seq_lens_cpu))
@@ -84,31 +72,15 @@ class ServedProcessor:
         self._told: set[str] = set()
 
     def is_named_by(self, custom_params: Mapping[str, Any] | None) -> bool:
-        """True if a request gives an argument of this processor.
-
-        Args:
-            custom_params: of the request.
-        """
+        """True if a request's ``custom_params`` hold an argument of this processor."""
         return not self._keys.isdisjoint(custom_params or ())
 
     def takes(self, custom_params: Mapping[str, Any] | None) -> bool:
-        """True if the processor may act on a request.
-
-        Args:
-            custom_params: of the request.
-        """
+        """True if the processor may act on a request with these ``custom_params``."""
         return self._any_request or self.is_named_by(custom_params)
 
     def admit(self, custom_params: Mapping[str, Any] | None, vocab_size: int) -> None:
-        """Refuse a request whose arguments are wrong.
-
-        Args:
-            custom_params: of the request.
-            vocab_size: of the model.
-
-        Raises:
-            ValueError: an argument is wrong; the message names it and the broken rule.
-        """
+        """Check a request's arguments. Raises ValueError if one is wrong: the message names it and the broken rule."""
         self._checked(SamplingParams(extra_args=self._arguments(custom_params)), vocab_size)
 
     def _arguments(self, custom_params: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -123,15 +95,11 @@ class ServedProcessor:
         return params
 
     def process(self, logits: torch.Tensor, requests: Sequence[Any], step: ForwardRows | None) -> torch.Tensor:
-        """Edit the rows of requests that use this processor.
+        """Return the logits, with the rows of requests edited that use this processor.
 
         Args:
-            logits: ``[len(requests), vocab]``.
             requests: SGLang's objects, with ``custom_params`` in their sampling parameters.
             step: the forward pass; None: the ``output_ids`` are complete.
-
-        Returns:
-            Logits of the same shape.
         """
         if len({request.rid for request in requests}) < len(requests):
             self._tell("speculative rows show no draft tokens; they are not processed")

@@ -35,11 +35,7 @@ class RecognizedTexts:
         self._tails = shown[:, :0]
 
     def continue_in(self, ids: Ids) -> bool:
-        """True if each text equals a text of the previous step, with at most one token more.
-
-        Args:
-            ids: ``[rows, tokens]``.
-        """
+        """True if each text equals a text of the previous step, with at most one token more."""
         width = self._tails.shape[1]
         new = ids.shape[1] - self._shown.shape[1] - width
         if new not in (0, 1) or not self.begin(ids):
@@ -48,19 +44,14 @@ class RecognizedTexts:
         return all(tail.tobytes() in before for tail in ids[:, self._shown.shape[1] :][:, :width])
 
     def begin(self, ids: Ids) -> bool:
-        """True if the texts begin with these prompts, row for row.
-
-        Args:
-            ids: ``[rows, tokens]``.
-        """
+        """True if the texts begin with these prompts, row for row."""
         width = self._shown.shape[1]
         return ids.shape[0] == self._shown.shape[0] and np.array_equal(ids[:, :width], self._shown)
 
     def rows(self, ids: Ids) -> list[V1Row]:
-        """Return a step's rows. A row of the previous step with one token more stays the same row.
+        """Return a step's rows; ``ids`` :meth:`begin` with the prompts.
 
-        Args:
-            ids: ``[rows, tokens]``; they :meth:`begin` with the prompts.
+        A row of the previous step with one token more stays the same row.
         """
         tails = ids[:, self._shown.shape[1] :].copy()
         before, new = self._tails, tails.shape[1] - self._tails.shape[1]

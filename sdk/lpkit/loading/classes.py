@@ -19,12 +19,9 @@ PORTABLE: Final = "Derive it from lpkit.LogitsProcessor, which runs on both runn
 
 
 def interfaces_of(cls: object) -> frozenset[Runner]:
-    """Return the vLLM interfaces that a class subclasses; imports nothing.
+    """Return the vLLM interfaces that a class subclasses; imports nothing. An object that is no class has none.
 
     A class that subclasses an interface has already loaded the interface's module, so only loaded modules count.
-
-    Args:
-        cls: a class; anything else has no interface.
     """
     if not isinstance(cls, type):
         return frozenset()

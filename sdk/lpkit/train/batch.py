@@ -38,13 +38,7 @@ class Piece(NamedTuple):
 
 
 class Batch:
-    """Texts, and their logits as rows.
-
-    Args:
-        prompt: token ids, or a list with the token ids of each sequence.
-        response: like ``prompt``.
-        logits: ``[T, vocab]`` for one sequence. For several, ``[B, T, vocab]`` padded behind each response, or packed
-            ``[sum of T, vocab]``.
+    """Texts, and their logits as rows. The arguments are those of :func:`lpkit.train.processed_logits`.
 
     Attributes:
         texts: one per sequence.
@@ -106,12 +100,7 @@ class Batch:
         return max((len(text.prompt) + len(text.response) for text in self.texts), default=1)
 
     def chunks(self, limit: int, kinds: Sequence[Hashable]) -> Iterator[list[Piece]]:
-        """Yield all response tokens, at most ``limit`` at a time, sequence by sequence.
-
-        Args:
-            limit: most rows of a chunk.
-            kinds: kind of each sequence; a chunk holds sequences of one kind.
-        """
+        """Yield all response tokens, at most ``limit`` at a time; a chunk holds sequences of one kind."""
         for kind in dict.fromkeys(kinds):
             chunk: list[Piece] = []
             room = limit

@@ -14,7 +14,7 @@ Rule = Callable[[torch.Tensor, Sequence[Piece]], torch.Tensor]
 
 
 def chunked(batch: Batch, chunks: Sequence[Sequence[Piece]], rule: Rule, out: torch.Tensor) -> torch.Tensor:
-    """Write the rule's values of all chunks to ``out``.
+    """Write the rule's values of all chunks to ``out``, and return it, differentiable in the logits.
 
     Args:
         batch: the texts and their logits.
@@ -22,9 +22,6 @@ def chunked(batch: Batch, chunks: Sequence[Sequence[Piece]], rule: Rule, out: to
         rule: function of one chunk; must return the same values when called again.
         out: ``[N, ...]``, values of rows outside of all chunks; overwritten. If it has the logits' width, these rows
             are the logits.
-
-    Returns:
-        ``out``, differentiable in the logits.
     """
     values: torch.Tensor = _Chunked.apply(batch.rows, batch, chunks, rule, out)  # type: ignore[no-untyped-call]
     return values
@@ -50,7 +47,7 @@ class _Chunked(torch.autograd.Function):
     ) -> torch.Tensor:
         for chunk in chunks:
             ranges = batch.ranges(chunk)
-            _put(out, ranges, rule(own_rows(rows, ranges), chunk))
+            put(out, ranges, rule(own_rows(rows, ranges), chunk))
         ctx.save_for_backward(rows)
         ctx.batch, ctx.chunks, ctx.rule = batch, chunks, rule
         ctx.mark_dirty(out)
@@ -69,11 +66,12 @@ class _Chunked(torch.autograd.Function):
             with torch.enable_grad(), torch.autograd.graph.allow_mutation_on_saved_tensors():
                 values = ctx.rule(own_rows(leaf, [slice(None)]), chunk)
                 (part,) = torch.autograd.grad(values, leaf, torch.cat([gradient[some] for some in ranges]))
-            _put(total, ranges, part)
+            put(total, ranges, part)
         return total, None, None, None, None
 
 
-def _put(out: torch.Tensor, ranges: Sequence[slice], values: torch.Tensor) -> None:
+def put(out: torch.Tensor, ranges: Sequence[slice], values: torch.Tensor) -> None:
+    """Write consecutive ``values`` to rows of ``out``."""
     start = 0
     for some in ranges:
         end = start + some.stop - some.start

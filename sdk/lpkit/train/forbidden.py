@@ -25,9 +25,6 @@ class ForbiddenToken(NamedTuple):
 class ForbiddenTokensError(ValueError):
     """Error for responses with tokens that their parameters rule out: their log-probabilities and ratios are undefined.
 
-    Args:
-        tokens: all forbidden tokens.
-
     Attributes:
         tokens: all forbidden tokens, in order.
     """

@@ -37,12 +37,7 @@ class Replay(Protocol):
         """Kind of each sequence; rows of two kinds are never processed together."""
 
     def edit(self, logits: torch.Tensor, chunk: Sequence[Piece]) -> torch.Tensor:
-        """Return the logits that tokens were sampled from; may edit ``logits``.
-
-        Args:
-            logits: ``[n, vocab]``, the rows of the chunk.
-            chunk: the tokens of the rows.
-        """
+        """Return the logits that the chunk's tokens were sampled from; may edit ``logits``, the chunk's rows."""
 
 
 def replay_of(
@@ -53,15 +48,7 @@ def replay_of(
     limit: int,
     tokenizer: Any = None,
 ) -> Replay:
-    """Make the replay of a batch.
-
-    Args:
-        runner: gives the interface and the order of stages.
-        cls: a processor's class; None: the built-in stages alone.
-        batch: the texts and their logits.
-        params: of each sequence.
-        limit: most rows of a chunk.
-        tokenizer: the processor's ``lpkit.tokenizer``.
+    """Make the replay of a batch, in chunks of at most ``limit`` rows; without a class, of the built-in stages alone.
 
     Raises:
         TypeError: the class lacks the runner's interface.
@@ -80,11 +67,7 @@ def replay_of(
 
 
 class V2Replay:
-    """Replay on V2: the tokens of a chunk are correct drafts, which one ``apply`` verifies.
-
-    Args:
-        cls, batch, params, limit, tokenizer: as for :func:`replay_of`.
-    """
+    """Replay on V2: the tokens of a chunk are correct drafts, which one ``apply`` verifies."""
 
     def __init__(
         self, cls: type[Any] | None, batch: Batch, params: list[SamplingParams], limit: int, tokenizer: Any
@@ -133,11 +116,7 @@ class V2Replay:
 
 
 class V1Replay:
-    """Replay on V1: each token of a chunk is a request, whose outputs are the tokens before it.
-
-    Args:
-        cls, batch, params, limit, tokenizer: as for :func:`replay_of`.
-    """
+    """Replay on V1: each token of a chunk is a request, whose outputs are the tokens before it."""
 
     def __init__(
         self, cls: type[Any] | None, batch: Batch, params: list[SamplingParams], limit: int, tokenizer: Any

@@ -23,13 +23,7 @@ def requests_of(
     sampling: Sampling | Sequence[Sampling | None] | None,
     count: int,
 ) -> list[SamplingParams]:
-    """Return the sampling parameters of each sequence of a batch, validated as a server would.
-
-    Args:
-        cls: a processor's class; None: no processor.
-        parameters: for all sequences, or a list with one entry per sequence.
-        sampling: like ``parameters``.
-        count: number of sequences.
+    """Return the sampling parameters of each of ``count`` sequences, validated as a server would.
 
     Raises:
         TypeError: ``cls`` is not a class, or parameters are not a mapping.

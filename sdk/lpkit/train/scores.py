@@ -9,7 +9,7 @@ import torch
 
 from lpkit.sampling_params import SamplingParams
 from lpkit.train.batch import Batch, Piece, TokenIds
-from lpkit.train.chunked import chunked
+from lpkit.train.chunked import chunked, put
 from lpkit.train.forbidden import ForbiddenToken, ForbiddenTokensError
 from lpkit.train.replays import Runner, replay_of
 from lpkit.train.requests import Parameters, Sampling, requests_of
@@ -156,29 +156,12 @@ def processed_logprobs(
 ) -> torch.Tensor | Masked:
     """Return the log-probabilities with which the tokens of responses were sampled.
 
-    vLLM reports the same values with ``logprobs_mode="processed_logprobs"``, including for greedy requests.
-
-    Args:
-        cls: as for :func:`processed_logits`; so are the other arguments.
-        parameters: of the processor.
-        prompt: token ids.
-        response: token ids.
-        logits: the model's.
-        sampling: the engine's options.
-        runner: vLLM's runner; it decides the order of stages.
-        tokenizer: the model's, for processors that need it.
-        forbidden: for tokens that cannot have been sampled: ``"raise"`` or ``"mask"``.
-        chunk_bytes: bytes of logits to process at a time. It bounds the memory needed in addition to the logits and
-            their gradient.
+    vLLM reports the same values with ``logprobs_mode="processed_logprobs"``, including for greedy requests. The
+    arguments and the exceptions are those of :func:`processed_logits`.
 
     Returns:
         float32 (float64 for float64 logits), one per row of logits; 0 for padding. With ``"mask"`` a :class:`Masked`.
         Differentiable in ``logits``, once.
-
-    Raises:
-        ForbiddenTokensError: a response has tokens that are ruled out.
-        ValueError: an argument is wrong, unknown or not covered, or the processor cannot admit a sequence.
-        TypeError: the class lacks the runner's interface, or an argument is of another type.
     """
     scorer = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes, tokenizer)
     return scorer.result(scorer.logprobs(), forbidden)
@@ -236,11 +219,7 @@ class Scorer:
 
     def _note(self, processed: torch.Tensor, ids: torch.Tensor, chunk: Sequence[Piece]) -> torch.Tensor:
         forbidden = processed.detach().gather(1, ids).squeeze(1).isneginf()
-        start = 0
-        for some in self.batch.ranges(chunk):
-            end = start + some.stop - some.start
-            self._forbidden[some] = forbidden[start:end]
-            start = end
+        put(self._forbidden, self.batch.ranges(chunk), forbidden)
         return forbidden
 
     def result(self, values: torch.Tensor, forbidden: str) -> torch.Tensor | Masked:

@@ -1,36 +1,22 @@
-"""``lpkit new --wrap`` judges a target by its source, or else imports it in a child process."""
+"""``lpkit new --wrap`` imports its target in a child process, and judges the object."""
 
 from __future__ import annotations
 
 import ast
-import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from lpkit.loading import LoadError
 from lpkit_conformance.discovery import bridgeable
-from lpkit_conformance.discovery.bridgeable import find, keys_read
+from lpkit_conformance.discovery.bridgeable import Bridgeable, examined, find, keys_read
 from lpkit_conformance.errors import NotBridgeableError
-
-OBJECTS = """
-    class Objects:
-        def __init__(self, tokenizer, strength: float, token_ids: list[int], names=None, *, last: bool = True):
-            pass
-
-        def __call__(self, prompt_ids, output_ids, logits):
-            return logits
-
-    class OfEncoder:
-        def __init__(self, encoder_input_ids):
-            pass
-
-        def __call__(self, prompt_ids, output_ids, logits):
-            return logits
-"""
+from lpkit_conformance.vllm_api.choose import prepared
 
 OLD = """
-    raise RuntimeError("imported")  # source tells: nothing of this is run
+    import functools
     from vllm.v1.sample.logits_processor import LogitsProcessor
     from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2
     import lpkit
@@ -65,56 +51,67 @@ OLD = """
 
     def four(a, b, c, d):
         pass
-"""
-
-DYNAMIC = """
-    import functools
-    from vllm.v1.sample.logits_processor import LogitsProcessor
-
-    def decorated(function):
-        return function
-
-    @decorated
-    def two(output_ids, logits):
-        return logits
-
-    def shift(amount, output_ids, logits):
-        return logits + amount
-
-    bound = functools.partial(shift, 2.0)
-    Made = type("Made", (LogitsProcessor,), {})
-    Plain = type("Plain", (), {})
-    number = 7
 
     def rest(*arguments):
         pass
+
+    decorated_two = functools.wraps(two)(lambda *arguments: two(*arguments))
+    bound = functools.partial(three, [1])
+    Made = type("Made", (LogitsProcessor,), {})
+    number = 7
+
+    class Objects:
+        def __init__(self, tokenizer, strength: float, token_ids: list[int], names=None, *, last: bool = True):
+            pass
+
+        def __call__(self, prompt_ids, output_ids, logits):
+            return logits
+
+    class OfEncoder:
+        def __init__(self, encoder_input_ids):
+            pass
+
+        def __call__(self, prompt_ids, output_ids, logits):
+            return logits
 """
 
 
-@pytest.fixture(autouse=True)
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "old_package"
+EVERY_KEY = ("on", "one", "two", "three")
+"""Keys in the module, for a target that reads none itself."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    package = tmp_path_factory.mktemp("site") / "old_package"
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "old.py").write_text(dedent(OLD))
-    (package / "dynamic.py").write_text(dedent(DYNAMIC))
-    (package / "raises.py").write_text("made = type('X', (), {})\n1 / 0\n")
-    (package / "objects.py").write_text(dedent(OBJECTS), encoding="utf-8")
-    (package / "exits.py").write_text("import os\nmade = type('X', (), {})\nos._exit(3)\n")
-    (package / "hangs.py").write_text("import time\nmade = type('X', (), {})\ntime.sleep(60)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
+    (package / "raises.py").write_text("1 / 0\n")
+    (package / "exits.py").write_text("import os\nos._exit(3)\n")
+    (package / "hangs.py").write_text("import time\ntime.sleep(60)\n")
+    with pytest.MonkeyPatch.context() as patch, prepared():
+        patch.syspath_prepend(package.parent)
+        yield
+        for name in [name for name in sys.modules if name.partition(".")[0] == "old_package"]:
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [("Old", "class"), ("Outer.Inner", "class"), ("two", "callable"), ("three", "callable"), ("factory", "factory")],
+    ("name", "kind", "keys"),
+    [
+        ("Old", "class", ("one", "two", "three")),
+        ("Outer.Inner", "class", ("one", "two", "three")),
+        ("two", "callable", EVERY_KEY),
+        ("three", "callable", EVERY_KEY),
+        ("decorated_two", "callable", EVERY_KEY),
+        ("bound", "callable", EVERY_KEY),
+        ("Made", "class", EVERY_KEY),
+        ("factory", "factory", ("on",)),
+        ("Objects", "objects", ("strength", "token_ids", "last")),
+    ],
 )
-def test_source_tells_without_an_import(name: str, kind: str) -> None:
-    found = find(f"old_package.old:{name}")
-    assert (found.module, found.name, found.kind) == ("old_package.old", name, kind)
-    assert "old_package.old" not in sys.modules
-    assert (found.distributions, found.entry_points) == ((), ())
+def test_each_kind_is_recognized_with_the_keys_that_it_reads(name: str, kind: str, keys: tuple[str, ...]) -> None:
+    assert examined(f"old_package.old:{name}") == (kind, keys)
 
 
 @pytest.mark.parametrize(
@@ -124,48 +121,38 @@ def test_source_tells_without_an_import(name: str, kind: str) -> None:
         ("old_package.old:OnlyV2", "implements only vLLM's V2 interface"),
         ("old_package.old:Neither", "through a factory: def make"),
         ("old_package.old:four", "takes 4 positional arguments; what can be bridged takes"),
-        ("old_package.old:Odl", "did you mean 'Old'"),
+        ("old_package.old:number", "is an instance of builtins.int, not a class or a callable"),
+        ("old_package.old:rest", "cannot be bridged: cannot tell what rest takes: it has *arguments"),
+        ("old_package.old:OfEncoder", "vLLM shows a processor no encoder's input"),
+        ("old_package.old:Odl", "Did you mean 'Old'"),
         ("old_package.odl:Old", "there is no module 'old_package.odl'"),
         ("old_package.old.Old", "Write old_package.old:Old"),
         ("old_package/old.py:Old", "is not of the form module:Class"),
-        ("no_such_package:X", "there is no module 'no_such_package'"),
+        ("old_package.raises:made", "ZeroDivisionError"),
         ("lpkit.v1:LogitsProcessor", "is the interface itself"),
     ],
 )
-def test_what_cannot_be_wrapped_is_named_without_an_import(
-    target: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bridgeable, "_imported", lambda target: pytest.fail(f"imported {target}"))
-    with pytest.raises(NotBridgeableError) as caught:
-        find(target)
+def test_what_cannot_be_wrapped_is_refused_with_the_reason(target: str, message: str) -> None:
+    with pytest.raises((NotBridgeableError, LoadError)) as caught:
+        examined(target)
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("two", "callable"), ("bound", "callable"), ("Made", "class")])
-def test_what_source_does_not_tell_is_imported_in_a_child_without_needing_vllm(name: str, kind: str) -> None:
-    assert find(f"old_package.dynamic:{name}").kind == kind
-    assert "old_package.dynamic" not in sys.modules
-
-
-def test_arguments_of_a_class_of_callables_are_those_that_requests_can_bring() -> None:
-    found = find("old_package.objects:Objects")
-    assert (found.kind, found.keys) == ("objects", ("strength", "token_ids", "last"))
+def test_a_child_imports_the_target_and_needs_no_vllm() -> None:
+    before = sys.modules.copy()
+    assert find("old_package.old:Outer.Inner") == Bridgeable(
+        "old_package.old", "Outer.Inner", "class", ("one", "two", "three")
+    )
+    assert sys.modules == before
 
 
 @pytest.mark.parametrize(
     ("target", "message"),
-    [
-        ("old_package.objects:OfEncoder", "vLLM shows a processor no encoder's input"),
-        ("old_package.dynamic:Plain", "through a factory"),
-        ("old_package.dynamic:rest", "cannot be bridged: cannot tell what rest takes: it has *arguments"),
-        ("old_package.raises:made", "ZeroDivisionError"),
-        ("old_package.exits:made", "ended the process with exit code 3"),
-    ],
+    [("old_package.old:four", "takes 4 positional"), ("old_package.exits:made", "ended the process with exit code 3")],
 )
-def test_what_an_import_shows_not_to_be_one_is_told(target: str, message: str) -> None:
-    with pytest.raises(NotBridgeableError) as caught:
+def test_a_refusal_and_a_lost_child_are_errors(target: str, message: str) -> None:
+    with pytest.raises(NotBridgeableError, match=message):
         find(target)
-    assert message in str(caught.value)
 
 
 def test_modules_of_the_current_folder_do_not_replace_the_librarys(
@@ -176,18 +163,13 @@ def test_modules_of_the_current_folder_do_not_replace_the_librarys(
     (here / "json.py").write_text("raise SystemExit('not this one')\n")
     monkeypatch.chdir(here)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    assert find("old_package.dynamic:bound").kind == "callable"
+    assert find("old_package.old:bound").kind == "callable"
 
 
 def test_an_import_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridgeable, "TIME_LIMIT", 0.5)
     with pytest.raises(NotBridgeableError, match=r"took longer than 0\.5 s"):
         find("old_package.hangs:made")
-
-
-def test_keys_are_those_that_the_target_reads_from_extra_args() -> None:
-    assert find("old_package.old:Old").keys == ("one", "two", "three")
-    assert find("old_package.old:factory").keys == ("on",)
 
 
 def test_keys_may_be_constants_of_the_module_and_stand_in_its_helpers() -> None:

@@ -21,27 +21,27 @@ def test_without_the_switch_nothing_is_imported_in_vllms_processes() -> None:
     assert sorted(done.stdout.split()) == ["lpkit_conformance", watch]
 
 
-@pytest.mark.parametrize("value", sorted(OFF))
-def test_values_that_switch_it_off(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, value)
+def test_values_that_switch_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "install", lambda value: pytest.fail("it was switched on"))
-    activate()
+    for value in OFF:
+        monkeypatch.setenv(SWITCH, value)
+        activate()
 
 
 def test_one_is_the_defaults_and_a_file_changes_them(tmp_path: Path) -> None:
     assert read("1") == WatchSettings()
     file = tmp_path / "watch.toml"
     file.write_text('budget = 0.05\nvalues = true\n[arguments]\n"a:B" = ["x"]\n', encoding="utf-8")
-    assert read(str(file)) == WatchSettings(budget=0.05, values=True, arguments={"a:B": ("x",)})
+    assert read(str(file)) == WatchSettings(budget=0.05, values=True, arguments={"a:B": ["x"]})
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("budgett = 0.1", "unknown key 'budgett'; did you mean 'budget'?"),
-        ("budget = 2", r"budget must be from 0.0 to 1.0, not 2"),
-        ("rows = true", "rows must be a int, not True"),
-        ("[arguments]\nx = 1", "arguments of 'x' must be a list of strings"),
+        ("budget = 2", "budget: Input should be less than or equal to 1, not 2"),
+        ("rows = true", "rows: Input should be a valid integer, not True"),
+        ("[arguments]\nx = 1", "arguments.x: Input should be a valid list, not 1"),
         ("budget =", "not TOML"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Origins of the sources: an index page, a source distribution, a wheel by ranges, a cache."""
+"""Origins of the sources: an index page, a source distribution, a wheel, a cache."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +31,8 @@ PAGE = """<html><body>
 </body></html>"""
 
 
-class Server:
-    """Answers requests for files in memory, by ranges if asked to."""
-
-    def __init__(self, content: bytes, ranges: bool = True) -> None:
-        self.content, self.ranges, self.read = content, ranges, 0
-
-    def __call__(self, request: Any) -> Any:
-        wanted, body = request.headers.get("Range"), self.content
-        headers = {}
-        if wanted and self.ranges:
-            first, last = map(int, wanted.removeprefix("bytes=").split("-"))
-            body = body[first : last + 1]
-            headers["Content-Range"] = f"bytes {first}-{last}/{len(self.content)}"
-        self.read += len(body)
-        answer = io.BytesIO(body)
-        answer.headers = headers  # type: ignore[attr-defined]
-        return answer
+def serving(content: bytes) -> Callable[[Any], Any]:
+    return lambda request: io.BytesIO(content)
 
 
 def sdist(files: dict[str, str]) -> bytes:
@@ -59,12 +45,12 @@ def sdist(files: dict[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-def wheel(files: dict[str, str], padding: int = 0) -> bytes:
+def wheel(files: dict[str, str]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, text in files.items():
             archive.writestr(path, text)
-        archive.writestr("vllm/kernels.so", b"\0" * padding)
+        archive.writestr("vllm/kernels.so", b"")
     return buffer.getvalue()
 
 
@@ -77,13 +63,13 @@ def test_final_releases_are_found_and_source_is_preferred() -> None:
 
 def test_an_index_without_releases_is_an_error() -> None:
     with pytest.raises(FetchError, match="lists no release"):
-        read_index("https://index/simple", Server(b"<html>"))
+        read_index("https://index/simple", serving(b"<html>"))
 
 
 def test_only_what_is_wanted_of_a_source_distribution_is_kept(tmp_path: Path) -> None:
     content = sdist({"vllm/envs.py": "x = 1\n", "vllm/other.py": "y = 2\n", "csrc/kernel.cu": ""})
     origin = Origin("vllm-9.9.9.tar.gz", "https://files/f", hashlib.sha256(content).hexdigest())
-    fetch(origin, tmp_path, WANTED, Server(content))
+    fetch(origin, tmp_path, WANTED, serving(content))
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"envs.py", "origin.json"}
     source = cached(tmp_path, WANTED)
     assert source is not None
@@ -92,7 +78,7 @@ def test_only_what_is_wanted_of_a_source_distribution_is_kept(tmp_path: Path) ->
 
 def test_a_file_that_is_wanted_since_makes_the_cache_stale(tmp_path: Path) -> None:
     content = sdist({"vllm/envs.py": "x = 1\n"})
-    fetch(Origin("vllm-9.9.9.tar.gz", "https://files/f"), tmp_path, ["vllm/envs.py"], Server(content))
+    fetch(Origin("vllm-9.9.9.tar.gz", "https://files/f"), tmp_path, ["vllm/envs.py"], serving(content))
     assert cached(tmp_path, ["vllm/envs.py"]) is not None
     assert cached(tmp_path, ["vllm/envs.py", "vllm/new.py"]) is None
 
@@ -104,22 +90,16 @@ def test_a_file_that_is_wanted_since_makes_the_cache_stale(tmp_path: Path) -> No
 )
 def test_a_damaged_file_is_an_error_and_leaves_nothing(tmp_path: Path, content: bytes, digest: str) -> None:
     with pytest.raises(FetchError, match="vllm-9"):
-        fetch(Origin("vllm-9.9.9.tar.gz", "https://files/f", digest), tmp_path, WANTED, Server(content))
+        fetch(Origin("vllm-9.9.9.tar.gz", "https://files/f", digest), tmp_path, WANTED, serving(content))
     assert cached(tmp_path, WANTED) is None
 
 
-def test_a_wheel_is_read_by_ranges(tmp_path: Path) -> None:
-    server = Server(wheel(FILES, padding=4_000_000))
-    fetch(Origin("vllm-9.9.9-cp38-abi3-manylinux_2_31_x86_64.whl", "https://files/f"), tmp_path, WANTED, server)
+def test_a_release_without_a_source_distribution_is_read_from_its_wheel(tmp_path: Path) -> None:
+    origin = Origin("vllm-9.9.9-cp38-abi3-manylinux_2_31_x86_64.whl", "https://files/f")
+    fetch(origin, tmp_path, WANTED, serving(wheel(FILES)))
     source = cached(tmp_path, WANTED)
     assert source is not None
     assert source.files == FILES
-    assert server.read < 2_000_000
-
-
-def test_a_server_without_ranges_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FetchError, match="no ranges"):
-        fetch(Origin("vllm-9.whl", "https://files/f"), tmp_path, WANTED, Server(wheel({}), ranges=False))
 
 
 def cache(folder: Path, version: str, files: dict[str, str]) -> None:
