@@ -10,25 +10,23 @@ import pytest
 from command import lpkit
 from golden import hold
 from shape import shape
+from site_folder import Site
 
 ONE = "from lpkit import v1\nclass P(v1.LogitsProcessor): ...\n"
 TWO = "from lpkit import v2\nclass P(v2.LogitsProcessor): ...\n"
 BOTH = "import lpkit\nclass P(lpkit.LogitsProcessor):\n    def process(self, logits, rows): return logits\n"
-ENTRY_POINTS = "one = one:P\ntwo = two:P\nboth = both:P\ntwin = both:P\ngone = nowhere:P\ndead = dead:P\n"
+ENTRY_POINTS = "one = one:P\ntwo = two:P\nboth = both:P\ntwin = both:P\ngone = nowhere:P\ndead = dead:P"
 FACTS = ("name", "target", "version", "interface", "starts_v1", "starts_v2", "source", "defined", "reads")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that looks like site-packages, with plugins of every kind."""
-    folder = tmp_path_factory.mktemp("installed") / "site"
-    info = folder / "contract_dist-4.2.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: contract-dist\nVersion: 4.2\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text(f"[vllm.logits_processors]\n{ENTRY_POINTS}", encoding="utf-8")
+    site = Site(tmp_path_factory.mktemp("installed") / "site")
+    site.dist("contract-dist", "4.2", ENTRY_POINTS)
     for name, text in {"one": ONE, "two": TWO, "both": BOTH, "dead": "import os\nos._exit(3)\n"}.items():
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    return folder
+        site.write(f"{name}.py", text)
+    return site.folder
 
 
 def facts(items: list[dict[str, Any]], *names: str) -> list[list[Any]]:
