@@ -224,26 +224,6 @@ def request_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], R
     yield lambda size: RequestState(size, 64, 64, 0, VOCAB, CPU)
 
 
-@pytest.mark.parametrize("size", [1, 4, 64])
-def test_v2_slots_are_given_out_in_vllms_order(size: int, request_state: Callable[[int], RequestState]) -> None:
-    rng = random.Random(size)
-    theirs, ours = request_state(size), V2Slots(size, 64, vocab_size=VOCAB)
-    present: list[str] = []
-    for step in range(4000):
-        if present and (len(present) == size or rng.random() < 0.5):
-            name = present.pop(rng.randrange(len(present)))
-            assert theirs.remove_request(name) == ours.free(name)
-            continue
-        outputs = list(range(rng.randint(0, 3)))
-        request = Request(f"r{step}", SamplingParams(), [1] * rng.randint(1, 9), output_token_ids=outputs)
-        theirs.add_request(request.request_id, request.prompt_len, [1] * request.prompt_len + outputs, 0, 9)
-        slot = ours.add(request)
-        assert theirs.req_id_to_index[request.request_id] == slot
-        for name in ("prompt_len", "prefill_len"):
-            assert getattr(theirs, name).np[slot] == getattr(ours.state, name).np[slot]
-        present.append(request.request_id)
-
-
 def test_v2_buffers_have_vllms_dtypes_and_rebind_what_vllm_rebinds(
     request_state: Callable[[int], RequestState],
 ) -> None:

@@ -60,7 +60,8 @@ def report(document: dict[str, Any]) -> dict[str, Any]:
             {
                 **{key: target[key] for key in ("target", "verdict", "hosts", "interface")},
                 "error": bool(target["error"]),
-                "checks": sorted(map(_check, target["checks"])),
+                "checks": _by_status(target["checks"]),
+                "failures": sorted(_failure(item) for item in target["checks"] if item["finding"]),
                 "findings": [" ".join((item["code"], item["status"], *item["checks"])) for item in target["findings"]],
             }
             for target in document["targets"]
@@ -68,10 +69,16 @@ def report(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check(item: dict[str, Any]) -> str:
-    """A line; of a failure also the position and the saved file."""
-    finding = item["finding"] or {"location": "", "saved": ""}
-    location = re.sub(r".*/(.*:)\d+$", r"\1<line>", finding["location"])
-    return " ".join(
-        filter(None, (*(item[key] for key in ("code", "name", "host", "status")), location, finding["saved"]))
-    )
+def _by_status(checks: list[dict[str, Any]]) -> dict[str, str]:
+    """Labels of checks by their status and family, a line each; codes.txt holds their names."""
+    table: dict[str, list[str]] = {}
+    for item in sorted(checks, key=lambda item: (item["code"], item["host"])):
+        label = item["code"] + (f"[{item['host']}]" if item["host"] else "")
+        table.setdefault(f"{item['status']} {item['code'][:3]}", []).append(label)
+    return {key: " ".join(labels) for key, labels in table.items()}
+
+
+def _failure(item: dict[str, Any]) -> str:
+    location = re.sub(r".*/(.*:)\d+$", r"\1<line>", item["finding"]["location"])
+    parts = (item["code"], item["name"], item["host"], item["status"], location, item["finding"]["saved"])
+    return " ".join(filter(None, parts))
