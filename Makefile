@@ -151,9 +151,16 @@ format: $(VENV)/.installed ## apply style and format
 layers: $(VENV)/.installed ## print the layers, and imports that break them
 	$(TOOL) layers
 
+types: NEW = PYTHONPATH=tests/contracts/fixtures $(BIN)/lpkit new --no-git --lpkit-from index -o build/typed
+types: MYPY = $(CURDIR)/$(BIN)/python -m mypy --cache-dir $(CURDIR)/.mypy_cache
 types: $(VENV)/.installed ## check types, strictly
 	$(BIN)/python -m mypy
 	$(BIN)/python -m mypy tests/sdk/typed/good.py tests/sdk/typed/wrong.py
+	@# Scaffolded projects; the tests of a baked workflow type one of the style "processor".
+	rm -rf build/typed
+	$(NEW) my-req --style request
+	$(NEW) my-bridge --wrap old_plugin:OldTarget
+	for name in my-req my-bridge; do (cd build/typed/$$name && $(MYPY)) || exit; done
 
 site: $(VENV)/.installed ## generate pages and build the documentation's site into build/site, without a network
 	@rm -rf build/site

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import command
 import pytest
 from filelock import FileLock
 
@@ -73,22 +73,12 @@ def selected() -> list[str]:
 
 
 @pytest.fixture
-def lpkit(tmp_path: Path, sources: str) -> Lpkit:
+def lpkit(tmp_path: Path) -> Lpkit:
     """``lpkit("new", "my-proc", cwd=..., env=...)`` in a process of its own; ``cwd`` is ``tmp_path`` if not given."""
 
     def run(
         *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "lpkit_cli.app", *arguments],
-            cwd=cwd or tmp_path,
-            env={**os.environ, "PYTHONPATH": sources, "PYTHONIOENCODING": "utf-8", **(env or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=120,
-            check=False,
-        )
+        return command.lpkit(*arguments, cwd=cwd or tmp_path, **(env or {}))
 
     return run

@@ -245,7 +245,7 @@ def checks(
 
 
 def check(target: str, **settings: Any) -> TargetResult:
-    """Every result for ``target`` as data: what ``lpkit check --json`` writes, computed in this process.
+    """Return every result for ``target``, as data: what ``lpkit check --json`` writes, computed in this process.
 
         assert check("my_package.processor:MyProcessor", select="LP2").verdict == "pass"
 

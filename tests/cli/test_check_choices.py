@@ -33,20 +33,20 @@ def listed(*arguments: str) -> list[str]:
     return [line.split()[0] for line in lpkit("--list-checks", *arguments).splitlines()]
 
 
-def test_codes_come_one_by_one_or_with_commas() -> None:
-    assert listed("--select", "LP205, LP206", "--select", "LP202") == ["LP202", "LP205", "LP206"]
-    assert listed("--select", "LP80", "--ignore", "LP801,LP802") == [
-        c for c in listed("--select", "LP80") if c > "LP802"
-    ]
-
-
-def test_an_expression_narrows_down_what_is_selected() -> None:
-    assert listed("-k", "swap") == ["LP205", "LP206"]
-    assert listed("-k", "swap", "--ignore", "LP206") == ["LP205"]
-
-
-def test_the_checks_of_named_hosts_are_listed() -> None:
-    assert listed("--select", "LP001,LP402,LP802", "--host", "v2") == ["LP001", "LP802"]
+@pytest.mark.parametrize(
+    ("arguments", "codes"),
+    [
+        (("--select", "LP205, LP206", "--select", "LP202"), ["LP202", "LP205", "LP206"]),
+        (("--select", "LP205,LP206", "--ignore", "LP201,LP206"), ["LP205"]),
+        (("-k", "swap"), ["LP205", "LP206"]),
+        (("-k", "swap", "--ignore", "LP206"), ["LP205"]),
+        (("--select", "LP001,LP402,LP802", "--host", "v2"), ["LP001", "LP802"]),
+        (("--quick",), sorted(QUICK)),
+        (("--quick", "--select", "LP206"), ["LP206"]),
+    ],
+)
+def test_what_would_run_is_listed(arguments: tuple[str, ...], codes: list[str]) -> None:
+    assert listed(*arguments) == codes
 
 
 def test_all_checks_are_listed_with_their_rules() -> None:
@@ -60,6 +60,7 @@ def test_all_checks_are_listed_with_their_rules() -> None:
     [
         (("--host", "v1,v3"), "there is no host 'v3'"),
         (("--select", "LP202,LP999"), "there is no check LP999"),
+        (("--select", "LP2O2"), "there is no check LP2O2; did you mean 'LP2"),
         (("--select", "replace-on-add"), "Did you mean LP202, which is named replace-on-add?"),
         (("-k", "swpa"), "no check is left to run with these options; did you mean 'swap'?"),
         (("-k", "swap and"), "it ends too early"),
@@ -89,11 +90,6 @@ def test_a_quick_run_is_of_few_checks_and_of_those_that_failed_which_come_first(
     needed = {"LP001", "LP101", "LP301"}  # by those that failed
     assert [code for code in codes if code not in needed][:2] == ["LP210", "LP205"]
     assert len(quick.cases) == 1
-
-
-def test_a_quick_run_lists_what_it_would_run() -> None:
-    assert listed("--quick") == sorted(QUICK)
-    assert listed("--quick", "--select", "LP206") == ["LP206"]
 
 
 def test_a_quick_run_of_selected_checks_is_of_these_alone() -> None:

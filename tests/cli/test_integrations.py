@@ -128,11 +128,10 @@ def test_the_action_gives_a_real_plugin_its_verdict_and_reports(tmp_path: Path, 
     assert plugin in summary.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("plugin", "code"), PLUGINS)
-def test_the_hook_gives_a_real_project_its_verdict(tmp_path: Path, plugin: str, code: int) -> None:
+def test_the_hook_fails_for_a_defective_plugin(tmp_path: Path) -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     (tmp_path / "pyproject.toml").write_text(
-        f'[project.entry-points."vllm.logits_processors"]\nmine = "bias:{plugin}"\n'
+        '[project.entry-points."vllm.logits_processors"]\nmine = "bias:ForgetsToReplace"\n'
         "[tool.lpkit]\ncases = [{extra_args = {bias = 2.5}}]\n",
         encoding="utf-8",
     )
@@ -140,5 +139,5 @@ def test_the_hook_gives_a_real_project_its_verdict(tmp_path: Path, plugin: str, 
     done = subprocess.run(
         shlex.split(hook["entry"]), cwd=tmp_path, env=env, check=False, capture_output=True, text=True
     )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert bool(re.search(r"^FAIL\w* +LP202", done.stdout, re.M)) == bool(code)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"^FAIL\w* +LP202", done.stdout, re.M)

@@ -20,26 +20,6 @@ else:
 
 STYLES = ("processor", "request")
 PLAIN = ("--lpkit-from", "index", "--no-git")
-FILES = {
-    ".github/dependabot.yml",
-    ".github/workflows/ci.yml",
-    ".github/workflows/release.yml",
-    ".github/workflows/vllm.yml",
-    ".gitignore",
-    ".lpkit-template.json",
-    ".pre-commit-config.yaml",
-    "CHANGELOG.md",
-    "LICENSE",
-    "README.md",
-    "docs/index.md",
-    "pyproject.toml",
-    "requirements-lpkit.txt",
-    "src/my_proc/__init__.py",
-    "src/my_proc/processor.py",
-    "src/my_proc/py.typed",
-    "tests/test_behaviour.py",
-    "tests/test_conformance.py",
-}
 
 
 def files(folder: Path) -> set[str]:
@@ -57,12 +37,8 @@ def project(new, tmp_path: Path, style: str) -> Path:
     return tmp_path / "my-proc"
 
 
-def test_exactly_these_files_are_written(project: Path) -> None:
-    assert files(project) == FILES
-
-
 def test_nothing_of_the_template_language_is_left(project: Path) -> None:
-    for name in FILES:
+    for name in files(project):
         text = (project / name).read_text(encoding="utf-8")
         assert "{%" not in text, name
         assert "cookiecutter" not in text, name
@@ -133,7 +109,7 @@ def test_three_commands_come_next(new) -> None:
 
 def test_output_goes_where_asked(new, tmp_path: Path) -> None:
     new("my-proc", "-o", str(tmp_path / "some where" / "else"))
-    assert files(tmp_path / "some where" / "else" / "my-proc") == FILES
+    assert (tmp_path / "some where" / "else" / "my-proc" / "pyproject.toml").is_file()
 
 
 @pytest.mark.parametrize("longest", ["x", "my-" + "long-" * 7 + "p"])
@@ -201,7 +177,7 @@ def test_plain_cookiecutter_bakes_the_same(new, tmp_path: Path, style: str) -> N
     subprocess.run([*plain, *answers], cwd=tmp_path, env=environment, check=True, stdin=subprocess.DEVNULL)
     ours, theirs = tmp_path / "ours" / "my-proc", tmp_path / "plain" / "my-proc"
     assert files(theirs) == files(ours)
-    for name in FILES:
+    for name in files(ours):
         assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
     refused = subprocess.run(
         [*plain, "project_name=class"],

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command import python
 from lpkit_cli.scaffold import git, origin
 from lpkit_cli.scaffold.origin import Origin
 from lpkit_conformance.errors import UsageError
@@ -227,24 +227,15 @@ class TestRepository:
 
 
 class TestEngines:
-    @pytest.mark.parametrize("style", ["processor", "request"])
-    def test_sglang_gets_an_entry_point_that_names_a_plugin(
-        self, new, tmp_path: Path, sources: str, style: str
-    ) -> None:
-        new("both-engines", "--engines", "vllm,sglang", "--style", style)
+    def test_sglang_gets_an_entry_point_that_names_a_plugin(self, new, tmp_path: Path) -> None:
+        new("both-engines", "--engines", "vllm,sglang")
         folder = tmp_path / "both-engines"
         points = project_table(folder)["entry-points"]
         assert points["sglang.srt.plugins"] == {"both-engines": "both_engines.for_sglang:register"}
         assert points["vllm.logits_processors"] == {"both-engines": "both_engines.processor:BothEngines"}
         assert record(folder)["engines"] == "vllm,sglang"
-        done = subprocess.run(
-            [sys.executable, "-c", "from both_engines.for_sglang import register; print(callable(register))"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "src"), sources])},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        code = "from both_engines.for_sglang import register; print(callable(register))"
+        done = python("-c", code, cwd=tmp_path, path=(folder / "src",))
         assert done.stdout == "True\n", done.stderr
 
     def test_without_the_option_nothing_is_for_sglang(self, new, tmp_path: Path) -> None:
@@ -270,27 +261,12 @@ class TestBare:
     def test_its_tests_say_what_to_write_and_pass_until_then(self, new, tmp_path: Path) -> None:
         new("my-proc", "--bare")
         new("my-req", "--bare", "--style", "request")
-        for name in ("my-proc", "my-req"):
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "pytest",
-                    "-q",
-                    "-p",
-                    "no:xdist",
-                    "-p",
-                    "no:cacheprovider",
-                    "tests/test_behaviour.py",
-                ],
-                cwd=tmp_path / name,
-                env={**os.environ, "PYTHONPATH": "src"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout
-            assert "write the rule in processor.py" in done.stdout
+        projects = (tmp_path / "my-proc", tmp_path / "my-req")
+        quiet = ("-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--import-mode=importlib")
+        tests = (str(project / "tests/test_behaviour.py") for project in projects)
+        done = python(*quiet, *tests, cwd=tmp_path, path=tuple(project / "src" for project in projects))
+        assert done.returncode == 0, done.stdout
+        assert done.stdout.count("write the rule in processor.py") >= 2
 
     def test_what_is_wrapped_has_its_rule(self, new) -> None:
         assert "exclude each other" in new("my-proc", "--bare", "--wrap", "json:loads", code=2).stderr

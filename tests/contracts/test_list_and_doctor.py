@@ -10,52 +10,43 @@ import pytest
 from command import lpkit
 from golden import hold
 from shape import shape
+from site_folder import Site
 
 ONE = "from lpkit import v1\nclass P(v1.LogitsProcessor): ...\n"
 TWO = "from lpkit import v2\nclass P(v2.LogitsProcessor): ...\n"
 BOTH = "import lpkit\nclass P(lpkit.LogitsProcessor):\n    def process(self, logits, rows): return logits\n"
-ENTRY_POINTS = "one = one:P\ntwo = two:P\nboth = both:P\ntwin = both:P\ngone = nowhere:P\ndead = dead:P\n"
-OURS = (
-    "name",
-    "target",
-    "distribution",
-    "version",
-    "interface",
-    "starts_v1",
-    "starts_v2",
-    "source",
-    "defined",
-    "reads",
-)
+ENTRY_POINTS = "one = one:P\ntwo = two:P\nboth = both:P\ntwin = both:P\ngone = nowhere:P\ndead = dead:P"
+FACTS = ("name", "target", "version", "interface", "starts_v1", "starts_v2", "source", "defined", "reads")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that looks like site-packages, with plugins of every kind."""
-    folder = tmp_path_factory.mktemp("installed") / "site"
-    info = folder / "contract_dist-4.2.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: contract-dist\nVersion: 4.2\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text(f"[vllm.logits_processors]\n{ENTRY_POINTS}", encoding="utf-8")
+    site = Site(tmp_path_factory.mktemp("installed") / "site")
+    site.dist("contract-dist", "4.2", ENTRY_POINTS)
     for name, text in {"one": ONE, "two": TWO, "both": BOTH, "dead": "import os\nos._exit(3)\n"}.items():
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    return folder
+        site.write(f"{name}.py", text)
+    return site.folder
 
 
-def ours(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """The plugins of this test; the environment may have others."""
-    found = [item for item in document["plugins"] if item["distribution"] == "contract-dist"]
-    return [{**shape(item, OURS), **{k: item[k] for k in ("passed", "verdict") if k in item}} for item in found]
+def facts(items: list[dict[str, Any]], *names: str) -> list[list[Any]]:
+    """Values that are contract themselves, a row for each item."""
+    return [[item[name] for name in names] for item in items]
 
 
 @pytest.mark.parametrize("options", [(), ("--load",)], ids=["static", "load"])
 def test_list(site: Path, options: tuple[str, ...]) -> None:
     done = lpkit("list", "--json", *options, cwd=site.parent, path=(site,))
     document = json.loads(done.stdout)
-    rest = {key: value for key, value in document.items() if key not in ("vllm", "plugins")}
+    plugins = [item for item in document["plugins"] if item["distribution"] == "contract-dist"]
+    rest = {key: value for key, value in document.items() if key != "vllm"}
     hold(
         "-".join(("list", *(option.strip("-") for option in options))),
-        {"exit code": done.returncode, **shape(rest, ("schema", "starts")), "plugins": ours(document)},
+        {
+            "exit code": done.returncode,
+            **shape({**rest, "plugins": plugins}, ("schema", "starts")),
+            "facts": facts(plugins, *FACTS),
+        },
     )
 
 
@@ -64,19 +55,19 @@ def test_doctor(site: Path, release: str) -> None:
     options = ("--vllm", release, "--pass", "both:P", "--spec-decode", "--no-async-scheduling")
     done = lpkit("doctor", "--json", *options, cwd=site.parent, path=(site,))
     document = json.loads(done.stdout)
-    rest = {key: value for key, value in document.items() if key not in ("vllm", "versions", "plugins", "findings")}
+    rest = {key: value for key, value in document.items() if key not in ("vllm", "versions")}
     plugins = [item for item in document["plugins"] if item["distribution"] == "contract-dist" or item["passed"]]
     names = {item["name"] for item in plugins}
     findings = [item for item in document["findings"] if item["plugin"] in names]
-    literal = (*OURS, "passed", "verdict", "schema", "ok", "runner", "speculative_decoding")
+    literal = ("schema", "ok", "runner", "speculative_decoding")
     hold(
         f"doctor-{release}",
         {
             "exit code": done.returncode,
             "keys": list(document),
             "versions": list(document["versions"]),
-            **shape(rest, literal),
-            "plugins": [shape(item, literal) for item in plugins],
-            "findings": [shape(item, ("code", "level", "plugin")) for item in findings],
+            **shape({**rest, "plugins": plugins, "findings": findings}, literal),
+            "facts": facts(plugins, *FACTS, "passed", "verdict"),
+            "findings' facts": facts(findings, "code", "level", "plugin"),
         },
     )

@@ -14,8 +14,7 @@ from site_sources import module
 api = module("_site/public_names.py")
 
 PUBLIC: dict[str, Any] = api.public_names()
-GIVES = re.compile(r"\b([Rr]eturns?|Yields?)\b|\A(``|Make |True if |Test if |Whether|Every|Fresh|Ints|An? |The )")
-"""Each argument is documented in a section or a sentence, or named in the summary."""
+GIVES = re.compile(r"\b([Rr]eturns?|Yields?)\b|\A(Make|True if)\b")
 NOT_OURS = {"lpkit.Field"}
 """Pydantic's, with its own documentation."""
 OF_VLLM = {"lpkit.sampling_params.SamplingParams"}

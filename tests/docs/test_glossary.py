@@ -25,18 +25,8 @@ FULL = Finding(
     saved="failure.json",
 )
 OTHERS = {
-    "alone",
-    "case",
-    "host",
-    "never active",
-    "seed",
-    "stand-in",
-    "target",
-    "tier",
-    "trace",
-    "greedy",
-    "preemption",
-    "draft",
+    *("alone", "case", "host", "never active", "seed", "stand-in", "target", "tier", "trace"),
+    *("greedy", "preemption", "draft"),
 }
 """Words of summaries and headlines."""
 
@@ -49,19 +39,8 @@ def defined() -> set[str]:
 def test_the_labels_of_a_finding_are_defined() -> None:
     lines = check_lines(CheckResult("LP203", "replaced-row", "v1", "failed", "a row differs", FULL))
     labels = {line[4:15].strip() for line in lines if line.startswith("    ") and line[4:15].strip()}
-    assert {
-        "rule",
-        "where",
-        "expected",
-        "got",
-        "operations",
-        "batch",
-        "cause",
-        "fix",
-        "line",
-        "replay",
-        "more",
-    } <= labels
+    wanted = "rule, where, expected, got, operations, batch, cause, fix, line, replay, more"
+    assert {*wanted.split(", ")} <= labels
     assert not labels - defined()
 
 

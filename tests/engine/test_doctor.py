@@ -15,7 +15,7 @@ from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import RemoteError
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
-from unusual_engines import AsyncEngine
+from unusual_engines import UnusualEngine
 
 pytestmark = pytest.mark.engine
 
@@ -147,7 +147,7 @@ def test_with_asynchronous_scheduling_an_installed_reader_sees_placeholders(
     report = examine(settings, [str(folder), str(PROBES), *sys.path], tmp_path)
     assert outcome(report) == (["starts"], set() if passed else {"placeholders"})
     extra = {"async_scheduling": True, "max_model_len": 128}
-    engine = AsyncEngine(EngineSettings("v1", extra=extra), [spec] if passed else [], sys_path=[PROBES, folder])
+    engine = UnusualEngine(EngineSettings("v1", extra=extra), [spec] if passed else [], sys_path=[PROBES, folder])
     with engine:
         engine.generate([Ask("a", (1, 2, 3), {"max_tokens": 8, "temperature": 0.0})])
         seen = engine.inspect("doctor_probes:seen")

@@ -137,11 +137,12 @@ def test_v1_skips_invariant_processors_only_when_every_request_is_greedy(v1: Eng
     assert _named(_events(v1), "apply") == [("apply", (2, 512))] * 4
 
 
-def test_v1_gives_all_processors_the_same_configuration_and_the_same_lists_of_a_request(engines) -> None:
+def test_v1_gives_all_processors_the_same_configuration_and_the_same_lists_of_a_request(v1: EngineProcess) -> None:
     """The SDK relies on this to copy data once for all of an engine's processors."""
-    engine = engines("v1", ["engine_probes:V1Neighbour"] * 3)
-    engine.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2, 3), GREEDY, at=2)])
-    given = [event[1:] for event in _named(_events(engine), "given")]
+    v1.restart(EngineSettings("v1"), ["engine_probes:V1Neighbour"] * 3)
+    _events(v1)
+    v1.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2, 3), GREEDY, at=2)])
+    given = [event[1:] for event in _named(_events(v1), "given")]
     assert len({who for who, _, _ in given}) == 3
     assert len({config for _, config, _ in given}) == 1
     of_each = {who: [lists for other, _, lists in given if other == who] for who, _, _ in given}
@@ -201,11 +202,14 @@ def test_v2_context_types(v2: EngineProcess, release: Release | None) -> None:
     }
 
 
-def test_v2_gives_all_processors_the_same_buffers_and_the_same_context_of_a_step_which_it_then_drops(engines) -> None:
+def test_v2_gives_all_processors_the_same_buffers_and_the_same_context_of_a_step_which_it_then_drops(
+    v2: EngineProcess,
+) -> None:
     """The SDK relies on this to find data once for all of an engine's processors."""
-    engine = engines("v2", [ClassRef("engine_probes:V2Neighbour")] * 3)
-    engine.generate([Ask("a", (1, 2), {**GREEDY, "extra_args": {"probe": 1}})])
-    events = _events(engine)
+    v2.restart(EngineSettings("v2"), [ClassRef("engine_probes:V2Neighbour")] * 3)
+    _events(v2)
+    v2.generate([Ask("a", (1, 2), {**GREEDY, "extra_args": {"probe": 1}})])
+    events = _events(v2)
     given = [event[1:] for event in _named(events, "given")]
     steps = [given[start : start + 3] for start in range(0, len(given), 3)]
     assert len(steps) == 4

@@ -33,7 +33,12 @@ V1_NAMES = [
     ("RequestLogitsProcessor", "v1.sample.logits_processor"),
     ("process_dict_updates", "v1.sample.logits_processor.builtin"),
 ]
-V2_NAMES = ["LogitsContext", "LogitsProcRequestState", "LogitsProcessor"]
+V2_HOME = "v1.worker.gpu.sample.logits_processor"
+NAMES = [
+    *(("lpkit.v1", name, home) for name, home in V1_NAMES),
+    *(("lpkit.v2", name, V2_HOME) for name in ("LogitsContext", "LogitsProcRequestState", "LogitsProcessor")),
+    ("lpkit.sampling_params", "SamplingParams", "sampling_params"),
+]
 
 
 def test_every_v1_name_is_listed_here() -> None:
@@ -42,24 +47,9 @@ def test_every_v1_name_is_listed_here() -> None:
     assert sorted(name for name, _ in V1_NAMES) == sorted(v1.__all__)
 
 
-@pytest.mark.parametrize(("name", "home"), V1_NAMES)
-def test_lpkit_v1_is_vllms_own_object(name: str, home: str) -> None:
-    from lpkit import v1
-
-    assert getattr(v1, name) is getattr(vllms(home), name)
-
-
-@pytest.mark.parametrize("name", V2_NAMES)
-def test_lpkit_v2_is_vllms_own_object(name: str) -> None:
-    from lpkit import v2
-
-    assert getattr(v2, name) is getattr(vllms("v1.worker.gpu.sample.logits_processor"), name)
-
-
-def test_sampling_params_is_vllms_own_class() -> None:
-    from lpkit.sampling_params import SamplingParams
-
-    assert SamplingParams is vllms("sampling_params").SamplingParams
+@pytest.mark.parametrize(("module", "name", "home"), NAMES)
+def test_a_name_of_lpkit_is_vllms_own_object(module: str, name: str, home: str) -> None:
+    assert getattr(importlib.import_module(module), name) is getattr(vllms(home), name)
 
 
 @pytest.mark.needs_release("0.31")

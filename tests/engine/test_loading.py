@@ -76,37 +76,6 @@ def outcome(load: Callable[..., list[Any]], *arguments: Any) -> Any:
         return next(kind for kind in (ValueError, RuntimeError, AttributeError, TypeError) if isinstance(error, kind))
 
 
-EXPLICIT: list[list[str]] = [
-    [],
-    ["engine_plugin:Both", "engine_plugin:Outer.Inner", "engine_plugin:Both"],
-    ["engine_plugin:OnlyV1"],
-    ["engine_plugin:OnlyV2"],
-    ["engine_plugin:Neither"],
-    ["engine_plugin:function"],
-    ["engine_plugin:Missing"],
-    ["engine_plugin.Both"],
-    ["engine_plugin:Both:x"],
-    ["engine_gone:Both"],
-    ["engine_broken:Both"],
-]
-
-
-@pytest.mark.parametrize("runner", ["v1", "v2"])
-@pytest.mark.parametrize("specs", EXPLICIT, ids=str)
-def test_what_is_passed_loads_or_fails_alike(site: Path, specs: list[str], runner: loading.Runner) -> None:
-    ours = outcome(loading.load_all, specs, runner)
-    assert ours == outcome(vllms_loader(runner), specs)
-
-
-@pytest.mark.parametrize("runner", ["v1", "v2"])
-@pytest.mark.parametrize("target", ["Both", "OnlyV1", "OnlyV2", "Neither", "function", "Missing", "Outer.Inner"])
-def test_what_is_installed_loads_or_fails_alike(site: Path, target: str, runner: loading.Runner) -> None:
-    install(site, f"zz = engine_plugin:Both\nit = engine_plugin:{target}")
-    specs = ["engine_plugin:Both"]
-    ours = outcome(loading.load_all, specs, runner)
-    assert ours == outcome(vllms_loader(runner), specs)
-
-
 MODULES = ["engine_plugin"] * 8 + ["engine_gone", "engine_broken", "engine_plugin.sub", "", " engine_plugin"]
 NAMES = ["Both"] * 6 + ["OnlyV1", "OnlyV2", "Outer.Inner"] * 3
 NAMES += ["Neither", "function", "Missing", "Outer.Missing", "Outer", "", "Both.apply", "Both:x", " Both", "Both "]

@@ -1,4 +1,4 @@
-"""A scaffolded plugin behind ``vllm serve`` and in ``AsyncLLM``, on both runners.
+"""A scaffolded plugin behind ``vllm serve``, whose engine is an ``AsyncLLM``, on both runners.
 
 The server listens on loopback and is asked the way its users ask: by curl's ``vllm_xargs`` and by the OpenAI client's
 ``extra_body``. Its plugin is the one ``lpkit new`` writes, whose README shows the very commands that are run here.
@@ -11,11 +11,9 @@ import asyncio
 import json
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ import openai
 import pytest
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
-from serving import COMPLETIONS, CURL_HEADER, EOS, PROBES, START_TIMEOUT, VOCAB, WORDS, Made, Server, end_group, make
+from serving import COMPLETIONS, CURL_HEADER, EOS, VOCAB, WORDS, Made, Server, make
 
 pytestmark = pytest.mark.engine
 
@@ -241,46 +239,3 @@ def test_the_readmes_openai_call_ends_a_long_reply_softly(serving: list[str], se
         reply = eval(serving[2].strip(), {"client": openai_client})
     assert reply.choices[0].finish_reason == "stop"
     assert 200 < reply.usage.completion_tokens < 400
-
-
-# AsyncLLM
-
-
-@pytest.mark.parametrize(
-    ("runner", "way"), [("v1", "entry point"), ("v1", "FQCN"), ("v2", "entry point")], ids=lambda value: value
-)
-def test_async_llm_streams_requests_as_if_alone_and_refuses_only_the_invalid_one(
-    made: Made, plain: dict[str, Tokens], runner: str, way: str
-) -> None:
-    length = LENGTH[runner]
-    requests: dict[str, Any] = {}
-    for prompt, arguments in TOGETHER:
-        requests[prompt] = numbers(prompt), {"max_tokens": length, "temperature": 0.0, "extra_args": arguments}
-        if len(requests) == 2:
-            requests["invalid"] = numbers(prompt), {"max_tokens": length, "extra_args": INVALID[0][0]}
-    explicit = [] if way == "entry point" else ["made_online.processor:MadeOnline"]
-    process = subprocess.Popen(
-        [sys.executable, str(PROBES / "async_probe.py"), runner, str(made.home / "MODEL"), *explicit],
-        env=made.environment(made.project / "src" if explicit else made.site),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with process:
-        try:
-            output, log = process.communicate(json.dumps(requests), START_TIMEOUT)
-        finally:
-            end_group(process)
-    assert process.returncode == 0, log[-8000:]
-    assert ("Using V2 Model Runner" in log) is (runner == "v2")
-    answers = json.loads(output)
-    for turn in ("solo", "together"):
-        refused = answers[turn].pop("invalid")
-        assert "wrap_up_after: Input should be greater than or equal to 0 (got -3)" in refused["error"]
-        said = {prompt: list(chain(*answer["pieces"])) for prompt, answer in answers[turn].items()}
-        assert said == {prompt: must_say(plain[prompt], arguments, length) for prompt, arguments in TOGETHER}
-        assert any(len(answer["pieces"]) > 1 for answer in answers[turn].values()), "nothing came in pieces"
-    assert answers["most at once, solo"] == 1
-    assert answers["most at once, together"] > 1

@@ -1,4 +1,6 @@
-"""The reference set in a real engine on both runners, against its rules in plain Python; "Hello world!" from Dynamo.
+"""Plugins in a real engine on both runners, against their rules in plain Python.
+
+These are the reference set, scaffolded projects, the tests' own plugins, and "Hello world!" from Dynamo.
 
 One engine holds all plugins at once. The prompts come in pieces (32 tokens per step) and the cache is too small for
 all requests (preemption). What each request should have chosen is worked out from the model's own logits.
@@ -6,8 +8,6 @@ all requests (preemption). What each request should have chosen is worked out fr
 
 from __future__ import annotations
 
-import itertools
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +17,19 @@ import numpy as np
 import pytest
 from lpkit import dynamo
 from lpkit.sampling_params import SamplingParams
+from lpkit_cli.scaffold.baking import bake
+from lpkit_cli.scaffold.naming import names_for
 from lpkit_conformance.discovery.releases import Release
-from lpkit_conformance.engine.process import EngineProcess
-from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.settings import project
+from rules import STAIRS, VOCAB, chosen, make_ask
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from unusual_engines import DraftingEngine, drafting
+from unusual_engines import UnusualEngine, crowded, drafting, needs_v2_drafts
 
 pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBES = Path(__file__).parent / "probes"
-VOCAB = 512
 
 
 def announced(plugin: Path) -> list[str]:
@@ -40,7 +40,14 @@ def announced(plugin: Path) -> list[str]:
 
 
 PLUGINS = sorted(path.parent for path in ROOT.glob("reference_plugins/*/pyproject.toml"))
-TARGETS = ("dynamo_probes:HelloWorld", *(target for plugin in PLUGINS for target in announced(plugin)))
+MADE = {"made-recent": "request", "made-wrap-up": "processor"}
+"""Names and styles of scaffolded projects."""
+TARGETS = (
+    "dynamo_probes:HelloWorld",
+    *(target for plugin in PLUGINS for target in announced(plugin)),
+    *("made_recent.processor:MadeRecent", "made_wrap_up.processor:MadeWrapUp"),
+    *(f"portable_probes:{name}" for name in ("Ascend", "AscendByRequest", "Count", "Weary")),
+)
 
 
 class HelloTokenizer:
@@ -75,136 +82,93 @@ def activated(role: str) -> dict[str, Any]:
     return dict(params.extra_args or {})
 
 
-def _ask(name: str, prompt: int, tokens: int, at: int = 0, temperature: float = 0.0, **extra_args: Any) -> Ask:
-    seed = random.Random(name)
-    params = {"max_tokens": tokens, "temperature": temperature, "extra_args": extra_args or None}
-    return Ask(name, tuple(seed.randrange(VOCAB) for _ in range(prompt)), params, at=at, logits=True)
-
-
 FEW = {"allowed_tokens": list(range(40, 48))}  # loops soon, if nothing forbids it
-ASKS = (
-    _ask("off", 40, 20),
-    _ask("off, sampled", 12, 20, at=4, temperature=1.0),
-    _ask("allowed", 20, 24, at=1, allowed_tokens=[5, 0, 511, 77]),
-    _ask("bias", 33, 20, at=1, logit_bias_ids=[*range(200)], logit_bias_values=[-3.0] * 200),
-    _ask("penalties", 10, 30, at=2, penalties_repetition=1.5, penalties_presence=0.5, penalties_frequency=0.5, **FEW),
-    _ask("dry", 12, 40, at=3, dry_multiplier=1.0, dry_allowed_length=1, dry_breakers=[44], **FEW),
-    _ask("ocr", 12, 40, at=2, ngram_size=2, window_size=12, whitelist_token_ids=[41, 44], **FEW),
-    _ask("loop", 7, 40, at=3, loop_times=2, loop_tokens=4, allowed_tokens=[40, 41, 42]),
-    _ask("forced", 50, 30, at=3, forced_sequence=[400 - i for i in range(25)], forced_sequence_end=7),
-    _ask("thinking", 9, 30, at=5, think_budget=7, think_start=[300, 301], think_end=[302, 303, 304]),
-    _ask("green", 20, 30, at=6, greenlist_key=99, greenlist_bias=100.0, greenlist_context=2),
-    _ask("synthid", 13, 40, at=6, temperature=1.0, synthid_keys=[654, 400, 836, 123, 340], synthid_ngram_len=3),
-    _ask("cite", 30, 20, at=7, cite_boost=1.0, cite_next_boost=2.0, cite_also=[3]),
-    _ask("n sigma", 6, 30, at=8, temperature=1.5, top_n_sigma=2.0),
-    _ask("smoothed", 8, 30, at=8, temperature=2.0, temperature_smoothing=1.8),
-    _ask("epsilon", 9, 30, at=8, temperature=2.0, truncation_rule="epsilon", truncation_threshold=0.004),
-    _ask("typical", 11, 30, at=9, temperature=2.0, truncation_rule="typical", truncation_threshold=0.8),
-    _ask("xtc", 14, 30, at=9, temperature=0.7, xtc_probability=1.0, xtc_threshold=0.002),
-    _ask("hello", 20, 20, at=10, **activated("agg")),
-    _ask("hello, sampled", 45, 20, at=11, temperature=1.0, **activated("agg")),
-    _ask("hello, wrapped", 45, 20, at=11, hello_token_ids=list(HELLO_ENTRY.token_ids), hello_end=511),
-    _ask("hello, prefill worker", 20, 1, at=12, **activated("prefill")),
-    # In the end alone, so that on V2 plugins have the same rows and find them together.
-    *(
-        _ask(
-            name,
-            15 + 4 * n,
-            40,
-            at=30,
-            penalties_repetition=1.0,
-            penalties_presence=0.5,
-            penalties_frequency=0.25,
-            dry_multiplier=1.0,
-            dry_allowed_length=1,
-            dry_breakers=[44],
-            cite_boost=0.5,
-            cite_next_boost=0.5,
-            cite_also=[3],
-            **FEW,
-        )
-        for n, name in enumerate(("several", "several more"))
+SEVERAL: dict[str, Any] = {
+    "penalties_repetition": 1.0,
+    "penalties_presence": 0.5,
+    "penalties_frequency": 0.25,
+    "dry_multiplier": 1.0,
+    "dry_allowed_length": 1,
+    "dry_breakers": [44],
+    "cite_boost": 0.5,
+    "cite_next_boost": 0.5,
+    "cite_also": [3],
+}
+GREEDY = (
+    make_ask("allowed", 20, 24, at=1, allowed_tokens=[5, 0, 511, 77]),
+    make_ask("bias", 33, 20, at=1, logit_bias_ids=[*range(200)], logit_bias_values=[-3.0] * 200),
+    make_ask(
+        "penalties", 10, 30, at=2, penalties_repetition=1.5, penalties_presence=0.5, penalties_frequency=0.5, **FEW
     ),
+    make_ask("dry", 12, 40, at=3, dry_multiplier=1.0, dry_allowed_length=1, dry_breakers=[44], **FEW),
+    make_ask("ocr", 12, 40, at=2, ngram_size=2, window_size=12, whitelist_token_ids=[41, 44], **FEW),
+    make_ask("loop", 7, 40, at=3, loop_times=2, loop_tokens=4, allowed_tokens=[40, 41, 42]),
+    make_ask("forced", 50, 30, at=3, forced_sequence=[400 - i for i in range(25)], forced_sequence_end=7),
+    # The marker that begins the reasoning is the end of the prompt.
+    make_ask("thinking", (9, 5, 300, 301), 30, at=5, think_budget=7, think_start=[300, 301], think_end=[302, 303, 304]),
+    make_ask("cite", 30, 20, at=7, cite_boost=1.0, cite_next_boost=2.0, cite_also=[3]),
+    make_ask("target 0", 5, 24, target_token=0),
+    make_ask("no pair twice", 20, 50, at=2, no_repeat_ngram_size=2, **FEW),
+    make_ask("no token twice in a window", 36, 40, at=3, no_repeat_ngram_size=1, no_repeat_ngram_window=5, **FEW),
+    make_ask("wrap up", 50, 30, at=6, wrap_up_token=5, wrap_up_after=10, wrap_up_step=0.75),
+    make_ask("wrap up with token 0", 3, 20, at=15, wrap_up_token=0, wrap_up_after=4),
+    make_ask("recent", 8, 40, at=16, recent_penalty=4.0, recent_window=6, **FEW),
+    make_ask("three at once", 20, 40, at=18, no_repeat_ngram_size=1, wrap_up_token=9, recent_penalty=1.0),
+    make_ask("count", STAIRS, 27, at=3, count=4),
+    make_ask("ascend", STAIRS, 27, at=3, ascend=True),
+    make_ask("ascend by request", STAIRS, 27, at=5, ascend_by_request=True),
+    make_ask("weary", 20, 30, at=3, kinds=8, weary=2.0),
+    # In the end alone, so that on V2 plugins have the same rows and find them together.
+    *(make_ask(f"several {n}", 15 + 4 * n, 40, at=30, **SEVERAL, **FEW) for n in range(2)),
 )
-# The marker that begins the reasoning is the end of the prompt.
-ASKS = tuple(
-    Ask(ask.request_id, (*ask.prompt_token_ids, 300, 301), ask.params, at=ask.at, logits=True)
-    if ask.request_id == "thinking"
-    else ask
-    for ask in ASKS
+OFF = (
+    make_ask("off", 40, 20),
+    make_ask("off, foreign keys", 9, 30, at=4, kv_transfer_params={"a": 1}, target_length=7, min_p=0.9),
+    make_ask("off, greedy min-p", 12, 20, at=12, min_p_threshold=0.9),
+    make_ask("off, min-p of zero", 12, 20, at=13, min_p_threshold=0),
+    make_ask("off, token outside the vocabulary", 7, 20, at=14, target_token=VOCAB),
+    make_ask("off, late", 33, 20, at=25),
 )
+# Min-p is loaded before the target token, which is a processor of an earlier stage.
+BOTH_STAGES = make_ask("min-p and target", 6, 15, at=20, temperature=2.0, min_p_threshold=0.3, target_token=511)
+OTHERS = (
+    make_ask("off, sampled", 12, 20, at=4, temperature=1.0),
+    make_ask("target 7, sampled", 40, 20, at=2, temperature=1.0, target_token=7),
+    make_ask("green", 20, 30, at=6, greenlist_key=99, greenlist_bias=100.0, greenlist_context=2),
+    make_ask("synthid", 13, 80, at=6, temperature=1.0, synthid_keys=[654, 400, 836, 123, 340], synthid_ngram_len=3),
+    make_ask("min-p", 6, 30, at=8, temperature=0.8, min_p_threshold=0.3),
+    make_ask("n sigma", 6, 30, at=8, temperature=1.5, top_n_sigma=2.0),
+    make_ask("smoothed", 8, 30, at=8, temperature=2.0, temperature_smoothing=1.8),
+    make_ask("epsilon", 9, 30, at=8, temperature=2.0, truncation_rule="epsilon", truncation_threshold=0.004),
+    make_ask("typical", 11, 30, at=9, temperature=2.0, truncation_rule="typical", truncation_threshold=0.8),
+    make_ask("xtc", 14, 30, at=9, temperature=0.7, xtc_probability=1.0, xtc_threshold=0.002),
+    make_ask("hello", 20, 20, at=10, **activated("agg")),
+    make_ask("hello, sampled", 45, 20, at=11, temperature=1.0, **activated("agg")),
+    make_ask("hello, wrapped", 45, 20, at=11, hello_token_ids=list(HELLO_ENTRY.token_ids), hello_end=511),
+    make_ask("hello, prefill worker", 20, 1, at=12, **activated("prefill")),
+    BOTH_STAGES,
+)
+ASKS = (*GREEDY, *OFF, *OTHERS)
+REFUSED = {
+    "'target_tokens'; did you mean 'target_token'": {"target_tokens": 7},
+    "no_repeat_ngram_size: Input should be a valid integer": {"no_repeat_ngram_size": 2.5},
+    "wrap_up_token: 9223372036854775808 does not fit": {"wrap_up_token": 2**63},
+    "recent_window given without recent_penalty": {"recent_window": 3},
+}
+RIGHT_DRAFTS = tuple(ask for ask in GREEDY if ask.prompt_token_ids == STAIRS)
+
+# Seeds need requests that arrive in one piece: V1 on a CPU dies of a seed in a partial prefill.
+THRESHOLDS = (0.05, 0.3, 0.7)
 
 
-# The rules, in plain Python
-
-
-def only(row: np.ndarray, tokens: list[int]) -> np.ndarray:
-    left = np.full_like(row, -np.inf)
-    left[tokens] = row[tokens]
-    return left
-
-
-def repetitions(text: list[int], breakers: list[int]) -> dict[int, int]:
-    """For each token that would continue a repetition, how long the longest is."""
-    found: dict[int, int] = {}
-    for length in range(1, len(text)):
-        if text[-length] in breakers:
-            break
-        for start in range(len(text) - length):
-            if text[start : start + length] == text[-length:]:
-                found[text[start + length]] = length
-    return {token: length for token, length in found.items() if token not in breakers}
-
-
-def looped(output: list[int], span: int, length: int) -> bool:
-    """Return True if the last ``length`` tokens repeat ``span`` of them."""
-    end = output[-length:]
-    return len(end) == length and end[span:] == end[:-span]
-
-
-def ruled(row: np.ndarray, args: dict[str, Any], prompt: list[int], output: list[int]) -> np.ndarray:
-    text = [*prompt, *output]
-    if "allowed_tokens" in args:
-        row = only(row, args["allowed_tokens"])
-    for token, value in zip(args.get("logit_bias_ids", ()), args.get("logit_bias_values", ()), strict=True):
-        row[token] += value
-    if "penalties_repetition" in args:
-        for token in set(text):
-            row[token] *= 1 / args["penalties_repetition"] if row[token] > 0 else args["penalties_repetition"]
-        for token in set(output):
-            row[token] -= args["penalties_presence"] + args["penalties_frequency"] * output.count(token)
-    if "dry_multiplier" in args:
-        for token, length in repetitions(text, args["dry_breakers"]).items():
-            row[token] -= args["dry_multiplier"] * 1.75 ** (length - args["dry_allowed_length"])
-    if "ngram_size" in args:  # of two tokens
-        recent = output[-args["window_size"] :]
-        repeats = {token for before, token in itertools.pairwise(recent) if before == output[-1]}
-        row[list(repeats - {*args["whitelist_token_ids"]})] = -np.inf
-    if "loop_times" in args:  # twice
-        spans = [n for n in range(1, len(output) // 2 + 1) if looped(output, n, max(2 * n, args["loop_tokens"]))]
-        for span in spans[:1]:
-            row[output[-span]] -= 100.0
-    if "forced_sequence" in args:
-        due = [*args["forced_sequence"], *[args["forced_sequence_end"]] * 96]
-        row = only(row, [due[len(output)]])
-    if "think_budget" in args:
-        n = len(output) - args["think_budget"]
-        row = only(row, [args["think_end"][n]]) if 0 <= n < 3 else row
-    if "cite_boost" in args:
-        for token in {*prompt, *args["cite_also"]}:
-            row[token] += args["cite_boost"]
-        for token in {after for before, after in itertools.pairwise(prompt) if before == text[-1]}:
-            row[token] += args["cite_next_boost"]
-    return row
-
-
-def expected(ask: Ask, answer: Answer) -> list[int]:
-    """The greedy token at each position."""
-    args = ask.params["extra_args"] or {}
-    return [
-        int(ruled(raw.astype(np.float64), args, list(ask.prompt_token_ids), answer.token_ids[:position]).argmax())
-        for position, raw in enumerate(answer.rows)
-    ]
+def seeded(built_in: bool) -> list[Ask]:
+    """Requests that draw with a seed, by vLLM's own min-p or by the plugin's."""
+    asks = []
+    for n, threshold in enumerate(THRESHOLDS):
+        params: dict[str, Any] = {"max_tokens": 12, "temperature": 0.9 + 0.1 * n, "seed": 11}
+        own = {"min_p": threshold} if built_in else {"extra_args": {"min_p_threshold": threshold}}
+        asks.append(Ask(f"{n}", (3 + n, 50, 7), params | own, at=3 * n))
+    return asks
 
 
 # The engines
@@ -212,40 +176,50 @@ def expected(ask: Ask, answer: Answer) -> list[int]:
 
 @dataclass
 class Run:
-    info: dict[str, str]
+    """``drawn`` and ``drawn_bare``: answers to seeded requests, the latter of an engine without plugins."""
+
+    name: str
     answers: dict[str, Answer]
     seen: dict[str, int]
     decoded: Answer
+    drawn: dict[str, Answer]
+    drawn_bare: dict[str, Answer]
+    calls_for: dict[str, int]
 
 
 @pytest.fixture(scope="module", params=["v1", "v2", "v2 with drafts"])
-def run(request: pytest.FixtureRequest, release: Release | None) -> Run:
+def run(request: pytest.FixtureRequest, release: Release | None, tmp_path_factory: pytest.TempPathFactory) -> Run:
     runner, _, drafts = request.param.partition(" with ")
-    settings = EngineSettings(
-        runner,
-        max_num_seqs=6,
-        max_model_len=96,
-        max_num_batched_tokens=32,
-        num_gpu_blocks_override=9,
-        block_size=32,
-        extra={"speculative_config": drafting(release)} if drafts else {},
-    )
+    settings = crowded(runner, **({"speculative_config": drafting(release)} if drafts else {}))
+    made = tmp_path_factory.mktemp("made")
     sources = [PROBES, *(plugin / "src" for plugin in PLUGINS)]
-    with (DraftingEngine if drafts else EngineProcess)(settings, TARGETS, sys_path=sources) as engine:
+    sources += [bake(names_for(name), style, made) / "src" for name, style in MADE.items()]
+    drawn_bare, calls_for = {}, {}
+    with UnusualEngine(settings, TARGETS if drafts else (), sys_path=sources) as engine:
+        if not drafts:
+            drawn_bare = engine.generate(seeded(built_in=True))
+            engine.restart(settings, TARGETS)
         engine.inspect("plugin_probes:watch")
         if drafts:
             engine.inspect("plugin_probes:count_drafts")
-        answers = engine.generate(ASKS)
+        refused = [make_ask(said, 3, 3, at=n, **args) for n, (said, args) in enumerate(REFUSED.items())]
+        answers = engine.generate([*ASKS, *refused])
         seen = engine.inspect("plugin_probes:seen")
-        calls = engine.inspect("plugin_probes:calls") if drafts else []
+        drawn = engine.generate(seeded(built_in=False)) if not drafts else {}
+        if drafts:
+            calls = engine.inspect("plugin_probes:calls")
+            assert sum(rows > requests for rows, requests in calls) >= 10
+            for ask in RIGHT_DRAFTS:
+                before = len(engine.inspect("plugin_probes:calls"))
+                assert engine.generate([ask])[ask.request_id].token_ids == answers[ask.request_id].token_ids
+                calls_for[ask.request_id] = len(engine.inspect("plugin_probes:calls")) - before
         # The decode worker goes on behind the token that the prefill worker made.
         prefilled = next(ask for ask in ASKS if ask.request_id == "hello, prefill worker")
         prompt = (*prefilled.prompt_token_ids, *answers[prefilled.request_id].token_ids)
-        params = {"max_tokens": 20, "temperature": 0.0, "extra_args": activated("decode")}
-        decoded = engine.generate([Ask("decode", prompt, params)])["decode"]
+        decoded = engine.generate([make_ask("decode", prompt, 20, **activated("decode"))])["decode"]
+        assert len(engine.inspect("plugin_probes:processors")) == len(TARGETS)
     assert engine.info["runner"] == runner
-    assert not drafts or sum(rows > requests for rows, requests in calls) >= 10
-    return Run(engine.info, answers, seen, decoded)
+    return Run(request.param, answers, seen, decoded, drawn, drawn_bare, calls_for)
 
 
 def test_the_workload_has_preemption_and_prompts_in_pieces(run: Run) -> None:
@@ -253,20 +227,62 @@ def test_the_workload_has_preemption_and_prompts_in_pieces(run: Run) -> None:
     assert run.seen["partial prefills"] >= 4
 
 
-GREEDY = (
-    *("off", "allowed", "bias", "penalties", "dry", "ocr", "loop", "forced", "thinking", "cite"),
-    *("several", "several more"),
-)
-
-
-@pytest.mark.parametrize("ask", [ask for ask in ASKS if ask.request_id in GREEDY], ids=lambda ask: ask.request_id)
+@pytest.mark.parametrize("ask", [OFF[0], *GREEDY], ids=lambda ask: ask.request_id)
 def test_each_position_is_what_the_rule_leaves_at_the_top(ask: Ask, run: Run) -> None:
     answer = run.answers[ask.request_id]
     assert answer.error is None
     assert len(answer.token_ids) == ask.params["max_tokens"]
-    assert expected(ask, answer) == answer.token_ids
+    assert chosen(ask, answer) == answer.token_ids
     raw = [int(row.argmax()) for row in answer.rows]
     assert (raw == answer.token_ids) == (ask.request_id == "off"), "the rule never mattered"
+
+
+@pytest.mark.parametrize("ask", OFF, ids=lambda ask: ask.request_id)
+def test_requests_that_do_not_use_a_plugin_get_what_the_model_likes_best(ask: Ask, run: Run) -> None:
+    answer = run.answers[ask.request_id]
+    assert len(answer.token_ids) == ask.params["max_tokens"]
+    assert answer.token_ids == [int(row.argmax()) for row in answer.rows]
+
+
+@needs_v2_drafts  # a model does not know what the rules leave
+@pytest.mark.parametrize("ask", RIGHT_DRAFTS, ids=lambda ask: ask.request_id)
+def test_right_drafts_are_kept(ask: Ask, run: Run) -> None:
+    if run.calls_for:
+        assert run.calls_for[ask.request_id] <= 10  # for 27 tokens
+
+
+def test_a_sampled_request_is_forced_at_every_position(run: Run) -> None:
+    assert run.answers["target 7, sampled"].token_ids == [7] * 20
+
+
+def test_v1_runs_stages_in_their_order_and_v2_the_list_in_its_own(run: Run) -> None:
+    """On V1 the target is forced, then min-p keeps it. On V2 min-p comes first, and mostly masks the target, which
+    is then not forced: what vLLM does with two plugins of different stages depends on the runner."""
+    answer = run.answers[BOTH_STAGES.request_id]
+    if run.name == "v1":
+        assert answer.token_ids == [511] * 15
+        return
+    left = [likely_enough(row, 0.3, 2.0) for row in answer.rows]
+    assert any(not row[511] for row in left)
+    for row, token in zip(left, answer.token_ids, strict=True):
+        assert token == 511 if row[511] else row[token]
+
+
+def test_with_a_seed_min_p_draws_the_same_tokens_as_vllms_own(run: Run) -> None:
+    assert {name: answer.token_ids for name, answer in run.drawn.items()} == {
+        name: answer.token_ids for name, answer in run.drawn_bare.items()
+    }
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_bad_arguments_are_refused_with_the_plugins_words(message: str, run: Run) -> None:
+    answer = run.answers[message]
+    assert message in (answer.error or "")
+    assert answer.token_ids == []
+
+
+def likely_enough(row: np.ndarray, threshold: float, temperature: float) -> np.ndarray:
+    return row >= row.max() + temperature * np.log(threshold) - 1e-5
 
 
 def within_sigmas(row: np.ndarray) -> np.ndarray:
@@ -278,7 +294,7 @@ def near_when_squared(row: np.ndarray) -> np.ndarray:
     return 1.8 * ((row - row.max()) / 2.0) ** 2 <= 25.0
 
 
-def likely_enough(row: np.ndarray) -> np.ndarray:
+def likely_of_all(row: np.ndarray) -> np.ndarray:
     shares = np.exp((row - row.max()) / 2.0)
     return shares >= 0.004 * shares.sum() * (1 - 1e-5)
 
@@ -302,9 +318,10 @@ def not_a_top_choice(row: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "left"),
     [
+        ("min-p", lambda row: likely_enough(row, 0.3, 0.8)),
         ("n sigma", within_sigmas),
         ("smoothed", near_when_squared),
-        ("epsilon", likely_enough),
+        ("epsilon", likely_of_all),
         ("typical", next_to_the_entropy),
         ("xtc", not_a_top_choice),
     ],

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.discovery.releases import Release, is_before
-from lpkit_conformance.engine import beyond_cpu
-from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
-from unusual_engines import SPECULATIVE, needs_v2_drafts
+from unusual_engines import SPECULATIVE, UnusualEngine, needs_v2_drafts
 
 pytestmark = pytest.mark.engine
 
@@ -88,25 +86,15 @@ def same(found: dict[str, Any], in_flight: int = 0) -> Counter[str]:
     return seen
 
 
-class Process(EngineProcess):
-    def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
-        if settings.extra.get("async_scheduling"):
-            self.call(beyond_cpu.allow_async_scheduling)
-        if settings.runner == "v2":
-            self.call(beyond_cpu.accept_integer_masks)
-        super().restart(settings, logits_processors)
-        assert self.inspect("plugin_probes:is_async") == ("async_scheduling" in settings.extra)
-
-
 @pytest.fixture(scope="module")
-def v1() -> Iterator[Process]:
-    with Process(EngineSettings("v1"), V1, sys_path=[PROBES]) as engine:
+def v1() -> Iterator[UnusualEngine]:
+    with UnusualEngine(EngineSettings("v1"), V1, sys_path=[PROBES]) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def v2() -> Iterator[Process]:
-    with Process(EngineSettings("v2"), V2, sys_path=[PROBES]) as engine:
+def v2() -> Iterator[UnusualEngine]:
+    with UnusualEngine(EngineSettings("v2"), V2, sys_path=[PROBES]) as engine:
         yield engine
 
 
@@ -124,14 +112,14 @@ BOTH = pytest.mark.parametrize("extra", [{}, ASYNC], ids=["sync", "async"])
 
 
 @BOTH
-def test_v1_arrivals_chunks_and_aborts(v1: Process, extra: dict[str, Any], wrong: tuple[str, ...]) -> None:
+def test_v1_arrivals_chunks_and_aborts(v1: UnusualEngine, extra: dict[str, Any], wrong: tuple[str, ...]) -> None:
     v1.restart(EngineSettings("v1", max_num_batched_tokens=32, extra=extra), V1)
     seen = same(v1.inspect(DIFFERENTIAL, _asks(40, 60, 20, without=wrong)))
     assert seen["steps"] > 60 and seen["greedy tokens"] > 200 and seen["abort"] and seen["stop"]
 
 
 @BOTH
-def test_v1_preemptions(v1: Process, extra: dict[str, Any], wrong: tuple[str, ...]) -> None:
+def test_v1_preemptions(v1: UnusualEngine, extra: dict[str, Any], wrong: tuple[str, ...]) -> None:
     v1.restart(EngineSettings("v1", extra=extra, **PREEMPTING), V1)
     seen = same(v1.inspect(DIFFERENTIAL, _asks(20, 40, 50, every=3, without=wrong)))
     assert seen["steps"] > 60 and seen["greedy tokens"] > 200 and seen["preempted"]
@@ -145,7 +133,7 @@ def test_v1_installed_under_asynchronous_scheduling(installed: Callable[..., Pat
     asks = _asks(40, 60, 20, without=("repetition_penalty", "frequency_penalty", *wrong))
     params = {"temperature": 0.0, "max_tokens": 6, "presence_penalty": 0.5}
     penalised = (Ask(f"p{at}", (1, 2, 3), params, at=at) for at in (15, 40))
-    with Process(settings, [], sys_path=[PROBES, folder]) as engine:
+    with UnusualEngine(settings, [], sys_path=[PROBES, folder]) as engine:
         found = engine.inspect(DIFFERENTIAL, (*asks, *penalised), False)
     seen = same(found)
     outputs = [ids for step in found["events"][0] for event in step if event[1] == "apply" for ids in event[-1]]
@@ -154,14 +142,14 @@ def test_v1_installed_under_asynchronous_scheduling(installed: Callable[..., Pat
 
 
 @BOTH
-def test_v2_arrivals_chunks_and_aborts(v2: Process, extra: dict[str, Any]) -> None:
+def test_v2_arrivals_chunks_and_aborts(v2: UnusualEngine, extra: dict[str, Any]) -> None:
     v2.restart(EngineSettings("v2", max_num_seqs=6, max_num_batched_tokens=32, extra=extra), V2)
     seen = same(v2.inspect(DIFFERENTIAL, _asks(24, 60, 14)))
     assert seen["steps"] > 30 and seen["greedy tokens"] > 60 and seen["abort"] and seen["stop"]
 
 
 @BOTH
-def test_v2_preemptions(v2: Process, extra: dict[str, Any]) -> None:
+def test_v2_preemptions(v2: UnusualEngine, extra: dict[str, Any]) -> None:
     v2.restart(EngineSettings("v2", max_num_seqs=6, extra=extra, **PREEMPTING), V2)
     seen = same(v2.inspect(DIFFERENTIAL, _asks(7, 40, 45)))
     assert seen["steps"] > 40 and seen["greedy tokens"] > 60 and seen["preempted"]
@@ -169,7 +157,7 @@ def test_v2_preemptions(v2: Process, extra: dict[str, Any]) -> None:
 
 @needs_v2_drafts
 @BOTH
-def test_v2_drafts(v2: Process, extra: dict[str, Any]) -> None:
+def test_v2_drafts(v2: UnusualEngine, extra: dict[str, Any]) -> None:
     """Drafts looked up in what was written so far, among preemptions and aborts."""
     method = {"method": "ngram_gpu"} if extra else {}  # the one that is drafted where the tokens are
     drafting = {"speculative_config": {**SPECULATIVE, **method}, **extra}

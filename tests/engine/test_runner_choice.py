@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,53 +41,52 @@ def test_hisparse_refuses_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 METHODS = (
-    "ngram",
-    "suffix",
-    "medusa",
-    "mlp_speculator",
-    "custom_class",
-    "eagle",
-    "eagle3",
-    "mtp",
-    "draft_model",
-    "dflash",
+    *("ngram", "suffix", "medusa", "mlp_speculator", "custom_class"),
+    *("eagle", "eagle3", "mtp", "draft_model", "dflash"),
 )
 
 
-@pytest.mark.needs_release("0.31")
-@pytest.mark.parametrize("method", METHODS)
-def test_a_drafter_that_v2_lacks_is_on_v1_for_the_doctor_and_the_engine(method: str, release: Release | None) -> None:
-    lacking = method in VLLM.entries("only-on-v1", release)
-    assert bool(unsupported(method=method)) is lacking
-    assert bool(demands(release, "--speculative-config.method", method).v1) is lacking
+def before_0_32(release: Release | None) -> bool:
+    return is_before(release, (0, 32, 0))
+
+
+LACKING: dict[str, tuple[dict[str, Any], tuple[str, ...], Callable[[Release | None], bool]]] = {
+    **{
+        method: (
+            {"method": method},
+            ("--speculative-config.method", method),
+            lambda release, method=method: method in VLLM.entries("only-on-v1", release),
+        )
+        for method in METHODS
+    },
+    "parallel drafts": (
+        {"method": "eagle", "parallel_drafting": True},
+        ("--speculative-config", '{"method": "eagle", "parallel_drafting": true}'),
+        lambda release: True,
+    ),
+    "another vocabulary": (
+        {"method": "eagle", "use_heterogeneous_vocab": True},
+        ("--speculative-config", '{"method": "eagle", "use_heterogeneous_vocab": true}'),
+        lambda release: not before_0_32(release),
+    ),
+    "elastic experts": ({"experts": True}, ("--enable-elastic-ep",), before_0_32),
+    "mamba cache": ({"cache": "all"}, ("--mamba-cache-mode", "all"), before_0_32),
+    "stock compiler": ({"compiled": 1}, ("-cc.mode=stock_torch_compile",), before_0_32),
+    "sequence parallelism": (
+        {"sequences": True, "ranks": 2},
+        ("-cc.pass_config.enable_sp=true", "-tp", "2"),
+        before_0_32,
+    ),
+}
+"""Settings of the engine, the same as options of its command, and whether a release's V2 lacks the feature."""
 
 
 @pytest.mark.needs_release("0.31")
-@pytest.mark.parametrize("feature", ["parallel_drafting", "use_heterogeneous_vocab"])
-def test_a_way_of_drafting_that_v2_lacks_is_on_v1_for_both(feature: str, release: Release | None) -> None:
-    lacking = feature == "parallel_drafting" or not is_before(release, (0, 32, 0))
-    draft = {"method": "eagle", feature: True}
-    assert bool(unsupported(**draft)) is lacking
-    assert bool(demands(release, "--speculative-config", json.dumps(draft)).v1) is lacking
-
-
-@pytest.mark.needs_release("0.31")
-@pytest.mark.parametrize(
-    ("settings", "options"),
-    [
-        ({"experts": True}, ("--enable-elastic-ep",)),
-        ({"cache": "all"}, ("--mamba-cache-mode", "all")),
-        ({"compiled": 1}, ("-cc.mode=stock_torch_compile",)),
-        ({"sequences": True, "ranks": 2}, ("-cc.pass_config.enable_sp=true", "-tp", "2")),
-    ],
-    ids=["elastic experts", "mamba cache", "stock compiler", "sequence parallelism"],
-)
-def test_what_v2_has_since_0_32_is_on_v1_before_for_both(
-    settings: dict[str, Any], options: tuple[str, ...], release: Release | None
-) -> None:
-    lacking = is_before(release, (0, 32, 0))
-    assert bool(unsupported(**settings)) is lacking
-    assert bool(demands(release, *options).v1) is lacking
+@pytest.mark.parametrize("feature", LACKING)
+def test_a_feature_that_v2_lacks_is_on_v1_for_the_doctor_and_the_engine(feature: str, release: Release | None) -> None:
+    settings, options, lacking = LACKING[feature]
+    assert bool(unsupported(**settings)) is lacking(release)
+    assert bool(demands(release, *options).v1) is lacking(release)
 
 
 @pytest.mark.needs_release("0.31")
@@ -113,6 +112,11 @@ def test_dual_batch_overlap_is_on_v2_where_the_switch_asks_for_it_for_both(
         ({"method": "mtp", "enable_adaptive_verification": True}, ("-sc", '{"enable_adaptive_verification": true}')),
         ({"sharded": True}, ("--enable-batch-sharded-sampling",)),
         ({"contexts": 2}, ("--prefill-context-parallel-size", "2")),
+        pytest.param(
+            {"stages": 2, "asynchronous": True},
+            ("-pp", "2", "--async-scheduling"),
+            marks=pytest.mark.needs_release("0.31"),
+        ),
     ],
 )
 def test_what_v1_refuses_is_refused_for_the_doctor_and_the_engine(
@@ -120,12 +124,6 @@ def test_what_v1_refuses_is_refused_for_the_doctor_and_the_engine(
 ) -> None:
     assert bool(refused_by_v1(**settings)) is bool(settings)
     assert bool(demands(release, *options).only_v2) is bool(settings)
-
-
-@pytest.mark.needs_release("0.31")
-def test_pipeline_stages_with_asynchronous_scheduling_are_refused_by_v1_for_both(release: Release | None) -> None:
-    assert refused_by_v1(stages=2, asynchronous=True)
-    assert demands(release, "-pp", "2", "--async-scheduling").only_v2
 
 
 @pytest.mark.needs_release("0.29")

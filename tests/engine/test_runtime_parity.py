@@ -15,13 +15,12 @@ import torch
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # importing vLLM warns
-    from lpkit import v1, v2
+    from lpkit import v1
     from lpkit.runtime import (
         LogitsSource,
         Request,
         V1AsyncEngine,
         V1Batch,
-        V1Engine,
         V1Sampler,
         V2Engine,
         V2Slots,
@@ -83,13 +82,6 @@ def plain(update: v1.BatchUpdate | None) -> Any:
         return None
     added = [(row, id(params), id(prompt), id(outputs)) for row, params, prompt, outputs in update.added]
     return update.batch_size, list(update.removed), added, list(update.moved)
-
-
-@pytest.mark.needs_release("0.31")
-def test_vllms_own_classes_are_in_use() -> None:
-    assert v1.BatchUpdateBuilder.__module__.startswith("vllm.")
-    assert v2.LogitsProcRequestState.__module__.startswith("vllm.")
-    assert SamplingParams.__module__.startswith("vllm.")
 
 
 @pytest.mark.parametrize(("size", "steps"), [(1, 1000), (2, 2000), (8, 5000), (64, 1500), (256, 500)])
@@ -230,26 +222,6 @@ def request_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], R
     monkeypatch.setattr(buffer_utils, "is_uva_available", lambda: False)
     monkeypatch.setattr(buffer_utils, "NonUvaBuffer", HostUva)
     yield lambda size: RequestState(size, 64, 64, 0, VOCAB, CPU)
-
-
-@pytest.mark.parametrize("size", [1, 4, 64])
-def test_v2_slots_are_given_out_in_vllms_order(size: int, request_state: Callable[[int], RequestState]) -> None:
-    rng = random.Random(size)
-    theirs, ours = request_state(size), V2Slots(size, 64, vocab_size=VOCAB)
-    present: list[str] = []
-    for step in range(4000):
-        if present and (len(present) == size or rng.random() < 0.5):
-            name = present.pop(rng.randrange(len(present)))
-            assert theirs.remove_request(name) == ours.free(name)
-            continue
-        outputs = list(range(rng.randint(0, 3)))
-        request = Request(f"r{step}", SamplingParams(), [1] * rng.randint(1, 9), output_token_ids=outputs)
-        theirs.add_request(request.request_id, request.prompt_len, [1] * request.prompt_len + outputs, 0, 9)
-        slot = ours.add(request)
-        assert theirs.req_id_to_index[request.request_id] == slot
-        for name in ("prompt_len", "prefill_len"):
-            assert getattr(theirs, name).np[slot] == getattr(ours.state, name).np[slot]
-        present.append(request.request_id)
 
 
 def test_v2_buffers_have_vllms_dtypes_and_rebind_what_vllm_rebinds(
@@ -407,38 +379,3 @@ def test_stop_tokens_come_back_where_a_grammar_left_nothing_else() -> None:
             stops = list(request.params.all_stop_token_ids)
             restored += held and bool(expected[row, stops].isfinite().any())
     assert restored > 20
-
-
-def test_the_engines_run_on_vllms_own_interface_classes() -> None:
-    """The same greedy tokens from both, through vLLM's ``BatchUpdateBuilder`` and ``LogitsContext``."""
-
-    class Both:
-        @staticmethod
-        def edit(logits: torch.Tensor) -> torch.Tensor:
-            logits[:, 7] += 4
-            return logits
-
-    class One(v1.LogitsProcessor):
-        def __init__(self, config: Any, device: torch.device, is_pin_memory: bool) -> None: ...
-
-        def is_argmax_invariant(self) -> bool:
-            return False
-
-        def update_state(self, batch_update: Any) -> None: ...
-
-        def apply(self, logits: torch.Tensor) -> torch.Tensor:
-            return Both.edit(logits)
-
-    class Two(v2.LogitsProcessor):
-        def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
-            return Both.edit(logits)
-
-    outputs = []
-    for engine in (V1Engine([One], device="cpu"), V2Engine([Two], device="cpu")):
-        for i in range(8):
-            engine.add(Request(f"r{i}", SamplingParams(temperature=0), [i + 1] * (i + 1)))
-        for _ in range(10):
-            engine.step()
-        outputs.append({name: request.output_token_ids for name, request in engine.requests.items()})
-    assert outputs[0] == outputs[1]
-    assert any(7 in ids for ids in outputs[0].values())

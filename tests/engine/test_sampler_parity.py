@@ -40,17 +40,26 @@ STAGES = (
 )
 
 
+FORCED = 1e9
+"""The logit of a token that ends a thought."""
+CASES = [
+    *((stage, 15, 0) for stage in STAGES),
+    *(("some", 40, 0), ("all", 25, 0)),
+    *(("thinking_token_budget", 25, markers) for markers in range(1, 5)),
+]
 FACTS = ("rows", "greedy", "partial", "resumed", "drafted", "accepted", "gate open")
 
 
-@pytest.mark.parametrize(("stages", "steps"), [*((stage, 15) for stage in STAGES), ("some", 40), ("all", 25)])
-def test_v2_sampler_processes_logits_and_picks_greedy_tokens_as_vllms(worker: Worker, stages: str, steps: int) -> None:
+@pytest.mark.parametrize(("stages", "steps", "markers"), CASES)
+def test_v2_sampler_processes_logits_and_picks_greedy_tokens_as_vllms(
+    worker: Worker, stages: str, steps: int, markers: int
+) -> None:
     """Requests come, go, are preempted and resumed; rows of partial prefills and of drafts, right and wrong ones.
 
     Two custom processors, which do not commute with the stages beside them, run where the gate opens.
     """
     seen: Counter[str] = Counter()
-    for step, fact in enumerate(worker.call("sampler_probes:differential", 5, steps, stages)):
+    for step, fact in enumerate(worker.call("sampler_probes:differential", 5, steps, stages, markers)):
         theirs, ours = fact["slots"]
         assert theirs == ours
         if not fact["rows"]:
@@ -59,12 +68,14 @@ def test_v2_sampler_processes_logits_and_picks_greedy_tokens_as_vllms(worker: Wo
         assert gate == applied, step
         theirs, ours = fact["logits"]
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5, err_msg=f"step {step}")
+        seen["forced"] += int((theirs == FORCED).sum())
         greedy = fact["greedy"]
         np.testing.assert_array_equal(fact["sampled"][greedy], theirs[greedy].argmax(-1))
         np.testing.assert_array_equal(*fact["lengths"])
         seen.update({name: int(np.sum(fact[name])) for name in FACTS if name in fact})
         seen["gate open" if gate else "gate closed"] += 1
     assert all(seen[name] for name in FACTS)
+    assert stages != "thinking_token_budget" or seen["forced"]
 
 
 @pytest.mark.needs_release("0.31")

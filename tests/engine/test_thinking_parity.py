@@ -1,13 +1,12 @@
-"""The thinking budget of the reference runtime against vLLM's own, on both runners: random batches, no model."""
+"""V1's thinking budget of the reference runtime against vLLM's own: random batches, no model.
+
+V2's is a stage of its sampler: test_sampler_parity.py.
+"""
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # importing vLLM warns
     from lpkit.runtime import Request, ThinkingMarkers, V1Batch
-    from lpkit.runtime.sampler.thinking import Thought, V1ThinkingBudget, forced_token
+    from lpkit.runtime.sampler.thinking import Thought, V1ThinkingBudget
     from lpkit.sampling_params import SamplingParams
     from vllm.v1.sample.thinking_budget_state import ThinkingBudgetStateHolder
 
@@ -58,32 +57,6 @@ def same_state(ours: dict[int, Thought], theirs: dict[int, dict[str, Any]]) -> N
     for row, thought in ours.items():
         for mine, other in FIELDS.items():
             assert getattr(thought, mine) == theirs[row][other], (row, mine)
-
-
-Job = tuple[ThinkingMarkers, list[dict[str, Any]]]
-
-
-def run_kernel(jobs: list[Job]) -> list[list[list[int | None]]]:
-    """The token that vLLM's V2 kernel forces at each row of each request: ``known`` tokens, ``drafts``, ``budget``."""
-    plain = [{"markers": vars(markers.as_config()), "rows": rows, "vocab_size": VOCAB} for markers, rows in jobs]
-    command = [sys.executable, str(Path(__file__).parent / "probes" / "thinking_probe.py")]
-    done = subprocess.run(command, input=json.dumps(plain), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    answer: list[list[list[int | None]]] = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer
-
-
-def by_rule(jobs: list[Job]) -> list[list[list[int | None]]]:
-    return [
-        [
-            [
-                forced_token([*row["known"], *row["drafts"][:n]], row["budget"], markers)
-                for n in range(len(row["drafts"]) + 1)
-            ]
-            for row in rows
-        ]
-        for markers, rows in jobs
-    ]
 
 
 def tokens(rng: random.Random, count: int) -> list[int]:
@@ -166,25 +139,6 @@ def test_v1_leaves_a_budget_behind_where_a_request_without_one_moves_in() -> Non
         sync(batch.take_update())
         assert [request.request_id for request in batch.requests] == ["plain"]
         assert list(states) == [0]
-
-
-def test_v2_forces_what_vllms_kernel_forces() -> None:
-    rng = random.Random(4)
-    jobs: list[Job] = [(markers, []) for markers in MARKERS[:4]]
-    for _, rows in jobs:
-        for _ in range(60):
-            known, drafts = tokens(rng, rng.randint(1, 9)), tokens(rng, rng.randint(0, 3))
-            rows.append({"known": known, "drafts": drafts, "budget": rng.choice([0, 0, 1, 2, 4])})
-    found = by_rule(jobs)
-    assert found == run_kernel(jobs)
-    assert sum(token is not None for rows in found for row in rows for token in row) > 60
-
-
-def test_v2_takes_a_natural_end_that_differs_from_the_forced_one() -> None:
-    known = ([1, 3, 3], [1, 3, 5, 3], [1, 3, 2], [1, 3, 2, 4])
-    rows = [{"known": ids, "drafts": [], "budget": 1} for ids in known]
-    jobs: list[Job] = [(ThinkingMarkers((1,), (2, 4), (5,)), rows)]
-    assert run_kernel(jobs) == by_rule(jobs) == [[[2], [None], [4], [2]]]
 
 
 @pytest.mark.needs_release("0.29")

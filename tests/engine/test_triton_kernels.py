@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from interpreted import interpret
 
 COMPARE = """
@@ -252,31 +251,26 @@ assert fused.split(4096, 151936)[0] == 1  # as many rows keep it busy
 """
 
 
-@pytest.mark.parametrize("name", ["mask_below_", "mask_above_", "mask_far_below_top_"])
-@pytest.mark.parametrize(("rows", "vocab", "extra"), [(1, 3, 0), (3, 300, 8), (5, 9000, 0), (2, 40_000, 64)])
-def test_every_kept_bit_and_every_mask_is_that_of_the_torch_path(name: str, rows: int, vocab: int, extra: int) -> None:
-    interpret(COMPARE, rows, vocab, extra, name)
+def test_every_kept_bit_and_every_mask_is_that_of_the_torch_path() -> None:
+    sizes = [(1, 3, 0), (3, 300, 8), (5, 9000, 0), (2, 40_000, 64)]
+    names = ("mask_below_", "mask_above_", "mask_far_below_top_")
+    interpret(COMPARE, *((*size, name) for size in sizes for name in names))
 
 
-@pytest.mark.parametrize(("rows", "vocab", "extra"), [(1, 5, 0), (3, 300, 8), (2, 9000, 0), (1, 40_000, 64)])
-def test_what_is_computed_of_rows_is_what_the_torch_path_computes(rows: int, vocab: int, extra: int) -> None:
-    interpret(STATISTICS, rows, vocab, extra)
+def test_what_is_computed_of_rows_is_what_the_torch_path_computes() -> None:
+    interpret(STATISTICS, (1, 5, 0), (3, 300, 8), (2, 9000, 0), (1, 40_000, 64))
 
 
 def test_parts_cover_a_row_and_small_batches_have_many() -> None:
     interpret(SPLIT)
 
 
-@pytest.mark.parametrize(("rows", "vocab", "k"), [(1, 20, 1), (3, 300, 0), (2, 700, 600), (5, 40, 7)])
-def test_a_few_logits_of_each_row_are_read_penalized_and_written_as_by_the_torch_path(
-    rows: int, vocab: int, k: int
-) -> None:
-    interpret(FEW, rows, vocab, k)
+def test_a_few_logits_of_each_row_are_read_penalized_and_written_as_by_the_torch_path() -> None:
+    interpret(FEW, (1, 20, 1), (3, 300, 0), (2, 700, 600), (5, 40, 7))
 
 
-@pytest.mark.parametrize(("vocab", "k"), [(9, 1), (300, 7), (200, 150)])
-def test_tokens_that_are_masked_are_those_of_the_torch_path(vocab: int, k: int) -> None:
-    interpret(MASK, 7, vocab, k)
+def test_tokens_that_are_masked_are_those_of_the_torch_path() -> None:
+    interpret(MASK, (7, 9, 1), (7, 300, 7), (7, 200, 150))
 
 
 def test_members_of_sets_are_those_of_the_torch_path() -> None:
@@ -287,6 +281,5 @@ def test_histories_are_those_of_the_torch_path_on_both_runners() -> None:
     interpret(HISTORIES)
 
 
-@pytest.mark.parametrize(("vocab", "extra", "k"), [(9, 0, 1), (300, 7, 5), (9001, 2, 100)])
-def test_tokens_that_are_kept_alone_are_those_of_the_torch_path(vocab: int, extra: int, k: int) -> None:
-    interpret(KEEP, 7, vocab, extra, k)
+def test_tokens_that_are_kept_alone_are_those_of_the_torch_path() -> None:
+    interpret(KEEP, (7, 9, 0, 1), (7, 300, 7, 5), (7, 9001, 2, 100))

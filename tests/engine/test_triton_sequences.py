@@ -4,7 +4,6 @@ needed.
 
 from __future__ import annotations
 
-import pytest
 from interpreted import interpret
 
 BOTH = """
@@ -131,26 +130,21 @@ for some in (ids, strided(ids)):
 """
 
 
-@pytest.mark.parametrize(("width", "positions"), [(1, 0), (7, 4), (100, 8), (150, 32), (1100, 0)])
-def test_what_stood_before_is_found_however_long_and_periodic(width: int, positions: int) -> None:
-    interpret(BOTH + MATCHES, width, positions)
+def test_what_stood_before_is_found_however_long_and_periodic() -> None:
+    interpret(BOTH + MATCHES, (1, 0), (1100, 0), (7, 4), (100, 8), (150, 32))
 
 
-@pytest.mark.parametrize(("width", "kinds"), [(1, 2), (40, 2), (100, 3)])
-def test_patterns_are_found_whole_and_begun(width: int, kinds: int) -> None:
-    interpret(BOTH + PATTERNS, width, kinds)
+def test_patterns_are_found_whole_and_begun() -> None:
+    interpret(BOTH + PATTERNS, (1, 2), (40, 2), (100, 3))
 
 
-@pytest.mark.parametrize(("width", "kinds"), [(1, 2), (40, 2), (100, 3)])
-def test_loops_go_on_alike(width: int, kinds: int) -> None:
-    interpret(BOTH + LOOPS, width, kinds)
+def test_loops_go_on_alike() -> None:
+    interpret(BOTH + LOOPS, (1, 2), (40, 2), (100, 3))
 
 
-@pytest.mark.parametrize(("n", "width"), [(1, 20), (2, 300), (0, 8)])
-def test_tokens_are_counted(n: int, width: int) -> None:
-    interpret(BOTH + COUNTS, n, width)
+def test_tokens_are_counted() -> None:
+    interpret(BOTH + COUNTS, (1, 20), (2, 300), (0, 8))
 
 
-@pytest.mark.parametrize(("n", "width"), [(1, 1), (5, 150), (0, 8)])
-def test_each_id_keeps_its_largest_value_once(n: int, width: int) -> None:
-    interpret(BOTH + LARGEST, n, width)
+def test_each_id_keeps_its_largest_value_once() -> None:
+    interpret(BOTH + LARGEST, (1, 1), (5, 150), (0, 8))

@@ -3,7 +3,6 @@ interpreter, so no GPU is needed."""
 
 from __future__ import annotations
 
-import pytest
 from interpreted import interpret
 
 # Rows of which most spans are masked without being read, some are masked already, and one is not aligned.
@@ -96,11 +95,12 @@ for threshold in (0.3, 0.15, 0.02):
 """
 
 
-@pytest.mark.parametrize(("vocab", "extra"), [(9, 0), (300, 7), (9001, 2)])
-def test_spans_below_the_limit_are_masked_as_by_the_torch_path(vocab: int, extra: int) -> None:
-    interpret(FAR_BELOW_TOP, 6, vocab, extra)
+SIZES = [(6, 9, 0), (6, 300, 7), (6, 9001, 2)]
 
 
-@pytest.mark.parametrize(("vocab", "extra"), [(9, 0), (300, 7), (9001, 2)])
-def test_limits_that_a_row_sets_mask_what_they_mask_by_the_torch_path(vocab: int, extra: int) -> None:
-    interpret(LIMITS, 6, vocab, extra)
+def test_spans_below_the_limit_are_masked_as_by_the_torch_path() -> None:
+    interpret(FAR_BELOW_TOP, *SIZES)
+
+
+def test_limits_that_a_row_sets_mask_what_they_mask_by_the_torch_path() -> None:
+    interpret(LIMITS, *SIZES)

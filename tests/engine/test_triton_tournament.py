@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from interpreted import interpret
 
 COMPARE = """
@@ -42,10 +41,5 @@ assert torch.equal(logits[:, vocab:], behind)
 """
 
 
-@pytest.mark.parametrize(
-    ("rows", "vocab", "extra", "rounds"), [(1, 5, 0, 1), (3, 300, 8, 3), (2, 4500, 0, 5), (2, 700, 3, 13)]
-)
-def test_tokens_gain_what_they_gain_in_float64_however_many_rounds(
-    rows: int, vocab: int, extra: int, rounds: int
-) -> None:
-    interpret(COMPARE, rows, vocab, extra, rounds)
+def test_tokens_gain_what_they_gain_in_float64_however_many_rounds() -> None:
+    interpret(COMPARE, (1, 5, 0, 1), (3, 300, 8, 3), (2, 4500, 0, 5), (2, 700, 3, 13))

@@ -76,11 +76,8 @@ def test_what_is_no_word_is_refused(engine: EngineProcess) -> None:
     assert "ban_words.0: Input should be a word of 1 to 128 characters, or a token id" in str(answer.error)
 
 
-@pytest.mark.parametrize("runner", ["v1", "v2"])
-def test_an_engine_without_a_tokenizer_starts_and_takes_token_ids(
-    runner: Any, engines: Callable[..., EngineProcess]
-) -> None:
-    engine = engines(settings(runner), ["words_probes:BanWords"])
+def test_an_engine_without_a_tokenizer_starts_and_takes_token_ids(engine: EngineProcess) -> None:
+    engine.restart(settings(engine.info["runner"]), ["words_probes:BanWords"])
     asks = [ask("word", extra_args={"ban_words": ["yes"]}), ask("id", extra_args={"ban_words": [9]}), ask("free")]
     answers = engine.generate(asks)
     assert answers["word"].token_ids == answers["free"].token_ids

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from certify import __main__ as command
@@ -55,19 +56,22 @@ def test_the_page_counts_clean_plugins_by_runner_and_names_what_did_not_pass() -
     assert "- engine tests, 3 failed: `KeyError: 'no'` (`test_x` 2, `test_y` 1)" in text
 
 
-def test_tests_of_another_revision_than_the_plugins_say_so() -> None:
-    tests = {"passed": 3, "failed": {}, "problems": [], "revision": "def5678", "date": "2026-11-23"}
-    assert "| 3 passed; at `def5678`, 2026-11-23 | `abc1234` |" in page.text({"0.31.0": {**RESULT, "tests": tests}})
+ELSEWHERE = {"passed": 3, "failed": {}, "problems": [], "revision": "def5678", "date": "2026-11-23"}
+NEVER_ACTIVE = {"verdict": "error", "runners": {"v1": [2, 2]}, "problems": ["never active"]}
+ONLY_V1 = {"verdict": "pass", "runners": {"v1": [5, 5]}, "problems": []}
 
 
-def test_a_plugin_that_could_not_be_judged_has_not_passed() -> None:
-    plugins = {**PLUGINS, "lpkit-c": {"verdict": "error", "runners": {"v1": [2, 2]}, "problems": ["never active"]}}
-    assert "| 2 of 3 pass, 10 checks |" in page.text({"0.31.0": {**RESULT, "plugins": plugins}})
-
-
-def test_a_release_without_v2_says_so() -> None:
-    only_v1 = {"lpkit-a": {"verdict": "pass", "runners": {"v1": [5, 5]}, "problems": []}}
-    assert "| 1 of 1 pass, 5 checks | no runner for plugins |" in page.text({"0.27.1": {**RESULT, "plugins": only_v1}})
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"tests": ELSEWHERE}, "| 3 passed; at `def5678`, 2026-11-23 | `abc1234` |"),
+        ({"plugins": {**PLUGINS, "lpkit-c": NEVER_ACTIVE}}, "| 2 of 3 pass, 10 checks |"),
+        ({"plugins": {"lpkit-a": ONLY_V1}}, "| 1 of 1 pass, 5 checks | no runner for plugins |"),
+    ],
+    ids=["tests of another revision than the plugins", "a plugin that could not be judged", "a release without v2"],
+)
+def test_a_row_of_the_page_says_what_is_special(more: dict[str, Any], said: str) -> None:
+    assert said in page.text({"0.27.1": {**RESULT, **more}})
 
 
 def test_failures_and_errors_of_tests_are_counted_by_reason_and_file() -> None:
@@ -162,16 +166,8 @@ def test_a_stopped_run_goes_on_where_it_was_and_a_release_that_does_not_install_
 
     monkeypatch.setattr(Environment, "prepare", prepare)
     monkeypatch.setattr(command, "try_plugin", try_plugin)
-    arguments = [
-        "certify",
-        "--work",
-        str(tmp_path),
-        "--page",
-        str(tmp_path / "releases.md"),
-        "--only",
-        "0.32.0",
-        "0.18.0",
-    ]
+    releases = ["--only", "0.32.0", "0.18.0"]
+    arguments = ["certify", "--work", str(tmp_path), "--page", str(tmp_path / "releases.md"), *releases]
     monkeypatch.setattr(command.sys, "argv", arguments)
     with pytest.raises(KeyboardInterrupt):
         command.main()

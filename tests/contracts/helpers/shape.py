@@ -28,59 +28,57 @@ def shape(value: Any, literal: Collection[str] = (), key: str = "") -> Any:
 
 
 def merge(first: Any, second: Any) -> Any:
-    """A shape that allows both."""
-    if first == second:
-        return first
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        return {
-            name: merge(first.get(name, "<absent>"), second.get(name, "<absent>"))
-            for name in sorted({**first, **second})
-        }
-    if isinstance(first, list) and isinstance(second, list):
+    """A shape that allows both; objects are merged key by key, lists item by item."""
+    options = _options(first)
+    for option in _options(second):
+        kin = next((item for item in options if type(item) is type(option) and isinstance(item, dict | list)), None)
+        if kin is None:
+            options += [] if option in options else [option]
+        else:
+            options[options.index(kin)] = _merged(kin, option)
+    return options[0] if len(options) == 1 else {"or": sorted(options, key=repr)}
+
+
+def _options(value: Any) -> list[Any]:
+    return [*value["or"]] if isinstance(value, dict) and value.keys() == {"or"} else [value]
+
+
+def _merged(first: Any, second: Any) -> Any:
+    if isinstance(first, list):
         return [merge(first[0], second[0])] if first and second else first or second
-    options = [*(first["or"] if isinstance(first, dict) and "or" in first else [first])]
-    return {"or": sorted([*options, *([second] if second not in options else [])], key=repr)}
+    names = dict.fromkeys((*first, *second))
+    return {name: merge(first.get(name, "<absent>"), second.get(name, "<absent>")) for name in names}
 
 
 def report(document: dict[str, Any]) -> dict[str, Any]:
-    """A ``lpkit.check/1`` document: the checks sorted by label, the evidence by its keys."""
+    """A ``lpkit.check/1`` document: its shape, and of each target what programs decide by."""
     return {
-        **document,
-        "targets": [
+        **shape(document),
+        "schema": document["schema"],
+        "verdict": document["verdict"],
+        "facts": [
             {
-                **target,
-                "against": "<text>",
+                **{key: target[key] for key in ("target", "verdict", "hosts", "interface")},
                 "error": bool(target["error"]),
-                "notes": [] if target["notes"] == [] else ["<text>"],
-                "settings": shape(target["settings"]),
-                "findings": [{**entry, "message": "<text>", "location": "<text>"} for entry in target["findings"]],
-                "checks": [
-                    _check(item) for item in sorted(target["checks"], key=lambda item: (item["code"], item["host"]))
-                ],
+                "checks": _by_status(target["checks"]),
+                "failures": sorted(_failure(item) for item in target["checks"] if item["finding"]),
+                "findings": [" ".join((item["code"], item["status"], *item["checks"])) for item in target["findings"]],
             }
             for target in document["targets"]
         ],
     }
 
 
-PASSED = {"message": "<text>", "finding": None, "seconds": "<number>"}
+def _by_status(checks: list[dict[str, Any]]) -> dict[str, str]:
+    """Labels of checks by their status and family, a line each; codes.txt holds their names."""
+    table: dict[str, list[str]] = {}
+    for item in sorted(checks, key=lambda item: (item["code"], item["host"])):
+        label = item["code"] + (f"[{item['host']}]" if item["host"] else "")
+        table.setdefault(f"{item['status']} {item['code'][:3]}", []).append(label)
+    return {key: " ".join(labels) for key, labels in table.items()}
 
 
-def _check(item: dict[str, Any]) -> Any:
-    """One line for most checks; failures in full."""
-    found = {
-        **item,
-        **shape({"message": item["message"], "seconds": item["seconds"]}),
-        "finding": None if item["finding"] is None else _finding(item["finding"]),
-    }
-    label = {key: found.pop(key) for key in ("code", "name", "host", "status")}
-    return " ".join(filter(None, label.values())) if found == PASSED else {**label, **found}
-
-
-def _finding(finding: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **shape(finding),
-        "where": shape(finding["where"]),
-        "location": re.sub(r".*/(.*:)\d+$", r"\1<line>", finding["location"]),
-        "saved": finding["saved"],
-    }
+def _failure(item: dict[str, Any]) -> str:
+    location = re.sub(r".*/(.*:)\d+$", r"\1<line>", item["finding"]["location"])
+    parts = (item["code"], item["name"], item["host"], item["status"], location, item["finding"]["saved"])
+    return " ".join(filter(None, parts))

@@ -6,15 +6,30 @@ import os
 import subprocess
 import sys
 
+RUN = """
+import sys
+code, cases = compile(sys.argv[1], "<interpreted>", "exec"), eval(sys.argv[2])
+for case in cases:
+    sys.argv[1:] = map(str, case)
+    try:
+        exec(code, {"__name__": "interpreted"})
+    except BaseException:
+        print("with", *case)
+        raise
+"""
 
-def interpret(code: str, *arguments: object) -> None:
-    """Run it in a process of its own, to the end: Triton decides when it is imported whether it interprets."""
+
+def interpret(code: str, *cases: tuple[object, ...]) -> None:
+    """Run the code with the arguments of each case, in a process that interprets.
+
+    Triton decides when it is imported.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [sys.executable, "-c", RUN, code, repr(cases or ((),))],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -192,15 +192,11 @@ class Server:
                 return refusal.code, json.load(refusal)
 
     def close(self) -> None:
-        end_group(self._process)
-
-
-def end_group(process: subprocess.Popen[Any]) -> None:
-    """End a process that leads its own group, and whatever it started and left in there."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(20)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        """End the server, and whatever it started and left in its process group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(20)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()

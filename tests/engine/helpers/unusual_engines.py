@@ -38,18 +38,23 @@ def drafting(release: Release | None) -> dict[str, Any]:
     return {"method": "draft_model", "model": folder.name, "num_speculative_tokens": 3, "enforce_eager": True}
 
 
-class DraftingEngine(EngineProcess):
-    """V2 with speculative decoding."""
+def crowded(runner: str, **extra: Any) -> EngineSettings:
+    """Nine blocks of 32 tokens and 32 tokens per step: prompts come in pieces, and not all requests fit."""
+    return EngineSettings(
+        runner,  # type: ignore[arg-type]
+        max_num_seqs=6,
+        max_model_len=96,
+        max_num_batched_tokens=32,
+        num_gpu_blocks_override=9,
+        block_size=32,
+        extra=extra,
+    )
+
+
+class UnusualEngine(EngineProcess):
+    """An engine that has what its settings ask for, also asynchronous scheduling and V2's drafts."""
 
     def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
-        self.call(beyond_cpu.accept_integer_masks)
+        self.call(beyond_cpu.allow, settings.extra)
         super().restart(settings, logits_processors)
-
-
-class AsyncEngine(EngineProcess):
-    """With asynchronous scheduling, which vLLM's CPU platform switches off."""
-
-    def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
-        self.call(beyond_cpu.allow_async_scheduling)
-        super().restart(settings, logits_processors)
-        assert self.inspect("plugin_probes:is_async")
+        assert self.inspect("plugin_probes:is_async") == bool(settings.extra.get("async_scheduling"))

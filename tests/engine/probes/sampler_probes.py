@@ -23,7 +23,13 @@ from vllm.v1.worker.gpu.states import RequestState
 SIZE, VOCAB, LENGTH, DRAFTS = 6, 128, 64, 3
 # The model favours few tokens, so that markers, bad words, repetitions and right drafts occur.
 FEW = range(8)
-MARKERS = ThinkingMarkers((1,), (2, 4), (2,))
+MARKERS = (
+    ThinkingMarkers((1,), (2, 4), (2,)),
+    ThinkingMarkers((1, 3), (2, 4)),
+    ThinkingMarkers((1,), (2, 4, 2)),
+    ThinkingMarkers((1, 1), (2, 2, 4)),
+    ThinkingMarkers((1,), (2, 4), (5,)),
+)
 CPU = torch.device("cpu")
 
 
@@ -58,11 +64,11 @@ class Shift(Custom):
 class Theirs:
     """vLLM's request states and sampler, which follow the steps of one of our engines."""
 
-    def __init__(self) -> None:
+    def __init__(self, markers: ThinkingMarkers) -> None:
         # The interpreter cannot run the kernel of this one stage; this is vLLM's own code for machines without Triton.
         states.apply_top_k_top_p = apply_top_k_top_p_pytorch
         self.states = RequestState(SIZE, LENGTH, 64, DRAFTS, VOCAB, CPU)
-        config: Any = SimpleNamespace(reasoning_config=MARKERS.as_config())
+        config: Any = SimpleNamespace(reasoning_config=markers.as_config())
         self.processors = [Revive(config, self.states), Shift(config, self.states)]
         self.sampler = Sampler(
             config, SIZE, VOCAB, CPU, self.states, "raw_logits", DRAFTS, custom_logits_processors=self.processors
@@ -169,7 +175,7 @@ def gate(seed: int, count: int) -> dict[str, Any]:
     """
     rng = random.Random(seed)
     found = []
-    for markers in (None, MARKERS, ThinkingMarkers((1,), ()), ThinkingMarkers((), (2,))):
+    for markers in (None, MARKERS[0], ThinkingMarkers((1,), ()), ThinkingMarkers((), (2,))):
         config: Any = SimpleNamespace(reasoning_config=None if markers is None else markers.as_config())
         requests = RequestState(SIZE, LENGTH, 64, DRAFTS, VOCAB, CPU)
         sampler = Sampler(config, SIZE, VOCAB, CPU, requests, "raw_logits", DRAFTS)
@@ -201,7 +207,7 @@ class Kept(V2Sampler):
         return super().__call__(logits, ctx, requests)
 
 
-def differential(seed: int, steps: int, stages: str) -> list[dict[str, Any]]:
+def differential(seed: int, steps: int, stages: str, markers: int = 0) -> list[dict[str, Any]]:
     """Random steps through both: what each side made of the same logits, and what the step consisted of."""
     rng = random.Random(f"{seed} {stages}")
     ours = V2Engine(
@@ -209,12 +215,12 @@ def differential(seed: int, steps: int, stages: str) -> list[dict[str, Any]]:
         LogitsSource(VOCAB, seed, likely=FEW),
         max_num_seqs=SIZE,
         max_model_len=LENGTH,
-        thinking=MARKERS,
+        thinking=MARKERS[markers],
         num_speculative_tokens=DRAFTS,
         device="cpu",
     )
     ours.samplers[0].__class__ = Kept
-    theirs = Theirs()
+    theirs = Theirs(MARKERS[markers])
     return [_step(rng, ours, theirs, f"{step}", stages) for step in range(steps)]
 
 

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-ROOT = TESTS.parents[1]
-FIXTURES = TESTS / "fixtures"
+ROOT = TESTS.parent
+FIXTURES = TESTS / "contracts" / "fixtures"
 SOURCES = tuple(ROOT / folder for folder in ("sdk", "conformance", "cli"))
 
 
-def python(*arguments: str, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str, cwd: Path, path: tuple[Path, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
     """``python *arguments`` in ``cwd``, with lpkit's checkout and ``path`` on the import path."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("LPKIT", "VLLM", "GITHUB"))}
     return subprocess.run(
@@ -22,9 +22,9 @@ def python(*arguments: str, cwd: Path, path: tuple[Path, ...] = ()) -> subproces
         env={
             **environment,
             "PYTHONPATH": os.pathsep.join(map(str, (*SOURCES, *path))),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUTF8": "1",
             "OMP_NUM_THREADS": "1",
+            **env,
         },
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -35,6 +35,6 @@ def python(*arguments: str, cwd: Path, path: tuple[Path, ...] = ()) -> subproces
     )
 
 
-def lpkit(*arguments: str, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
+def lpkit(*arguments: str, cwd: Path, path: tuple[Path, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
     """Run ``lpkit *arguments`` in the same way."""
-    return python("-m", "lpkit_cli.app", *arguments, cwd=cwd, path=path)
+    return python("-m", "lpkit_cli.app", *arguments, cwd=cwd, path=path, **env)
