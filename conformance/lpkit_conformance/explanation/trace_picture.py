@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from lpkit_conformance.explanation.picture import Frame, argument_text, draw
-from lpkit_conformance.explanation.timeline import timeline
+from lpkit_conformance.explanation.picture import Frame, argument_text
+from lpkit_conformance.explanation.timeline import with_batch
 from lpkit_conformance.hosts import Observation
 from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Step
 from lpkit_conformance.results import Finding
-from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
 
 
@@ -30,14 +28,8 @@ def pictured(
         return finding
     variants = {name: active.variant for name, active in host.requests.items()}
     arguments = {name: argument_text(subject, variant) for name, variant in variants.items()}
-    unit = HOSTS[subject.setup.host].position
-    return replace(
-        finding,
-        picture=draw(frames, arguments, unit, culprit),
-        timeline=timeline(
-            frames, list(_ops(frames, variants)), arguments, unit, culprit, culprit is None, frames[0].step
-        ),
-    )
+    ops = list(_ops(frames, variants))
+    return with_batch(finding, subject, frames, ops, arguments, culprit, frames[0].step)
 
 
 def _frame(seen: Observation, places: Mapping[str, int]) -> Frame:
