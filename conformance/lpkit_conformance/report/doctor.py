@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lpkit_conformance.report.terminal import one_line
+from lpkit_conformance.report.terminal import one_line, table
 
 if TYPE_CHECKING:
     from lpkit_conformance.doctor.examine import Diagnosis
@@ -66,10 +66,7 @@ def _plugins(found: Diagnosis) -> Iterator[str]:
     if not rows:
         yield "No logits processor is installed here. Start one with: lpkit new my-proc"
         return
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for said, *cells in rows:
-        padded = [cell.ljust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        yield f"{said.ljust(widths[0])}  {'  '.join(padded)}".rstrip()
+    yield from table(rows)
 
 
 def _joined(issues: Sequence[Issue]) -> list[Issue]:
