@@ -64,7 +64,7 @@ class Finding:
 
     @property
     def replayable(self) -> str:
-        """The saved file, unless its operations fail only after earlier runs in the same process."""
+        """The saved file, unless its operations do not fail each time they are run."""
         return self.saved if (self.scenario or {}).get("repeats", True) else ""
 
 
