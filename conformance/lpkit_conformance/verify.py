@@ -130,8 +130,8 @@ def _finding(
     """Return the evidence, and the program made small; marked if the small program does not fail each time."""
 
     def fails(ops: Sequence[Op]) -> Trouble | None:
-        found = outcome(ops)
-        return found if _alike(trouble, found) else None
+        again = outcome(ops)
+        return again if _alike(trouble, again) else None
 
     ops, smallest = shrink.shrink(shrink.single_steps(program.ops), trouble, fails)
     ops, smallest = shrink.simplify(ops, smallest, fails)

@@ -22,7 +22,7 @@ Groups = Mapping[str, Mapping[str, str]]
 
 
 class UnknownAdviceError(LookupError):
-    """The file has no such key; the message names the nearest."""
+    """The file lacks a key; the message names the nearest."""
 
 
 def cause(key: str, *groups: str) -> str:
@@ -36,9 +36,9 @@ def fix(key: str, *groups: str) -> str:
 
 
 def _text(table: Groups, key: str, groups: tuple[str, ...]) -> str:
-    known = {key for texts in table.values() for key in texts}
-    if key not in known:
-        raise UnknownAdviceError(f"advice.toml has no {key!r}; {suggest(key, known)}")
+    keys = {key for texts in table.values() for key in texts}
+    if key not in keys:
+        raise UnknownAdviceError(f"advice.toml has no {key!r}; {suggest(key, keys)}")
     return next((table[group][key] for group in (*groups, ANY) if key in table.get(group, ())), "")
 
 
@@ -48,14 +48,14 @@ def grouped(table: Groups) -> Groups:
     Raises:
         ValueError: a group has two texts for a key.
     """
-    found: dict[str, dict[str, str]] = {}
+    texts_by_key: dict[str, dict[str, str]] = {}
     for groups, texts in table.items():
         for group in groups.split(", "):
             for keys, text in texts.items():
                 for key in keys.split(", "):
-                    if found.setdefault(group, {}).setdefault(key, text) is not text:
+                    if texts_by_key.setdefault(group, {}).setdefault(key, text) is not text:
                         raise ValueError(f"advice.toml has two texts for {key!r} in {group!r}")
-    return found
+    return texts_by_key
 
 
 _FILE: Final = tomllib.loads(Path(__file__).with_name("advice.toml").read_text("utf-8"))

@@ -134,6 +134,6 @@ def beside_others(subject: Subject, ops: Sequence[Op], request: str) -> tuple[tu
 
 
 def _arguments(fields: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Return names and values, with those of ``extra_args`` taken apart."""
+    """Return names and values, with the entries of ``extra_args`` in its place."""
     given = {**fields, **(fields.get("extra_args") or {})}
     return {(name, repr(value)) for name, value in given.items() if name != "extra_args"}

@@ -65,7 +65,7 @@ class Reproduction:
         return beside_others(self.subject, self.ops, self.finding.where["request"])
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         """The method that gets new requests, or what the author wrote for it."""
         return method_location(self.subject.plugin.cls, HOSTS[self.subject.setup.host].told_by)
 
@@ -76,7 +76,7 @@ class Reproduction:
 
     @property
     def admits(self) -> str:
-        """What the author wrote for a new request where lpkit keeps the books."""
+        """The author's method for a new request where lpkit keeps the books."""
         cls = self.subject.plugin.cls
         return own_line(cls, "admit") or own_line(cls, "new_req_logits_processor")
 
@@ -139,21 +139,21 @@ EXPERIMENTS: Final = (
         fix="too-early",
         applies=lambda case: case.style == "raw" and case.interface == V2,
         change=lambda case: [replace(case, make_host=blank_slots(case.make_host))],
-        where=lambda case: case.told,
+        where=lambda case: case.reported,
     ),
     Experiment(
         cause="prefill-as-prompt",
         fix="prefill-as-prompt",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "resume" in case.hazards,
         change=lambda case: [replace(case, make_host=hiding_outputs(case.make_host))],
-        where=lambda case: case.told,
+        where=lambda case: case.reported,
     ),
     Experiment(
         cause="same-arguments",
         fix="same-arguments",
         applies=lambda case: case.neighbours[0],
         change=lambda case: case.doing(*case.neighbours[1]),
-        where=lambda case: case.told,
+        where=lambda case: case.reported,
     ),
     Experiment(
         cause="read",

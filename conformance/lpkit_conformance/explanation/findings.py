@@ -56,7 +56,7 @@ def _kind_of_stale(request: str, ops: Sequence[Op]) -> str:
 
 
 def scenario_of_trace(subject: Subject, trace: str, pattern: str) -> dict[str, Any]:
-    """What `lpkit replay` needs to replay a recorded trace, but for target, check and host."""
+    """Return the input of `lpkit replay` for a recorded trace, without target, check and host."""
     return {**settings_of(subject), "trace": trace, "pattern": pattern}
 
 
@@ -91,7 +91,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "is_argmax_invariant": ("process", "edit"),
     "validate_params": ("Params", "new_req_logits_processor", "admit"),
 }
-"""What an author writes where lpkit or vLLM has the method; other methods tell of requests."""
+"""Methods that an author writes where lpkit or vLLM has the method itself; other methods report requests."""
 
 TOLD = ("admit", "new_req_logits_processor", "process", "edit", "apply")
 

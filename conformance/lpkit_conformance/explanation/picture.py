@@ -20,7 +20,7 @@ MOST_POSITIONS = 10
 
 @dataclass(frozen=True)
 class Frame:
-    """One step: request by position in the batch, those whose row belongs to a partial prefill, tokens by request."""
+    """One step: request by position in the batch, requests in a partial prefill, tokens by request."""
 
     step: int
     positions: dict[int, str]
@@ -52,7 +52,7 @@ class _Blank:
 def record_frames(
     subject: Subject, ops: Sequence[Op], max_num_seqs: int, make_host: Callable[[Subject, int], Host]
 ) -> tuple[list[Frame], dict[str, str | None]]:
-    """Every step with an ``apply``, and every request's arguments as text; None for those without the plugin."""
+    """Return every step with an ``apply``, and the arguments of every request as text, None without the plugin."""
     # Instances that do nothing: the batch moves as it did, without the plugin.
     idle = replace(subject, plugin=Plugin(subject.plugin.target, _Blank), relatives=tuple(subject.cases))
     host = make_host(idle, max_num_seqs)
@@ -71,7 +71,7 @@ def record_frames(
 
 
 def argument_text(subject: Subject, variant: int | None) -> str | None:
-    """What a request is sent with; None for one without the plugin."""
+    """Return the arguments of a request; None for a request without the plugin."""
     return None if variant is None else subject.cases[variant % len(subject.cases)].text
 
 
@@ -120,7 +120,7 @@ def _alike(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[lis
 
 
 def chosen(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[int]:
-    """The positions worth a column: the culprit's, then those that changed, latest first, then the lowest."""
+    """Choose the positions worth a column: the culprit's, then changed ones, latest first, then the lowest."""
     everyone = sorted({position for frame in frames for position in frame.positions})
     wanted: dict[int, None] = {}
     if culprit:

@@ -41,18 +41,18 @@ def _frame(seen: Observation, places: Mapping[str, int]) -> Frame:
 
 
 def _ops(frames: Sequence[Frame], variants: Mapping[str, int | None]) -> Iterator[Op]:
-    """What happened, by who is there: one step per number, without tokens where nothing was applied."""
+    """Derive the operations from who is present: a step per number, without tokens where nothing was applied."""
     last = {request: frame.step for frame in frames for request in frame.positions.values()}
     here: set[str] = set()
-    known: set[str] = set()
+    seen: set[str] = set()
     number = frames[0].step - 1
     for frame in frames:
         now = set(frame.positions.values())
         for request in sorted(here - now):
             yield Preempt(request) if last[request] > frame.step else Finish(request)
         for request in (name for name in frame.positions.values() if name not in here):
-            yield Resume(request) if request in known else Arrive(request, variants[request])
+            yield Resume(request) if request in seen else Arrive(request, variants[request])
         for _ in range(number + 1, frame.step):
             yield Idle()
         yield Step()
-        here, known, number = now, known | now, frame.step
+        here, seen, number = now, seen | now, frame.step

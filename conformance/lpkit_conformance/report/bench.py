@@ -69,12 +69,12 @@ def write_plot(bench: Bench, file: IO[str]) -> None:
 
 def _curves(points: Sequence[Point]) -> tuple[Curve, ...]:
     """Return a curve per candidate that was measured at any of these sizes."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    curves: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for point in sorted(points, key=lambda point: point.batch):
         for side in point.sides:
             if side.apply is not None and side.apply.median > 0:
-                found.setdefault((side.name, side.kind), []).append((point.batch, side.apply.median))
-    return tuple(Curve(name, kind, tuple(curve)) for (name, kind), curve in found.items())
+                curves.setdefault((side.name, side.kind), []).append((point.batch, side.apply.median))
+    return tuple(Curve(name, kind, tuple(curve)) for (name, kind), curve in curves.items())
 
 
 def _heading(point: Point) -> str:
@@ -120,55 +120,48 @@ def _launched(side: CandidateResult) -> str:
     return count if side.launch_budget is None else f"{count} of {side.launch_budget}"
 
 
-def _bounds(target: TargetBench) -> list[str]:
-    """A line per host and reason for the time of the target's steps, with the evidence at the largest size."""
-    found: dict[tuple[str, str], list[tuple[Point, Bound]]] = {}
+def _own(target: TargetBench) -> Iterator[tuple[Point, CandidateResult]]:
+    """The target's results, without those of its alternatives, the smallest size first."""
     for point in sorted(target.points, key=lambda point: point.logits_bytes):
-        for side in point.sides:
-            if side.kind == "target" and side.bound:
-                found.setdefault((side.host, side.bound.by), []).append((point, side.bound))
-    lines = []
-    for (host, by), seen in found.items():
+        yield from ((point, side) for side in point.sides if side.kind == "target")
+
+
+def _bounds(target: TargetBench) -> Iterator[str]:
+    """A line per host and reason for the time of the target's steps, with the evidence at the largest size."""
+    reasons: dict[tuple[str, str], list[tuple[Point, Bound]]] = {}
+    for point, side in _own(target):
+        if side.bound:
+            reasons.setdefault((side.host, side.bound.by), []).append((point, side.bound))
+    for (host, by), seen in reasons.items():
         point, last = seen[-1]
         sizes = ", ".join(f"{n:,}" for n in dict.fromkeys(point.batch for point, _ in seen))
         what = f"bound by {by}" if by else "as fast as the memory"
         advice = f"; {last.advice}" if last.advice else ""
-        lines.append(
-            f"{host.upper()}, {sizes} requests: {what}. At {point.batch} x {point.vocab:,} {last.why}{advice}."
-        )
-    return lines
+        yield f"{host.upper()}, {sizes} requests: {what}. At {point.batch} x {point.vocab:,} {last.why}{advice}."
 
 
-def _launches(target: TargetBench) -> list[str]:
+def _launches(target: TargetBench) -> Iterator[str]:
     """A line per host on which the target exceeds its launch budget, with the largest count."""
-    found: dict[str, tuple[int, int, Point]] = {}
-    for point in target.points:
-        for side in point.sides:
-            if side.kind == "target" and side.launches is not None and side.launch_budget is not None:
-                found[side.host] = max(
-                    found.get(side.host, (0, 0, point)),
-                    (side.launches, side.launch_budget, point),
-                    key=lambda item: item[0],
-                )
-    return [
-        f"{host.upper()}: {count} launches on a GPU at {point.batch} x {point.vocab:,}, in a step in which no request "
-        f"comes or goes; the budget of such a rule is {granted}: combine operations, or use lpkit.kernels."
-        for host, (count, granted, point) in found.items()
-        if count > granted
-    ]
-
-
-def _notes(target: TargetBench) -> list[str]:
-    found = list(target.notes)
-    if not any(side.acted for point in target.points for side in point.sides if side.kind == "target"):
-        found.append(
-            "With this case the processor changed no logit, so these are the costs of requests that do not use it."
+    most: dict[str, tuple[int, int, Point]] = {}
+    for point, side in _own(target):
+        count, granted = side.launches or 0, side.launch_budget
+        if granted is not None and count > most.get(side.host, (granted,))[0]:
+            most[side.host] = count, granted, point
+    for host, (count, granted, point) in most.items():
+        yield (
+            f"{host.upper()}: {count} launches on a GPU at {point.batch} x {point.vocab:,}, in a step in which no "
+            f"request comes or goes; the budget of such a rule is {granted}: combine operations, or use lpkit.kernels."
         )
+
+
+def _notes(target: TargetBench) -> Iterator[str]:
+    yield from target.notes
+    if not any(side.acted for _, side in _own(target)):
+        yield "With this case the processor changed no logit, so these are the costs of requests that do not use it."
     for point in target.points:
         for side in point.sides:
             if side.problem and side.kind != "target":
-                found.append(f"{point.batch} x {point.vocab:,}: {side.name}: {side.problem}")
-    return found
+                yield f"{point.batch} x {point.vocab:,}: {side.name}: {side.problem}"
 
 
 def duration(times: Times | None) -> str:

@@ -21,21 +21,21 @@ def only(issues: Sequence[Issue]) -> Iterator[str]:
     yield from ("", "Nothing else was checked.")
 
 
-def lines(found: Diagnosis) -> Iterator[str]:
+def lines(diagnosis: Diagnosis) -> Iterator[str]:
     """Versions, plugins, issues, and a count of what is wrong."""
-    yield from (*_facts(found), "", *_plugins(found))
-    for issue in _joined(found.issues):
+    yield from (*_facts(diagnosis), "", *_plugins(diagnosis))
+    for issue in _joined(diagnosis.issues):
         yield from ("", *_issue(issue))
-    errors = sum(issue.level == "error" for issue in found.issues)
-    notes = len(found.issues) - errors
+    errors = sum(issue.level == "error" for issue in diagnosis.issues)
+    notes = len(diagnosis.issues) - errors
     noted = f" {notes} note{'s' * (notes != 1)}." if notes else ""
     yield from ("", f"{errors or 'No'} problem{'s' * (errors != 1)} found.{noted}")
 
 
-def _facts(found: Diagnosis) -> Iterator[str]:
+def _facts(diagnosis: Diagnosis) -> Iterator[str]:
     from lpkit import __version__
 
-    versions, engine = found.versions, found.inventory.engine
+    versions, engine = diagnosis.versions, diagnosis.inventory.engine
     yield f"Environment  {sys.prefix}"
     yield f"Python       {versions.python}"
     yield f"lpkit        {__version__}{'' if versions.lpkit else ' (imported from a checkout, not installed)'}"
@@ -48,7 +48,7 @@ def _facts(found: Diagnosis) -> Iterator[str]:
     yield f"Triton       {versions.triton or 'not installed'}"
     driver = f"NVIDIA driver {versions.driver}" if versions.driver else "a GPU is visible"
     yield f"GPU          {driver if versions.gpu else 'no GPU is visible'}"
-    judged = found.situation
+    judged = diagnosis.situation
     yield f"Judged       {judged.label}, {judged.runner.upper()} runner: {judged.choice.reason}"
 
 
@@ -58,9 +58,9 @@ def _platform(cuda: str | None) -> str:
     return f"ROCm {cuda[5:]}" if cuda.startswith("rocm ") else f"CUDA {cuda}"
 
 
-def _plugins(found: Diagnosis) -> Iterator[str]:
+def _plugins(diagnosis: Diagnosis) -> Iterator[str]:
     rows = []
-    for plugin, passed, said in found.effects():
+    for plugin, passed, said in diagnosis.effects():
         origin = "passed" if passed else one_line(f"{plugin.distribution} {plugin.version}")
         rows.append((said, one_line(plugin.name), one_line(plugin.target) if not passed else "", origin))
     if not rows:

@@ -43,11 +43,11 @@ def excerpt(location: str) -> list[SourceLine]:
     first = max(at - AROUND, 1)
     texts = [line.expandtabs(4) for line in lines[first - 1 : at + AROUND]]
     indent = min((len(text) - len(text.lstrip()) for text in texts if text.strip()), default=0)
-    found = [SourceLine(str(n), text[indent:], "at" if n == at else "") for n, text in enumerate(texts, first)]
+    shown_lines = [SourceLine(str(n), text[indent:], "at" if n == at else "") for n, text in enumerate(texts, first)]
     line, column = _syntax_error(source)
     if line == at and column:
-        found.insert(at - first + 1, SourceLine("", " " * (column - 1 - indent) + "^", "caret"))
-    return found
+        shown_lines.insert(at - first + 1, SourceLine("", " " * (column - 1 - indent) + "^", "caret"))
+    return shown_lines
 
 
 @functools.lru_cache(maxsize=64)

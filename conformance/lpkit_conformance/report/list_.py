@@ -49,14 +49,14 @@ def _where(plugin: DiscoveredPlugin) -> str:
     from lpkit import export
 
     runners = in_words(runner for runner in RUNNER_HOSTS if plugin.interface in (runner, "both"))
-    known = f"vLLM's {runners}" if runners else "no runner that is known"
+    where = f"vLLM's {runners}" if runners else "no runner that is known"
     engines = ", ".join(export.__all__)
     elsewhere = {
         True: f"; in other engines through lpkit.export ({engines})",
         False: "; not in other engines: lpkit.export needs V1's interface",
         None: "; whether lpkit.export takes it to other engines is not known",
     }
-    return f"{one_line(plugin.name)} runs on {known}{elsewhere[plugin.exports]}."
+    return f"{one_line(plugin.name)} runs on {where}{elsewhere[plugin.exports]}."
 
 
 def plain_table(plugins: tuple[DiscoveredPlugin, ...]) -> list[str]:
