@@ -165,6 +165,7 @@ def test_text_begins_with_what_it_takes_to_get_it_again_and_counts_name_what_was
     assert lines[1:4] == ["  seed 7; lpkit 1.0, torch 2.9", '  case {"extra_args": {"bias": 2}}', "  ignore LP7"]
     assert any(" checks ran" in line and line.endswith("; ignored: LP7") for line in lines)
     assert json.loads(written("json", report))["targets"][0]["settings"] == settings
+    assert "seed 7; lpkit 1.0, torch 2.9" in written("html", report)
 
 
 def test_text_keeps_a_message_on_its_line() -> None:
