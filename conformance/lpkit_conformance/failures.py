@@ -61,8 +61,7 @@ class Failure:
         target: as ``lpkit check`` received it.
         code, host: the check and its runner.
         plan: the case, the sizes, the seed and the operations.
-        repeats: False if these operations fail only after earlier runs in the same process: passing then proves
-            nothing.
+        repeats: False if these operations do not fail each time they are run: passing then proves nothing.
     """
 
     target: str

@@ -64,7 +64,7 @@ class Finding:
 
     @property
     def replayable(self) -> str:
-        """The saved file, unless its operations fail only after earlier runs in the same process."""
+        """The saved file, unless its operations do not fail each time they are run."""
         return self.saved if (self.scenario or {}).get("repeats", True) else ""
 
 
@@ -157,10 +157,10 @@ class CheckResult:
 
     def to_json(self) -> dict[str, Any]:
         """Its part of ``lpkit.check/1``."""
-        found = {key: value for key, value in asdict(self).items() if key != "never_active"}
+        data = {key: value for key, value in asdict(self).items() if key != "never_active"}
         if self.finding is not None:
-            found["finding"] = {**found["finding"], "documentation": check_page(self.code)}
-        return found
+            data["finding"] = {**data["finding"], "documentation": check_page(self.code)}
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CheckResult:
@@ -225,12 +225,12 @@ class TargetResult:
 
     def together(self, *statuses: Status) -> list[GroupedResult]:
         """Return the results of these statuses; equal results of several hosts become one finding."""
-        found: dict[tuple[str, str, str], GroupedResult] = {}
+        groups: dict[tuple[str, str, str], GroupedResult] = {}
         for check in self.checks:
             if check.status in statuses:
-                first = found.setdefault(check.said, GroupedResult(check, ()))
-                found[check.said] = GroupedResult(first.check, (*first.hosts, check.host) if check.host else ())
-        return list(found.values())
+                first = groups.setdefault(check.said, GroupedResult(check, ()))
+                groups[check.said] = GroupedResult(first.check, (*first.hosts, check.host) if check.host else ())
+        return list(groups.values())
 
 
 @dataclass(frozen=True)

@@ -10,22 +10,15 @@ from typing import Any
 
 from lpkit_conformance.expectation.compare import Mismatch, compare
 from lpkit_conformance.expectation.solo import SoloRuns, solo_runs
-from lpkit_conformance.explanation.blame import blamed
-from lpkit_conformance.explanation.experiments import MakeHost
+from lpkit_conformance.explanation.advice import cause, fix
+from lpkit_conformance.explanation.changes import MakeHost
+from lpkit_conformance.explanation.experiments import Reproduction, blamed
 from lpkit_conformance.explanation.fault import look_again
 from lpkit_conformance.explanation.findings import cause_of, departure, raised, settings_of
-from lpkit_conformance.explanation.hazards import (
-    ORDER_FIX,
-    SHORT,
-    Hazard,
-    fix_for,
-    with_swaps_apart,
-)
-from lpkit_conformance.explanation.picture import draw, record_frames
-from lpkit_conformance.explanation.styles import FIXES as FIXES_BY_STYLE
-from lpkit_conformance.explanation.styles import style_of
-from lpkit_conformance.explanation.timeline import timeline
-from lpkit_conformance.explanation.unrepeated import unrepeated
+from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, hazards
+from lpkit_conformance.explanation.picture import record_frames
+from lpkit_conformance.explanation.styles import readers_of
+from lpkit_conformance.explanation.timeline import with_batch
 from lpkit_conformance.hosts import Observation, PluginError, default_host
 from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.programs import shrink
@@ -33,11 +26,12 @@ from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Arrive, Op, Program
 from lpkit_conformance.results import Failed, Finding, NeverActive
-from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.vllm_api.runners import V1
 
-Outcome = Callable[[Sequence[Op]], Mismatch | PluginError | None]
+Trouble = Mismatch | PluginError
+"""A row that differs, or an exception of the plugin."""
+
+Outcome = Callable[[Sequence[Op]], Trouble | None]
 
 
 def verify(
@@ -49,7 +43,7 @@ def verify(
     """Hold every program against its requests' solo runs.
 
     Args:
-        hazard: what the programs are there for; a finding has the fix for it if its program still holds it.
+        hazard: the purpose of the programs; a finding has the fix for it if its program still holds it.
 
     Raises:
         Failed: with the shrunk program, on the first row that differs or when the plugin raises.
@@ -61,13 +55,14 @@ def verify(
     if subject.setup.program is not None:
         programs = [subject.setup.program]
     for program in programs:
-        mismatch, acted_alone, judged = _run(subject, program, solo, make_host)
+        trouble, acted_alone, judged = _run(subject, program, solo, make_host)
         acted |= acted_alone
         rows += judged
-        if mismatch is not None:
-            found = partial(_outcome, subject, program, make_host)
-            finding, small = _finding(subject, program, mismatch, found, make_host)
-            raise Failed(replace(finding, fix=finding.fix or _fix(subject, small, finding, mismatch, hazard)))
+        if trouble is not None:
+            finding, small = _finding(
+                subject, program, trouble, partial(_outcome, subject, program, make_host), make_host
+            )
+            raise Failed(replace(finding, fix=finding.fix or _fix(subject, small, finding, trouble, hazard)))
     if not acted:
         raise NeverActive
     return f"{rows} rows"
@@ -95,9 +90,8 @@ def survive(subject: Subject, program: Program) -> None:
         raise Failed(_finding(subject, program, error, fails, default_host)[0])
 
 
-def _run(
-    subject: Subject, program: Program, solo: SoloRuns, make_host: MakeHost
-) -> tuple[Mismatch | PluginError | None, bool, int]:
+def _run(subject: Subject, program: Program, solo: SoloRuns, make_host: MakeHost) -> tuple[Trouble | None, bool, int]:
+    """Return the first trouble, True if the plugin acts on one of the requests alone, and the rows compared."""
     seen: list[Observation] = []
     try:
         with subject.as_imported():  # so that a program alone fails as it does behind others
@@ -115,104 +109,74 @@ def _run(
     return None, acted, judged
 
 
-def _outcome(
-    subject: Subject, program: Program, make_host: MakeHost, ops: Sequence[Op]
-) -> Mismatch | PluginError | None:
-    """What is wrong when only these operations of the program are done."""
-    return _run(subject, Program(program.name, tuple(ops), program.max_num_seqs), solo_runs(subject), make_host)[0]
+def _outcome(subject: Subject, program: Program, make_host: MakeHost, ops: Sequence[Op]) -> Trouble | None:
+    """Return the first trouble when only these operations of the program are done."""
+    return _run(subject, replace(program, ops=tuple(ops)), solo_runs(subject), make_host)[0]
 
 
-def _alike(one: Mismatch | PluginError, other: Mismatch | PluginError | None) -> bool:
-    """Whether a smaller program shows the same thing: an exception at its line, or any row that differs."""
-    if isinstance(one, PluginError):
-        return isinstance(other, PluginError) and (one.exception, one.location) == (other.exception, other.location)
-    return isinstance(other, Mismatch)
+def _alike(first: Trouble, second: Trouble | None) -> bool:
+    """True if a smaller program shows the same trouble: an exception at its line, or any row that differs."""
+    if isinstance(first, PluginError):
+        return isinstance(second, PluginError) and (first.exception, first.location) == (
+            second.exception,
+            second.location,
+        )
+    return isinstance(second, Mismatch)
 
 
 def _finding(
-    subject: Subject,
-    program: Program,
-    mismatch: Mismatch | PluginError,
-    outcome: Outcome,
-    make_host: MakeHost,
+    subject: Subject, program: Program, trouble: Trouble, outcome: Outcome, make_host: MakeHost
 ) -> tuple[Finding, Program]:
-    """The evidence, and the program made small; marked if the small program does not fail each time."""
-    finding, small = _made_small(subject, program, mismatch, outcome, make_host)
-    return finding if _alike(mismatch, outcome(small.ops)) else unrepeated(finding), small
+    """Return the evidence, and the program made small; marked if the small program does not fail each time."""
 
+    def fails(ops: Sequence[Op]) -> Trouble | None:
+        again = outcome(ops)
+        return again if _alike(trouble, again) else None
 
-def _made_small(
-    subject: Subject,
-    program: Program,
-    mismatch: Mismatch | PluginError,
-    outcome: Outcome,
-    make_host: MakeHost,
-) -> tuple[Finding, Program]:
-    """The evidence of a program with as few operations as fail alike."""
-
-    def fails(ops: Sequence[Op]) -> Mismatch | PluginError | None:
-        found = outcome(ops)
-        return found if _alike(mismatch, found) else None
-
-    ops, mismatch = shrink.shrink(shrink.single_steps(program.ops), mismatch, fails)
-    ops, mismatch = shrink.simplify(ops, mismatch, fails)
-    ops = shrink.joined_steps(ops)
-    small = Program(program.name, tuple(ops), program.max_num_seqs)
-    operations = collapse(ops)
-    if isinstance(mismatch, PluginError):
-        finding = raised(subject.plugin.cls, mismatch, operations)
-        culprit = None
-    else:
-        finding = departure(mismatch, {"program": program.name}, operations)
-        finding = replace(finding, cause=cause_of(mismatch, ops))
-
-        def mends(other: Subject = subject, host: MakeHost = make_host, changed: Sequence[Op] = small.ops) -> bool:
-            found, still = _outcome(other, small, host, changed), _outcome(subject, small, make_host, small.ops)
-            return found is None and still is not None
-
-        fault = look_again(subject, ops, program.max_num_seqs, mismatch, make_host)
-        finding = blamed(subject, finding, small, fault, make_host, mends)
-        culprit = (mismatch.step, mismatch.request)
-    finding = replace(finding, where={**finding.where, **_short_prompts(ops)})
-    frames, arguments = record_frames(subject, ops, program.max_num_seqs, make_host)
-    unit = HOSTS[subject.setup.host].position
-    finding = replace(
-        finding,
-        picture=draw(frames, arguments, unit, culprit),
-        timeline=timeline(frames, ops, arguments, unit, culprit, raised=culprit is None),
-        scenario=scenario_of(subject, small, make_host),
-    )
+    ops, smallest = shrink.shrink(shrink.single_steps(program.ops), trouble, fails)
+    ops, smallest = shrink.simplify(ops, smallest, fails)
+    small = replace(program, ops=tuple(shrink.joined_steps(ops)))
+    finding = _evidence(subject, small, smallest, make_host)
+    if fails(small.ops) is None:
+        scenario = {**(finding.scenario or {}), "repeats": False}
+        finding = replace(finding, cause=cause("unrepeated"), fix=fix("unrepeated"), scenario=scenario)
     return finding, small
 
 
-def _short_prompts(ops: Sequence[Op]) -> dict[str, str]:
-    """What the picture does not show of them."""
-    short = [op for op in ops if isinstance(op, Arrive) and op.prompt_len <= SHORT]
-    return {f"prompt of {op.request}": f"{op.prompt_len} token{'s' * (op.prompt_len > 1)}" for op in short}
+def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: MakeHost) -> Finding:
+    """Return the trouble of a small program in the author's terms, with cause and line, batch and scenario."""
+    operations = collapse(small.ops)
+    culprit = None
+    if isinstance(trouble, PluginError):
+        finding = raised(subject.plugin.cls, trouble, operations)
+    else:
+        culprit = (trouble.step, trouble.request)
+        finding = departure(trouble, {"program": small.name}, operations)
+        finding = replace(finding, cause=cause_of(trouble, small.ops))
+        fault = look_again(subject, small.ops, small.max_num_seqs, trouble, make_host)
+        finding = blamed(Reproduction(subject, make_host, small, finding, fault), _passes)
+    short = [op for op in small.ops if isinstance(op, Arrive) and op.prompt_len <= SHORT]
+    prompts = {f"prompt of {op.request}": f"{op.prompt_len} token{'s' * (op.prompt_len > 1)}" for op in short}
+    frames, arguments = record_frames(subject, small.ops, small.max_num_seqs, make_host)
+    finding = replace(finding, where={**finding.where, **prompts}, scenario=scenario_of(subject, small, make_host))
+    return with_batch(finding, subject, frames, small.ops, arguments, culprit)
 
 
-def _fix(
-    subject: Subject,
-    small: Program,
-    finding: Finding,
-    outcome: Mismatch | PluginError,
-    hazard: Hazard | None,
-) -> str:
-    """What to change, by what is left of the program; where only an unusual host shows it, what suits all of them."""
-    style = style_of(subject.plugin.cls, subject.setup.host)
-    own = FIXES_BY_STYLE[style]
-    raised = bool(finding.exception)
-    usual = _outcome(subject, small, default_host, small.ops)
-    if not _alike(outcome, usual):
-        return "" if raised else own.get(hazard or "alone", "")
-    apart = with_swaps_apart(small.ops) if style == "raw" and subject.setup.interface == V1 and not raised else None
-    if apart is not None and _outcome(subject, small, default_host, apart) is None:
-        return ORDER_FIX
-    return fix_for(small.ops, subject.setup.interface, small.max_num_seqs, hazard, raised, own)
+def _passes(case: Reproduction) -> bool:
+    return _outcome(case.subject, case.program, case.make_host, case.ops) is None
+
+
+def _fix(subject: Subject, small: Program, finding: Finding, trouble: Trouble, hazard: Hazard | None) -> str:
+    """Return what to change, by what is left of the program; where only an unusual host shows it, in general."""
+    readers = readers_of(subject)
+    if not _alike(trouble, _outcome(subject, small, default_host, small.ops)):
+        return "" if finding.exception else fix(hazard or "alone", readers[0])
+    held = hazards(small.ops, subject.setup.interface, small.max_num_seqs)
+    return fix_for(held, hazard, ("raised",) if finding.exception else readers)
 
 
 def scenario_of(subject: Subject, program: Program, make_host: MakeHost) -> dict[str, Any]:
-    """Everything that `lpkit replay` needs, but for target, check and host."""
+    """Return the input of `lpkit replay`, without target, check and host."""
     manner: Manner | None = None
     with contextlib.suppress(PluginError):
         manner = getattr(make_host(subject, program.max_num_seqs), "manner", None)

@@ -1,4 +1,4 @@
-"""Shrinking and printing programs."""
+"""Programs are held against solo runs; a failing one is made small, and its finding allows no other cause."""
 
 from __future__ import annotations
 
@@ -7,23 +7,40 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import torch
 from lpkit_conformance.expectation.compare import Mismatch
-from lpkit_conformance.explanation.findings import ALONE, CAUSES, cause_of
+from lpkit_conformance.explanation.advice import cause as cause_by_key
+from lpkit_conformance.explanation.advice import fix
+from lpkit_conformance.explanation.findings import cause_of
 from lpkit_conformance.instruments.clocks import jumping_clock
-from lpkit_conformance.programs.as_text import collapse
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Resume, Step, program, soak
+from lpkit_conformance.instruments.module_state import ModuleState
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Program, Resume, Step, program, soak
 from lpkit_conformance.programs.shrink import shrink
-from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.verify import verify
-from zoo.correct.v1 import Bias, OutOfPlace
+from lpkit_conformance.verify import survive, verify
+from zoo.correct.v1 import Bias, OutOfPlace, V1Base
+from zoo.lp108 import RowsOfTheClass
 from zoo.lp202 import StaleOnDecline
 from zoo.lp219 import ThreeAtOnce
 from zoo.registry import Case
 
 
 def subject(cls: Any, case: dict[str, Any] | None = None) -> Subject:
-    return Subject.of("x", cls, "v1", Case.parse(case or cls.CASE))
+    return Subject.of("x", cls, "v1", Case.parse(case or cls.CASE), modules=ModuleState(cls))
+
+
+def failed(cls: Any, *programs: Program) -> Finding:
+    with pytest.raises(Failed) as caught:
+        verify(subject(cls), programs)
+    return caught.value.finding
+
+
+def survived(cls: Any, *ops: Op) -> Finding:
+    """The finding for a class that raises."""
+    with pytest.raises(Failed) as caught:
+        survive(subject(cls), program("p", *ops))
+    return caught.value.finding
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -68,35 +85,24 @@ def test_what_cannot_shrink_stays() -> None:
     assert shrink(list(ops), "outcome", lambda found: None) == (ops, "outcome")
 
 
-def test_equal_neighbours_are_counted_and_others_kept_apart() -> None:
-    ops: list[Op] = [Step(), Step(), Step(), Finish("a"), Step()]
-    assert collapse(ops) == ("step (3 times)", "a finishes", "step")
-    assert collapse([]) == ()
-
-
 def test_a_failure_of_many_operations_is_shown_with_few() -> None:
     whole = soak(0)
-    with pytest.raises(Failed) as caught:
-        verify(subject(StaleOnDecline), [whole])
-    finding = caught.value.finding
+    finding = failed(StaleOnDecline, whole)
     assert len(whole.ops) > 100
     assert len(finding.operations) <= 6
     assert {"request", "row", "step", "token id", "program"} <= finding.where.keys()
     assert "an earlier request" in finding.cause
+    assert finding.scenario is not None and "repeats" not in finding.scenario
 
 
 def test_a_shrunk_program_still_fails() -> None:
-    with pytest.raises(Failed) as caught:
-        verify(subject(ThreeAtOnce), [soak(3)])
-    assert 3 <= len(caught.value.finding.operations) <= 20
+    assert 3 <= len(failed(ThreeAtOnce, soak(3)).operations) <= 20
 
 
 def test_the_first_failing_program_is_the_one_reported() -> None:
     harmless = program("harmless", Arrive("a", 0), Step())
     guilty = program("guilty", Arrive("a", 0), Step(), Finish("a"), Arrive("b", None), Step())
-    with pytest.raises(Failed) as caught:
-        verify(subject(StaleOnDecline), [harmless, guilty, soak(0)])
-    assert caught.value.finding.where["program"] == "guilty"
+    assert failed(StaleOnDecline, harmless, guilty, soak(0)).where["program"] == "guilty"
 
 
 def test_programs_without_action_prove_nothing() -> None:
@@ -109,20 +115,86 @@ def test_passing_programs_say_how_many_rows_were_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ops", "cause"),
+    ("kind", "ops", "key", "group"),
     [
-        ("stale", [Arrive("a", 0), Arrive("b", 1), Step(), Preempt("a"), Resume("a"), Step(2)], CAUSES["out of step"]),
-        ("stale", [Arrive("b", 0), Step(), Finish("b"), Arrive("a", None), Step()], CAUSES["stale"]),
-        ("stale", [Arrive("b", 0), Arrive("a", None), Step()], CAUSES["stray"]),
-        ("wrong", [Arrive("b", 0), Arrive("a", 1), Step()], CAUSES["wrong"]),
-        ("stale", [Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step(2)], ALONE["out of step"]),
-        ("wrong", [Arrive("a", 0), Step(2)], ALONE["wrong"]),
-        ("lost", [Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step()], ALONE["lost"]),
+        ("stale", [Arrive("a", 0), Arrive("b", 1), Step(), Preempt("a"), Resume("a"), Step(2)], "out of step", "any"),
+        ("stale", [Arrive("b", 0), Step(), Finish("b"), Arrive("a", None), Step()], "stale", "any"),
+        ("stale", [Arrive("b", 0), Arrive("a", None), Step()], "stray", "any"),
+        ("wrong", [Arrive("b", 0), Arrive("a", 1), Step()], "wrong", "any"),
+        ("stale", [Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step(2)], "out of step", "alone"),
+        ("wrong", [Arrive("a", 0), Step(2)], "wrong", "alone"),
+        ("lost", [Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step()], "lost", "alone"),
     ],
 )
-def test_the_cause_is_one_that_the_operations_allow(kind: str, ops: list[Op], cause: str) -> None:
-    assert cause_of(Mismatch(1, 0, "a", 5, 7, 0.0, 1.0, {}, kind), ops) == cause
+def test_the_cause_is_one_that_the_operations_allow(kind: str, ops: list[Op], key: str, group: str) -> None:
+    assert cause_of(Mismatch(1, 0, "a", 5, 7, 0.0, 1.0, {}, kind), ops) == cause_by_key(key, group)
 
 
-def test_a_lone_request_is_never_told_of_others() -> None:
-    assert not [text for text in ALONE.values() if "belongs to another" in text or "state of another" in text]
+# -- exceptions --------------------------------------------------------------------------------------------------
+
+
+class NeedsTwoTokens(V1Base):
+    """Assumes two tokens before the next token."""
+
+    CASE = {"extra_args": {"bias": 0.5}}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return None if self.read(params) is None else (prompt or [], outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (prompt, outputs) in self.rows.items():
+            logits[row, (*prompt, *outputs)[-2]] += 0.5
+        return logits
+
+
+def test_a_prompt_that_has_to_be_short_is_reported_with_its_length() -> None:
+    finding = survived(NeedsTwoTokens, Arrive("a", 0), Arrive("b", 0, 1), Step(2))
+    assert finding.where == {"method": "apply", "prompt of b": "1 token"}
+
+
+class RaisesAtTheFortieth(V1Base):
+    """Counts the calls of all instances."""
+
+    CASE = {"extra_args": {"bias": 0.5}}
+    calls = 0
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        type(self).calls += 1
+        if self.calls >= 40:
+            raise RuntimeError("worn out")
+        return logits
+
+
+def test_a_program_that_fails_in_a_new_process_too_is_shrunk_to_one_that_does() -> None:
+    finding = survived(RaisesAtTheFortieth, Arrive("a", 0), Step(30), Arrive("b", 0), Step(30))
+    assert finding.operations == ("a arrives", "step x40")
+    assert finding.scenario is not None and "repeats" not in finding.scenario
+
+
+class RaisesOnce(V1Base):
+    """As a class might that reads a clock."""
+
+    CASE = {"extra_args": {"bias": 0.5}}
+    left: tuple[list[int], ...] = ([1],)  # in a tuple: what it holds is not put back
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.left[0]:
+            self.left[0].pop()
+            raise RuntimeError("at times")
+        return logits
+
+
+def test_a_program_that_does_not_fail_each_time_is_reported_as_such() -> None:
+    finding = survived(RaisesOnce, Arrive("a", 0), Step(2))
+    assert (finding.cause, finding.fix) == (cause_by_key("unrepeated"), fix("unrepeated"))
+    assert finding.scenario is not None and finding.scenario["repeats"] is False
+
+
+def test_module_state_notices_a_change_and_puts_it_back() -> None:
+    state = ModuleState(RowsOfTheClass)
+    assert state.unchanged()
+    RowsOfTheClass.rows[3] = 1.0
+    assert not state.unchanged()
+    state.restore()
+    assert state.unchanged()
+    assert RowsOfTheClass.rows == {}

@@ -54,7 +54,7 @@ def parse(text: str) -> Origin:
     """Parse the value of ``--lpkit-from``.
 
     Raises:
-        UsageError: there is no lpkit at this place.
+        UsageError: the value names no lpkit.
     """
     if text == INDEX or _REFERENCE.fullmatch(text):
         return Origin(text)

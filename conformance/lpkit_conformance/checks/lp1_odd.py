@@ -16,6 +16,7 @@ from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.declined import watched
 from lpkit_conformance.checks.odd_arguments import serve_odd
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, is_before
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.hosts import drive
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.instruments.author_lines import location_of
@@ -52,20 +53,16 @@ class LP111(Check):
                     values = f"{float(before[problem[1]]):g}", f"{float(after[problem[1]]):g}"
                     cause = "the argument is used without a check of its range"
                     expected = f"a valid row (the token had {values[0]})"
-                    raise Failed(summary, where, expected, values[1], cause=cause, fix=INVALID[problem[0]])
+                    raise Failed(
+                        summary, where, expected, values[1], cause=cause, fix=advice.fix(problem[0], self.code)
+                    )
         if not judged:
             raise Skipped("validate_params accepted none of the odd values")
         return f"{judged} rows"
 
 
-_MEANINGLESS = "refuse in `validate_params` what has no meaning (`math.isfinite`) or is too large for a logit"
-INVALID = {
-    "contains NaN": _MEANINGLESS,
-    "contains +inf": _MEANINGLESS,
-    "has a finite logit for a masked token": "write only where `logits > -inf`, for every argument that you accept",
-    "is all -inf": "ignore ids outside the vocabulary, and leave the logits alone if nothing remains",
-}
-"""Possible defects of a row, and the change that corrects each."""
+INVALID = ("contains NaN", "contains +inf", "has a finite logit for a masked token", "is all -inf")
+"""Possible defects of a row, each a key of the advice."""
 
 
 def invalid(before: torch.Tensor, after: torch.Tensor) -> tuple[str, int] | None:
@@ -82,19 +79,6 @@ def invalid(before: torch.Tensor, after: torch.Tensor) -> tuple[str, int] | None
     if bool((after == -math.inf).all()) and not bool(masked.any()):
         return empty, int(before.argmax())
     return None
-
-
-DISTURBED = {
-    True: (
-        "the plugin's state was left incomplete, or it switched itself off, because of one request",
-        "catch an exception for the one request, and store nothing for it; go on with the rest of the update",
-    ),
-    False: (
-        "what this request asks for reaches another request's row, or was stored for it",
-        "edit a row by the arguments of its own request only; check ids and lengths before you index with them",
-    ),
-}
-"""Cause and fix, by whether the plugin left the other request's row alone."""
 
 
 class LP112(Check):
@@ -117,14 +101,14 @@ class LP112(Check):
         for served in serve_odd(subject):
             tried += bool(served.rows)
             if served.disturbed:
-                cause, fix = DISTURBED[served.difference == "lost"]
+                how = "switched-off" if served.difference == "lost" else "reached"
                 raise Failed(
                     f"with {served.argument} in the batch, {served.disturbed} gets different logits than alone",
                     {"argument": served.argument},
                     "the same logits as alone",
                     "different logits",
-                    cause=cause,
-                    fix=fix,
+                    cause=advice.cause(how, self.code),
+                    fix=advice.fix(how, self.code),
                 )
         if not tried:
             raise Skipped("validate_params accepted none of the odd values")

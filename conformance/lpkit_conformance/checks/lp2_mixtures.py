@@ -11,8 +11,9 @@ from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.expectation.compare import Mismatch, compare
 from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.expectation.speculation import speculating
+from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import at_fault, departure, raised, scenario_of_trace
-from lpkit_conformance.explanation.styles import drafts_fix, style_of
+from lpkit_conformance.explanation.styles import readers_of, style_of
 from lpkit_conformance.explanation.trace_picture import pictured
 from lpkit_conformance.hosts import Observation, PluginError, parts_of
 from lpkit_conformance.hosts.recorded import TraceHost, reached
@@ -104,7 +105,7 @@ class LP220(Check):
                         finding = replace(departure(mismatch, where), scenario=scenario)
                         if _set_apart_by_drafts(subject, host, seen, mismatch):
                             line = at_fault(subject, "apply")
-                            finding = replace(finding, fix=drafts_fix(subject), location=line)
+                            finding = replace(finding, fix=fix("drafts", *readers_of(subject)), location=line)
                         culprit = (mismatch.step, mismatch.request)
                         raise Failed(pictured(finding, subject, host, seen, culprit))
         if not acted:

@@ -15,6 +15,7 @@ from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import everyday, host_after, mixed_arrivals
 from lpkit_conformance.expectation.compare import first_row, unequal
 from lpkit_conformance.expectation.solo import solo_runs
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.hosts import default_host
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
@@ -210,6 +211,10 @@ class LP305(ContractCheck):
         return None
 
 
+MASKED = ("one-hot", "mostly masked")
+"""Logits for which the fix of the check is right."""
+
+
 class LP306(ContractCheck):
     """The result contains no NaN.
 
@@ -235,23 +240,9 @@ class LP306(ContractCheck):
             if bool(result.isnan().any()):
                 row, token = (int(i) for i in result.isnan().nonzero()[0])
                 where = {"row": str(row), "token_id": str(token)}
-                raise Failed(f"NaN for {label} logits", where, "a number", "nan", fix=self._fix(label))
+                fix = "" if label in MASKED else advice.fix(label, self.code)
+                raise Failed(f"NaN for {label} logits", where, "a number", "nan", fix=fix)
         return None
-
-    @staticmethod
-    def _fix(label: str) -> str:
-        """Return the fix for a row that is not masked; masked rows get the fix of the check."""
-        if label in ("one-hot", "mostly masked"):
-            return ""
-        return {
-            "ordinary": "check the arithmetic with this request's arguments: 0 / 0, an argument of 0 or infinity, the "
-            "logarithm or root of a negative number",
-            "tied": "do not divide by the distance of two logits: it can be 0",
-            "flat": "do not divide by the spread of a row (its range or standard deviation): it can be 0",
-            "huge": "take the row's maximum off before you exponentiate or multiply: large logits overflow to `inf`",
-            "tiny": "do not divide by logits or by their sum: they can be 0, or too small for a number",
-            "negative": "do not divide by a sum of exponentials, or take its logarithm: it can be 0. Use `log_softmax`",
-        }[label]
 
 
 class LP307(ContractCheck):

@@ -14,8 +14,9 @@ from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
 from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
 from lpkit_conformance.expectation.compare import first_difference, first_row
 from lpkit_conformance.expectation.solo import solo_runs
-from lpkit_conformance.explanation.experiments import declaring_tokens
-from lpkit_conformance.explanation.styles import DECLARE_TOKENS, PLACEHOLDERS, style_of
+from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation.changes import declaring_tokens
+from lpkit_conformance.explanation.styles import style_of
 from lpkit_conformance.hosts import default_host, drive
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
@@ -139,7 +140,8 @@ class LP403(Check):
             return self._compared(subject)
         except Failed as failure:
             if self._needs_tokens(subject):
-                raise Failed(replace(failure.finding, cause=PLACEHOLDERS, fix=DECLARE_TOKENS)) from None
+                cause, fix = advice.cause("placeholders"), advice.fix("placeholders")
+                raise Failed(replace(failure.finding, cause=cause, fix=fix)) from None
             raise
 
     def _needs_tokens(self, subject: Subject) -> bool:

@@ -15,6 +15,7 @@ import torch
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.hosts import drive
 from lpkit_conformance.instruments.process_settings import settings, settings_kept
 from lpkit_conformance.programs.generate import Finish, Step
@@ -31,24 +32,6 @@ TABLE_BYTES = 64
 """Bytes per row and token that tables may take: room for a few of floats and ids."""
 
 INSTANCES = 3
-
-
-_LOG = "log through `logging.getLogger(__name__)`, and leave handlers and levels to the application"
-FIXES = {
-    "default dtype": "pass `dtype=` to each call",
-    "default device": "pass `device=` to each call",
-    "grad mode": "use `with torch.no_grad():` around what needs it; the engine's calls are in inference mode anyway",
-    "number of torch's threads": "leave the number of threads to the engine",
-    "environment": "set no environment variable: pass the value to what needs it",
-    "root logger's handlers": _LOG,
-    "root logger's level": _LOG,
-    "disabled levels of logging": _LOG,
-    "threads": "start no threads, or end them when the instance goes (`weakref.finalize`)",
-    "open files": "read files in a `with`",
-    "memory": "size tables by `max_num_seqs` and the vocabulary, grow them as requests come, and keep once, in the "
-    "module, what all instances read",
-}
-"""Fix for each kind of change or leftover."""
 
 
 class LP607(Check):
@@ -93,7 +76,7 @@ class LP607(Check):
                     {f"{name} after each instance": " -> ".join(map(str, counts))},
                     "as many as before",
                     f"{counts[-1] - counts[0]} more after {INSTANCES - 1} more instances",
-                    fix=FIXES[name],
+                    fix=advice.fix(name, self.code),
                 )
         _weigh(subject)
         return None
@@ -121,7 +104,7 @@ def _weigh(subject: Subject) -> None:
             {"max_num_seqs": str(subject.setup.max_num_seqs), "vocabulary": str(subject.setup.vocab_size)},
             f"{MOST_MEMORY // 2**20} MiB at most, besides tables of rows by tokens",
             f"{least // 2**20} MiB",
-            fix=FIXES["memory"],
+            fix=advice.fix("memory", LP607.code),
         )
 
 
@@ -134,7 +117,7 @@ def _compare(before: dict[str, Any], after: dict[str, Any], when: str) -> None:
     changed = [name for name, value in before.items() if after[name] != value]
     if changed:
         old, new = before[changed[0]], after[changed[0]]
-        fix = "; ".join(dict.fromkeys(FIXES[name] for name in changed))
+        fix = "; ".join(dict.fromkeys(advice.fix(name, LP607.code) for name in changed))
         raise Failed(f"{when} changed the {' and the '.join(changed)}", {}, _shown(old, new), _shown(new, old), fix=fix)
 
 

@@ -10,7 +10,8 @@ from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.lp8_v2 import REFUSES
 from lpkit_conformance.expectation.distributions import compare_counts
 from lpkit_conformance.expectation.speculation import Speculation, Texts, speculating
-from lpkit_conformance.explanation.styles import FIXES, style_of
+from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation.styles import style_of
 from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V2
@@ -47,7 +48,7 @@ class LP809(Check):
         if speculating(subject) is None:
             raise Skipped(REFUSES)
         runs = Speculation(subject, max(RUNS // subject.setup.turn[1], FEWEST))
-        fix = FIXES[style_of(subject.plugin.cls, V2)].get("drafts", "")
+        fix = advice.fix("drafts", style_of(subject.plugin.cls, V2))
         texts = runs.with_drafts()
         without = runs.without(texts.token_ids)
         if not texts.acted:

@@ -75,7 +75,7 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """True if there is no issue of level ``"error"``."""
+        """True unless an issue has the level ``"error"``."""
         return not any(issue.level == "error" for issue in self.issues)
 
     def effects(self) -> list[tuple[DiscoveredPlugin, bool, Effect]]:

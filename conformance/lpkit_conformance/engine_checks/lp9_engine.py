@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from lpkit_conformance.checks.base import Rule
+from lpkit_conformance.explanation.advice import cause
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.vllm_api.runners import V1, V2
 
@@ -27,8 +28,6 @@ class EngineCheck(Rule):
 
     def differs(self, evidence: Evidence, name: str, found: Difference, summary: str, fix: str = "") -> Failed:
         """The failure for a request whose logits are not what they should be."""
-        from lpkit_conformance.explanation.findings import CAUSES
-
         ask = evidence.workload.asks[name]
         uses = name in evidence.workload.users
         where = {
@@ -47,7 +46,7 @@ class EngineCheck(Rule):
                 f"{found.got:g}",
                 evidence.workload.told,
                 # A bystander can only have received another request's state.
-                CAUSES[found.kind if uses or evidence.expected[name].acted else "stale"],
+                cause(found.kind if uses or evidence.expected[name].acted else "stale"),
                 fix,
             )
         )

@@ -1,4 +1,4 @@
-"""What is at fault: found by running a small failing program once more, with the author's lines noted."""
+"""A second look at a small failing program: the line that edited the row, and a new instance's answer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lpkit_conformance.subject.subject import Subject
 
 @dataclass(frozen=True)
 class Fault:
-    """What a second look at a failing step says.
+    """The result of a second look at a failing step.
 
     Attributes:
-        line: ``file:line`` of the author's statement that edited the row that differs; of one that came back as it
-            went, the last that wrote to logits at all.
-        read: whether a new instance, told of the step's requests only, gives the same wrong row: then what ``apply``
-            reads is at fault, and nothing that the plugin carried along.
+        line: ``file:line`` of the author's statement that edited the row that differs; for a row that came back
+            unchanged, the last statement that wrote to logits at all.
+        read: True if a new instance that receives only the step's requests gives the same wrong row: then the data
+            that ``apply`` reads is at fault, and nothing that the plugin carried along.
     """
 
     line: str
@@ -50,7 +50,7 @@ def look_again(
             yield
             return
         if host.step == mismatch.step:
-            again = _row_anew(host, args, mismatch.row)
+            again = _row_of_new_instance(host, args, mismatch.row)
         notes.append(NoteEdits(args[0], mismatch.row))
         with notes[-1]:
             yield
@@ -68,8 +68,8 @@ def look_again(
     return Fault(edited or (wrote[-1] if wrote else ""), read)
 
 
-def _row_anew(host: Host, args: tuple[Any, ...], row: int) -> torch.Tensor | None:
-    """What a new instance makes of a row of this call; None if there is no such row, or no telling."""
+def _row_of_new_instance(host: Host, args: tuple[Any, ...], row: int) -> torch.Tensor | None:
+    """Return a new instance's result for a row of this call; None if the call lacks the row or cannot be replayed."""
     before, *context = args
     if row >= before.shape[0]:
         return None

@@ -10,54 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.expectation.compare import Mismatch
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.exceptions import read
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Swap
 from lpkit_conformance.results import Finding
 from lpkit_conformance.subject.subject import Subject
-
-CAUSES = {
-    "lost": (
-        "the plugin left the row of a request that uses it unchanged: what it keeps for this row is missing, or is "
-        "what it kept for another request or another step"
-    ),
-    "stale": "the plugin edited the row of a request that does not use it: state of an earlier request is still there",
-    "out of step": (
-        "alone, the plugin leaves this row unchanged; in the batch it edited it: its state is ahead of the tokens or "
-        "behind them, or belongs to another request"
-    ),
-    "stray": (
-        "the plugin edited the row of a request that does not use it, and no other request had that row before: it "
-        "edits more rows than those of its own requests, or takes its arguments from another row"
-    ),
-    "wrong": (
-        "the plugin edited the row with the wrong arguments or history: state of another request, or state that "
-        "counts calls instead of tokens"
-    ),
-}
-
-ALONE = {
-    "lost": (
-        "the plugin left the row unchanged, although no other request came near it: what it keeps of the request is "
-        "missing or out of date, or it read too early what was not there yet"
-    ),
-    "out of step": (
-        "in a private instance the plugin leaves this row unchanged, and no other request came near it here: its state "
-        "is ahead of the tokens or behind them"
-    ),
-    "wrong": (
-        "no other request came near it: the plugin's state is ahead of the tokens or behind them, because it counts "
-        "calls or steps, or is not what the tokens so far make it"
-    ),
-}
-"""The same where the operations have one request only."""
-
-READ = (
-    "a new instance that is told of this step's requests alone gives the same row: what `apply` reads is wrong (which "
-    "row is whose, tokens, lengths), or what the plugin keeps outside of the instance, and nothing else that it keeps"
-)
-"""Whatever became of the row."""
 
 
 def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str, ...] = ()) -> Finding:
@@ -76,28 +35,28 @@ def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str,
         got=f"{mismatch.got:g}",
         operations=operations,
         logits=mismatch.logits,
-        cause=CAUSES[mismatch.kind],
+        cause=advice.cause(mismatch.kind),
     )
 
 
 def cause_of(mismatch: Mismatch, ops: Sequence[Op]) -> str:
-    """What the operations leave of the usual causes."""
+    """Return the cause of a mismatch that these operations allow."""
     kind = mismatch.kind
     if kind == "stale":
         kind = _kind_of_stale(mismatch.request, ops)
     alone = sum(isinstance(op, Arrive) for op in ops) == 1
-    return ALONE.get(kind, CAUSES[kind]) if alone else CAUSES[kind]
+    return advice.cause(kind, "alone") if alone else advice.cause(kind)
 
 
 def _kind_of_stale(request: str, ops: Sequence[Op]) -> str:
-    """Why a row was edited that the plugin leaves unchanged in the solo run."""
+    """Return the reason for an edit of a row that the plugin leaves unchanged in the solo run."""
     if any(isinstance(op, Arrive) and op.request == request and op.variant is not None for op in ops):
         return "out of step"
     return "stale" if any(isinstance(op, Finish | Preempt | Swap) for op in ops) else "stray"
 
 
 def scenario_of_trace(subject: Subject, trace: str, pattern: str) -> dict[str, Any]:
-    """What `lpkit replay` needs to replay a recorded trace, but for target, check and host."""
+    """Return the input of `lpkit replay` for a recorded trace, without target, check and host."""
     return {**settings_of(subject), "trace": trace, "pattern": pattern}
 
 
@@ -113,15 +72,15 @@ def settings_of(subject: Subject) -> dict[str, Any]:
 
 def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Finding:
     """A finding for a plugin that raised, or returned an invalid value; it has a fix if the error leaves no doubt."""
-    reading = read(error.exception, error.summary, getattr(cls, "__name__", ""))
+    cause, fix = read(error.exception, error.summary, getattr(cls, "__name__", ""))
     return Finding(
         summary=f"{error.method} {error.summary}",
         where={"method": error.method},
         expected="no exception (one here would stop the engine for everyone)",
         got=error.summary,
         operations=operations,
-        cause=reading.cause,
-        fix=error.fix or reading.fix,
+        cause=cause,
+        fix=error.fix or fix,
         location=error.location or method_location(cls, error.method),
         exception=error.exception,
     )
@@ -132,7 +91,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "is_argmax_invariant": ("process", "edit"),
     "validate_params": ("Params", "new_req_logits_processor", "admit"),
 }
-"""What an author writes where lpkit or vLLM has the method; other methods tell of requests."""
+"""Methods that an author writes where lpkit or vLLM has the method itself; other methods report requests."""
 
 TOLD = ("admit", "new_req_logits_processor", "process", "edit", "apply")
 

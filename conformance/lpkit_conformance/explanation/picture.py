@@ -20,7 +20,7 @@ MOST_POSITIONS = 10
 
 @dataclass(frozen=True)
 class Frame:
-    """One step: request by position in the batch, those whose row belongs to a partial prefill, tokens by request."""
+    """One step: request by position in the batch, requests in a partial prefill, tokens by request."""
 
     step: int
     positions: dict[int, str]
@@ -52,27 +52,26 @@ class _Blank:
 def record_frames(
     subject: Subject, ops: Sequence[Op], max_num_seqs: int, make_host: Callable[[Subject, int], Host]
 ) -> tuple[list[Frame], dict[str, str | None]]:
-    """Every step with an ``apply``, and every request's arguments as text; None for those without the plugin."""
+    """Return every step with an ``apply``, and the arguments of every request as text, None without the plugin."""
     # Instances that do nothing: the batch moves as it did, without the plugin.
     idle = replace(subject, plugin=Plugin(subject.plugin.target, _Blank), relatives=tuple(subject.cases))
     host = make_host(idle, max_num_seqs)
     frames: dict[int, Frame] = {}
-    for seen in host.run(ops):
-        positions = dict(frames[seen.step].positions) if seen.step in frames else {}
-        prefills = set(frames[seen.step].prefills) if seen.step in frames else set[str]()
-        tokens = dict(frames[seen.step].tokens) if seen.step in frames else {}
-        for row, item in enumerate(seen.rows):
-            positions[host.position(row, item.request)] = item.request
-            tokens.setdefault(item.request, item.position)
+    for seen in host.run(ops):  # several calls in one step add to its frame
+        before = frames.get(seen.step, Frame(seen.step, {}, frozenset(), {}))
+        positions = {host.position(row, item.request): item.request for row, item in enumerate(seen.rows)}
         # A rejected draft or a beam is not a prefill.
-        prefills |= {item.request for item in seen.rows if item.discarded and not item.local}
-        frames[seen.step] = Frame(seen.step, positions, frozenset(prefills), tokens)
+        prefills = {item.request for item in seen.rows if item.discarded and not item.local}
+        tokens = {item.request: item.position for item in reversed(seen.rows)}
+        frames[seen.step] = Frame(
+            seen.step, {**before.positions, **positions}, before.prefills | prefills, {**tokens, **before.tokens}
+        )
     arguments = {active.id: argument_text(subject, active.variant) for active in host.pool.requests.values()}
     return list(frames.values()), arguments
 
 
 def argument_text(subject: Subject, variant: int | None) -> str | None:
-    """What a request is sent with; None for one without the plugin."""
+    """Return the arguments of a request; None for a request without the plugin."""
     return None if variant is None else subject.cases[variant % len(subject.cases)].text
 
 
@@ -97,19 +96,19 @@ def draw(
     for group in groups:
         frame = group[0]
         steps = str(frame.step) if len(group) == 1 else f"{frame.step}-{group[-1].step}"
-        cells = [_cell(frame, before, position, arguments, unit, culprit, legend) for position in positions]
+        cells = [_cell(frame, before, position, arguments, culprit, legend) for position in positions]
         lines.append([steps, *cells])
         before = frame
     hidden = len({position for group in groups for position in group[-1].positions} - set(positions))
     if hidden:
         legend[f"{hidden} other {unit}s not shown"] = None
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return (*table, *([f"({'; '.join(legend)})"] if legend else []))
 
 
 def _alike(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[list[Frame]]:
-    """Neighbouring frames with the same picture; the culprit's stands alone."""
+    """Group neighbouring frames with the same picture; the culprit's stands alone."""
     groups: list[list[Frame]] = []
     for frame in frames:
         same = groups and (groups[-1][-1].positions, groups[-1][-1].prefills) == (frame.positions, frame.prefills)
@@ -121,7 +120,7 @@ def _alike(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[lis
 
 
 def chosen(frames: Sequence[Frame], culprit: tuple[int, str] | None) -> list[int]:
-    """The positions worth a column: the culprit's, then those that changed, latest first, then the lowest."""
+    """Choose the positions worth a column: the culprit's, then changed ones, latest first, then the lowest."""
     everyone = sorted({position for frame in frames for position in frame.positions})
     wanted: dict[int, None] = {}
     if culprit:
@@ -137,7 +136,6 @@ def _cell(
     before: Frame | None,
     position: int,
     arguments: Mapping[str, str | None],
-    unit: str,
     culprit: tuple[int, str] | None,
     legend: dict[str, None],
 ) -> str:

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from lpkit_conformance.explanation.picture import Frame, chosen
+from lpkit_conformance.explanation.picture import Frame, chosen, draw
 from lpkit_conformance.programs.as_json import op_to_json
 from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step
+from lpkit_conformance.results import Finding
+from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.subject.subject import Subject
 
 MOST_STEPS = 48
 MOST_CHARACTERS = 200
 """Of a request's arguments."""
+
+
+def with_batch(
+    finding: Finding,
+    subject: Subject,
+    frames: Sequence[Frame],
+    ops: Sequence[Op],
+    arguments: Mapping[str, str | None],
+    culprit: tuple[int, str] | None,
+    first: int = 1,
+) -> Finding:
+    """Return the finding with its batch as a picture and as data; without a culprit, the plugin raised."""
+    unit = HOSTS[subject.setup.host].position
+    return replace(
+        finding,
+        picture=draw(frames, arguments, unit, culprit),
+        timeline=timeline(frames, ops, arguments, unit, culprit, culprit is None, first),
+    )
 
 
 def timeline(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from lpkit_conformance.explanation.picture import Frame, argument_text, draw
-from lpkit_conformance.explanation.timeline import timeline
+from lpkit_conformance.explanation.picture import Frame, argument_text
+from lpkit_conformance.explanation.timeline import with_batch
 from lpkit_conformance.hosts import Observation
 from lpkit_conformance.hosts.recorded import TraceHost
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Preempt, Resume, Step
 from lpkit_conformance.results import Finding
-from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
 
 
@@ -30,14 +28,8 @@ def pictured(
         return finding
     variants = {name: active.variant for name, active in host.requests.items()}
     arguments = {name: argument_text(subject, variant) for name, variant in variants.items()}
-    unit = HOSTS[subject.setup.host].position
-    return replace(
-        finding,
-        picture=draw(frames, arguments, unit, culprit),
-        timeline=timeline(
-            frames, list(_ops(frames, variants)), arguments, unit, culprit, culprit is None, frames[0].step
-        ),
-    )
+    ops = list(_ops(frames, variants))
+    return with_batch(finding, subject, frames, ops, arguments, culprit, frames[0].step)
 
 
 def _frame(seen: Observation, places: Mapping[str, int]) -> Frame:
@@ -49,18 +41,18 @@ def _frame(seen: Observation, places: Mapping[str, int]) -> Frame:
 
 
 def _ops(frames: Sequence[Frame], variants: Mapping[str, int | None]) -> Iterator[Op]:
-    """What happened, by who is there: one step per number, without tokens where nothing was applied."""
+    """Derive the operations from who is present: a step per number, without tokens where nothing was applied."""
     last = {request: frame.step for frame in frames for request in frame.positions.values()}
     here: set[str] = set()
-    known: set[str] = set()
+    seen: set[str] = set()
     number = frames[0].step - 1
     for frame in frames:
         now = set(frame.positions.values())
         for request in sorted(here - now):
             yield Preempt(request) if last[request] > frame.step else Finish(request)
         for request in (name for name in frame.positions.values() if name not in here):
-            yield Resume(request) if request in known else Arrive(request, variants[request])
+            yield Resume(request) if request in seen else Arrive(request, variants[request])
         for _ in range(number + 1, frame.step):
             yield Idle()
         yield Step()
-        here, known, number = now, known | now, frame.step
+        here, seen, number = now, seen | now, frame.step

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from typing import IO
 
-from rich.console import Console
-from rich.table import Table
-
 from lpkit_conformance.bench.results import Bench, Bound, CandidateResult, Point, TargetBench, Times
+from lpkit_conformance.report import terminal
 from lpkit_conformance.report.plot import Curve, Panel, plot, seconds
 
 WIDTH = 150
@@ -27,35 +26,34 @@ WIDER = 20
 
 def show(bench: Bench, file: IO[str]) -> None:
     """Print every target's tables; coloured on a terminal."""
-    console = Console(file=file, highlight=False, width=None if file.isatty() else WIDTH)
+    terminal.show(_lines(bench, shutil.get_terminal_size().columns if file.isatty() else WIDTH), file)
+
+
+def _lines(bench: Bench, width: int) -> Iterator[terminal.Line]:
     where = bench.environment
     for target in bench.targets:
         if not target.measured:
             continue
-        console.print(f"[bold]{target.target}[/]  {target.interface}  {_escape(target.case)}")
-        console.print(
+        yield f"{target.target}  {target.interface}  {target.case}", "bold"
+        yield (
             f"  {where.get('device')}, {where.get('processor')}, {where.get('threads')} thread(s), "
             f"{where.get('kernels')} kernels, torch {where.get('torch')}, against {target.judged_with}",
-            style="dim",
+            "dim",
         )
         for point in target.points:
-            console.print()
-            console.print(_heading(point))
+            yield from ("", _heading(point))
             if point.sides:
-                console.print(_table(point, console.width))
-        for line in (*_bounds(target), *_launches(target)):
-            console.print(f"  {_escape(line)}")
-        for note in _notes(target):
-            console.print(f"  {_escape(note)}", style="yellow")
-        console.print()
-    for line in bench.worse:
-        console.print(f"WORSE  {_escape(line)}", style="red")
+                yield from _table(point, width)
+        yield from (f"  {line}" for line in (*_bounds(target), *_launches(target)))
+        yield from ((f"  {note}", "yellow") for note in _notes(target))
+        yield ""
+    yield from (f"WORSE  {line}" for line in bench.worse)
     load = where.get("load")
     if load and any(target.measured and target.points for target in bench.targets):
-        console.print(
+        yield (
             f"Medians over rounds in which the candidates took turns. Machine load at the start: {load[0]} on "
             f"{where.get('cores')} cores.",
-            style="dim",
+            "dim",
         )
 
 
@@ -71,12 +69,12 @@ def write_plot(bench: Bench, file: IO[str]) -> None:
 
 def _curves(points: Sequence[Point]) -> tuple[Curve, ...]:
     """Return a curve per candidate that was measured at any of these sizes."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    curves: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for point in sorted(points, key=lambda point: point.batch):
         for side in point.sides:
             if side.apply is not None and side.apply.median > 0:
-                found.setdefault((side.name, side.kind), []).append((point.batch, side.apply.median))
-    return tuple(Curve(name, kind, tuple(curve)) for (name, kind), curve in found.items())
+                curves.setdefault((side.name, side.kind), []).append((point.batch, side.apply.median))
+    return tuple(Curve(name, kind, tuple(curve)) for (name, kind), curve in curves.items())
 
 
 def _heading(point: Point) -> str:
@@ -84,37 +82,35 @@ def _heading(point: Point) -> str:
     return f"{size}: {point.problem}" if point.problem else size
 
 
-def _table(point: Point, width: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True)
+def _table(point: Point, width: int) -> Iterator[terminal.Line]:
     on_a_gpu = any(side.gpu for side in point.sides)
     shown: tuple[str, ...] = FEWER if width < WIDE + WIDER * on_a_gpu else COLUMNS
     if on_a_gpu:
         shown = (shown[0], *ON_A_GPU, *(shown[1:2] if shown == FEWER else shown[1:]))
-    for name in shown:
-        table.add_column(name, justify="right", no_wrap=True)
-    for side in point.sides:
-        style = {"target": "bold", "floor": "dim"}.get(side.kind, "")
-        cells = dict(zip((*COLUMNS, *ON_A_GPU), _cells(side, point), strict=True))
-        table.add_row(f"  {_escape(side.name)}", *(cells[name] for name in shown), style=style)
-    return table
+    cells = [(f"  {side.name}", _cells(side, point)) for side in point.sides]
+    rows = [("", *shown), *((name, *(row.get(column, "") for column in shown)) for name, row in cells)]
+    heading, *lines = terminal.table(rows, right=range(1, 1 + len(shown)))
+    yield heading, "dim"
+    for side, line in zip(point.sides, lines, strict=True):
+        yield line, {"target": "bold", "floor": "dim"}.get(side.kind, "")
 
 
-def _cells(side: CandidateResult, point: Point) -> tuple[str, ...]:
+def _cells(side: CandidateResult, point: Point) -> dict[str, str]:
+    """Return the cells of a candidate by column."""
     if side.apply is None:
-        return ("-", *[""] * (len(COLUMNS + ON_A_GPU) - 1))
-    return (
-        duration(side.apply),
-        ratio(side.versus_target),
-        ratio(side.versus_floor),
-        duration(side.churn),
-        duration(side.idle),
-        _launched(side),
-        "-" if side.peak is None else f"{side.peak / point.logits_bytes:.2f}x",
-        "-" if side.first is None else seconds(side.first),
-        duration(side.launch),
-        duration(side.gpu),
-    )
+        return {"apply": "-"}
+    return {
+        "apply": duration(side.apply),
+        "host": duration(side.launch),
+        "GPU": duration(side.gpu),
+        "vs target": ratio(side.versus_target),
+        "vs floor": ratio(side.versus_floor),
+        "update": duration(side.churn),
+        "idle": duration(side.idle),
+        "launches": _launched(side),
+        "peak": "-" if side.peak is None else f"{side.peak / point.logits_bytes:.2f}x",
+        "first call": "-" if side.first is None else seconds(side.first),
+    }
 
 
 def _launched(side: CandidateResult) -> str:
@@ -124,70 +120,55 @@ def _launched(side: CandidateResult) -> str:
     return count if side.launch_budget is None else f"{count} of {side.launch_budget}"
 
 
-def _bounds(target: TargetBench) -> list[str]:
-    """A line per host and reason for the time of the target's steps, with the evidence at the largest size."""
-    found: dict[tuple[str, str], list[tuple[Point, Bound]]] = {}
+def _own(target: TargetBench) -> Iterator[tuple[Point, CandidateResult]]:
+    """The target's results, without those of its alternatives, the smallest size first."""
     for point in sorted(target.points, key=lambda point: point.logits_bytes):
-        for side in point.sides:
-            if side.kind == "target" and side.bound:
-                found.setdefault((side.host, side.bound.by), []).append((point, side.bound))
-    lines = []
-    for (host, by), seen in found.items():
+        yield from ((point, side) for side in point.sides if side.kind == "target")
+
+
+def _bounds(target: TargetBench) -> Iterator[str]:
+    """A line per host and reason for the time of the target's steps, with the evidence at the largest size."""
+    reasons: dict[tuple[str, str], list[tuple[Point, Bound]]] = {}
+    for point, side in _own(target):
+        if side.bound:
+            reasons.setdefault((side.host, side.bound.by), []).append((point, side.bound))
+    for (host, by), seen in reasons.items():
         point, last = seen[-1]
         sizes = ", ".join(f"{n:,}" for n in dict.fromkeys(point.batch for point, _ in seen))
         what = f"bound by {by}" if by else "as fast as the memory"
         advice = f"; {last.advice}" if last.advice else ""
-        lines.append(
-            f"{host.upper()}, {sizes} requests: {what}. At {point.batch} x {point.vocab:,} {last.why}{advice}."
-        )
-    return lines
+        yield f"{host.upper()}, {sizes} requests: {what}. At {point.batch} x {point.vocab:,} {last.why}{advice}."
 
 
-def _launches(target: TargetBench) -> list[str]:
+def _launches(target: TargetBench) -> Iterator[str]:
     """A line per host on which the target exceeds its launch budget, with the largest count."""
-    found: dict[str, tuple[int, int, Point]] = {}
-    for point in target.points:
-        for side in point.sides:
-            if side.kind == "target" and side.launches is not None and side.launch_budget is not None:
-                found[side.host] = max(
-                    found.get(side.host, (0, 0, point)),
-                    (side.launches, side.launch_budget, point),
-                    key=lambda item: item[0],
-                )
-    return [
-        f"{host.upper()}: {count} launches on a GPU at {point.batch} x {point.vocab:,}, in a step in which no request "
-        f"comes or goes; the budget of such a rule is {granted}: combine operations, or use lpkit.kernels."
-        for host, (count, granted, point) in found.items()
-        if count > granted
-    ]
-
-
-def _notes(target: TargetBench) -> list[str]:
-    found = list(target.notes)
-    if not any(side.acted for point in target.points for side in point.sides if side.kind == "target"):
-        found.append(
-            "With this case the processor changed no logit, so these are the costs of requests that do not use it."
+    most: dict[str, tuple[int, int, Point]] = {}
+    for point, side in _own(target):
+        count, granted = side.launches or 0, side.launch_budget
+        if granted is not None and count > most.get(side.host, (granted,))[0]:
+            most[side.host] = count, granted, point
+    for host, (count, granted, point) in most.items():
+        yield (
+            f"{host.upper()}: {count} launches on a GPU at {point.batch} x {point.vocab:,}, in a step in which no "
+            f"request comes or goes; the budget of such a rule is {granted}: combine operations, or use lpkit.kernels."
         )
+
+
+def _notes(target: TargetBench) -> Iterator[str]:
+    yield from target.notes
+    if not any(side.acted for _, side in _own(target)):
+        yield "With this case the processor changed no logit, so these are the costs of requests that do not use it."
     for point in target.points:
         for side in point.sides:
             if side.problem and side.kind != "target":
-                found.append(f"{point.batch} x {point.vocab:,}: {side.name}: {side.problem}")
-    return found
+                yield f"{point.batch} x {point.vocab:,}: {side.name}: {side.problem}"
 
 
 def duration(times: Times | None) -> str:
     """Three digits and a unit."""
-    if times is None:
-        return "-"
-    return seconds(times.median)
+    return "-" if times is None else seconds(times.median)
 
 
 def ratio(value: float | None) -> str:
     """``1.24x``."""
     return "-" if value is None else f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lpkit_conformance.report.terminal import one_line
+from lpkit_conformance.report.terminal import one_line, table
 
 if TYPE_CHECKING:
     from lpkit_conformance.doctor.examine import Diagnosis
@@ -21,21 +21,21 @@ def only(issues: Sequence[Issue]) -> Iterator[str]:
     yield from ("", "Nothing else was checked.")
 
 
-def lines(found: Diagnosis) -> Iterator[str]:
+def lines(diagnosis: Diagnosis) -> Iterator[str]:
     """Versions, plugins, issues, and a count of what is wrong."""
-    yield from (*_facts(found), "", *_plugins(found))
-    for issue in _joined(found.issues):
+    yield from (*_facts(diagnosis), "", *_plugins(diagnosis))
+    for issue in _joined(diagnosis.issues):
         yield from ("", *_issue(issue))
-    errors = sum(issue.level == "error" for issue in found.issues)
-    notes = len(found.issues) - errors
+    errors = sum(issue.level == "error" for issue in diagnosis.issues)
+    notes = len(diagnosis.issues) - errors
     noted = f" {notes} note{'s' * (notes != 1)}." if notes else ""
     yield from ("", f"{errors or 'No'} problem{'s' * (errors != 1)} found.{noted}")
 
 
-def _facts(found: Diagnosis) -> Iterator[str]:
+def _facts(diagnosis: Diagnosis) -> Iterator[str]:
     from lpkit import __version__
 
-    versions, engine = found.versions, found.inventory.engine
+    versions, engine = diagnosis.versions, diagnosis.inventory.engine
     yield f"Environment  {sys.prefix}"
     yield f"Python       {versions.python}"
     yield f"lpkit        {__version__}{'' if versions.lpkit else ' (imported from a checkout, not installed)'}"
@@ -48,7 +48,7 @@ def _facts(found: Diagnosis) -> Iterator[str]:
     yield f"Triton       {versions.triton or 'not installed'}"
     driver = f"NVIDIA driver {versions.driver}" if versions.driver else "a GPU is visible"
     yield f"GPU          {driver if versions.gpu else 'no GPU is visible'}"
-    judged = found.situation
+    judged = diagnosis.situation
     yield f"Judged       {judged.label}, {judged.runner.upper()} runner: {judged.choice.reason}"
 
 
@@ -58,18 +58,15 @@ def _platform(cuda: str | None) -> str:
     return f"ROCm {cuda[5:]}" if cuda.startswith("rocm ") else f"CUDA {cuda}"
 
 
-def _plugins(found: Diagnosis) -> Iterator[str]:
+def _plugins(diagnosis: Diagnosis) -> Iterator[str]:
     rows = []
-    for plugin, passed, said in found.effects():
+    for plugin, passed, said in diagnosis.effects():
         origin = "passed" if passed else one_line(f"{plugin.distribution} {plugin.version}")
         rows.append((said, one_line(plugin.name), one_line(plugin.target) if not passed else "", origin))
     if not rows:
         yield "No logits processor is installed here. Start one with: lpkit new my-proc"
         return
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for said, *cells in rows:
-        padded = [cell.ljust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        yield f"{said.ljust(widths[0])}  {'  '.join(padded)}".rstrip()
+    yield from table(rows)
 
 
 def _joined(issues: Sequence[Issue]) -> list[Issue]:

@@ -9,8 +9,9 @@ from typing import IO
 
 from lpkit_conformance.documentation import check_page
 from lpkit_conformance.report import text
+from lpkit_conformance.report.excerpt import shown, split
 from lpkit_conformance.report.terminal import one_line
-from lpkit_conformance.results import BAD, CheckResult, Report
+from lpkit_conformance.results import CheckResult, Report, TargetResult
 
 
 def write(report: Report, file: IO[str], verbose: bool = False) -> None:
@@ -26,44 +27,38 @@ def write(report: Report, file: IO[str], verbose: bool = False) -> None:
 def annotation_lines(report: Report) -> Iterator[str]:
     """Return workflow commands, one line per check that needs attention."""
     for target in report.targets:
-        for check in target.checks:
-            if check.status in BAD or check.status in ("advice", "error"):
-                yield _annotation(target.target, check)
+        for check in _annotated(target):
+            yield _annotation(target.target, check)
         if target.error:
             yield f"::error title=lpkit::{_data(f'{target.target}: {target.error}')}"
 
 
+def _annotated(target: TargetResult) -> list[CheckResult]:
+    return [check for check in target.checks if check.status in text.SHOWN and check.status != "expected"]
+
+
 def _annotation(target: str, check: CheckResult) -> str:
     kind = "notice" if check.status == "advice" else "error"
-    location = ""
-    if check.finding and check.finding.location:
-        file, _, line = check.finding.location.rpartition(":")
-        path = Path(file)
-        relative = path.relative_to(Path.cwd()) if path.is_absolute() and Path.cwd() in path.parents else path
-        location = f"file={_property(relative.as_posix())},line={line},"
-    message = f"{target}: {check.message}"
-    if check.finding and check.finding.fix:
-        message += f"\nfix: {check.finding.fix}"
-    message += f"\n{check_page(check.code)}"
-    return f"::{kind} {location}title={_property(f'{check.label} {check.name}')}::{_data(message)}"
+    file, line = split(check.finding.location) if check.finding else ("", 0)
+    location = f"file={_property(shown(file))},line={line or 1}," if file else ""
+    fix = f"\nfix: {check.finding.fix}" if check.finding and check.finding.fix else ""
+    message = _data(f"{target}: {check.message}{fix}\n{check_page(check.code)}")
+    return f"::{kind} {location}title={_property(f'{check.label} {check.name}')}::{message}"
 
 
 def job_summary(report: Report) -> str:
     """Markdown for ``$GITHUB_STEP_SUMMARY``."""
     lines = ["## lpkit check", ""]
     for target in report.targets:
-        lines += [
-            f"### {target.target}: {target.verdict}",
-            "",
-            *[f"- {line.strip()}" for line in text.summary(target)],
-            "",
+        counts = [f"- {line.strip()}" for line in text.summary(target)]
+        lines += [f"### {target.target}: {target.verdict}", "", *counts, ""]
+        rows = [
+            (f"[{check.label}]({check_page(check.code)})", text.rule_of(check.code), one_line(check.message))
+            for check in _annotated(target)
         ]
-        rows = [check for check in target.checks if check.status in BAD or check.status in ("advice", "error")]
         if rows:
             lines += ["| check | rule | finding |", "|---|---|---|"]
-            for row in rows:
-                cells = f"[{row.label}]({check_page(row.code)})", text.rule_of(row.code), one_line(row.message)
-                lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+            lines += [f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in rows]
             lines.append("")
     return "\n".join(lines)
 

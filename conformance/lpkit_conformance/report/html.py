@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
 from math import isfinite
 from typing import IO, Any
@@ -13,24 +13,15 @@ from typing import IO, Any
 from lpkit_conformance.catalogue import FAMILIES
 from lpkit_conformance.documentation import check_page
 from lpkit_conformance.report import drawing, text
-from lpkit_conformance.report.excerpt import excerpt, shown, split, unparsable
+from lpkit_conformance.report.excerpt import excerpt, shown, split
 from lpkit_conformance.report.markup import Markup, escaped, fill, in_page
 from lpkit_conformance.results import CheckResult, Finding, GroupedResult, Report, Status, TargetResult, label_of
 
 Values = dict[str, Any]
 """Values of a template, by name."""
 
-WORDS: dict[Status, str] = {
-    "failed": "failed",
-    "unexpected_pass": "passed unexpectedly",
-    "error": "in error",
-    "expected": "failed as expected",
-    "advice": "advice",
-    "passed": "passed",
-    "skipped": "skipped",
-    "blocked": "blocked",
-}
-"""Names of the statuses, in the order of the counts."""
+COUNTED: tuple[Status, ...] = (*text.SHOWN, "passed", *text.SILENT)
+"""Statuses in the order of the counts."""
 
 WIDTH = 150.0
 """Width of the drawing of a token's logits."""
@@ -61,7 +52,9 @@ def _target(target: TargetResult, prefix: str) -> Values:
         {"title": title, "squares": [check for check in checks if check["code"].startswith(family)]}
         for family, title in FAMILIES.items()
     )
-    counts = ({"status": status, "count": target.count(status), "word": word} for status, word in WORDS.items())
+    counts = (
+        {"status": status, "count": target.count(status), "word": text.WORDS[status].counted} for status in COUNTED
+    )
     return {
         "id": f"{prefix}top",
         "target": target.target,
@@ -84,7 +77,7 @@ def _check(check: CheckResult, anchors: Mapping[str, str]) -> Values:
         "label": check.label,
         "page": check_page(check.code),
         "status": check.status,
-        "word": WORDS[check.status],
+        "word": text.WORDS[check.status].counted,
         "anchor": anchors.get(check.label),
         "host": check.host.upper(),
         "seconds": f"{check.seconds:.2f}",
@@ -134,16 +127,8 @@ def _prose(said: str) -> Markup:
 
 def _source(location: str) -> Values:
     file, line = split(location)
-    lines = list(_lines(location, line))
+    lines = [line._asdict() for line in excerpt(location)]
     return {"file": f"{shown(file)}:{line}" if line else shown(file), "excerpt": {"lines": lines} if lines else None}
-
-
-def _lines(location: str, line: int) -> Iterator[Values]:
-    column = unparsable(location)
-    for number, code in excerpt(location):
-        yield {"kind": "at" if number == line else "", "number": number, "text": code}
-        if number == line and column:
-            yield {"kind": "caret", "number": "", "text": " " * (column - 1) + "^"}
 
 
 def _logits(logits: Mapping[str, Any]) -> Values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import IO
 from xml.etree import ElementTree as ET
 
-from lpkit_conformance.report.markup import xml_text
+from lpkit_conformance.report.markup import text_of, xml_text
 from lpkit_conformance.report.text import finding_lines
 from lpkit_conformance.results import CheckResult, Report, Status
 
@@ -16,7 +16,6 @@ TAGS: dict[Status, str] = {
     "skipped": "skipped",
     "blocked": "skipped",
     "expected": "skipped",
-    "advice": "system-out",
 }
 
 
@@ -24,28 +23,27 @@ def write(report: Report, file: IO[str], verbose: bool = False) -> None:
     """Write one test suite per target, one test case per check and host; ``verbose`` has no effect."""
     root = ET.Element("testsuites")
     for target in report.targets:
-        cases = [_case(target.target, check) for check in target.checks]
+        suite = ET.SubElement(root, "testsuite", name=target.target)
+        for check in target.checks:
+            _case(suite, target.target, check)
         if target.error:
-            cases.append(ET.Element("testcase", classname=target.target, name="run"))
-            ET.SubElement(cases[-1], "error", message=xml_text(target.error))
-        counts = {f"{tag}s": sum(case.find(tag) is not None for case in cases) for tag in ("failure", "error")}
-        counts |= {"tests": len(cases), "skipped": sum(case.find("skipped") is not None for case in cases)}
-        suite = ET.SubElement(root, "testsuite", {name: str(count) for name, count in counts.items()})
-        suite.attrib |= {"name": target.target, "time": f"{sum(check.seconds for check in target.checks):.3f}"}
-        suite.extend(cases)
+            case = ET.SubElement(suite, "testcase", classname=target.target, name="run")
+            ET.SubElement(case, "error", message=xml_text(target.error))
+        counts = {"tests": "testcase", "failures": "*/failure", "errors": "*/error", "skipped": "*/skipped"}
+        suite.attrib |= {name: str(len(suite.findall(tag))) for name, tag in counts.items()}
+        suite.set("time", f"{sum(check.seconds for check in target.checks):.3f}")
     ET.indent(root)
     # Written as UTF-8; ElementTree would declare the locale's encoding.
     file.write(f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n')
 
 
-def _case(target: str, check: CheckResult) -> ET.Element:
+def _case(suite: ET.Element, target: str, check: CheckResult) -> None:
     name = f"{check.label} {check.name}"
-    case = ET.Element("testcase", classname=target, name=name, time=f"{check.seconds:.3f}")
-    if check.status in TAGS:
-        said = check.message if TAGS[check.status] != "skipped" else f"{check.status}: {check.message}"
-        body = "\n".join(finding_lines(check.finding)) if check.finding else ""
-        if check.status == "advice":
-            ET.SubElement(case, "system-out").text = xml_text(f"advice: {said}\n{body}")
-        else:
-            ET.SubElement(case, TAGS[check.status], message=xml_text(said)).text = xml_text(body)
-    return case
+    case = ET.SubElement(suite, "testcase", classname=target, name=name, time=f"{check.seconds:.3f}")
+    body = "\n".join(finding_lines(check.finding)) if check.finding else ""
+    if check.status == "advice":
+        text_of(case, "system-out", f"advice: {check.message}\n{body}")
+    elif check.status in TAGS:
+        tag = TAGS[check.status]
+        message = f"{check.status}: {check.message}" if tag == "skipped" else check.message
+        text_of(case, tag, body).set("message", xml_text(message))

@@ -8,7 +8,8 @@ from typing import IO, Literal
 from lpkit_conformance.discovery.installed import DiscoveredPlugin, Inventory
 from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE
 from lpkit_conformance.facts.vllm import in_short
-from lpkit_conformance.report.terminal import STYLES, one_line
+from lpkit_conformance.report import terminal
+from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS, in_words
 
 COLUMNS = ("NAME", "TARGET", "DISTRIBUTION", "INTERFACE", "DEFAULT VLLM STARTS")
@@ -23,16 +24,13 @@ def show(inventory: Inventory, file: IO[str], *, loaded: bool = False, verbose: 
         loaded: the plugins were imported.
         verbose: also print where each plugin can run.
     """
-    lines = summary(inventory, loaded=loaded)
+    lines = [f"No logits processor is installed in {sys.prefix}.", "Start one with: lpkit new my-proc"]
+    if inventory.plugins:
+        lines = plain_table(inventory.plugins)
+    lines += ["", *summary(inventory, loaded=loaded)]
     if verbose and inventory.plugins:
-        lines += ["", *(_where(plugin) for plugin in inventory.plugins)]
-    if not inventory.plugins:
-        lines = [f"No logits processor is installed in {sys.prefix}.", "Start one with: lpkit new my-proc", "", *lines]
-    elif file.isatty():
-        _show_table(inventory, file)
-    else:
-        lines = [*plain_table(inventory.plugins), "", *lines]
-    file.writelines(f"{line}\n" for line in lines)
+        lines += ["", *map(_where, inventory.plugins)]
+    terminal.show(lines, file)
 
 
 def _cells(plugin: DiscoveredPlugin) -> tuple[str, ...]:
@@ -46,55 +44,27 @@ def _cells(plugin: DiscoveredPlugin) -> tuple[str, ...]:
     return tuple(one_line(cell) for cell in cells)
 
 
-def _remark(plugin: DiscoveredPlugin) -> str:
-    return one_line("; ".join(filter(None, (plugin.problem, plugin.note))))
-
-
 def _where(plugin: DiscoveredPlugin) -> str:
     """The runners and the exports that a plugin works with."""
     from lpkit import export
 
     runners = in_words(runner for runner in RUNNER_HOSTS if plugin.interface in (runner, "both"))
-    known = f"vLLM's {runners}" if runners else "no runner that is known"
+    where = f"vLLM's {runners}" if runners else "no runner that is known"
     engines = ", ".join(export.__all__)
     elsewhere = {
         True: f"; in other engines through lpkit.export ({engines})",
         False: "; not in other engines: lpkit.export needs V1's interface",
         None: "; whether lpkit.export takes it to other engines is not known",
     }
-    return f"{one_line(plugin.name)} runs on {known}{elsewhere[plugin.exports]}."
+    return f"{one_line(plugin.name)} runs on {where}{elsewhere[plugin.exports]}."
 
 
 def plain_table(plugins: tuple[DiscoveredPlugin, ...]) -> list[str]:
-    """Aligned lines, a plugin's remark below it."""
-    rows = [COLUMNS, *(_cells(plugin) for plugin in plugins)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    for index in reversed(range(len(plugins))):
-        if _remark(plugins[index]):
-            lines.insert(index + 2, f"  ! {_remark(plugins[index])}")
-    return lines
-
-
-def _show_table(inventory: Inventory, file: IO[str]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in COLUMNS:
-        table.add_column(title.capitalize().replace("vllm", "vLLM"), overflow="fold")
-    console = Console(file=file, highlight=False)
-    for plugin in inventory.plugins:
-        *cells, starts = _cells(plugin)
-        table.add_row(*(Text(cell) for cell in cells), Text(starts, style=STYLES[starts]))
-    console.print(table)
-    for plugin in inventory.plugins:
-        if _remark(plugin):
-            console.print(Text(f"{one_line(plugin.name)}: {_remark(plugin)}", style="yellow"), soft_wrap=True)
-    if any(_remark(plugin) for plugin in inventory.plugins):
-        console.print()
+    """Return aligned lines, each plugin's remark below its line."""
+    heading, *rows = terminal.table([COLUMNS, *map(_cells, plugins)])
+    remarks = (one_line("; ".join(filter(None, (plugin.problem, plugin.note)))) for plugin in plugins)
+    pairs = ((row, f"  ! {remark}" if remark else "") for row, remark in zip(rows, remarks, strict=True))
+    return [heading, *(line for pair in pairs for line in pair if line)]
 
 
 def summary(inventory: Inventory, *, loaded: bool = False) -> list[str]:

@@ -36,18 +36,18 @@ def without_wheel(problem: str) -> str:
     return f"{problem}: put a wheel of vllm-lpkit into wheelhouse, or a URL into requirements-lpkit.txt, for the CI."
 
 
-def notes(found: Bridgeable, guessed: bool) -> Iterator[str]:
+def notes(target: Bridgeable, guessed: bool) -> Iterator[str]:
     """More about a wrapped target; ``guessed``: so were the cases."""
-    top = found.module.partition(".")[0]
-    if found.entry_points:
-        provider, names = " and ".join(found.distributions) or top, ", ".join(found.entry_points)
+    top = target.module.partition(".")[0]
+    if target.entry_points:
+        provider, names = " and ".join(target.distributions) or top, ", ".join(target.entry_points)
         yield (
             f"{provider} is itself an installed plugin ({names}): a default vLLM loads that entry point too, and does "
             "not start if its class is V1-only. Install a version of it without the entry point, or copy the class "
             "into this project and uninstall it."
         )
-    if not found.distributions:
+    if not target.distributions:
         yield f"No installed distribution provides {top!r}: add the one that does to dependencies."
     if guessed:
-        how = "was guessed from its source" if found.keys else "cannot be read from its source"
+        how = "was guessed from its source" if target.keys else "cannot be read from its source"
         yield f"How a request switches it on {how}: see cases under [tool.lpkit] in pyproject.toml."

@@ -74,8 +74,8 @@ class _Axis:
         """Round values on the axis: powers of ten where there are several, else some between them too."""
         powers = range(math.floor(self.low), math.ceil(self.high) + 1)
         for steps in ((1,), MARKS):
-            found = [step * 10.0**power for power in powers for step in steps]
-            inside = [value for value in found if self.low <= math.log10(value) <= self.high]
+            values = [step * 10.0**power for power in powers for step in steps]
+            inside = [value for value in values if self.low <= math.log10(value) <= self.high]
             if len(inside) >= 3:
                 return inside
         return inside

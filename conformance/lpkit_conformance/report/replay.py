@@ -25,8 +25,8 @@ def lines(failure: Failure, result: TargetResult, outcome: Outcome, on_engine: b
         return
     if outcome == "unknown" and not (failure.repeats or result.error or on_engine):
         yield (
-            f"CANNOT TELL  {label} passes these operations, but it failed only after earlier runs in the same process: "
-            "it cannot be replayed alone; run `lpkit check` again"
+            f"CANNOT TELL  {label} passes these operations, but they did not fail each time when they were saved: "
+            "run `lpkit check` again"
         )
         return
     for check in result.checks:

@@ -12,18 +12,18 @@ from urllib.parse import quote
 from lpkit import __version__
 
 from lpkit_conformance.documentation import DOCUMENTATION, check_page
-from lpkit_conformance.report.excerpt import split
+from lpkit_conformance.report.excerpt import shown, split
 from lpkit_conformance.report.terminal import one_line
-from lpkit_conformance.report.text import rule_of
-from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
+from lpkit_conformance.report.text import SHOWN, rule_of
+from lpkit_conformance.results import CheckResult, Report, TargetResult
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
 def write(report: Report, file: IO[str], verbose: bool = False) -> None:
     """Write one run with a result per check that needs attention; ``verbose`` has no effect."""
-    found = [(target, check) for target in report.targets for check in target.checks if level_of(check)]
-    rules = sorted({(check.code, check.name) for _, check in found})
+    results = [(target, check) for target in report.targets for check in target.checks if check.status in SHOWN]
+    rules = sorted({(check.code, check.name) for _, check in results})
     numbers = {code: number for number, (code, _) in enumerate(rules)}
     driver = {
         "name": "lpkit",
@@ -31,22 +31,18 @@ def write(report: Report, file: IO[str], verbose: bool = False) -> None:
         "informationUri": DOCUMENTATION,
         "rules": [_rule(code, name) for code, name in rules],
     }
+    # A target that could not be judged has no results, and must not look like success.
+    errors = [f"{one_line(target.target)}: {one_line(target.error)}" for target in report.targets if target.error]
+    notes = [{"level": "error", "message": {"text": error}} for error in errors]
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {"ROOT": {"uri": f"{Path.cwd().as_uri()}/"}},
-        "invocations": [_invocation(report)],
-        "results": [_result(target, check, numbers[check.code]) for target, check in found],
+        "invocations": [{"executionSuccessful": not notes, "toolExecutionNotifications": notes}],
+        "results": [_result(target, check, numbers[check.code]) for target, check in results],
     }
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     file.write(json.dumps(document, indent=2) + "\n")
-
-
-def level_of(check: CheckResult) -> str:
-    """SARIF's word for how bad it is; empty for what needs no attention."""
-    if check.status in BAD or check.status == "error":
-        return "error"
-    return {"advice": "note", "expected": "error"}.get(check.status, "")
 
 
 def _rule(code: str, name: str) -> dict[str, Any]:
@@ -60,51 +56,39 @@ def _rule(code: str, name: str) -> dict[str, Any]:
     }
 
 
-def _invocation(report: Report) -> dict[str, Any]:
-    """A target that could not be judged has no results, and must not look like success."""
-    notes = [
-        {"level": "error", "message": {"text": f"{one_line(target.target)}: {one_line(target.error)}"}}
-        for target in report.targets
-        if target.error
-    ]
-    return {"executionSuccessful": not notes, "toolExecutionNotifications": notes}
-
-
 def _result(target: TargetResult, check: CheckResult, number: int) -> dict[str, Any]:
     finding = check.finding
     identity = f"{target.target} {check.label} {finding.summary if finding else ''}"
-    found: dict[str, Any] = {
+    expected = [{"kind": "external", "justification": one_line(check.message)}] if check.status == "expected" else []
+    return {
         "ruleId": check.code,
         "ruleIndex": number,
-        "level": level_of(check),
+        "level": "note" if check.status == "advice" else "error",
         "message": {"text": "\n".join(_message(target, check))},
         "locations": [_location(finding.location if finding else "", target.target)],
         "partialFingerprints": {"lpkit/v1": hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:32]},
         "properties": {"target": target.target, "host": check.host, "status": check.status},
+        **({"suppressions": expected} if expected else {}),
     }
-    if check.status == "expected":
-        found["suppressions"] = [{"kind": "external", "justification": one_line(check.message)}]
-    return found
 
 
 def _message(target: TargetResult, check: CheckResult) -> Iterator[str]:
     yield f"{one_line(target.target)}: {one_line(check.message)}"
-    for label, said in (("Cause", check.finding.cause), ("Fix", check.finding.fix)) if check.finding else ():
-        if said:
-            yield f"{label}: {one_line(said)}"
-    if check.finding and check.finding.replayable:
+    if check.finding is None:
+        return
+    for label, text in (("Cause", check.finding.cause), ("Fix", check.finding.fix)):
+        if text:
+            yield f"{label}: {one_line(text)}"
+    if check.finding.replayable:
         yield f"Replay: lpkit replay {check.finding.replayable}"
 
 
 def _location(location: str, target: str) -> dict[str, Any]:
     """Return the line at fault; without a line, the project as a whole, as code scanning requires a file."""
     file, line = split(location)
-    path = Path(file or "pyproject.toml")
-    if not path.is_absolute() or Path.cwd() in path.parents:
-        relative = path.relative_to(Path.cwd()) if path.is_absolute() else path
-        artifact = {"uri": quote(relative.as_posix()), "uriBaseId": "ROOT"}
-    else:
-        artifact = {"uri": path.as_uri()}
+    path = shown(file or "pyproject.toml")
+    inside = {"uri": quote(path), "uriBaseId": "ROOT"}
+    artifact = {"uri": Path(path).as_uri()} if Path(path).is_absolute() else inside
     return {
         "physicalLocation": {"artifactLocation": artifact, "region": {"startLine": line or 1}},
         "logicalLocations": [{"fullyQualifiedName": one_line(target), "kind": "type"}],

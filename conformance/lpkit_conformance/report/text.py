@@ -5,35 +5,36 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from lpkit_conformance.index import index
-from lpkit_conformance.report.excerpt import excerpt, split, unparsable
+from lpkit_conformance.report.excerpt import excerpt
 from lpkit_conformance.report.terminal import one_line, show_coloured
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
 from lpkit_conformance.settings.hosts import in_words
 
+
+class Words(NamedTuple):
+    """Names of a status: before a check, and behind a count."""
+
+    mark: str
+    counted: str
+
+
+WORDS: dict[Status, Words] = {
+    "passed": Words("ok", "passed"),
+    "failed": Words("FAIL", "failed"),
+    "unexpected_pass": Words("UNEXPECTED PASS", "passed unexpectedly"),
+    "expected": Words("expected", "failed as expected"),
+    "advice": Words("advice", "with advice"),
+    "error": Words("ERROR", "in error"),
+    "skipped": Words("skipped", "skipped"),
+    "blocked": Words("blocked", "blocked"),
+}
+SILENT: tuple[Status, ...] = ("skipped", "blocked")
+"""Statuses of checks that did not run."""
 SHOWN: tuple[Status, ...] = ("failed", "unexpected_pass", "error", "expected", "advice")
 """Statuses that need attention, the most urgent first."""
-MARKS: dict[Status, str] = {
-    "passed": "ok",
-    "failed": "FAIL",
-    "expected": "expected",
-    "unexpected_pass": "UNEXPECTED PASS",
-    "skipped": "skipped",
-    "blocked": "blocked",
-    "advice": "advice",
-    "error": "ERROR",
-}
-OUTCOMES: dict[Status, str] = {
-    "passed": "passed",
-    "failed": "failed",
-    "unexpected_pass": "passed unexpectedly",
-    "expected": "failed as expected",
-    "advice": "with advice",
-    "error": "in error",
-}
-
 
 MOST_LABELS = 6
 MOST_ARGUMENTS = 4
@@ -74,7 +75,7 @@ def every_check(target: TargetResult) -> Iterator[str]:
     seconds: dict[str, float] = {}
     for check in target.checks:
         note = f"  {one_line(check.message)}" if check.message and check.status not in SHOWN else ""
-        yield f"  {MARKS[check.status]:8} {check.label:10} {check.name:24} {check.seconds:7.2f} s{note}"
+        yield f"  {WORDS[check.status].mark:8} {check.label:10} {check.name:24} {check.seconds:7.2f} s{note}"
         seconds[check.code[:3]] = seconds.get(check.code[:3], 0.0) + check.seconds
     yield f"  seconds: {', '.join(f'{family} {spent:.2f}' for family, spent in seconds.items())}"
 
@@ -102,7 +103,7 @@ def settings_lines(target: TargetResult) -> Iterator[str]:
 
 def check_lines(check: CheckResult, label: str = "") -> Iterator[str]:
     """Return the lines of a check that needs attention, with its evidence; ``label`` names it with all its hosts."""
-    yield f"{MARKS[check.status]} {label or check.label} {check.name}: {one_line(check.message)}"
+    yield f"{WORDS[check.status].mark} {label or check.label} {check.name}: {one_line(check.message)}"
     if check.status == "expected":
         return
     rule = rule_of(check.code)
@@ -155,15 +156,10 @@ def users_by_arguments(timeline: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def source_lines(location: str) -> Iterator[str]:
     """Return the lines around ``file:line``, with that line marked."""
-    _, line = split(location)
-    lines = excerpt(location)
-    indent = min((len(text) - len(text.lstrip()) for _, text in lines if text.strip()), default=0)
-    column = unparsable(location)
-    for number, text in lines:
-        marked = f"{'>' if number == line else ' '} {number} | "
-        yield printable(f"{marked}{text[indent:]}")
-        if number == line and column:
-            yield " " * (len(marked) + column - 1 - indent) + "^"
+    margin = ""
+    for number, text, kind in excerpt(location):
+        margin = " " * len(margin) if kind == "caret" else f"{'>' if kind == 'at' else ' '} {number} | "
+        yield printable(f"{margin}{text}")
 
 
 def printable(text: str) -> str:
@@ -183,27 +179,22 @@ def rule_of(code: str) -> str:
 
 def summary(target: TargetResult) -> Iterator[str]:
     """Count the checks that ran, and explain why the others did not."""
-    total = len(target.checks)
-    ran = target.count("passed", "failed", "advice", "expected", "unexpected_pass", "error")
-    counts = [f"{target.count(status)} {label}" for status, label in OUTCOMES.items() if target.count(status)]
+    ran = len(target.checks) - target.count(*SILENT)
+    counts = (f"{target.count(status)} {words.counted}" for status, words in WORDS.items() if status not in SILENT)
+    counted = ", ".join(count for count in counts if not count.startswith("0 ")) or "none"
     hosts = f" on {in_words(target.hosts)}" if target.hosts else ""
     ignored = f"; ignored: {', '.join(target.settings['ignore'])}" if target.settings.get("ignore") else ""
-    yield f"{ran} of {total} checks ran{hosts}: {', '.join(counts) or 'none'}{ignored}"
-    silent: tuple[Status, ...] = ("skipped", "blocked")
-    for status in silent:
+    yield f"{ran} of {len(target.checks)} checks ran{hosts}: {counted}{ignored}"
+    for status in SILENT:
         reasons: dict[str, list[str]] = {}
         for check in target.checks:
             if check.status == status:
                 reasons.setdefault(check.message, []).append(check.label)
         for reason, labels in reasons.items():
-            shown = (
-                labels
-                if len(labels) <= MOST_LABELS
-                else [*labels[:MOST_LABELS], f"and {len(labels) - MOST_LABELS} more"]
-            )
-            yield f"  {status} ({one_line(reason)}): {', '.join(shown)}"
+            more = [f"and {len(labels) - MOST_LABELS} more"] * (len(labels) > MOST_LABELS)
+            yield f"  {status} ({one_line(reason)}): {', '.join([*labels[:MOST_LABELS], *more])}"
     for note in target.notes:
         yield f"  note: {one_line(note)}"
     if target.error:
         yield f"  could not judge: {one_line(target.error)}"
-    yield {"pass": "PASS", "fail": "FAIL", "error": "ERROR"}[target.verdict] + f"  {target.target}"
+    yield f"{target.verdict.upper()}  {target.target}"

@@ -20,7 +20,7 @@ from lpkit_conformance.activity.search import search
 from lpkit_conformance.catalogue import by_code, chosen
 from lpkit_conformance.checks.base import Check, Engine, Rule, judge
 from lpkit_conformance.errors import CaseError, StandinError
-from lpkit_conformance.explanation.exceptions import GENERAL_FIX
+from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import at_fault, raised
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.instruments.module_state import ModuleState
@@ -293,7 +293,7 @@ def guarded(check: type[Rule], host: str, judged: Callable[[], CheckResult]) -> 
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error}"[:300]
-        message = f"the check itself failed, a fault of lpkit: {text} ({Path(where.filename).name}:{where.lineno})"
+        message = f"the check itself failed, a bug in lpkit: {text} ({Path(where.filename).name}:{where.lineno})"
         return CheckResult(check.code, check.name, host, "error", message)
 
 
@@ -312,7 +312,7 @@ def _run(check: type[Rule], subject: Subject) -> str | None:
             raise
         finding = raised(subject.plugin.cls, plugins)
         if not finding.fix and plugins.method not in check.own_exceptions:
-            finding = replace(finding, fix=GENERAL_FIX)
+            finding = replace(finding, fix=fix("unexplained"))
         raise Failed(finding) from None
 
 

@@ -13,7 +13,7 @@ import lpkit
 import numpy as np
 import pytest
 import torch
-from lpkit_conformance.explanation.exceptions import GENERAL_FIX
+from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.testing import compute_check
 from zoo.arguments import MIN_P, number
 from zoo.correct.portable import PortableMinP
@@ -293,7 +293,7 @@ FIXES = [
     ("LP301", ReturnsFewerRows, "all rows and all tokens"),
     ("LP301", ReturnsTransposed, ".contiguous()"),
     ("LP304", WritesPadding, "storage"),
-    ("LP305", RaisesOnMasks, GENERAL_FIX),
+    ("LP305", RaisesOnMasks, fix("unexplained")),
     ("LP306", DividesBySpread, "spread"),
     ("LP306", SquareRoot, "logarithm or root of a negative number"),
     ("LP306", Overflows, "overflow"),

@@ -1,91 +1,149 @@
-"""Reruns with one condition changed: objects that are kept, buffers with other contents, short prompts."""
+"""Planted defects, and the cause, the fix and the line in their findings."""
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from lpkit_conformance.explanation.experiments import (
-    ADDRESS_FIX,
-    BY_ADDRESS,
-    EARLY_FIX,
-    PREFILL,
-    PREFILL_FIX,
-    TOO_EARLY,
-    reads_too_early,
-)
+import zoo
+from lpkit_conformance.explanation.advice import cause, fix
+from lpkit_conformance.explanation.changes import beside_others, with_swaps_apart
 from lpkit_conformance.explanation.findings import method_location
-from lpkit_conformance.programs.generate import Arrive, Program, Step
-from lpkit_conformance.results import Failed
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step, Swap
+from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.testing import compute_check
-from lpkit_conformance.verify import survive
-from zoo.correct.v1 import V1Base
-from zoo.lp202 import BehindItsText, ByAddressOfList, ByAddressOfParams, ReadsBeforeTheFlush, StaleOnDecline
-from zoo.lp211 import CountsFromPrefill, TakesPrefillForPrompt
+from zoo.lp201 import EntryPerToken
+
+A, B, C = Arrive("a", 0), Arrive("b", 1), Arrive("c", 2)
+EXPERIMENTS = ("placeholders", "by-address", "too-early", "prefill-as-prompt", "same-arguments", "read")
 
 
-@pytest.mark.parametrize("cls", [ByAddressOfList, ByAddressOfParams])
-def test_what_goes_right_while_objects_are_kept_is_known_by_their_addresses(cls: Any) -> None:
-    finding = compute_check("LP202", cls, case=cls.CASE).finding
+def found(identity: str, code: str, host: str = "", **settings: Any) -> tuple[Any, Finding]:
+    plugin = zoo.specimen(identity).target
+    finding = compute_check(code, plugin, host=host, case=plugin.CASE, **settings).finding
     assert finding is not None
-    assert (finding.cause, finding.fix) == (BY_ADDRESS, ADDRESS_FIX)
+    return plugin, finding
 
 
-def test_state_that_stays_is_not_blamed_on_addresses() -> None:
-    finding = compute_check("LP202", StaleOnDecline, case=StaleOnDecline.CASE).finding
-    assert finding is not None
-    assert finding.cause != BY_ADDRESS
+def line_with(cls: type, text: str) -> str:
+    """``file:line`` of the first line that holds ``text``, behind the line of the class."""
+    file = inspect.getsourcefile(cls) or ""
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"class {cls.__name__}("))
+    return f"{file}:{next(n for n, line in enumerate(lines[start:], start + 1) if text in line)}"
 
 
-def test_token_ids_that_add_request_reads_are_those_of_an_earlier_request() -> None:
-    cls = ReadsBeforeTheFlush
-    finding = compute_check("LP202", cls, case=cls.CASE).finding
-    assert finding is not None
-    assert (finding.cause, finding.fix) == (TOO_EARLY, EARLY_FIX)
-    assert finding.location == method_location(cls, "add_request")
+@pytest.mark.parametrize(
+    ("identity", "code", "key", "method"),
+    [
+        ("v1-ByAddressOfList", "LP202", "by-address", ""),
+        ("v2-ByAddressOfParams", "LP202", "by-address", ""),
+        ("v2-ReadsBeforeTheFlush", "LP202", "too-early", "add_request"),
+        ("v2-TakesPrefillForPrompt", "LP211", "prefill-as-prompt", "add_request"),
+        ("adapter-CallablePerAmount", "LP201", "same-arguments", "new_req_logits_processor"),
+        ("v1-EntryPerToken", "LP201", "same-arguments", "update_state"),
+        ("adapter-ReadsMoreThanLengths", "LP804", "placeholders", ""),
+        ("adapter-ReadsMoreThanLengths", "LP403", "placeholders", ""),
+    ],
+)
+def test_an_experiment_proves_a_cause(identity: str, code: str, key: str, method: str) -> None:
+    plugin, finding = found(identity, code, "v1" if "v1" in identity or key == "same-arguments" else "")
+    arguments = {"CallablePerAmount": "`ad_amount`", "EntryPerToken": "`token`"}.get(plugin.__name__, "")
+    assert (finding.cause, finding.fix) == (cause(key).replace("{arguments}", arguments), fix(key))
+    if method:
+        assert finding.location == method_location(plugin, method)
 
 
-def test_what_apply_reads_behind_a_text_is_not_read_too_early() -> None:
-    cls = BehindItsText
-    subject = Subject.of("x", cls, "v2", Case.parse(cls.CASE))
-    assert not reads_too_early(subject, Arrive("a", 0))
+@pytest.mark.parametrize(
+    ("identity", "code", "key", "readers", "line"),
+    [
+        ("v1-StaleOnDecline", "LP202", "replace", "v1", "update_state"),
+        ("v2-BehindItsText", "LP202", "read", "v2", "torch.where(locked"),
+        ("v2-RequestsForRows", "LP804", "drafts", "v2", "logits[row, ids] = -INF"),
+        ("portable-KeepsBesideItsColumns", "LP202", "replace", "portable", "admit"),
+        ("portable-LastAdmitted", "LP201", "company", "portable", "logits[:, 5] += self.last"),
+        ("portable-IndexForSlots", "LP201", "company", "portable", "logits[:, 5] += self.amount.all"),
+        ("adapter-LateBinding", "LP201", "company", "adapter", "logits[5] += self.amount"),
+        ("adapter-CountsDrafts", "LP804", "drafts", "adapter", ""),
+        ("adapter-CountsDrafts", "LP809", "drafts", "adapter", ""),
+        ("v1-AddsLast", "LP206", "order", "v1", ""),
+        ("v1-SwapsFirst", "LP206", "order", "v1", ""),
+        ("v1-SwapOneSided", "LP205", "swap", "v1", ""),
+        ("v1-AliasedSwap", "LP205", "swap", "v1", ""),
+        ("v1-MovesFromSnapshot", "LP206", "swap", "v1", ""),
+        ("v1-RowsByRank", "LP201", "company", "v1", ""),
+        ("v2-CountsFromPrefill", "LP211", "resume", "v2", ""),
+    ],
+)
+def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
+    identity: str, code: str, key: str, readers: str, line: str
+) -> None:
+    plugin, finding = found(identity, code)
+    assert finding.fix == fix(key, readers)
+    assert (finding.cause == cause("read")) == (key == "read")
+    assert finding.cause not in [cause(experiment) for experiment in EXPERIMENTS if experiment != key]
+    if line:
+        assert finding.location == (method_location(plugin, line) if line.isidentifier() else line_with(plugin, line))
 
 
-def test_a_length_that_add_request_takes_for_the_prompts_is_blamed_on_add_request() -> None:
-    cls = TakesPrefillForPrompt
-    finding = compute_check("LP211", cls, case=cls.CASE).finding
-    assert finding is not None
-    assert (finding.cause, finding.fix) == (PREFILL, PREFILL_FIX)
-    assert finding.location == method_location(cls, "add_request")
+@pytest.mark.parametrize(
+    ("identity", "code", "text"),
+    [
+        ("adapter-CountsItsCalls", "LP303", "def __call__("),
+        ("adapter-OwnTemperature", "LP306", "def apply("),
+        ("adapter-AppendsGuess", "LP502", "def apply("),
+        ("adapter-ClassCache", "LP108", "def new_req_logits_processor("),
+        ("v1-ShortIds", "LP221", "def apply("),
+    ],
+)
+def test_a_finding_without_a_row_names_what_edits_unless_what_makes_it_is_at_fault(
+    identity: str, code: str, text: str
+) -> None:
+    file, _, line = found(identity, code, "v1")[1].location.rpartition(":")
+    assert text in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
 
 
-def test_one_that_apply_reads_is_not() -> None:
-    cls = CountsFromPrefill
-    finding = compute_check("LP211", cls, case=cls.CASE).finding
-    assert finding is not None
-    assert finding.cause != PREFILL
+def test_a_trace_with_drafts_leads_to_the_callable() -> None:
+    plugin, finding = found("adapter-CountsDrafts", "LP220", "v2", trace=("v2_drafts", "mixed"))
+    assert finding.fix == fix("drafts", "adapter")
+    assert finding.location and finding.location != method_location(plugin, "new_req_logits_processor")
 
 
-class NeedsTwoTokens(V1Base):
-    """Assumes two tokens before the next token."""
+# -- changes of the operations -----------------------------------------------------------------------------------
 
-    CASE = {"extra_args": {"bias": 0.5}}
-
-    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
-        return None if self.read(params) is None else (prompt or [], outputs)
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (prompt, outputs) in self.rows.items():
-            logits[row, (*prompt, *outputs)[-2]] += 0.5
-        return logits
+CHAINED: list[Op] = [Swap(0, 1), Swap(1, 2), Step()]
 
 
-def test_a_prompt_that_has_to_be_short_is_told_with_its_length() -> None:
-    subject = Subject.of("x", NeedsTwoTokens, "v1", Case.parse(NeedsTwoTokens.CASE))
-    with pytest.raises(Failed) as failure:
-        survive(subject, Program("short", (Arrive("a", 0), Arrive("b", 0, 1), Step(2)), 8))
-    finding = failure.value.finding
-    assert finding.where == {"method": "apply", "prompt of b": "1 token"}
+@pytest.mark.parametrize(
+    ("ops", "apart"),
+    [
+        ([A, B, Swap(0, 1), Step()], [A, B, Step(), Swap(0, 1), Step()]),
+        ([A, B, C, *CHAINED], [A, B, C, Step(), *CHAINED]),
+        ([A, B, C, Step(), *CHAINED], []),
+        ([A, B, Step(), Swap(0, 1), Step()], []),
+        ([A, Step()], []),
+    ],
+)
+def test_swaps_are_put_into_updates_of_their_own(ops: list[Op], apart: list[Op]) -> None:
+    assert with_swaps_apart(ops) == apart
+
+
+@pytest.mark.parametrize(
+    ("ops", "shared"),
+    [
+        ([A, Arrive("b", 0), Step()], True),
+        ([A, Arrive("b", None), Step()], False),
+        ([A, Arrive("b", 0), Arrive("c", 0), Step()], False),
+        ([A, Arrive("b", 0), Finish("b"), Step()], False),
+        ([A, Arrive("b", 0, twin_of="a"), Step()], False),
+    ],
+)
+def test_a_neighbour_is_replaced_where_two_requests_arrive_and_that_is_all(ops: list[Op], shared: bool) -> None:
+    subject = Subject.of("x", EntryPerToken, "v1", Case.parse(EntryPerToken.CASE))
+    names, programs = beside_others(subject, ops, "a")
+    assert bool(names) == bool(programs) == shared
+    assert all(program[0] == ops[0] and program[1] != ops[1] and program[2:] == ops[2:] for program in programs)

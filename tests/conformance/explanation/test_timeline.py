@@ -28,51 +28,51 @@ def told(*ops: Op, host: str = "v1", culprit: tuple[int, str] | None = None, siz
     return found
 
 
-def rows(step: dict[str, Any]) -> dict[int, str]:
-    return {row["position"]: row["request"] for row in step["rows"]}
+def short(step: dict[str, Any]) -> tuple[Any, ...]:
+    """Kind of a step, requests by position, tokens, events before it, and drafts."""
+    rows = {row["position"]: row["request"] + "~" * row["prefill"] for row in step["rows"]}
+    tokens = [row["tokens"] for row in step["rows"]]
+    return step["kind"], rows, tokens, [event["op"] for event in step["events"]], step.get("drafts", 0)
 
 
-def test_each_step_has_its_rows_and_what_happened_before_it() -> None:
-    found = told(Arrive("a"), Arrive("b", None), Step(2), Finish("a"), Step(), culprit=(3, "b"))
-    assert [rows(step) for step in found["steps"]] == [{0: "a", 1: "b"}, {0: "a", 1: "b"}, {0: "b"}]
-    assert [[event["op"] for event in step["events"]] for step in found["steps"]] == [
-        ["arrive", "arrive"],
-        [],
-        ["finish"],
-    ]
-    assert [step["rows"][0]["tokens"] for step in found["steps"]] == [5, 6, 7]
-    assert found["differs"] == {"step": 3, "request": "b", "position": 0}
+@pytest.mark.parametrize(
+    ("ops", "settings", "steps"),
+    [
+        (
+            [Arrive("a"), Arrive("b", None), Step(2), Finish("a"), Step(2)],
+            {"culprit": (3, "b")},  # later steps are left out
+            [
+                ("step", {0: "a", 1: "b"}, [5, 5], ["arrive", "arrive"], 0),
+                ("step", {0: "a", 1: "b"}, [6, 6], [], 0),
+                ("step", {0: "b"}, [7], ["finish"], 0),
+            ],
+        ),
+        (
+            [Arrive("a"), Step(), Idle(), Speculate(3, 1)],
+            {"host": "v2"},
+            [("step", {7: "a"}, [5], ["arrive"], 0), ("idle", {}, [], [], 0), ("step", {7: "a"}, [6], [], 3)],
+        ),
+        (
+            [Arrive("a", chunks=1), Step(2)],
+            {},
+            [("step", {0: "a~"}, [5], ["arrive"], 0), ("step", {0: "a"}, [5], [], 0)],
+        ),
+    ],
+)
+def test_each_step_has_its_rows_and_what_happened_before_it(
+    ops: list[Op], settings: dict[str, Any], steps: list[Any]
+) -> None:
+    assert [short(step) for step in told(*ops, **settings)["steps"]] == steps
 
 
-def test_requests_come_with_their_arguments_unless_they_do_without_the_plugin() -> None:
-    found = told(Arrive("a"), Arrive("b", None), Step())
-    assert found["requests"] == [
+def test_the_timeline_names_requests_with_arguments_and_the_row_that_differs_or_the_step_that_raises() -> None:
+    batch = [Arrive("a"), Arrive("b", None), Step(2)]
+    assert told(*batch)["requests"] == [
         {"id": "a", "plugin": True, "arguments": '{"extra_args": {"bias": 2.5}}'},
         {"id": "b", "plugin": False, "arguments": ""},
     ]
-
-
-def test_nothing_is_told_of_later_steps_than_the_one_that_differs() -> None:
-    found = told(Arrive("a"), Step(5), culprit=(2, "a"))
-    assert [step["step"] for step in found["steps"]] == [1, 2]
-
-
-def test_idle_steps_have_no_rows_and_drafts_are_counted() -> None:
-    found = told(Arrive("a"), Step(), Idle(), Speculate(3, 1), host="v2")
-    assert [(step["kind"], len(step["rows"]), step.get("drafts")) for step in found["steps"]] == [
-        ("step", 1, None),
-        ("idle", 0, None),
-        ("step", 1, 3),
-    ]
-
-
-def test_a_partial_prefill_is_told_from_a_step_of_decoding() -> None:
-    found = told(Arrive("a", chunks=1), Step(2))
-    assert [step["rows"][0]["prefill"] for step in found["steps"]] == [True, False]
-
-
-def test_an_exception_is_told_of_the_last_step() -> None:
-    assert told(Arrive("a"), Step(2), raised=True)["raises"] == {"step": 2}
+    assert told(*batch, culprit=(2, "b"))["differs"] == {"step": 2, "request": "b", "position": 1}
+    assert told(*batch, raised=True)["raises"] == {"step": 2}
 
 
 def test_a_long_or_a_large_batch_keeps_the_end_and_the_row_that_differs() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import pytest
 import torch
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.timeline import timeline
@@ -25,67 +27,59 @@ def drawn(*ops: Op, **settings: Any) -> ET.Element:
     return drawing(data(*ops, **settings), "a batch")
 
 
-def texts(root: ET.Element, kind: str) -> list[str]:
-    return [item.text or "" for item in root.iter("text") if item.get("class", "").split()[0] == kind]
-
-
 def shapes(root: ET.Element, kind: str) -> list[ET.Element]:
     return [item for item in root.iter() if kind in item.get("class", "").split() and item.tag != "text"]
 
 
-def test_a_request_is_one_band_as_long_as_it_stays_in_its_row() -> None:
-    root = drawn(Arrive("a"), Arrive("b", None), Step(3))
-    assert [band.get("class") for band in root.findall("rect[@rx='7']")] == ["band hue0", "band plain"]
-    assert texts(root, "step") == ["1\u20133"]
-    assert texts(root, "axis") == ["step", "row 0", "row 1"]
+AB = (Arrive("a"), Arrive("b"))
+PREEMPTED = (*AB, Step(), Preempt("a"), Step(2), Resume("a"), Step())
 
 
-def test_a_move_is_drawn_from_row_to_row() -> None:
-    root = drawn(Arrive("a"), Arrive("b"), Step(), Swap(0, 1), Step())
-    assert len(shapes(root, "move")) == len(shapes(root, "head")) == 2
-    assert "rows 0 \u21c4 1" in texts(root, "event")
+@pytest.mark.parametrize(
+    ("ops", "settings", "shown", "counts"),
+    [
+        ([Arrive("a"), Arrive("b", None), Step(3)], {}, {"step": ["1\u20133"]}, {"band": 2}),
+        ([*AB, Step(), Swap(0, 1), Step()], {}, {"event": ["rows 0 \u21c4 1"]}, {"move": 2, "head": 2}),
+        ([*AB, Step(), Finish("b"), Step()], {}, {"event": ["b finishes"]}, {"ending": 1}),
+        (PREEMPTED, {}, {"event": ["a preempted", "a resumes"]}, {"ending": 2, "away": 1}),
+        ([*AB, Step(3)], {"culprit": (3, "b")}, {"step wrong": ["3"], "badge": ["!"]}, {"badge": 1}),
+        (
+            [Arrive("a"), Step(2), Idle(), Step()],
+            {"raised": True},
+            {"step wrong": ["4"], "legend": ["the plugin raises in this step"]},
+            {},
+        ),
+        ([Arrive("a"), Step(), Speculate(3, 1)], {"host": "v2"}, {}, {"accepted": 1, "rejected": 2}),
+        ([Arrive("a", chunks=1), Step(), Idle(), Step()], {}, {"name": ["a~", "a"]}, {"prefill": 1}),
+        (
+            [*[Arrive(f"r{i}") for i in range(6)], Step(), Finish("r0"), Step()],
+            {},
+            {"event": ["6 arrive", "r0 finishes"]},
+            {"ending": 1},
+        ),
+    ],
+)
+def test_what_becomes_of_requests_is_drawn(
+    ops: Sequence[Op], settings: dict[str, Any], shown: dict[str, list[str]], counts: dict[str, int]
+) -> None:
+    root = drawn(*ops, **settings)
+    for kind, words in shown.items():
+        assert set(words) <= {item.text for item in root.iter("text") if kind in item.get("class", "")}, kind
+    # Samples of the legend are shapes, too: they have another radius than bands.
+    drawings = {kind: [item for item in shapes(root, kind) if item.get("rx") != "4"] for kind in counts}
+    assert {kind: len(items) for kind, items in drawings.items()} == counts
 
 
-def test_a_preempted_request_ends_in_two_bars_and_a_dotted_line_leads_to_where_it_resumes() -> None:
-    root = drawn(Arrive("a"), Arrive("b"), Step(), Preempt("a"), Step(2), Resume("a"), Step())
-    assert len(shapes(root, "ending")) == 2
-    assert [line.get("class") for line in shapes(root, "away")] == ["away hue0"]
-    assert {"a preempted", "a resumes"} <= set(texts(root, "event"))
+def test_bands_have_a_colour_per_request_and_none_without_the_plugin() -> None:
+    bands = drawn(Arrive("a"), Arrive("b", None), Arrive("c"), Step()).findall("rect[@rx='7']")
+    assert [band.get("class") for band in bands] == ["band hue0", "band plain", "band hue2"]
 
 
-def test_a_request_that_finishes_ends_in_one_bar() -> None:
-    assert len(shapes(drawn(Arrive("a"), Arrive("b"), Step(), Finish("b"), Step()), "ending")) == 1
-
-
-def test_the_row_that_differs_is_marked_once() -> None:
-    root = drawn(Arrive("a"), Arrive("b"), Step(3), culprit=(3, "b"))
+def test_the_mark_is_around_the_row_that_differs() -> None:
+    root = drawn(*AB, Step(3), culprit=(3, "b"))
     (mark,) = [item for item in shapes(root, "culprit") if item.get("rx") == "10"]
     band = next(item for item in shapes(root, "hue1") if item.get("class") == "band hue1")
     assert float(mark.get("y", 0)) < float(band.get("y", 0)) < float(mark.get("y", 0)) + float(mark.get("height", 0))
-    assert [item.text for item in root.iter("text") if item.get("class") == "step wrong"] == ["3"]
-
-
-def test_a_step_that_raises_is_framed_as_a_whole() -> None:
-    root = drawn(Arrive("a"), Step(2), Idle(), Step(), raised=True)
-    assert [item.text for item in root.iter("text") if item.get("class") == "step wrong"] == ["4"]
-    assert "the plugin raises in this step" in texts(root, "legend")
-
-
-def test_drafts_are_counted_by_their_fate() -> None:
-    root = drawn(Arrive("a"), Step(), Speculate(3, 1), host="v2")
-    assert (len(shapes(root, "accepted")), len(shapes(root, "rejected"))) == (1, 2)
-
-
-def test_idle_steps_and_partial_prefills_are_told_apart_from_others() -> None:
-    root = drawn(Arrive("a", chunks=1), Step(), Idle(), Step())
-    assert len([item for item in shapes(root, "idle") if item.get("rx") is None]) == 1
-    assert len(shapes(root, "prefill")) == 1
-    assert texts(root, "name") == ["a~", "a"]
-
-
-def test_many_events_before_a_step_are_counted() -> None:
-    root = drawn(*[Arrive(f"r{i}") for i in range(6)], Step(), Finish("r0"), Step())
-    assert texts(root, "event") == ["6 arrive", "r0 finishes"]
 
 
 def test_everything_lies_within_the_drawing() -> None:
@@ -106,4 +100,4 @@ def test_a_file_has_its_own_colours_for_light_and_dark() -> None:
 
 
 def test_a_batch_that_never_ran_is_an_empty_drawing() -> None:
-    assert texts(drawn(Arrive("a")), "step") == []
+    assert not [item for item in drawn(Arrive("a")).iter("text") if item.get("class") == "step"]

@@ -1,4 +1,4 @@
-"""The formats of a report: text, JSON, JUnit, GitHub. They stay well formed with any message of a plugin."""
+"""The formats of a report: text, JSON, JUnit, GitHub, SARIF. They stay well formed with any message of a plugin."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import io
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from lpkit_conformance.documentation import DOCUMENTATION, check_page
 from lpkit_conformance.report import excerpt, formats
 from lpkit_conformance.report.github import job_summary
-from lpkit_conformance.report.terminal import one_line, show, show_coloured
+from lpkit_conformance.report.markup import xml_text
+from lpkit_conformance.report.terminal import one_line, show, table
 from lpkit_conformance.report.text import source_lines
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
 
 NASTY = "two\nlines, \x1b[31mred\x00 | <&> 100%"
+HERE = Path.cwd() / "src" / "my plugin.py"
 
 FINDING = Finding(
     NASTY,
@@ -27,7 +31,7 @@ FINDING = Finding(
     operations=("a arrives with arguments 0", "step x2"),
     cause="a cause",
     fix="a fix",
-    location=str(Path.cwd() / "src" / "plugin.py") + ":12",
+    location=f"{HERE}:12",
 )
 
 CHECKS = (
@@ -61,6 +65,14 @@ def written(name: str, report: Report = REPORT, verbose: bool = False) -> str:
     return file.getvalue()
 
 
+def of(*checks: CheckResult, **target: Any) -> Report:
+    return Report((TargetResult("x", (), checks, **target),))
+
+
+def found_at(location: str) -> Report:
+    return of(replace(CHECKS[2], finding=Finding("x", location=location)))
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -68,9 +80,17 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("name", formats.FORMATS)
 def test_every_format_names_every_target_and_ends_its_last_line(name: str) -> None:
-    found = written(name)
-    assert "mine" in found and "theirs" in found
-    assert found.endswith("\n")
+    text = written(name)
+    assert "mine" in text and "theirs" in text
+    assert text.endswith("\n")
+
+
+def test_the_package_names_the_documentation_that_reports_link_to() -> None:
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'Documentation = "{DOCUMENTATION}"' in text
+
+
+# -- text --------------------------------------------------------------------------------------------------------
 
 
 def test_the_rich_format_is_the_plain_text_where_there_are_no_colours(monkeypatch) -> None:
@@ -78,23 +98,32 @@ def test_the_rich_format_is_the_plain_text_where_there_are_no_colours(monkeypatc
     assert written("rich") == written("plain")
 
 
-def test_a_terminal_shows_verdicts_in_colours_and_labels_dimmed(monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("FAIL LP202 x: y", "\x1b[1;31mFAIL\x1b[0m LP202 x: y"),
+        ("FAILURES", "FAILURES"),
+        ("    rule        text", "\x1b[2m    rule        \x1b[0mtext"),
+        ("error  why", "\x1b[31merror\x1b[0m  why"),
+        ("blocks", "\x1b[31mblocks\x1b[0m"),
+        ("mine  V1  no", "mine  V1  \x1b[31mno\x1b[0m"),
+        (("of its own [b]", "bold"), "\x1b[1mof its own [b]\x1b[0m"),
+    ],
+)
+def test_a_terminal_shows_verdicts_in_colours_and_labels_dimmed(line: Any, shown: str, monkeypatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    show(["FAIL LP202 x: y", "FAILURES", "    rule        text", "error  why", "blocks"], terminal := Terminal())
-    assert terminal.getvalue().splitlines() == [
-        "\x1b[1;31mFAIL\x1b[0m LP202 x: y",
-        "FAILURES",
-        "\x1b[2m    rule        \x1b[0mtext",
-        "\x1b[31merror\x1b[0m  why",
-        "\x1b[31mblocks\x1b[0m",
-    ]
+    show([line], terminal := Terminal())
+    assert terminal.getvalue() == f"{shown}\n"
 
 
 def test_a_pipe_gets_the_lines_as_they_are() -> None:
-    show(["FAIL x", "[bold]"], pipe := io.StringIO())
-    show_coloured(["[bold]"], terminal := Terminal())
-    assert (pipe.getvalue(), terminal.getvalue()) == ("FAIL x\n[bold]\n", "[bold]\n")
+    show(["FAIL x", ("[bold]", "bold")], pipe := io.StringIO())
+    assert pipe.getvalue() == "FAIL x\n[bold]\n"
+
+
+def test_a_table_has_aligned_columns() -> None:
+    assert table([("", "n"), ("first", "10"), ("x", "7")], right=[1]) == ["        n", "first  10", "x       7"]
 
 
 def test_text_puts_failures_first_and_advice_last() -> None:
@@ -103,64 +132,50 @@ def test_text_puts_failures_first_and_advice_last() -> None:
 
 
 def test_text_gives_the_evidence_in_order() -> None:
-    labels = re.findall(r"^    (\w+)  ", written("plain", Report((TargetResult("x", (), CHECKS[2:3]),))), re.M)
+    labels = re.findall(r"^    (\w+)  ", written("plain", of(CHECKS[2])), re.M)
     assert labels == ["rule", "where", "expected", "got", "operations", "cause", "fix", "line", "more"]
 
 
 def test_text_names_one_finding_once_with_both_hosts() -> None:
     failed = [replace(CHECKS[2], host=host) for host in ("v1", "v2")]
     other = replace(CHECKS[2], host="v2", finding=replace(FINDING, location="elsewhere.py:3"))
-    heads = [
-        line
-        for line in written("plain", Report((TargetResult("x", (), (*failed, other)),))).splitlines()
-        if "FAIL LP" in line
-    ]
-    assert [head.split(" replace")[0] for head in heads] == ["FAIL LP202[v1, v2]", "FAIL LP202[v2]"]
-    found = json.loads(written("json", Report((TargetResult("x", (), tuple(failed)),))))["targets"][0]
-    assert [entry["checks"] for entry in found["findings"]] == [["LP202[v1]", "LP202[v2]"]]
-    assert len(found["checks"]) == 2
+    heads = re.findall(r"^FAIL (LP202.*?) replace", written("plain", of(*failed, other)), re.M)
+    assert heads == ["LP202[v1, v2]", "LP202[v2]"]
+    target = json.loads(written("json", of(*failed)))["targets"][0]
+    assert [entry["checks"] for entry in target["findings"]] == [["LP202[v1]", "LP202[v2]"]]
+    assert len(target["checks"]) == 2
 
 
 def test_text_shows_the_source_and_the_arguments_of_the_requests() -> None:
-    line = next(
-        n for n, text in enumerate(Path(__file__).read_text(encoding="utf-8").splitlines(), 1) if "NASTY =" in text
-    )
-    requests = [
-        {"id": "a", "plugin": True, "arguments": "{'bias': 2}"},
-        {"id": "b", "plugin": False, "arguments": ""},
-        {"id": "c", "plugin": True, "arguments": "{'bias': 2}"},
-    ]
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "NASTY =" in text)
+    arguments = {"a": "{'bias': 2}", "b": "", "c": "{'bias': 2}"}
+    requests = [{"id": name, "plugin": bool(text), "arguments": text} for name, text in arguments.items()]
     finding = replace(FINDING, location=f"{__file__}:{line}", timeline={"requests": requests})
-    check = replace(CHECKS[2], finding=finding)
-    shown = written("plain", Report((TargetResult("x", (), (check,)),)))
+    shown = written("plain", of(replace(CHECKS[2], finding=finding)))
     assert "    arguments   a, c: {'bias': 2}\n" in shown
     assert f"> {line} | NASTY = " in shown
 
 
 def test_text_begins_with_what_it_takes_to_get_it_again_and_counts_name_what_was_ignored() -> None:
-    settings = {
-        "seed": 7,
-        "cases": [{"extra_args": {"bias": 2}}],
-        "select": [],
-        "ignore": ["LP7"],
-        "versions": {"lpkit": "1.0", "torch": "2.9"},
-    }
-    lines = written("plain", Report((replace(REPORT.targets[0], settings=settings),))).splitlines()
+    case, versions = {"extra_args": {"bias": 2}}, {"lpkit": "1.0", "torch": "2.9"}
+    settings = {"seed": 7, "cases": [case], "select": [], "ignore": ["LP7"], "versions": versions}
+    report = of(*CHECKS, settings=settings)
+    lines = written("plain", report).splitlines()
     assert lines[1:4] == ["  seed 7; lpkit 1.0, torch 2.9", '  case {"extra_args": {"bias": 2}}', "  ignore LP7"]
     assert any(" checks ran" in line and line.endswith("; ignored: LP7") for line in lines)
-    report = Report((replace(REPORT.targets[0], settings=settings),))
     assert json.loads(written("json", report))["targets"][0]["settings"] == settings
+    assert "seed 7; lpkit 1.0, torch 2.9" in written("html", report)
 
 
 def test_text_keeps_a_message_on_its_line() -> None:
     text = written("plain", verbose=True)
-    assert "\x1b" not in text
-    assert "\x00" not in text
+    assert "\x1b" not in text and "\x00" not in text
     assert "FAIL LP202[v1] replace-on-add: two lines, ?[31mred? | <&> 100%" in text
 
 
 def test_an_announced_failure_is_one_line() -> None:
-    lines = written("plain", Report((TargetResult("x", (), CHECKS[3:4]),))).splitlines()
+    lines = written("plain", of(CHECKS[3])).splitlines()
     assert lines[2:4] == ["expected LP203[v1] remove: known: it fails", ""]
 
 
@@ -185,84 +200,7 @@ def test_verbose_lists_every_check_and_the_time_of_each_family() -> None:
     assert "  seconds: LP0 0.00, LP2 0.25" in text
 
 
-def test_json_has_the_schema_of_lpkit_check_1() -> None:
-    found = json.loads(written("json"))
-    assert (found["schema"], found["verdict"]) == ("lpkit.check/1", "fail")
-    assert list(found) == ["schema", "verdict", "targets"]
-    for target in found["targets"]:
-        assert {"target", "hosts", "checks"} <= set(target)
-        for check in target["checks"]:
-            assert {"code", "name", "host", "status", "message"} <= set(check)
-    first = found["targets"][0]
-    assert (first["target"], first["hosts"], first["checks"][2]["status"]) == ("mine", ["v1"], "failed")
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
-def test_a_result_comes_back_from_json_as_it_was(check: CheckResult) -> None:
-    (target,) = Report((TargetResult("x", (), (check,)),)).to_json()["targets"]
-    assert CheckResult.from_json(json.loads(json.dumps(target["checks"][0]))) == check
-
-
-@pytest.mark.parametrize(("status", "verdict"), [("pass", "passed"), ("fail", "failed"), ("error", "skipped")])
-def test_the_verdict_is_one_of_three(status: str, verdict: str) -> None:
-    report = Report((TargetResult("x", (), (CheckResult("LP001", "x", "", verdict),)),))
-    assert report.to_json()["verdict"] == status
-
-
-def test_junit_parses_and_its_counts_are_those_of_its_cases() -> None:
-    root = ET.fromstring(written("junit").encode("utf-8"))
-    for suite in root:
-        cases = suite.findall("testcase")
-        assert int(suite.attrib["tests"]) == len(cases)
-        for kind in ("failure", "error", "skipped"):
-            plural = {"failure": "failures", "error": "errors", "skipped": "skipped"}[kind]
-            assert int(suite.attrib[plural]) == sum(case.find(kind) is not None for case in cases), kind
-    failed = root.find("testsuite/testcase[@name='LP202[v1] replace-on-add']/failure")
-    assert failed is not None
-    assert failed.attrib["message"].startswith("two")
-    assert "a arrives with arguments 0" in (failed.text or "")
-
-
-def test_github_annotates_the_line_at_fault() -> None:
-    lines = [line for line in written("github").splitlines() if line.startswith("::")]
-    link = check_page("LP004")
-    assert lines[0] == f"::notice title=LP004 default-engine-starts::mine: advised%0A{link}"
-    assert lines[1].startswith("::error file=src/plugin.py,line=12,title=LP202[v1] replace-on-add::mine: two%0Alines")
-    assert lines[1].endswith(f"100%25%0Afix: a fix%0A{check_page('LP202')}")
-    assert lines[-1].startswith("::error title=lpkit::theirs: two%0A")
-    assert len(lines) == 5
-
-
-def test_github_annotations_name_files_outside_the_folder_in_full(tmp_path) -> None:
-    finding = Finding("x", location=f"{tmp_path / 'plugin.py'}:3")
-    report = Report((TargetResult("x", (), (CheckResult("LP202", "y", "v1", "failed", "x", finding),)),))
-    assert f"file={(tmp_path / 'plugin.py').as_posix()},line=3," in written("github", report)
-
-
-def test_the_job_summary_is_a_table_of_what_needs_attention() -> None:
-    text = job_summary(REPORT)
-    rows = [line for line in text.splitlines() if line.startswith("| [LP")]
-    labels = [row.removeprefix("| [").partition("](")[0] for row in rows]
-    assert labels == ["LP004", "LP202[v1]", "LP204[v1]", "LP208[v1]"]
-    assert all(row.count("|") == 4 for row in rows)
-    assert "### mine: fail" in text
-    assert "### theirs: error" in text
-
-
-def test_every_finding_links_to_the_documentation_of_its_check() -> None:
-    (failed,) = (check for check in json.loads(written("json"))["targets"][0]["checks"] if check["code"] == "LP202")
-    assert failed["finding"]["documentation"] == check_page("LP202")
-    assert CheckResult.from_json(failed).finding == FINDING
-    assert f"%0A{check_page('LP202')}" in written("github")
-    assert f"[LP202[v1]]({check_page('LP202')})" in job_summary(REPORT)
-
-
-def test_the_package_names_the_same_documentation() -> None:
-    text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'Documentation = "{DOCUMENTATION}"' in text
-
-
-def test_what_cannot_be_parsed_is_shown_with_its_line_and_a_caret(tmp_path: Path) -> None:
+def test_a_line_that_cannot_be_parsed_has_a_caret(tmp_path: Path) -> None:
     (tmp_path / "plugin.py").write_text("import lpkit\n\nclass P:\n    def process(self, logits, rows)\n        pass\n")
     shown = list(source_lines(f"{tmp_path / 'plugin.py'}:4"))
     caret = shown[[line.startswith(">") for line in shown].index(True) + 1]
@@ -274,10 +212,135 @@ def test_a_file_is_parsed_once_for_all_its_findings_and_again_when_it_was_mended
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[bytes] = []
-    monkeypatch.setattr(excerpt.ast, "parse", lambda source: parsed.append(source))
+    monkeypatch.setattr(excerpt.ast, "parse", parsed.append)
     file = tmp_path / "plugin.py"
     for source in (b"once = 1\n", b"mended = 2\n"):
         file.write_bytes(source)
-        for line in (1, 1, 2):
-            assert excerpt.unparsable(f"{file}:{line}") == 0
+        for _ in range(2):
+            assert not any(line.kind == "caret" for line in excerpt.excerpt(f"{file}:1"))
     assert parsed == [b"once = 1\n", b"mended = 2\n"]
+
+
+# -- JSON and the page -------------------------------------------------------------------------------------------
+
+
+def test_json_has_the_schema_of_lpkit_check_1() -> None:
+    report = json.loads(written("json"))
+    assert list(report) == ["schema", "verdict", "targets"]
+    assert (report["schema"], report["verdict"]) == ("lpkit.check/1", "fail")
+    for target in report["targets"]:
+        assert {"target", "hosts", "checks"} <= set(target)
+        for check in target["checks"]:
+            assert {"code", "name", "host", "status", "message"} <= set(check)
+    first = report["targets"][0]
+    assert (first["target"], first["hosts"], first["checks"][2]["status"]) == ("mine", ["v1"], "failed")
+
+
+def test_the_page_has_every_text_of_the_json() -> None:
+    page = re.sub("<[^>]*>", "", unescape(written("html")))
+    for target in json.loads(written("json"))["targets"]:
+        texts = [target["target"], target["error"], *target["notes"]]
+        for check in target["checks"]:
+            texts += [check["code"], check["name"], check["message"]]
+            for key in ("cause", "fix", "expected", "got", "where", "operations") if check["finding"] else ():
+                value = check["finding"][key]
+                texts += [value] if isinstance(value, str) else [*value, *getattr(value, "values", list)()]
+        missing = [text for text in texts if re.sub("<[^>]*>", "", xml_text(text)) not in page]
+        assert not missing
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
+def test_a_result_comes_back_from_json_as_it_was(check: CheckResult) -> None:
+    (target,) = of(check).to_json()["targets"]
+    assert CheckResult.from_json(json.loads(json.dumps(target["checks"][0]))) == check
+    if check.finding:
+        assert target["checks"][0]["finding"]["documentation"] == check_page(check.code)
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("pass", "passed"), ("fail", "failed"), ("error", "skipped")])
+def test_the_verdict_is_one_of_three(verdict: str, status: Any) -> None:
+    assert of(CheckResult("LP001", "x", "", status)).to_json()["verdict"] == verdict
+
+
+# -- formats of services -----------------------------------------------------------------------------------------
+
+
+def test_junit_parses_and_its_counts_are_those_of_its_cases() -> None:
+    root = ET.fromstring(written("junit").encode("utf-8"))
+    for suite in root:
+        assert int(suite.attrib["tests"]) == len(suite.findall("testcase"))
+        for kind, plural in {"failure": "failures", "error": "errors", "skipped": "skipped"}.items():
+            assert int(suite.attrib[plural]) == len(suite.findall(f"testcase/{kind}")), kind
+    failed = root.find("testsuite/testcase[@name='LP202[v1] replace-on-add']/failure")
+    assert failed is not None and failed.attrib["message"].startswith("two")
+    assert "a arrives with arguments 0" in (failed.text or "")
+
+
+def test_github_annotates_the_line_at_fault() -> None:
+    lines = [line for line in written("github").splitlines() if line.startswith("::")]
+    assert lines[0] == f"::notice title=LP004 default-engine-starts::mine: advised%0A{check_page('LP004')}"
+    assert lines[1].startswith("::error file=src/my plugin.py,line=12,title=LP202[v1] replace-on-add::mine: two%0A")
+    assert lines[1].endswith(f"100%25%0Afix: a fix%0A{check_page('LP202')}")
+    assert lines[-1].startswith("::error title=lpkit::theirs: two%0A")
+    assert len(lines) == 5
+    assert "file=/elsewhere/plugin.py,line=3," in written("github", found_at("/elsewhere/plugin.py:3"))
+
+
+def test_the_job_summary_is_a_table_of_what_needs_attention() -> None:
+    text = job_summary(REPORT)
+    rows = [line for line in text.splitlines() if line.startswith("| [LP")]
+    codes = {"LP004": "LP004", "LP202[v1]": "LP202", "LP204[v1]": "LP204", "LP208[v1]": "LP208"}
+    assert [row.split(" | ")[0] for row in rows] == [f"| [{name}]({check_page(code)})" for name, code in codes.items()]
+    assert all(row.count("|") == 4 for row in rows)
+    assert "### mine: fail" in text and "### theirs: error" in text
+
+
+def sarif(report: Report) -> dict[str, Any]:
+    text = written("sarif", report)
+    text.encode("utf-8")
+    (run,) = json.loads(text)["runs"]
+    return run
+
+
+def test_sarif_has_a_result_with_its_level_and_its_rule_for_all_that_needs_attention() -> None:
+    document = json.loads(written("sarif"))
+    assert document["version"] == "2.1.0" and document["$schema"].endswith("sarif-schema-2.1.0.json")
+    run = sarif(REPORT)
+    levels = [(result["ruleId"], result["level"]) for result in run["results"]]
+    errors = [(code, "error") for code in ("LP202", "LP203", "LP204", "LP208")]
+    assert levels == [("LP004", "note"), *errors]
+    rules = run["tool"]["driver"]["rules"]
+    assert [rules[result["ruleIndex"]]["id"] for result in run["results"]] == [code for code, _ in levels]
+    for rule in rules:
+        assert rule["helpUri"] == check_page(rule["id"])
+        assert rule["shortDescription"]["text"] and rule["help"]["text"]
+    assert [result["ruleId"] for result in run["results"] if "suppressions" in result] == ["LP203"]
+
+
+@pytest.mark.parametrize(
+    ("location", "artifact", "line"),
+    [
+        (f"{HERE}:12", {"uri": "src/my%20plugin.py", "uriBaseId": "ROOT"}, 12),
+        ("", {"uri": "pyproject.toml", "uriBaseId": "ROOT"}, 1),
+        ("/elsewhere/plugin.py:3", {"uri": "file:///elsewhere/plugin.py"}, 3),
+    ],
+)
+def test_sarif_points_at_the_line_of_a_file(location: str, artifact: dict[str, str], line: int) -> None:
+    run = sarif(found_at(location))
+    physical = run["results"][0]["locations"][0]["physicalLocation"]
+    assert physical == {"artifactLocation": artifact, "region": {"startLine": line}}
+    assert run["originalUriBaseIds"]["ROOT"]["uri"] == f"{Path.cwd().as_uri()}/"
+
+
+def test_sarif_results_are_distinct_and_recognized_in_the_next_run() -> None:
+    report = of(CHECKS[2], replace(CHECKS[2], host="v2"))
+    prints = [result["partialFingerprints"]["lpkit/v1"] for result in sarif(report)["results"]]
+    assert len(set(prints)) == 2
+    assert prints == [result["partialFingerprints"]["lpkit/v1"] for result in sarif(report)["results"]]
+
+
+def test_sarif_of_a_target_that_could_not_be_judged_is_no_success() -> None:
+    (invocation,) = sarif(of(error="it is gone"))["invocations"]
+    assert invocation["executionSuccessful"] is False
+    assert "it is gone" in invocation["toolExecutionNotifications"][0]["message"]["text"]
+    assert sarif(of(CHECKS[0]))["invocations"][0]["executionSuccessful"] is True

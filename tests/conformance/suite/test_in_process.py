@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.catalogue import by_code, chosen, inactive
-from lpkit_conformance.explanation.exceptions import GENERAL_FIX
+from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.results import BAD, CheckResult, Report, Status, TargetResult
@@ -258,7 +258,7 @@ def test_an_exception_by_the_way_gets_general_advice_and_one_that_is_the_rule_it
         return finding.fix
 
     assert fix_for("apply") == by_code()["LP301"].sections()["fix"]
-    assert fix_for("update_state") == GENERAL_FIX
+    assert fix_for("update_state") == fix("unexplained")
 
 
 def test_an_exception_in_advice_is_advice() -> None:

@@ -1,0 +1,63 @@
+"""Causes and fixes of findings, from ``advice.toml``; its header explains the format."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from lpkit._nearest import suggest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ANY: Final = "any"
+"""The group of texts that suit every reader."""
+
+Groups = Mapping[str, Mapping[str, str]]
+"""Texts by group and key."""
+
+
+class UnknownAdviceError(LookupError):
+    """The file lacks a key; the message names the nearest."""
+
+
+def cause(key: str, *groups: str) -> str:
+    """Return the cause of the first group that has this key, or of all."""
+    return _text(CAUSES, key, groups)
+
+
+def fix(key: str, *groups: str) -> str:
+    """Return the fix of the first group that has this key, or of all; empty if only other groups have it."""
+    return _text(FIXES, key, groups)
+
+
+def _text(table: Groups, key: str, groups: tuple[str, ...]) -> str:
+    keys = {key for texts in table.values() for key in texts}
+    if key not in keys:
+        raise UnknownAdviceError(f"advice.toml has no {key!r}; {suggest(key, keys)}")
+    return next((table[group][key] for group in (*groups, ANY) if key in table.get(group, ())), "")
+
+
+def grouped(table: Groups) -> Groups:
+    """The texts by single groups and keys.
+
+    Raises:
+        ValueError: a group has two texts for a key.
+    """
+    texts_by_key: dict[str, dict[str, str]] = {}
+    for groups, texts in table.items():
+        for group in groups.split(", "):
+            for keys, text in texts.items():
+                for key in keys.split(", "):
+                    if texts_by_key.setdefault(group, {}).setdefault(key, text) is not text:
+                        raise ValueError(f"advice.toml has two texts for {key!r} in {group!r}")
+    return texts_by_key
+
+
+_FILE: Final = tomllib.loads(Path(__file__).with_name("advice.toml").read_text("utf-8"))
+CAUSES: Final = grouped(_FILE["cause"])
+FIXES: Final = grouped(_FILE["fix"])

@@ -1,0 +1,139 @@
+"""Changes of a failing run, each of which isolates one cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import setitem
+from typing import Any
+
+from lpkit.runtime import Request, V2Slots
+
+from lpkit_conformance.hosts import Host
+from lpkit_conformance.hosts.v2 import V2Driver
+from lpkit_conformance.programs.generate import Arrive, Idle, Op, Speculate, Step, Swap
+from lpkit_conformance.subject.subject import Subject
+
+MakeHost = Callable[[Subject, int], Host]
+
+# -- of the subject ----------------------------------------------------------------------------------------------
+
+
+def declaring_tokens(subject: Subject) -> Subject | None:
+    """Return the same plugin, declaring that it reads token ids; None unless it declares lengths."""
+    cls = subject.plugin.cls
+    if getattr(cls, "history", "") != "length":
+        return None
+    body = {"history": "tokens", "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    changed = type(cls)(cls.__name__, (cls,), body)
+    return replace(subject, plugin=replace(subject.plugin, cls=changed))
+
+
+# -- of the host -------------------------------------------------------------------------------------------------
+
+
+def keeping_objects(make_host: MakeHost) -> MakeHost:
+    """Return the same host, which keeps the objects of finished requests."""
+
+    def make(subject: Subject, max_num_seqs: int) -> Host:
+        host = make_host(subject, max_num_seqs)
+        host.pool.keep_objects()
+        return host
+
+    return make
+
+
+def blank_slots(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, on which ``add_request`` finds no token ids of an earlier request."""
+
+    def blank(slots: V2Slots, slot: int, request: Request) -> Callable[[], None]:
+        ids = slots.all_token_ids.gpu
+        left = ids[slot].clone()
+        ids[slot] = 0
+        return partial(setitem, ids, slot, left)
+
+    return _until_flushed(make_host, blank)
+
+
+def hiding_outputs(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, on which ``add_request`` finds the length of the prompt in ``prefill_len.np``."""
+
+    def hide(slots: V2Slots, slot: int, request: Request) -> Callable[[], None]:
+        lengths = slots.prefill_len.np
+        length = int(lengths[slot])
+        lengths[slot] = request.prompt_len
+        return partial(setitem, lengths, slot, length)
+
+    return _until_flushed(make_host, hide)
+
+
+def _until_flushed(make_host: MakeHost, change: Callable[[V2Slots, int, Request], Callable[[], None]]) -> MakeHost:
+    """Return the same host of V2, with a slot changed until all is flushed; ``change`` returns its reversal."""
+
+    def make(subject: Subject, max_num_seqs: int) -> Host:
+        host = make_host(subject, max_num_seqs)
+        assert isinstance(host.driver, V2Driver)
+        slots = host.driver.slots
+        add, flush = slots.add, slots.flush
+        reversals: list[Callable[[], None]] = []
+
+        def add_changed(request: Request) -> int:
+            slot = add(request)
+            reversals.append(change(slots, slot, request))
+            return slot
+
+        def flush_all() -> None:
+            while reversals:
+                reversals.pop()()
+            flush()
+
+        slots.add, slots.flush = add_changed, flush_all  # type: ignore[method-assign]
+        return host
+
+    return make
+
+
+# -- of the operations -------------------------------------------------------------------------------------------
+
+
+def with_swaps_apart(ops: Sequence[Op]) -> list[Op]:
+    """Return the operations with a step before each swap; empty if each swap has an update to itself."""
+    apart: list[Op] = []
+    pending = False
+    for op in ops:
+        if isinstance(op, Swap):
+            apart += [Step()] * pending
+            pending = False
+        else:
+            pending = not isinstance(op, Step | Idle | Speculate)
+        apart.append(op)
+    return apart if len(apart) > len(ops) else []
+
+
+def beside_others(subject: Subject, ops: Sequence[Op], request: str) -> tuple[tuple[str, ...], list[list[Op]]]:
+    """Return the arguments that a request shares with its only neighbour, and the programs beside other neighbours.
+
+    Each program has a relative of the case for the neighbour that lacks some of these values. There is none unless all
+    that happens is that two requests arrive and get tokens.
+    """
+    arrivals = {op.request: op for op in ops if isinstance(op, Arrive) and op.variant is not None and not op.twin_of}
+    judged = arrivals.pop(request, None)
+    if judged is None or len(arrivals) != 1 or not all(isinstance(op, Arrive | Step) for op in ops):
+        return (), []
+    (other,) = arrivals.values()
+    values = [_arguments(case.fields) for case in subject.cases]
+    first, second = (values[(arrived.variant or 0) % len(values)] for arrived in (judged, other))
+    shared = first & second
+    programs = [
+        [replace(op, variant=nth) if op is other else op for op in ops]
+        for nth, given in enumerate(values)
+        if shared - given
+    ]
+    return tuple(sorted(name for name, _ in shared)), programs
+
+
+def _arguments(fields: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return names and values, with the entries of ``extra_args`` in its place."""
+    given = {**fields, **(fields.get("extra_args") or {})}
+    return {(name, repr(value)) for name, value in given.items() if name != "extra_args"}

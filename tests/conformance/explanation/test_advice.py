@@ -1,0 +1,73 @@
+"""The file of advice: complete, without unused texts, and in words that its readers know."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import lpkit_conformance
+import pytest
+from lpkit_conformance.explanation.advice import CAUSES, FIXES, UnknownAdviceError, cause, fix, grouped
+from lpkit_conformance.explanation.experiments import EXPERIMENTS
+from lpkit_conformance.explanation.hazards import Hazard
+from lpkit_conformance.settings.hosts import HOSTS
+
+HAZARDS = set(get_args(Hazard))
+UNSEEN = ("ctx.", "row's slot", "batch_update", "update_state", "`added`", "max_num_seqs", "max_num_reqs")
+"""Words for objects that no author of a callable or a portable class sees."""
+
+
+def literals() -> Iterator[str]:
+    """Every string in the source of the suite."""
+    for path in Path(lpkit_conformance.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_each_key_is_used() -> None:
+    used = set(literals())
+    for table in (CAUSES, FIXES):
+        unused = {f"{group}: {key}" for group, texts in table.items() for key in texts if key not in used}
+        assert not {name for name in unused if not name.startswith("exception: ")}
+    assert FIXES["exception"].keys() <= CAUSES["exception"].keys()
+
+
+def test_experiments_name_keys_that_exist() -> None:
+    for experiment in EXPERIMENTS:
+        assert not experiment.cause or cause(experiment.cause)
+        for interface in ("v1", "v2") if experiment.fix else ():
+            assert fix(experiment.fix, interface)
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    with pytest.raises(UnknownAdviceError, match="no 'by-adress'; did you mean 'by-address'"):
+        fix("by-adress")
+
+
+def test_a_group_has_one_text_for_a_key() -> None:
+    assert grouped({"v1, v2": {"a, b": "x"}, "v1": {"c": "y"}})["v1"] == {"a": "x", "b": "x", "c": "y"}
+    with pytest.raises(ValueError, match="two texts for 'a' in 'v1'"):
+        grouped({"v1, v2": {"a, b": "x"}, "v1": {"a": "y"}})
+
+
+def test_every_hazard_has_a_fix_on_the_hosts_that_know_it_and_one_for_exceptions() -> None:
+    only = {"drafts": {"v2"}, "swap": {"v1"}}
+    interfaces = {row.interface for row in HOSTS.values()}
+    for hazard in HAZARDS:
+        assert {name for name in interfaces if hazard in FIXES[name]} == only.get(hazard, interfaces), hazard
+    assert FIXES["raised"].keys() == HAZARDS
+
+
+@pytest.mark.parametrize("style", ["adapter", "portable"])
+def test_a_fix_names_no_interface_that_its_reader_does_not_see(style: str) -> None:
+    assert FIXES[style].keys() == HAZARDS - {"long", "short"} | {"read"}
+    assert not [text for text in FIXES[style].values() if any(word in text for word in UNSEEN)]
+
+
+def test_a_lone_request_has_no_neighbour_to_blame() -> None:
+    assert CAUSES["alone"].keys() < CAUSES["any"].keys()
+    texts = CAUSES["alone"].values()
+    assert not [text for text in texts if "belongs to another" in text or "state of another" in text]
