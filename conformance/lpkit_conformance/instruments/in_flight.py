@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import torch
 from lpkit import kernels
 from torch.overrides import TorchFunctionMode
 
-from lpkit_conformance.instruments.author_lines import is_authors
+from lpkit_conformance.instruments.edits import author_line
 
 DEVICE = torch.device("cuda")
 """The device that the plugin sees; its tensors stay on the CPU."""
@@ -126,7 +125,7 @@ class InFlight(TorchFunctionMode):
         if not self._is_pinned(source):
             return source
         number = len(self.copies)
-        self.copies.append(Copy(self._step, self.method, _author_line(), source, source.clone()))
+        self.copies.append(Copy(self._step, self.method, author_line(), source, source.clone()))
         known = self._earlier[number].arrived if number < len(self._earlier) else None
         late = known is not None and (known.shape, known.dtype) == (source.shape, source.dtype)
         return (known if late else source).clone()  # type: ignore[union-attr]
@@ -196,15 +195,6 @@ def _names_device(values: Sequence[Any]) -> bool:
 def _non_blocking(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     flags = [value for value in args if isinstance(value, bool)]
     return bool(kwargs.get("non_blocking", flags[0] if flags else False))
-
-
-def _author_line() -> str:
-    frame = sys._getframe(1)
-    while frame is not None:
-        if is_authors(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
