@@ -40,6 +40,7 @@ class _Column:
     Attributes:
         cells: the row of a request by position.
         gone: what ends a request right before the step, by request.
+        start, end: of the bands in it.
     """
 
     label: str
@@ -52,6 +53,14 @@ class _Column:
     @property
     def right(self) -> float:
         return self.left + self.width
+
+    @property
+    def start(self) -> float:
+        return self.left + GAP / 2
+
+    @property
+    def end(self) -> float:
+        return self.right - GAP / 2
 
     @property
     def middle(self) -> float:
@@ -144,7 +153,7 @@ class _Drawing:
         colour = self.colours[request]
         stays = list(self._stays(request))
         for (source, _, last), (target, first, _) in pairwise(stays):
-            x1, x2 = self._right(last), self._left(first)
+            x1, x2 = self.columns[last].end, self.columns[first].start
             y1, y2 = self._y(source), self._y(target)
             bend = min((x2 - x1) / 2, 60)
             path = f"M{x1:g} {y1:g} C{x1 + bend:g} {y1:g} {x2 - bend:g} {y2:g} {x2:g} {y2:g}"
@@ -174,7 +183,7 @@ class _Drawing:
 
     def _band(self, request: str, position: int, first: int, last: int) -> None:
         colour, item = self.colours[request], self.requests[request]
-        x, y, end = self._left(first), self._y(position) - CELL / 2, self._right(last)
+        x, y, end = self.columns[first].start, self._y(position) - CELL / 2, self.columns[last].end
         band = add(self.root, "rect", f"band {colour}", x=x, y=y, width=end - x, height=CELL, rx=7)
         said = item["arguments"] or "with arguments"
         text_of(band, "title", f"{request}: {said if item['plugin'] else 'without the plugin'}")
@@ -191,8 +200,8 @@ class _Drawing:
     def _cell(self, request: str, row: Mapping[str, Any], column: _Column, y: float) -> None:
         colour = self.colours[request]
         if row["prefill"]:
-            x, width = column.left + GAP / 2, column.width - GAP
-            add(self.root, "rect", f"prefill {colour}", x=x, y=y, width=width, height=CELL, rx=7)
+            width = column.end - column.start
+            add(self.root, "rect", f"prefill {colour}", x=column.start, y=y, width=width, height=CELL, rx=7)
             self.legend["~ partial prefill: the row's result is discarded"] = ""
         drafts = 0 if row["prefill"] else column.step.get("drafts", 0)
         name = f"{request}~" if row["prefill"] else request
@@ -212,8 +221,8 @@ class _Drawing:
             add(self.root, "rect", "culprit", x=left, y=top, width=column.width - 4, height=self.bottom - top + 2, rx=8)
             self.legend["the plugin raises in this step"] = "culprit"
         elif column.step["step"] == self.differs.get("step") and self.differs["position"] in column.cells:
-            x, y = column.left + GAP / 2 - 4, self._y(self.differs["position"]) - CELL / 2
-            width = column.width - GAP + 8
+            x, y = column.start - 4, self._y(self.differs["position"]) - CELL / 2
+            width = column.end + 4 - x
             add(self.root, "rect", "culprit", x=x, y=y - 4, width=width, height=CELL + 8, rx=10)
             add(self.root, "circle", "badge", cx=x + width - 3, cy=y - 2, r=8)
             label(self.root, "badge", x + width - 3, y + 2.5, "!")
@@ -231,12 +240,6 @@ class _Drawing:
                 add(self.root, "rect", sample, x=LEFT, y=y, width=24, height=12, rx=4)
             label(self.root, "legend", LEFT + (32 if sample else 0), y + 10, text)
         return self.bottom + 10 + 20 * len(self.legend) + (6 if self.legend else 0)
-
-    def _left(self, column: int) -> float:
-        return self.columns[column].left + GAP / 2
-
-    def _right(self, column: int) -> float:
-        return self.columns[column].right - GAP / 2
 
 
 def _columns(steps: Sequence[Mapping[str, Any]], alone: set[Any]) -> Iterator[_Column]:

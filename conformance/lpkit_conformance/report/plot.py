@@ -108,7 +108,8 @@ def _panel(root: ET.Element, panel: Panel, top: float) -> float:
             text_of(dot, "title", f"{curve.name}: {requests:g} requests, {seconds(time)}")
         row = lower + FOOT + LINE * number
         add(root, "line", f"curve {kind}", x1=LEFT, y1=row + 5, x2=LEFT + 26, y2=row + 5)
-        label(root, "legend", LEFT + 34, row + 9, _short(curve.name))
+        name = curve.name if len(curve.name) <= LEGEND_NAME else f"…{curve.name[1 - LEGEND_NAME :]}"
+        label(root, "legend", LEFT + 34, row + 9, name)
     return lower + FOOT + LINE * len(panel.curves)
 
 
@@ -118,7 +119,3 @@ def seconds(value: float) -> str:
         if value < 999.5 * size:
             return f"{value / size:.3g} {unit}"
     return f"{value:.3g} s"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LEGEND_NAME else f"…{name[1 - LEGEND_NAME :]}"
