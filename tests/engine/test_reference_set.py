@@ -203,7 +203,7 @@ def run(request: pytest.FixtureRequest, release: Release | None, tmp_path_factor
         if drafts:
             engine.inspect("plugin_probes:count_drafts")
         refused = [make_ask(said, 3, 3, at=n, **args) for n, (said, args) in enumerate(REFUSED.items())]
-        answers = engine.generate([*ASKS, *refused])
+        answers = engine.generate([*ASKS, *refused], timeout=900.0)
         seen = engine.inspect("plugin_probes:seen")
         drawn = engine.generate(seeded(built_in=False)) if not drafts else {}
         if drafts:
