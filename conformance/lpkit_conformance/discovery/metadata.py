@@ -13,20 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from importlib_metadata import Distribution, EntryPoint, packages_distributions
-
-__all__ = [
-    "Distribution",
-    "EntryPoint",
-    "field",
-    "find",
-    "is_editable",
-    "ordered",
-    "packages_distributions",
-    "source_folder",
-    "text_of",
-    "unique",
-]
+from importlib_metadata import Distribution as Distribution
+from importlib_metadata import EntryPoint as EntryPoint
+from importlib_metadata import packages_distributions as packages_distributions
 
 
 def unique(path: Sequence[str] | None = None) -> Iterator[tuple[str, Distribution]]:
