@@ -11,8 +11,8 @@ from lpkit_conformance.errors import StandinError
 from lpkit_conformance.instruments.author_lines import location_of as location_of
 from lpkit_conformance.processes import pulse
 from lpkit_conformance.results import Blocked, Failed, Skipped
-from lpkit_conformance.vllm_api.choose import standin_is_installed
 from lpkit_conformance.vllm_api.parts import lacking
+from lpkit_conformance.vllm_api.stub import is_installed
 
 HUNG: dict[str, str] = {}
 """Methods that did not return in an earlier process of this run, and the check that saw it: not called again."""
@@ -91,7 +91,7 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
         if self._mode is not None:
             self._mode.__exit__(kind, error, trace)
         pulse.call(self._outer)
-        if error is not None and standin_is_installed() and (beyond := lacking(error)):
+        if error is not None and is_installed() and (beyond := lacking(error)):
             raise StandinError(beyond) from error
         # What a check raises from within the plugin's call, having wrapped a method, is its finding.
         passing = PluginError | StandinError | Blocked | Failed | Skipped | KeyboardInterrupt

@@ -15,18 +15,13 @@ from lpkit_conformance.facts.vllm import VLLM
 STANDIN = f"lpkit's stand-in for vLLM {VLLM.developed_with}"
 
 
-def standin_is_installed() -> bool:
-    """True if ``import vllm`` gives the stand-in."""
-    return bool(getattr(sys.modules.get("vllm"), "__lpkit_standin__", False))
-
-
 def prepare(lost: str = "") -> str:
     """Make ``import vllm`` work in this process; return the description of the module for the verdict.
 
     Args:
         lost: end of a process that tried to import vLLM; the import is then not tried again.
     """
-    if standin_is_installed():
+    if getattr(sys.modules.get("vllm"), "__lpkit_standin__", False):
         return STANDIN
     reason = lost or _reason()
     if not reason:
@@ -42,7 +37,7 @@ def prepare(lost: str = "") -> str:
 @contextmanager
 def prepared() -> Iterator[str]:
     """The same for a while: afterwards ``import vllm`` gives what it gave before."""
-    already = standin_is_installed()
+    already = getattr(sys.modules.get("vllm"), "__lpkit_standin__", False)
     found = prepare()
     try:
         yield found

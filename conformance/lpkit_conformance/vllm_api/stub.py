@@ -29,7 +29,6 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.facts.vllm import VLLM
 from lpkit_conformance.vllm_api import parts
-from lpkit_conformance.vllm_api.choose import standin_is_installed
 
 BUFFERS = "vllm.v1.worker.gpu.buffer_utils"
 
@@ -148,7 +147,7 @@ def lent_buffers(device: torch.device) -> Iterator[None]:
 
 def _module_of_buffers(device: torch.device) -> ModuleType | None:
     """vLLM's, if vLLM is installed and its buffers do not work on ``device``."""
-    if device.type == "cuda" or standin_is_installed():
+    if device.type == "cuda" or is_installed():
         return None
     with contextlib.suppress(ImportError):  # a vLLM of before V2 has no such module
         return importlib.import_module(BUFFERS)
@@ -259,13 +258,18 @@ class _NoMore(importlib.abc.MetaPathFinder):
         return None
 
 
+def is_installed() -> bool:
+    """True if ``import vllm`` gives the stand-in."""
+    return bool(getattr(sys.modules.get("vllm"), "__lpkit_standin__", False))
+
+
 _no_more = _NoMore()
 _displaced: dict[str, ModuleType] = {}
 
 
 def install() -> None:
     """Put the stand-in's modules where a plugin's imports find them; a broken vLLM's remains go."""
-    if standin_is_installed():
+    if is_installed():
         return
     _displaced.update({name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "vllm"})
     sys.modules.update(_modules())

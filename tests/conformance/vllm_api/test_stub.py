@@ -19,7 +19,7 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.suite.supervisor import check_target
 from lpkit_conformance.vllm_api import stub
-from lpkit_conformance.vllm_api.choose import STANDIN, prepare, prepared, standin_is_installed
+from lpkit_conformance.vllm_api.choose import STANDIN, prepare, prepared
 
 SUSPECTS = Path(__file__).parents[1] / "suspects"
 PLAN = Plan(
@@ -85,7 +85,7 @@ def test_the_remains_of_a_broken_vllm_come_back_afterwards(monkeypatch: pytest.M
 def test_the_stand_in_knows_that_it_is_one(installed) -> None:
     import vllm
 
-    assert standin_is_installed()
+    assert stub.is_installed()
     assert vllm.__lpkit_standin__
 
 
