@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import shutil
 import subprocess
@@ -11,8 +10,6 @@ import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from lpkit_conformance.errors import UsageError
 
@@ -75,18 +72,14 @@ def own() -> Origin:
     from lpkit_conformance.discovery import metadata
 
     dist = metadata.find(DISTRIBUTION)
-    try:
-        direct = json.loads((dist.read_text("direct_url.json") if dist else None) or "{}")
-        url = str(direct.get("url", ""))
-        if "vcs_info" in direct:
-            return Origin(f"{direct['vcs_info']['vcs']}+{url}@{direct['vcs_info']['commit_id']}")
-    except (ValueError, KeyError, TypeError, AttributeError):  # damaged
-        return Origin(INDEX)
-    if not url.startswith("file:"):
+    direct = metadata.direct_url(dist) if dist else {}
+    url, vcs = str(direct.get("url", "")), direct.get("vcs_info")
+    if isinstance(vcs, dict):
+        return Origin(f"{vcs['vcs']}+{url}@{vcs['commit_id']}") if {"vcs", "commit_id"} <= vcs.keys() else Origin(INDEX)
+    path = metadata.source_folder(dist) if dist else None
+    if dist is None or path is None:
         return Origin(url or INDEX)
-    path = Path(url2pathname(urlsplit(url).path))
-    editable = direct.get("dir_info", {}).get("editable") is True
-    return _published(path) or Origin(WHEELHOUSE, path if editable else None)
+    return _published(path) or Origin(WHEELHOUSE, path if metadata.is_editable(dist) else None)
 
 
 def _published(checkout: Path) -> Origin | None:

@@ -37,6 +37,7 @@ def work(parent: Parent) -> None:
     from lpkit_conformance.bench.measure import Effort
     from lpkit_conformance.errors import CaseError
     from lpkit_conformance.settings.cases import Case
+    from lpkit_conformance.subject.plugin import Plugin
     from lpkit_conformance.vllm_api.stub import lend_buffers
 
     device = torch.device(job["device"])
@@ -46,7 +47,8 @@ def work(parent: Parent) -> None:
     loaded: list[Loaded] = []
     for who in (job["target"], *job["against"]):
         try:
-            loaded.append((who, resolve_target(who["spec"]).cls, Case.parse(who["case"])))
+            plugin = Plugin(who["name"], resolve_target(who["spec"]).cls)
+            loaded.append((who, plugin, Case.parse(who["case"])))
         except LoadError as error:
             failure = load_failure(who["spec"], error, judged_with.startswith(STANDIN))
             parent.tell("unusable", problem=str(failure))
@@ -59,10 +61,11 @@ def work(parent: Parent) -> None:
         wanted = " or ".join(job["hosts"])
         parent.tell("unusable", problem=f"it implements {comparison.interface}, but should be measured on {wanted}")
         return
-    for who, cls, case in loaded:
-        refusal = refused(cls, case)
-        if refusal:
-            parent.tell("unusable", problem=f"{who['name']} refuses the case {case.text}: {refusal}")
+    for who, plugin, case in loaded:
+        refusal = plugin.refusal(case.params())
+        if refusal is not None:
+            said = str(refusal)[:300] or type(refusal).__name__
+            parent.tell("unusable", problem=f"{who['name']} refuses the case {case.text}: {said}")
             return
     parent.tell("loaded", interface=comparison.interface, case=loaded[0][2].text)
     effort = Effort(job["seconds"], job["rounds"])
@@ -71,17 +74,6 @@ def work(parent: Parent) -> None:
         if any(candidate.kind == "target" and candidate.problem for candidate in point.sides):
             break  # the same problem at every size
     parent.tell("done", notes=comparison.notes)
-
-
-def refused(cls: Any, case: Any) -> str:
-    """The reason why the plugin refuses the case; empty if it accepts it."""
-    try:
-        cls.validate_params(case.params())
-    except AttributeError:
-        return ""  # an interface of before vLLM 0.11.1
-    except Exception as error:
-        return f"{error}"[:300] or type(error).__name__
-    return ""
 
 
 def alternatives_of(file: str) -> Callable[..., Iterable[Candidate | str]]:
@@ -95,21 +87,19 @@ def alternatives_of(file: str) -> Callable[..., Iterable[Candidate | str]]:
 
 
 Loaded = tuple[dict[str, Any], Any, Any]
-"""A processor: its names, its class, its case."""
+"""A processor: its names, its :class:`~lpkit_conformance.subject.plugin.Plugin`, its case."""
 
 
 class BenchPlan:
     """The target and its alternatives, on every host that is measured.
 
     Args:
-        loaded: the target and what it is to be compared with, each as (names, class, case).
+        loaded: the target and what it is to be compared with.
     """
 
     def __init__(self, loaded: list[Loaded], job: dict[str, Any], device: torch.device) -> None:
-        from lpkit.loading import interfaces_of
-
         self._loaded, self._job, self._device = loaded, job, device
-        implemented = interfaces_of(loaded[0][1])
+        implemented = loaded[0][1].interfaces
         self.interface = " and ".join(sorted(implemented))
         self.hosts = hosts_of(implemented, job["hosts"] or None)
         self.notes: list[str] = []
@@ -117,22 +107,20 @@ class BenchPlan:
 
     def candidates(self, device: torch.device) -> list[Candidate]:
         """Make new candidates: the target on its hosts, its alternatives, the floors."""
-        from lpkit.loading import interfaces_of
-
         from lpkit_conformance.bench.candidates import Parameters, floors
         from lpkit_conformance.hosts import parts_of
         from lpkit_conformance.hosts.steady import Candidate
 
         found: list[Candidate] = []
-        for number, (who, cls, case) in enumerate(self._loaded):
+        for number, (who, plugin, case) in enumerate(self._loaded):
             kind = "alternative" if number else "target"
             again = any(who["name"] == earlier["name"] for earlier, _, _ in self._loaded[:number])
             label = f"{who['name']} with {case.text}" if again else who["name"]
-            for host in hosts_of(interfaces_of(cls), self.hosts):
+            for host in hosts_of(plugin.interfaces, self.hosts):
                 name = f"{label} on {host.upper()}"
-                found.append(parts_of(host).candidate(name, cls, Parameters(case.fields), device, kind))
-        _, cls, case = self._loaded[0]
-        identity = f"{cls.__module__}:{cls.__qualname__}"
+                found.append(parts_of(host).candidate(name, plugin.cls, Parameters(case.fields), device, kind))
+        _, plugin, case = self._loaded[0]
+        identity = f"{plugin.cls.__module__}:{plugin.cls.__qualname__}"
         for other in self._alternatives(identity, case.fields.get("extra_args") or {}, device):
             if isinstance(other, Candidate):
                 found.append(other)

@@ -13,20 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from importlib_metadata import Distribution, EntryPoint, packages_distributions
-
-__all__ = [
-    "Distribution",
-    "EntryPoint",
-    "field",
-    "find",
-    "is_editable",
-    "ordered",
-    "packages_distributions",
-    "source_folder",
-    "text_of",
-    "unique",
-]
+from importlib_metadata import Distribution as Distribution
+from importlib_metadata import EntryPoint as EntryPoint
+from importlib_metadata import packages_distributions as packages_distributions
 
 
 def unique(path: Sequence[str] | None = None) -> Iterator[tuple[str, Distribution]]:
@@ -64,13 +53,13 @@ def text_of(dist: Distribution, file: str) -> str:
 
 def is_editable(dist: Distribution) -> bool:
     """Return True for an installation with ``pip install -e``."""
-    info = _direct_url(dist).get("dir_info")
+    info = direct_url(dist).get("dir_info")
     return isinstance(info, dict) and info.get("editable") is True
 
 
 def source_folder(dist: Distribution) -> Path | None:
     """Return the folder from which the distribution was installed, if it was a folder."""
-    parts = urlsplit(str(_direct_url(dist).get("url", "")))
+    parts = urlsplit(str(direct_url(dist).get("url", "")))
     if parts.scheme != "file":
         return None
     from urllib.request import url2pathname  # imports ssl, http and email: a third of `lpkit doctor`'s time
@@ -78,7 +67,8 @@ def source_folder(dist: Distribution) -> Path | None:
     return Path(url2pathname(parts.path)).resolve()
 
 
-def _direct_url(dist: Distribution) -> dict[str, Any]:
+def direct_url(dist: Distribution) -> dict[str, Any]:
+    """Return the record of an installation from elsewhere than an index (PEP 610); {} without a readable one."""
     try:
         found = json.loads(text_of(dist, "direct_url.json") or "{}")
     except ValueError:

@@ -37,7 +37,7 @@ def effect(plugin: DiscoveredPlugin, situation: Situation, *, passed: bool = Fal
         return "inactive"
     if situation.left_out:
         return "blocks" if passed else "inactive"
-    starts = situation.starts(plugin)
+    starts = plugin.starts(situation.runner)
     return "unknown" if starts is None else "starts" if starts else "blocks"
 
 
@@ -123,7 +123,7 @@ def _starting(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> I
         if not passed:
             yield from _requests(plugin, situation)
         return
-    starts = situation.starts(plugin)
+    starts = plugin.starts(situation.runner)
     if starts:
         return
     where = f"{situation.label} on its {situation.runner.upper()} runner"
@@ -196,13 +196,13 @@ def _drafts(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> Ite
         code, effect = "inactive-with-drafts", "silently serves without it"
     if situation.serving.drafts:
         yield Issue(code, "error", f"{situation.label} {effect}", evidence, remedy, plugin.name)
-    elif situation.starts(plugin) and not passed:
+    elif plugin.starts(situation.runner) and not passed:
         problem = f"with speculative decoding, {situation.label} {effect}"
         yield Issue(code, "note", problem, f"{evidence} --spec-decode judges that.", remedy, plugin.name)
 
 
 def _placeholders(plugin: DiscoveredPlugin, situation: Situation) -> Iterator[Issue]:
-    if not (situation.placeholders and situation.starts(plugin)) or plugin.reads in ("none", "length"):
+    if not (situation.placeholders and plugin.starts(situation.runner)) or plugin.reads in ("none", "length"):
         return
     certain = plugin.reads == "tokens"
     effect = "reads -1 instead of generated tokens" if certain else "reads -1 instead of tokens, if it reads them"
@@ -224,7 +224,7 @@ def _placeholders(plugin: DiscoveredPlugin, situation: Situation) -> Iterator[Is
 
 def _elsewhere(plugin: DiscoveredPlugin, situation: Situation) -> Iterator[Issue]:
     """The plugin starts here on V1, and would not start on a default vLLM."""
-    if situation.runner == V1 and situation.starts(plugin) and plugin.starts_v2 is False:
+    if situation.runner == V1 and plugin.starts(situation.runner) and plugin.starts_v2 is False:
         yield Issue(
             "blocks-default",
             "note",

@@ -48,7 +48,3 @@ class Situation:
     def left_out(self) -> bool:
         """True if V1 builds no custom processor because speculative decoding is on (since 0.11.1)."""
         return self.runner == V1 and self.serving.drafts and not is_before(self.release, releases.DRAFTS_REFUSED_SINCE)
-
-    def starts(self, plugin: DiscoveredPlugin) -> bool | None:
-        """Return whether the engine starts with ``plugin``; None if unknown."""
-        return plugin.starts(self.runner)

@@ -41,17 +41,17 @@ class WatchSettings(pydantic.BaseModel, frozen=True, strict=True, extra="forbid"
             not use the class. Classes on lpkit's bases need no entry.
     """
 
-    budget: float = Field(0.01, ge=0, le=1)
-    rate: float = Field(1.0, ge=0, le=1)
-    rows: int = Field(16, ge=1, le=4096)
-    steps: int = Field(64, ge=1, le=4096)
+    budget: float = Field(default=0.01, ge=0, le=1)
+    rate: float = Field(default=1.0, ge=0, le=1)
+    rows: int = Field(default=16, ge=1, le=4096)
+    steps: int = Field(default=64, ge=1, le=4096)
     directory: str = ""
-    max_bytes: int = Field(64 * 2**20, ge=0, le=2**40)
-    traces: int = Field(2, ge=0, le=1000)
+    max_bytes: int = Field(default=64 * 2**20, ge=0, le=2**40)
+    traces: int = Field(default=2, ge=0, le=1000)
     values: bool = False
     routes: bool = True
-    interval: float = Field(5.0, ge=0.1, le=3600)
-    log_every: float = Field(600.0, ge=1, le=86400)
+    interval: float = Field(default=5.0, ge=0.1, le=3600)
+    log_every: float = Field(default=600.0, ge=1, le=86400)
     arguments: dict[str, list[str]] = Field(default_factory=dict)
 
 

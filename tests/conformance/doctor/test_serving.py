@@ -95,6 +95,8 @@ class TestRunner:
         report = site.plugin(PORTABLE).examine(release="0.33.0", command=(*SERVE, *words))
         assert report.situation.runner == "v1"
         assert "does not support" in report.situation.choice.reason
+        first = site.examine(release="0.31.0", command=(*SERVE, *words))  # V2 did not ask for the vocabulary until 0.32
+        assert first.situation.runner == ("v2" if "heterogeneous" in str(words) else "v1")
 
     @pytest.mark.parametrize(
         "words",
@@ -144,6 +146,7 @@ class TestRunner:
         refused = the(place.examine(release="0.32.0", command=(f"{SWITCH}=0", *SERVE, *words)), "engine-refuses")
         assert f"The V1 runner does not support {feature}, and it is used here: {SWITCH}=0" in refused.evidence
         assert refused.remedy == f"Unset {SWITCH}"
+        assert read_command((*SERVE, *words)).demands((0, 28, 0)).only_v2 == ()
 
     def test_a_processor_that_moves_the_engine_to_v1_stops_it_where_v1_lacks_something(self, site: Place) -> None:
         words = (*SERVE, "--enable-batch-sharded-sampling")

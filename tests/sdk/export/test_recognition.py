@@ -14,15 +14,6 @@ def shown(row: object) -> tuple[list[int], list[int]]:
     return list(row.prompt_ids), list(row.output_ids)  # type: ignore[attr-defined]
 
 
-def test_the_first_call_shows_the_prompt_and_the_next_ones_a_token_more() -> None:
-    sequences = Recognizer(PARAMS)
-    row = sequences.row([1, 2, 3])
-    assert shown(row) == ([1, 2, 3], [])
-    assert sequences.row([1, 2, 3, 4]) is row
-    assert sequences.row([1, 2, 3, 4, 5]) is row
-    assert shown(row) == ([1, 2, 3], [4, 5])
-
-
 def test_the_next_turn_of_a_conversation_is_another_prompt() -> None:
     sequences = Recognizer(PARAMS)
     for tokens in ([1], [1, 2], [1, 2, 3]):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from lpkit.interfaces import v1_interface
 from lpkit.loading import GROUP
-from lpkit_conformance.doctor.serving import Serving
 from lpkit_conformance.facts.vllm import VLLM, in_short
 from vllm_canary import page
 from vllm_canary.compare import surprises
@@ -68,36 +67,6 @@ def test_a_difference_is_told_once_with_its_oldest_release() -> None:
     found = {(0, 98, 0): {"group": "else"}, (0, 99, 0): {"group": "else"}, (0, 10, 2): {"group": GROUP}}
     (surprise,) = surprises(found)
     assert (surprise.release, surprise.fact, surprise.expected, surprise.found) == ((0, 98, 0), "group", GROUP, "else")
-
-
-@pytest.mark.parametrize(
-    ("options", "v1", "refused"),
-    [
-        ({"distributed-executor-backend": "external_launcher", "pipeline-parallel-size": "2"}, True, False),
-        ({"speculative-config": {"method": "eagle3", "parallel_drafting": True}}, True, False),
-        ({"speculative-config": {"use_heterogeneous_vocab": True}}, True, False),
-        ({"enable-dbo": True}, True, False),
-        ({"enable-elastic-ep": True}, False, False),
-        ({"mamba-cache-mode": "all"}, False, False),
-        ({"compilation-config": {"mode": 1}}, False, False),
-        ({"compilation-config": {"pass_config": {"enable_sp": True}}, "tensor-parallel-size": "2"}, False, False),
-        ({"prefill-context-parallel-size": "2"}, False, True),
-        ({"speculative-config": {"method": "dspark"}}, False, True),
-        ({"speculative-config": {"enable_adaptive_verification": True}}, False, True),
-        ({"enable-batch-sharded-sampling": True}, False, True),
-        ({"pipeline-parallel-size": "2", "async-scheduling": True}, False, True),
-    ],
-    ids=str,
-)
-def test_the_doctor_asks_the_table_for_the_runner_of_a_feature(
-    options: dict[str, object], v1: bool, refused: bool
-) -> None:
-    newer = Serving(options=options).demands((0, 33, 0))
-    assert (bool(newer.v1), bool(newer.only_v2)) == (v1, refused)
-    first = Serving(options=options).demands(VLLM.since("v2-processors", "runs them"))
-    drafter = "use_heterogeneous_vocab" in str(options)  # V2 runs without this check until 0.32
-    assert bool(first.v1) == (not refused and not drafter)
-    assert Serving(options=options).demands((0, 28, 0)).only_v2 == ()
 
 
 def test_the_page_has_every_value_and_every_release() -> None:
