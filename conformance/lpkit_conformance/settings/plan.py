@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.facts.vllm import Release
 from lpkit_conformance.programs.as_json import program_from_json, program_to_json
 from lpkit_conformance.programs.generate import Program
-from lpkit_conformance.results import Status
 from lpkit_conformance.settings.cases import Case, Requests
 
 DEVICES = ("auto", "cpu", "cuda")
 
-_PLAIN = frozenset({"vocab_size", "max_num_seqs", "seed", "device", "alone", "done"})
+_PLAIN = frozenset({"vocab_size", "max_num_seqs", "seed", "device", "alone"})
 _LISTS = frozenset({"hosts", "select", "ignore", "first", "trace", "release"})
 """Fields of a plan that JSON holds as they are, and those that it holds as lists."""
 
@@ -29,8 +28,6 @@ class Plan:
         select, ignore: codes or prefixes of codes; no ``select`` means all.
         first: codes of checks to run before the others.
         alone: run the selection without the checks that it requires.
-        done: ``CODE[host]`` labels that need not run again, with their statuses.
-        roots: by label, for the blocked labels in ``done``, the codes of the failed checks that block them.
         requests: requests of the checks, where an earlier process of this run has found them.
         program: run only this program, in the single selected check.
         trace: replay only this recorded trace, in this pattern, in the single selected check.
@@ -49,8 +46,6 @@ class Plan:
     standin: bool = False
     first: tuple[str, ...] = ()
     alone: bool = False
-    done: dict[str, Status] = field(default_factory=dict)
-    roots: dict[str, tuple[str, ...]] = field(default_factory=dict)
     requests: Requests | None = None
     program: Program | None = None
     trace: tuple[str, str] | None = None
@@ -76,8 +71,6 @@ class Plan:
             "device": self.device,
             "first": list(self.first),
             "alone": self.alone,
-            "done": dict(self.done),
-            "roots": {label: list(codes) for label, codes in self.roots.items()},
             "requests": None if self.requests is None else self.requests.to_json(),
             "program": None if self.program is None else program_to_json(self.program),
             "trace": None if self.trace is None else list(self.trace),
@@ -99,8 +92,6 @@ class Plan:
         values |= {key: tuple(given[key]) for key in given.keys() & _LISTS}
         if cases := given.get("cases"):
             values["cases"] = tuple(Case.parse(case, complete) for case in cases)
-        if "roots" in given:
-            values["roots"] = {label: tuple(codes) for label, codes in given["roots"].items()}
         if "requests" in given:
             values["requests"] = Requests.from_json(given["requests"])
         if "program" in given:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,9 @@ from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
 from lpkit_conformance.results import NEEDS, CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Requests
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.agenda import Agenda
 from lpkit_conformance.suite.ahead import CHILD
+from lpkit_conformance.suite.helper import Helper, divisible
 from lpkit_conformance.suite.load_failures import LoadFailure
 from lpkit_conformance.vllm_api.attempts import run_child
 
@@ -53,8 +56,7 @@ class _State:
     judged_with: str = ""
     interface: str = ""
     hosts: tuple[str, ...] = ()
-    labels: list[str] = field(default_factory=list)
-    results: dict[str, CheckResult] = field(default_factory=dict)
+    agenda: Agenda = field(default_factory=lambda: Agenda({}))
     current: str | None = None
     latest: str | None = None
     lost: dict[str, str] = field(default_factory=dict)
@@ -62,14 +64,13 @@ class _State:
     hangs: int = 0
     hint: str = ""
     error: str = ""
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
     given_up: bool = False
     requests: dict[str, Any] | None = None
 
     @property
-    def left(self) -> list[str]:
-        """Checks without a result."""
-        return [label for label in self.labels if label not in self.results]
+    def results(self) -> dict[str, CheckResult]:
+        return self.agenda.results
 
 
 def check_target(
@@ -93,28 +94,30 @@ def check_target(
     """
     state = _State()
     progress = progress or Progress()
-    job: dict[str, Any] = {"target": target, "path": path}
+    job: dict[str, Any] = {"target": target, "path": path, "hung": {}, "lost": "", "plan": plan.to_json()}
     job["other"] = other and {"target": other[0], "plan": other[1].to_json()}
-    for losses in range(1, MOST_LOSSES + 1):
-        done = {label: result.status for label, result in state.results.items()}
-        blocked = [result for result in state.results.values() if result.status == "blocked"]
-        roots = {result.label: tuple(sorted(result.roots)) for result in blocked}
-        job["plan"] = {**replace(plan, done=done, roots=roots).to_json(), "requests": state.requests}
-        job["hung"] = state.hung
-        try:
-            run_child(
-                CHILD, job, partial(_take, state, plan, progress), limit, ONE_THREAD, ahead if losses == 1 else None
-            )
-            break
-        except Lost as loss:
-            _blame(state, loss, progress)
-        if state.given_up or (state.labels and not state.left):
-            break
-        if losses == MOST_LOSSES or state.hangs == MOST_HANGS:
-            state.error = f"gave up after the plugin ended or blocked the process {losses} times"
-            break
-    _give_up(state)
-    results = one_report_each([state.results[label] for label in state.labels] or list(state.results.values()))
+    take = partial(_take, state, plan, progress)
+    with ExitStack() as stack:
+        divided = other is None and divisible(plan)
+        helper = stack.enter_context(Helper({**job, "first": False}, limit)) if divided else None
+        for losses in range(1, MOST_LOSSES + 1):
+            job |= {"first": True, "hung": state.hung, "plan": {**plan.to_json(), "requests": state.requests}}
+            judge = partial(_judge, state, progress, take, limit, helper)
+            try:
+                run_child(CHILD, job, take, limit, ONE_THREAD, ahead, judge)
+                break
+            except Lost as loss:
+                _blame(state, loss, progress)
+            if state.given_up or (state.agenda.requires and not state.agenda.left):
+                break
+            if losses == MOST_LOSSES or state.hangs == MOST_HANGS:
+                state.error = f"gave up after the plugin ended or blocked the process {losses} times"
+                break
+            stack.close()
+            ahead = helper = None  # the next child knows what hung
+    for label in state.agenda.left:
+        state.results[label] = CheckResult(*_parts(label), "blocked", "the run was abandoned")
+    results = one_report_each([state.results[label] for label in state.agenda.requires or state.results])
     error = state.error
     if not error and inactive(results):
         error = state.hint
@@ -134,33 +137,45 @@ def _take(state: _State, plan: Plan, progress: Progress, event: Event) -> None:
         else:
             state.error = str(failure)
     elif kind == "loaded":
-        state.interface, state.hosts, state.labels = event["interface"], tuple(event["hosts"]), event["labels"]
+        state.interface, state.hosts = event["interface"], tuple(event["hosts"])
+        if not state.agenda.requires:
+            state.agenda = Agenda(event["requires"])
     elif kind == "requests":
         # A search that has begun may be what ends the process: then the next one sends the simplest requests.
         state.requests = event["requests"] or Requests(plan.cases, FOREIGN_ARGS[:1]).to_json()
-    elif kind == "started":
-        state.current = event["label"]
-        progress.started(event["label"], len(state.results), len(state.labels))
-    elif kind == "result":
-        state.current, state.hint = None, event["hint"] or state.hint
-        _add(CheckResult.from_json(event["result"]), state, progress)
-    elif kind == "done":
-        state.notes += event["notes"]
-        told = any(result.code == LEAVES_PROCESSES for result in state.results.values())
-        if event["children"] and not told:
-            state.notes.append("the plugin left a process running; it was ended with the run")
+
+
+def _judge(
+    state: _State, progress: Progress, take: Callable[[Event], None], limit: float, helper: Helper | None, child: Child
+) -> None:
+    """Get the results that are left, in their order, from a child that has loaded the plugin."""
+    agenda = state.agenda
+    if not agenda.requires:  # it has reported why there is nothing to judge
+        return
+    if helper is not None:
+        helper.begin([label for label in agenda.left if _parts(label)[2] not in ("", *state.hosts[:1])])
+    for label in agenda.left:
+        if blocked := agenda.blocked(label):
+            _add(CheckResult(*_parts(label), "blocked", blocked), state, progress)
+            continue
+        progress.started(label, len(agenda.results), len(agenda.requires))
+        result = helper and helper.passed(label)
+        if not result:
+            state.current = label
+            answer = child.call(label, limit, take)
+            state.current, state.hint = None, answer["hint"] or state.hint
+            state.notes |= dict.fromkeys(answer["notes"])
+            result = CheckResult.from_json(answer["result"])
+        _add(result, state, progress)
+    told = any(result.code == LEAVES_PROCESSES for result in state.results.values())
+    if child.call("", limit) and not told:
+        state.notes["the plugin left a process running; it was ended with the run"] = None
 
 
 def _add(result: CheckResult, state: _State, progress: Progress) -> None:
     state.results[result.label] = result
     state.latest = result.label
     progress.finished(result)
-
-
-def _give_up(state: _State) -> None:
-    """Checks that were planned and did not run are told as such."""
-    for label in state.left:
-        state.results[label] = CheckResult(*_parts(label), "blocked", "the run was abandoned")
 
 
 def _parts(label: str) -> tuple[str, str, str]:
@@ -172,7 +187,7 @@ def _parts(label: str) -> tuple[str, str, str]:
 def _blame(state: _State, loss: Lost, progress: Progress) -> None:
     """The child is gone without saying so: the check that was running failed, or loading did."""
     got = f"{loss.what}{loss.last_words}"
-    state.given_up = not state.labels
+    state.given_up = not state.agenda.requires
     if not state.judged_with:
         state.error = f"the checking process did not start: {got}"
         return
@@ -189,7 +204,7 @@ def _blame(state: _State, loss: Lost, progress: Progress) -> None:
         return
     state.lost[root] = label
     finding = Finding(
-        f"{loss.what}, {'during the check' if state.labels else 'while the plugin was loaded'}",
+        f"{loss.what}, {'during the check' if state.agenda.requires else 'while the plugin was loaded'}",
         expected=EXPECTED[loss.kind],
         got=got,
         cause=loss.cause,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,10 @@ from lpkit_conformance.catalogue import by_code, chosen, inactive
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.results import BAD, CheckResult, Report, Status, TargetResult
+from lpkit_conformance.processes import pulse
+from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.subject.calls import HUNG
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
 from zoo.correct.portable import PortableTokenBias
@@ -186,31 +187,24 @@ def test_of_several_cases_the_worst_outcome_counts_and_a_skip_only_if_all_skip()
     assert results(Promotes, cases=(other, CASE), select=("LP301",))["LP301[v1]"].status == "failed"
 
 
-def test_what_ran_before_is_not_run_again_and_still_blocks() -> None:
-    found = results(Bias, select=("LP205",), done={"LP001": "passed", "LP101[v1]": "failed"})
-    assert not {"LP001", "LP101[v1]"} & found.keys()
-    assert found["LP205[v1]"].status == "blocked"
+def test_a_failure_blocks_what_needs_it_and_a_blocked_check_is_never_named_as_the_root() -> None:
+    session = Session("x", Bias, Plan(cases=(CASE,), select=("LP302",)))
+    session.agenda.results["LP109[v1]"] = CheckResult("LP109", "", "v1", "failed")
+    assert session.result("LP301[v1]").status == "blocked"
+    assert session.result("LP302[v1]").message == "needs LP109"
+    assert {"LP301[v1]", "LP302[v1]"}.isdisjoint(session.agenda.left)
 
 
-def test_after_a_restart_a_blocked_check_is_never_named_as_the_root() -> None:
-    before: dict[str, Status] = {"LP001": "passed", "LP101[v1]": "passed", "LP301[v1]": "blocked"}
-    found = results(Bias, select=("LP302", "LP305"), done=before, roots={"LP301[v1]": ("LP109",)})
-    assert {found["LP302[v1]"].message, found["LP305[v1]"].message} == {"needs LP109"}
-
-
-def test_what_needs_a_check_that_met_a_method_that_hung_names_the_check_that_saw_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(HUNG, "apply", "LP105[v1]")
-    found = results(Bias, select=("LP301", "LP302"))
+def test_what_needs_a_check_that_met_a_method_that_hung_names_the_check_that_saw_it(tmp_path: Path) -> None:
+    heart = pulse.Heart(pulse.Pulse(tmp_path), lambda: None)
+    heart.hung = {"apply": "LP105[v1]"}
+    pulse.start(heart)
+    try:
+        found = results(Bias, select=("LP301", "LP302"))
+    finally:
+        pulse.stop()
     assert found["LP109[v1]"].message == "needs LP105[v1]"
     assert {found["LP301[v1]"].message, found["LP302[v1]"].message} == {"needs LP105"}
-
-
-def test_started_is_told_before_each_check_that_runs() -> None:
-    told: list[str] = []
-    found = list(Session("x", Promotes, Plan(cases=(CASE,), select=("LP302",))).results(told.append))
-    assert told == [result.label for result in found if result.status != "blocked"]
 
 
 def test_an_unforeseen_exception_of_the_plugin_is_its_failure_and_one_of_ours_an_error(
