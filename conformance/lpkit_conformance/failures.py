@@ -14,11 +14,11 @@ from lpkit._nearest import did_you_mean
 
 from lpkit_conformance import run, traces
 from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.codec import decode
 from lpkit_conformance.errors import FailureFileError, UsageError, UserError
 from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
 from lpkit_conformance.run import SERVED, TRACES
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import knows_cases
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, check_target
@@ -218,7 +218,7 @@ def from_json(data: object) -> Failure:
         raise FailureFileError(f"max_num_seqs must be at least 1, not {data['max_num_seqs']}")
     trace = (data["trace"], data["pattern"]) if "trace" in source else None
     told = {**data, "cases": [data["case"]], "hosts": [host], "select": [code], "trace": trace}
-    plan = Plan.from_json(told, knows_cases())
+    plan = decode(Plan, told)
     return Failure(data["target"], code, host, plan, data.get("repeats", True))
 
 

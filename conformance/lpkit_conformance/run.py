@@ -18,6 +18,7 @@ from lpkit.interfaces.lookup import GROUP
 from lpkit_conformance import traces
 from lpkit_conformance.catalogue import QUICK
 from lpkit_conformance.checks.base import Engine
+from lpkit_conformance.codec import encode
 from lpkit_conformance.discovery.release_rules import rules_of
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.index import CheckEntry, index
@@ -25,7 +26,7 @@ from lpkit_conformance.processes.supervise import Child
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.settings import last_failures
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import Case, knows_cases
+from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.expression import expression
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan, resolve_device
@@ -207,9 +208,7 @@ def _pairs(
         )
         ahead = None
         settings = _settings(plans[first], result.judged_with)
-        settings["together"] = [
-            {"target": jobs[nth][0], "cases": [case.to_json() for case in plans[nth].cases]} for nth in (first, second)
-        ]
+        settings["together"] = [{"target": jobs[nth][0], "cases": encode(plans[nth].cases)} for nth in (first, second)]
         result = replace(result, target=target, settings=settings)
         # What is announced for the plugin beside one other need not come beside the next.
         failed = {check.code for check in result.checks if check.status in ("failed", "advice")}
@@ -253,11 +252,10 @@ def _owner(name: str, project: Project | None) -> Project | None:
 
 def plan_for(options: Options, project: Project | None) -> Plan:
     """Return the plan of a target; ``project`` is None if its settings do not apply to the target."""
-    complete = knows_cases()
-    cases = [Case.parse(text, complete) for text in options.cases]
+    cases = [Case.parse(text) for text in options.cases]
     if not cases and project:
         try:
-            cases = [Case.parse(value, complete) for value in project.cases]
+            cases = [Case.parse(value) for value in project.cases]
         except CaseError as error:
             raise ProjectError(f"{project.root / 'pyproject.toml'}: [tool.lpkit] {error}") from None
     plan = Plan(
@@ -308,7 +306,7 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
     used = [watch["arguments"][name] for name, uses in watch["uses"].items() if uses and watch["values"]]
     if used and not options.cases:
         texts = dict.fromkeys(json.dumps({"extra_args": arguments}) for arguments in used)
-        plan = replace(plan, cases=tuple(Case.parse(text, knows_cases()) for text in list(texts)[:MOST_CASES]))
+        plan = replace(plan, cases=tuple(Case.parse(text) for text in list(texts)[:MOST_CASES]))
     select = SERVED if options.engine == "vllm" else (TRACES,)
     return replace(plan, hosts=(trace.runner,), select=select, alone=True, trace=(str(path.resolve()), RECORDED))
 
@@ -332,7 +330,7 @@ def _one(
 
 def _settings(plan: Plan, judged_with: str) -> dict[str, Any]:
     """Return the settings that reproduce a result."""
-    planned = plan.to_json()
+    planned = encode(plan)
     return {
         **{key: planned[key] for key in REPEATED},
         "versions": {

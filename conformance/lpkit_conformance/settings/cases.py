@@ -28,11 +28,6 @@ VARIANTS = 4
 """Number of requests with different arguments that a case gives; equal requests would hide a swap."""
 
 
-def knows_cases() -> bool:
-    """True if this process can validate a case's fields: False if only another process imports vLLM."""
-    return not lookup.left_out()
-
-
 Foreign = tuple[dict[str, Any] | None, ...]
 
 FOREIGN_ARGS: Foreign = (
@@ -65,12 +60,17 @@ class Case:
     reasoning: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, value: object, complete: bool = True) -> Case:
+    def from_json(cls, data: object) -> Case:
+        """Inverse of :meth:`to_json`. Raises CaseError."""
+        return cls.parse(data)
+
+    @classmethod
+    def parse(cls, value: object, complete: bool | None = None) -> Case:
         """Read a case.
 
         Args:
             value: a JSON text or a mapping.
-            complete: False leaves the fields to a process that has vLLM's class.
+            complete: False leaves the fields to a process that has vLLM's class; None: if this process lacks it.
 
         Returns:
             The case.
@@ -78,6 +78,7 @@ class Case:
         Raises:
             CaseError: naming the unknown key with its nearest match, or the value that does not fit.
         """
+        complete = not lookup.left_out() if complete is None else complete
         if isinstance(value, str):
             try:
                 value = json.loads(value)
@@ -150,15 +151,6 @@ class Requests:
 
     cases: tuple[Case, ...]
     foreign: Foreign = FOREIGN_ARGS
-
-    def to_json(self) -> dict[str, Any]:
-        """Return them as JSON."""
-        return {"cases": [case.to_json() for case in self.cases], "foreign": list(self.foreign)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Requests:
-        """Inverse of :meth:`to_json`."""
-        return cls(tuple(Case.parse(case) for case in data["cases"]), tuple(data["foreign"]))
 
 
 def _markers(value: object) -> dict[str, tuple[int, ...]]:

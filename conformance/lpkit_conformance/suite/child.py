@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lpkit_conformance.codec import decode, encode
 from lpkit_conformance.processes import tree
 from lpkit_conformance.processes.child import Parent
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare
@@ -40,8 +41,7 @@ def work(parent: Parent) -> None:
         while label := parent.job():
             result = session.judged(label)
             hint = session.hint() if result.never_active else ""
-            told = {**result.to_json(), "never_active": result.never_active}
-            parent.answer({"result": told, "hint": hint, "notes": session.notes})
+            parent.answer({"result": encode(result), "hint": hint, "notes": session.notes})
     parent.answer(len(tree.children()))
 
 
@@ -65,12 +65,12 @@ def _load(parent: Parent, job: dict[str, Any]) -> Session | None:
     parent.heart.hung = job["hung"]
 
     def searching(requests: Requests | None) -> None:
-        parent.tell("requests", requests=requests and requests.to_json())
+        parent.tell("requests", requests=encode(requests))
 
     name, other = job["target"], job["other"]
     try:
         # Whatever this process starts from here on is the plugin's.
-        plan = replace(Plan.from_json(job["plan"]), standin=judged_with.startswith(STANDIN), bystanders=frozenset())
+        plan = replace(decode(Plan, job["plan"]), standin=judged_with.startswith(STANDIN), bystanders=frozenset())
         lend_buffers(torch.device(plan.device))
         tree.adopt_orphans()
         sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
@@ -80,10 +80,10 @@ def _load(parent: Parent, job: dict[str, Any]) -> Session | None:
             from lpkit_conformance.suite.pairs import PairSession
 
             name = other["target"]
-            others = replace(plan, cases=Plan.from_json(other["plan"]).cases)
+            others = replace(plan, cases=decode(Plan, other["plan"]).cases)
             session = PairSession(session, Session(name, resolve_target(name).cls, others), plan)
     except LoadError as error:
-        parent.tell("unloadable", failure=asdict(load_failure(name, error, judged_with.startswith(STANDIN))))
+        parent.tell("unloadable", failure=encode(load_failure(name, error, judged_with.startswith(STANDIN))))
         return None
     except CaseError as error:
         problem = str(error)

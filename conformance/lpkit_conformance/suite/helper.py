@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from lpkit_conformance.codec import decode
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Lost
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.plan import Plan
@@ -60,7 +61,7 @@ class Helper:
         answer = self._judged[label].result() if label in self._judged else None
         if answer is None:
             return None
-        result = CheckResult.from_json(answer["result"])
+        result = decode(CheckResult, answer["result"])
         believed = result.status == "passed" or (result.status == "skipped" and not result.never_active)
         return result if believed else None
 

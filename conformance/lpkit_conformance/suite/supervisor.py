@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from lpkit_conformance.catalogue import inactive, one_report_each
+from lpkit_conformance.codec import decode, encode
 from lpkit_conformance.index import index
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
@@ -94,14 +95,14 @@ def check_target(
     """
     state = _State()
     progress = progress or Progress()
-    job: dict[str, Any] = {"target": target, "path": path, "hung": {}, "lost": "", "plan": plan.to_json()}
-    job["other"] = other and {"target": other[0], "plan": other[1].to_json()}
+    job: dict[str, Any] = {"target": target, "path": path, "hung": {}, "lost": "", "plan": encode(plan)}
+    job["other"] = other and {"target": other[0], "plan": encode(other[1])}
     take = partial(_take, state, plan, progress)
     with ExitStack() as stack:
         divided = other is None and divisible(plan)
         helper = stack.enter_context(Helper({**job, "first": False}, limit)) if divided else None
         for losses in range(1, MOST_LOSSES + 1):
-            job |= {"first": True, "hung": state.hung, "plan": {**plan.to_json(), "requests": state.requests}}
+            job |= {"first": True, "hung": state.hung, "plan": {**encode(plan), "requests": state.requests}}
             judge = partial(_judge, state, progress, take, limit, helper)
             try:
                 run_child(CHILD, job, take, limit, ONE_THREAD, ahead, judge)
@@ -131,7 +132,7 @@ def _take(state: _State, plan: Plan, progress: Progress, event: Event) -> None:
     elif kind == "unusable":
         state.error = event["problem"]
     elif kind == "unloadable":
-        failure = LoadFailure(**event["failure"])
+        failure = decode(LoadFailure, event["failure"])
         if failure.broken:
             _add(failure.result(), state, progress)
         else:
@@ -142,7 +143,7 @@ def _take(state: _State, plan: Plan, progress: Progress, event: Event) -> None:
             state.agenda = Agenda(event["requires"])
     elif kind == "requests":
         # A search that has begun may be what ends the process: then the next one sends the simplest requests.
-        state.requests = event["requests"] or Requests(plan.cases, FOREIGN_ARGS[:1]).to_json()
+        state.requests = event["requests"] or encode(Requests(plan.cases, FOREIGN_ARGS[:1]))
 
 
 def _judge(
@@ -165,7 +166,7 @@ def _judge(
             answer = child.call(label, limit, take)
             state.current, state.hint = None, answer["hint"] or state.hint
             state.notes |= dict.fromkeys(answer["notes"])
-            result = CheckResult.from_json(answer["result"])
+            result = decode(CheckResult, answer["result"])
         _add(result, state, progress)
     told = any(result.code == LEAVES_PROCESSES for result in state.results.values())
     if child.call("", limit) and not told:
