@@ -154,7 +154,7 @@ def run(
     if project:
         check_expected(project)
     # All plans first: a mistake in one of them is told before anything runs.
-    jobs = [(name, _owner(name, project)) for name in dict.fromkeys(names)]
+    jobs = [(name, owner(name, project)) for name in dict.fromkeys(names)]
     if options.engine == TOGETHER:
         return Report(tuple(_pairs(jobs, options, progress_for, ahead)))
     failed = last_failures.load() if options.quick else {}
@@ -193,32 +193,26 @@ def _pairs(
         raise UsageError(f"--together runs on vLLM's runners: omit --host {','.join(options.hosts)}")
     plans = [_narrowed(plan_for(options, own), options, []) for _, own in jobs]
     for first, second in combinations(range(len(jobs)), 2):
-        (name, own), (other, others) = jobs[first], jobs[second]
-        target = f"{name} + {other}"
-        path = list(dict.fromkeys(folder for each in (own, others) if each for folder in each.import_path))
+        (spec, path), (other, folders) = whereabouts(*jobs[first]), whereabouts(*jobs[second])
+        target = f"{jobs[first][0]} + {jobs[second][0]}"
+        path = list(dict.fromkeys([*path, *folders]))
         limit = options.limit or CALL_SECONDS
-        result = check_target(
-            _spec(name, own),
-            plans[first],
-            path,
-            progress_for(target),
-            limit,
-            ahead,
-            (_spec(other, others), plans[second]),
-        )
+        progress = progress_for(target)
+        result = check_target(spec, plans[first], path, progress, limit, ahead, (other, plans[second]))
         ahead = None
         settings = _settings(plans[first], result.judged_with)
         settings["together"] = [{"target": jobs[nth][0], "cases": encode(plans[nth].cases)} for nth in (first, second)]
         result = replace(result, target=target, settings=settings)
         # What is announced for the plugin beside one other need not come beside the next.
         failed = {check.code for check in result.checks if check.status in ("failed", "advice")}
-        announced = [item for each in (own, others) if each for item in each.expected if item.code in failed]
+        owners = [own for _, own in (jobs[first], jobs[second]) if own]
+        announced = [item for own in owners for item in own.expected if item.code in failed]
         yield expect(result, announced)
 
 
-def _spec(name: str, own: Project | None) -> str:
-    """Return the object that a target loads."""
-    return own.entry_points.get(name, name) if own else name
+def whereabouts(name: str, own: Project | None) -> tuple[str, list[str]]:
+    """Return the object that a target loads, and the folders that it is imported from."""
+    return (own.entry_points.get(name, name), own.import_path) if own else (name, [])
 
 
 def check_expected(project: Project) -> None:
@@ -246,7 +240,8 @@ def _require_engine(options: Options) -> None:
     require_vllm()
 
 
-def _owner(name: str, project: Project | None) -> Project | None:
+def owner(name: str, project: Project | None) -> Project | None:
+    """Return the project if its settings apply to the target."""
     return project if project and project.owns(name) else None
 
 
@@ -314,8 +309,7 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
 def _one(
     name: str, own: Project | None, plan: Plan, options: Options, progress: Progress, ahead: Child | None
 ) -> TargetResult:
-    spec = _spec(name, own)
-    path = own.import_path if own else []
+    spec, path = whereabouts(name, own)
     if options.engine == "vllm":
         from lpkit_conformance.engine import checking
 

@@ -72,6 +72,11 @@ def prints(parent):
         print("x" * count, flush=True)
 
 
+def prints_for_ever(parent):
+    while True:
+        print("z" * 1_000_000)
+
+
 def starts_others(parent):
     """Starts a process in its group, a process in its own session and an orphan; then acts as the job asks."""
     job = parent.job()

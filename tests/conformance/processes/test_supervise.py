@@ -90,6 +90,7 @@ HERE = 1 + Path(__file__).with_name("entries.py").read_text(encoding="utf-8").sp
         ),
         ("hangs", None, 1, "hang", "the plugin did not return within 1 s", "took longer than 1 s", "", f"line {HERE}"),
         ("calls_then_hangs", None, 0.6, "hang", "last did not return within 0.6 s", "", "", "calls_then_hangs"),
+        ("prints_for_ever", None, 20, "output", "the plugin printed more than 8 MiB", "printed more than", "zzz", ""),
         ("imports_for_ever", None, 0.4, "hang", "the plugin did not return within 0.4 s", "", "", ""),
     ],
 )
@@ -101,7 +102,7 @@ def test_a_loss_is_told_with_its_kind_its_place_and_the_last_line_printed(
     assert (lost.kind, lost.what) == (kind, what)
     assert lost.did.startswith(did)
     assert lost.last_line.startswith(last_line)
-    assert lost.last_words == (f"; its last output: {lost.last_line}" if lost.last_line else "")
+    assert lost.last_words == (f"; its last output: {lost.last_line[:200]}" if lost.last_line else "")
     assert stacks in lost.stacks
     assert lost.calls == ("last" if entry == "calls_then_hangs" else "")
     assert time.monotonic() - begun < SECONDS
