@@ -115,7 +115,7 @@ class _Run:
         return inactive([self._compute(label) for label in self._labels()])
 
     def hint(self) -> str:
-        """Why it did not."""
+        """Explain why it did not act."""
         assert self._session is not None
         with _surroundings():
             return self._session.hint()

@@ -39,6 +39,7 @@ def work(parent: Parent) -> None:
         if job["first"] and any(check.compares_processes for check, _ in session.items):
             session.second = stack.enter_context(second_rank())
         while label := parent.job():
+            parent.tell("started", label=label)
             result = session.judged(label)
             hint = session.hint() if result.never_active else ""
             parent.answer({"result": encode(result), "hint": hint, "notes": session.notes})

@@ -91,7 +91,7 @@ class Session:
         self.searching: Callable[[Requests | None], None] = lambda _: None
 
     def _hosts(self, checks: Sequence[type[Rule]]) -> tuple[str, ...]:
-        """Those that the plan names; else those of the class's interfaces, on which the selected checks run."""
+        """Return the plan's hosts; else hosts of the class's interfaces, on which the selected checks run."""
         if self.plan.hosts is not None:
             return tuple(host for host in HOSTS if host in self.plan.hosts)
         selected = {
@@ -100,13 +100,13 @@ class Session:
         return hosts_of(self.interfaces, selected if selected and selected.isdisjoint(RUNNER_HOSTS) else None)
 
     def results(self) -> Iterator[CheckResult]:
-        """The results, check by check."""
+        """Yield the results, check by check."""
         return map(self.result, self.agenda.requires)
 
     def result(self, label: str) -> CheckResult:
-        """The result of one check, after those that it rests on; each is computed once.
+        """Return the result of a check, after the checks that it requires; each is computed once.
 
-        A failure that this check rests on blocks it.
+        A failure of a required check blocks it.
         """
         agenda = self.agenda
         if label not in agenda.results:
@@ -120,11 +120,11 @@ class Session:
         return agenda.results[label]
 
     def judged(self, label: str) -> CheckResult:
-        """The result of one check, whatever the others say."""
+        """Return the result of a check, even if others failed."""
         return self.compute(*self._items[label])
 
     def _required(self, check: type[Rule], host: str) -> list[str]:
-        """The labels that a check rests on: about the class, about this host, or else about any."""
+        """Return the labels that a check requires: about the class, about this host, or else about any host."""
         found = []
         for code in check.requires:
             on = (host,) if host in by_code(self.engine)[code].hosts else ("", *HOSTS)
@@ -132,7 +132,7 @@ class Session:
         return found
 
     def compute(self, check: type[Rule], host: str) -> CheckResult:
-        """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
+        """Judge every case: the worst outcome counts, and a skip only if all cases skip."""
         begun = time.perf_counter()
         subjects = self.given(host) if check.as_given else self.subjects(host)
         results = [_result(check, subject, host) for subject in (subjects[:1] if check.once else subjects)]
@@ -196,7 +196,7 @@ class Session:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What the tokenizer has tokens of their own for: one tokenizer serves all cases."""
+        """Words that the tokenizer has tokens for: a single tokenizer serves all cases."""
         return words_in([case.fields for case in self.plan.cases])
 
     def _make(self, host: str, requests: Requests) -> tuple[Subject, ...]:
@@ -227,12 +227,12 @@ class Session:
         )
 
     def hint(self) -> str:
-        """Why nothing happened, or too little, as far as the arguments tell, and what to try."""
+        """Explain why nothing happened, or too little, as far as the arguments tell, and what to try."""
         return why_inactive([subject for host in ("", *self.hosts) for subject in self.subjects(host)])
 
 
 def _result(check: type[Rule], subject: Subject, host: str) -> CheckResult:
-    """What a check says about one case."""
+    """Return a check's result for one case."""
     method = check.method if isinstance(check.method, str) else check.method[host]
     return guarded(
         check,
@@ -242,7 +242,7 @@ def _result(check: type[Rule], subject: Subject, host: str) -> CheckResult:
 
 
 def guarded(check: type[Rule], host: str, judged: Callable[[], CheckResult]) -> CheckResult:
-    """What ``judged`` gives; an error, not a finding, if it raises: the case cannot be used, or lpkit is at fault."""
+    """Return the result of ``judged``; an error, not a finding, if the case cannot be used or lpkit is at fault."""
     try:
         return judged()
     except (CaseError, StandinError) as error:
@@ -276,7 +276,7 @@ def _run(check: type[Rule], subject: Subject) -> str | None:
 
 
 def _plugins(error: BaseException, subject: Subject) -> PluginError | None:
-    """An exception that no check expected, as the plugin's if it came from its file."""
+    """Return an exception that no check expected as the plugin's, if it came from the plugin's file."""
     found = PluginError.of("the plugin", error)
     home = ""
     with contextlib.suppress(OSError, TypeError):
