@@ -14,13 +14,14 @@ from lpkit._nearest import did_you_mean
 
 from lpkit_conformance import run, traces
 from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.codec import decode
 from lpkit_conformance.errors import FailureFileError, UsageError, UserError
 from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
 from lpkit_conformance.run import SERVED, TRACES
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import knows_cases
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.settings.project import Project
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, check_target
 from lpkit_conformance.traces.patterns import PATTERNS, RECORDED
 
@@ -80,11 +81,11 @@ def save(report: Report, folder: Path) -> Report:
     Raises:
         OSError: if the folder cannot be written.
     """
-    return replace(report, targets=tuple(_save_target(target, folder) for target in report.targets))
 
+    def saved(target: TargetResult) -> TargetResult:
+        return replace(target, checks=tuple(save_check(target.target, check, folder) for check in target.checks))
 
-def _save_target(target: TargetResult, folder: Path) -> TargetResult:
-    return replace(target, checks=tuple(save_check(target.target, check, folder) for check in target.checks))
+    return replace(report, targets=tuple(map(saved, report.targets)))
 
 
 def save_check(target: str, check: CheckResult, folder: Path = FOLDER) -> CheckResult:
@@ -176,10 +177,9 @@ def _of_trace(path: Path, cases: Sequence[str]) -> Failure:
     target = trace.settings.get("watch", {}).get("processor")
     if not isinstance(target, str):
         raise UsageError(f"{path} was not saved by lpkit watch: it names no processor to blame")
-    project = projects.find(Path.cwd())
-    own = project if project is not None and project.owns(target) else None
     options = run.Options(cases=tuple(cases))
-    return Failure(target, TRACES, trace.runner, run.with_trace(run.plan_for(options, own), options, path))
+    plan = run.plan_for(options, _owner(target))
+    return Failure(target, TRACES, trace.runner, run.with_trace(plan, options, path))
 
 
 def from_json(data: object) -> Failure:
@@ -218,7 +218,7 @@ def from_json(data: object) -> Failure:
         raise FailureFileError(f"max_num_seqs must be at least 1, not {data['max_num_seqs']}")
     trace = (data["trace"], data["pattern"]) if "trace" in source else None
     told = {**data, "cases": [data["case"]], "hosts": [host], "select": [code], "trace": trace}
-    plan = Plan.from_json(told, knows_cases())
+    plan = decode(Plan, told)
     return Failure(data["target"], code, host, plan, data.get("repeats", True))
 
 
@@ -290,10 +290,11 @@ def whereabouts(failure: Failure) -> tuple[str, list[str]]:
     Raises:
         ProjectError: if the current folder's pyproject.toml cannot be used.
     """
-    project = projects.find(Path.cwd())
-    if project is None or not project.owns(failure.target):
-        return failure.target, []
-    return project.entry_points.get(failure.target, failure.target), project.import_path
+    return run.whereabouts(failure.target, _owner(failure.target))
+
+
+def _owner(target: str) -> Project | None:
+    return run.owner(target, projects.find(Path.cwd()))
 
 
 OUTCOMES: dict[Status, Outcome] = {"passed": "fixed", "skipped": "fixed", "failed": "failing", "advice": "failing"}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from lpkit_conformance.documentation import check_page
@@ -50,12 +49,6 @@ class Finding:
     scenario: dict[str, Any] | None = None
     saved: str = ""
     exception: str = ""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Finding:
-        """Inverse of ``asdict``; other keys, as a report has, are ignored."""
-        values = {item.name: data[item.name] for item in fields(cls)}
-        return cls(**{**values, "operations": tuple(values["operations"]), "picture": tuple(values["picture"])})
 
     @property
     def raised(self) -> tuple[str, str] | None:
@@ -161,11 +154,6 @@ class CheckResult:
         if self.finding is not None:
             data["finding"] = {**data["finding"], "documentation": check_page(self.code)}
         return data
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> CheckResult:
-        """Inverse of :meth:`to_json`."""
-        return cls(**{**data, "finding": Finding.from_json(data["finding"]) if data["finding"] else None})
 
 
 class GroupedResult(NamedTuple):

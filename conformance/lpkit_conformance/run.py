@@ -18,6 +18,7 @@ from lpkit.interfaces.lookup import GROUP
 from lpkit_conformance import traces
 from lpkit_conformance.catalogue import QUICK
 from lpkit_conformance.checks.base import Engine
+from lpkit_conformance.codec import encode
 from lpkit_conformance.discovery.release_rules import rules_of
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.index import CheckEntry, index
@@ -25,7 +26,7 @@ from lpkit_conformance.processes.supervise import Child
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.settings import last_failures
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import Case, knows_cases
+from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.expression import expression
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan, resolve_device
@@ -153,7 +154,7 @@ def run(
     if project:
         check_expected(project)
     # All plans first: a mistake in one of them is told before anything runs.
-    jobs = [(name, _owner(name, project)) for name in dict.fromkeys(names)]
+    jobs = [(name, owner(name, project)) for name in dict.fromkeys(names)]
     if options.engine == TOGETHER:
         return Report(tuple(_pairs(jobs, options, progress_for, ahead)))
     failed = last_failures.load() if options.quick else {}
@@ -192,34 +193,26 @@ def _pairs(
         raise UsageError(f"--together runs on vLLM's runners: omit --host {','.join(options.hosts)}")
     plans = [_narrowed(plan_for(options, own), options, []) for _, own in jobs]
     for first, second in combinations(range(len(jobs)), 2):
-        (name, own), (other, others) = jobs[first], jobs[second]
-        target = f"{name} + {other}"
-        path = list(dict.fromkeys(folder for each in (own, others) if each for folder in each.import_path))
+        (spec, path), (other, folders) = whereabouts(*jobs[first]), whereabouts(*jobs[second])
+        target = f"{jobs[first][0]} + {jobs[second][0]}"
+        path = list(dict.fromkeys([*path, *folders]))
         limit = options.limit or CALL_SECONDS
-        result = check_target(
-            _spec(name, own),
-            plans[first],
-            path,
-            progress_for(target),
-            limit,
-            ahead,
-            (_spec(other, others), plans[second]),
-        )
+        progress = progress_for(target)
+        result = check_target(spec, plans[first], path, progress, limit, ahead, (other, plans[second]))
         ahead = None
         settings = _settings(plans[first], result.judged_with)
-        settings["together"] = [
-            {"target": jobs[nth][0], "cases": [case.to_json() for case in plans[nth].cases]} for nth in (first, second)
-        ]
+        settings["together"] = [{"target": jobs[nth][0], "cases": encode(plans[nth].cases)} for nth in (first, second)]
         result = replace(result, target=target, settings=settings)
         # What is announced for the plugin beside one other need not come beside the next.
         failed = {check.code for check in result.checks if check.status in ("failed", "advice")}
-        announced = [item for each in (own, others) if each for item in each.expected if item.code in failed]
+        owners = [own for _, own in (jobs[first], jobs[second]) if own]
+        announced = [item for own in owners for item in own.expected if item.code in failed]
         yield expect(result, announced)
 
 
-def _spec(name: str, own: Project | None) -> str:
-    """Return the object that a target loads."""
-    return own.entry_points.get(name, name) if own else name
+def whereabouts(name: str, own: Project | None) -> tuple[str, list[str]]:
+    """Return the object that a target loads, and the folders that it is imported from."""
+    return (own.entry_points.get(name, name), own.import_path) if own else (name, [])
 
 
 def check_expected(project: Project) -> None:
@@ -247,17 +240,17 @@ def _require_engine(options: Options) -> None:
     require_vllm()
 
 
-def _owner(name: str, project: Project | None) -> Project | None:
+def owner(name: str, project: Project | None) -> Project | None:
+    """Return the project if its settings apply to the target."""
     return project if project and project.owns(name) else None
 
 
 def plan_for(options: Options, project: Project | None) -> Plan:
     """Return the plan of a target; ``project`` is None if its settings do not apply to the target."""
-    complete = knows_cases()
-    cases = [Case.parse(text, complete) for text in options.cases]
+    cases = [Case.parse(text) for text in options.cases]
     if not cases and project:
         try:
-            cases = [Case.parse(value, complete) for value in project.cases]
+            cases = [Case.parse(value) for value in project.cases]
         except CaseError as error:
             raise ProjectError(f"{project.root / 'pyproject.toml'}: [tool.lpkit] {error}") from None
     plan = Plan(
@@ -308,7 +301,7 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
     used = [watch["arguments"][name] for name, uses in watch["uses"].items() if uses and watch["values"]]
     if used and not options.cases:
         texts = dict.fromkeys(json.dumps({"extra_args": arguments}) for arguments in used)
-        plan = replace(plan, cases=tuple(Case.parse(text, knows_cases()) for text in list(texts)[:MOST_CASES]))
+        plan = replace(plan, cases=tuple(Case.parse(text) for text in list(texts)[:MOST_CASES]))
     select = SERVED if options.engine == "vllm" else (TRACES,)
     return replace(plan, hosts=(trace.runner,), select=select, alone=True, trace=(str(path.resolve()), RECORDED))
 
@@ -316,8 +309,7 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
 def _one(
     name: str, own: Project | None, plan: Plan, options: Options, progress: Progress, ahead: Child | None
 ) -> TargetResult:
-    spec = _spec(name, own)
-    path = own.import_path if own else []
+    spec, path = whereabouts(name, own)
     if options.engine == "vllm":
         from lpkit_conformance.engine import checking
 
@@ -332,7 +324,7 @@ def _one(
 
 def _settings(plan: Plan, judged_with: str) -> dict[str, Any]:
     """Return the settings that reproduce a result."""
-    planned = plan.to_json()
+    planned = encode(plan)
     return {
         **{key: planned[key] for key in REPEATED},
         "versions": {

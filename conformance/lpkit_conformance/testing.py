@@ -31,8 +31,6 @@ from lpkit_conformance.settings import project as projects
 from lpkit_conformance.vllm_api import choose
 
 if TYPE_CHECKING:
-    from lpkit.loading import LoadError
-
     from lpkit_conformance.results import CheckResult, TargetResult
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.settings.plan import Plan
@@ -59,6 +57,7 @@ class _Run:
         from lpkit.loading import LoadError, resolve_target
 
         from lpkit_conformance.suite.in_process import Session
+        from lpkit_conformance.suite.load_failures import load_failure
 
         self.target, self.project, self._judged_with = target, project, judged_with
         self._unloadable: CheckResult | None = None
@@ -68,7 +67,7 @@ class _Run:
         try:
             cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
         except LoadError as error:
-            result = self._unloadable = _unloadable(error)
+            result = self._unloadable = load_failure(target, error, uses_standin=False).result()
             self.items = [(result.code, result.name, result.host)]
             return
         self._session = Session(target, cls, plan)
@@ -90,10 +89,12 @@ class _Run:
 
     def roots(self, result: CheckResult) -> list[CheckResult]:
         """Return the results that block this result; empty unless it is blocked."""
+        from lpkit_conformance.results import label_of
+
         if result.status != "blocked":
             return []
-        labels = [code if not host else f"{code}[{host}]" for code, _, host in self.items if code in result.roots]
-        return [self.result(label) for label in labels if label.partition("[")[2] in ("", f"{result.host}]")]
+        wanted = [(code, host) for code, _, host in self.items if code in result.roots and host in ("", result.host)]
+        return [self.result(label_of(code, host)) for code, host in wanted]
 
     def everything(self) -> TargetResult:
         """Return the result that ``lpkit check`` reports; runs all checks."""
@@ -114,7 +115,7 @@ class _Run:
         return inactive([self._compute(label) for label in self._labels()])
 
     def hint(self) -> str:
-        """Why it did not."""
+        """Explain why it did not act."""
         assert self._session is not None
         with _surroundings():
             return self._session.hint()
@@ -130,14 +131,6 @@ class _Run:
             return self._unloadable
         with _surroundings():
             return self._session.result(label)
-
-
-def _unloadable(error: LoadError) -> CheckResult:
-    from lpkit_conformance.instruments.author_lines import location_of
-    from lpkit_conformance.suite.load_failures import LoadFailure
-
-    location = location_of(error.__cause__) if error.__cause__ else ""
-    return LoadFailure(error.problem, error.remedy, location).result()
 
 
 @contextmanager
@@ -256,18 +249,17 @@ def check(target: str, **settings: Any) -> TargetResult:
     Raises:
         UsageError, ProjectError, CaseError: for settings that cannot be used.
     """
-    given: dict[str, Any] = {"cases": None, "select": (), "ignore": (), "hosts": None, "seed": 0, "root": None}
-    return _prepare(target, **{**given, **settings}).everything()
+    return _prepare(target, **settings).everything()
 
 
 def _prepare(
     target: str,
-    cases: Iterable[Any] | None,
-    select: str | Iterable[str],
-    ignore: str | Iterable[str],
-    hosts: str | Iterable[str] | None,
-    seed: int,
-    root: Path | None,
+    cases: Iterable[Any] | None = None,
+    select: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
+    hosts: str | Iterable[str] | None = None,
+    seed: int = 0,
+    root: Path | None = None,
 ) -> _Run:
     with _surroundings() as judged_with:
         from lpkit_conformance.run import Options, check_expected, plan_for

@@ -10,13 +10,7 @@ import pytest
 from lpkit.loading import resolve_target
 from lpkit_conformance import failures
 from lpkit_conformance.errors import FailureFileError
-from lpkit_conformance.programs.as_json import (
-    KINDS,
-    op_from_json,
-    op_to_json,
-    program_from_json,
-    program_to_json,
-)
+from lpkit_conformance.programs.as_json import KINDS, op_from_json, op_to_json, program_from_json, program_to_json
 from lpkit_conformance.programs.generate import (
     Arrive,
     Finish,
@@ -39,6 +33,7 @@ from lpkit_conformance.testing import compute_check
 
 SUSPECTS = Path(__file__).parent / "suspects"
 TARGET = f"{SUSPECTS / 'bias.py'}:ForgetsToReplace"
+GOOD = f"{SUSPECTS / 'bias.py'}:Good"
 CASE = Case.parse({"extra_args": {"bias": 2.5}})
 PLAN = Plan(cases=(CASE,), select=("LP202",))
 
@@ -145,16 +140,12 @@ def test_a_saved_failure_is_loaded_with_everything_it_needs(saved: Path, failed:
     assert plan.program == program_from_json(failed.finding.scenario["program"])
 
 
-def test_only_failures_with_operations_are_saved(tmp_path: Path) -> None:
+def test_only_failures_with_operations_that_are_not_announced_are_saved(failed: CheckResult, tmp_path: Path) -> None:
     plain = CheckResult("LP102", "x", "", "failed", "m", Finding("m"))
-    report = Report((TargetResult("t", (), (plain, CheckResult("LP001", "y", "", "passed"))),))
+    passed = CheckResult("LP001", "y", "", "passed")
+    report = Report((TargetResult("t", (), (plain, passed, replace(failed, status="expected"))),))
     assert failures.save(report, tmp_path / "new") == report
     assert not (tmp_path / "new").exists()
-
-
-def test_an_announced_failure_is_not_saved(failed: CheckResult, tmp_path: Path) -> None:
-    report = Report((TargetResult("t", (), (replace(failed, status="expected"),)),))
-    assert failures.save(report, tmp_path) == report
 
 
 def test_the_default_folder_keeps_itself_out_of_git(failed, tmp_path, monkeypatch) -> None:
@@ -205,21 +196,14 @@ TRACE = {"check": "LP220", "trace": "v1_churn", "pattern": "all"}
         ({"check": "LP202"}, "LP202 replays no recorded trace; LP220 does"),
         ({"program": {}}, "a program or a trace, not both"),
         ({"pattern": None}, "pattern must be a string"),
+        ({"pattern": ...}, "pattern is missing"),
     ],
 )
 def test_a_trace_that_does_not_fit_is_refused_by_name(saved: Path, change: dict, message: str) -> None:
-    data = json.loads(saved.read_text(encoding="utf-8"))
-    del data["program"]
+    data = {**json.loads(saved.read_text(encoding="utf-8")), "program": ..., **TRACE, **change}
     with pytest.raises(FailureFileError) as error:
-        failures.from_json({**data, **TRACE, **change})
+        failures.from_json({key: value for key, value in data.items() if value is not ...})
     assert message in str(error.value)
-
-
-def test_a_trace_without_its_pattern_is_refused(saved: Path) -> None:
-    data = json.loads(saved.read_text(encoding="utf-8"))
-    del data["program"]
-    with pytest.raises(FailureFileError, match="pattern is missing"):
-        failures.from_json({**data, "check": "LP220", "trace": "v1_churn"})
 
 
 @pytest.mark.parametrize("key", ["target", "check", "host", "case", "seed", "vocab_size", "max_num_seqs", "program"])
@@ -247,40 +231,33 @@ def test_a_mistyped_file_name_is_answered_with_the_nearest(saved: Path) -> None:
 # -- running again -----------------------------------------------------------------------------------------------
 
 
-def again(saved: Path, target: str) -> tuple[str, TargetResult]:
-    failure = replace(failures.load(saved), target=target)
-    result = failures.rerun(failure)
-    return failures.outcome(failure, result), result
-
-
 def test_the_same_operations_give_the_same_finding(saved: Path, failed: CheckResult) -> None:
-    outcome, result = again(saved, TARGET)
-    assert outcome == "failing"
+    result = failures.rerun(failures.load(saved))
     (check,) = result.checks
     assert check.finding is not None and failed.finding is not None
     same = ("summary", "where", "expected", "got", "operations", "picture", "scenario")
     assert [getattr(check.finding, name) for name in same] == [getattr(failed.finding, name) for name in same]
 
 
-def test_a_plugin_that_was_mended_is_fixed(saved: Path) -> None:
-    assert again(saved, TARGET.replace("ForgetsToReplace", "Good"))[0] == "fixed"
-
-
-def test_passing_what_failed_only_after_earlier_runs_is_no_proof(saved: Path) -> None:
-    data = json.loads(saved.read_text(encoding="utf-8"))
-    saved.write_text(json.dumps({**data, "repeats": False}), encoding="utf-8")
-    target = TARGET.replace("ForgetsToReplace", "Good")
-    outcome, result = again(saved, target)
-    assert outcome == "unknown"
-    last = list(lines(failures.load(saved), result, outcome))[-1]
-    assert last.startswith("CANNOT TELL") and "run `lpkit check` again" in last
-    assert again(saved, TARGET)[0] == "failing"
-
-
-def test_a_plugin_that_is_gone_gives_no_verdict(saved: Path) -> None:
-    outcome, result = again(saved, "no_module:X")
-    assert outcome == "unknown"
-    assert "no module" in result.error
+@pytest.mark.parametrize(
+    ("target", "repeats", "expected"),
+    [
+        (GOOD, True, "fixed"),
+        (GOOD, False, "unknown"),  # passing what failed only after earlier runs is no proof
+        (TARGET, False, "failing"),
+        ("no_module:X", True, "unknown"),
+    ],
+)
+def test_a_plugin_that_passes_these_operations_is_fixed(
+    saved: Path, target: str, repeats: bool, expected: failures.Outcome
+) -> None:
+    failure = replace(failures.load(saved), target=target, repeats=repeats)
+    result = failures.rerun(failure)
+    assert failures.outcome(failure, result) == expected
+    if target == GOOD and not repeats:
+        last = list(lines(failure, result, expected))[-1]
+        assert last.startswith("CANNOT TELL") and "run `lpkit check` again" in last
+    assert ("no module" in result.error) == (target == "no_module:X")
 
 
 def test_operations_in_which_the_mended_plugin_has_nothing_to_do_are_fixed(saved: Path) -> None:
@@ -298,8 +275,8 @@ def test_a_failure_on_a_recorded_trace_is_saved_and_fails_again_on_that_trace_al
     report = failures.save(Report((TargetResult(TARGET, ("v1",), (first,)),)), tmp_path)
     finding = report.targets[0].checks[0].finding
     assert finding is not None
-    outcome, result = again(Path(finding.saved), TARGET)
+    failure = failures.load(Path(finding.saved))
+    result = failures.rerun(failure)
     (check,) = result.checks
-    assert (outcome, check.code) == ("failing", "LP220")
+    assert (failures.outcome(failure, result), check.code) == ("failing", "LP220")
     assert check.finding is not None and check.finding.where == first.finding.where
-    assert again(Path(finding.saved), TARGET.replace("ForgetsToReplace", "Good"))[0] == "fixed"

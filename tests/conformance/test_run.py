@@ -55,12 +55,9 @@ def test_an_announced_failure_makes_no_verdict_and_an_unexpected_pass_does() -> 
     assert expect(result("passed"), announced).verdict == "fail"
 
 
-@pytest.mark.parametrize(("until", "expected"), [(PAST, "failed"), (FUTURE, "expected")])
-def test_an_announcement_expires(until: datetime.date, expected: str) -> None:
-    assert after(result("failed"), until=until) == [expected]
-
-
-def test_an_expired_announcement_says_so() -> None:
+def test_an_announcement_expires_and_says_so() -> None:
+    assert after(result("failed"), until=FUTURE) == ["expected"]
+    assert after(result("failed"), until=PAST) == ["failed"]
     judged = expect(result("failed"), [ExpectedFailure("LP202", "why", PAST)])
     assert "was expected until 2020-01-01: why" in judged.checks[1].message
 
@@ -80,11 +77,8 @@ def test_other_checks_are_not_excused() -> None:
     ],
 )
 def test_the_worst_target_decides(verdicts: list[str], expected: str, code: int) -> None:
-    targets = []
-    for status in verdicts:
-        one = replace(result(status), checks=(CheckResult("LP202", "x", "v1", status),))
-        targets.append(one)
-    report = Report(tuple(targets))
+    checks = (CheckResult("LP202", "x", "v1", status) for status in verdicts)
+    report = Report(tuple(TargetResult("t", ("v1",), (check,)) for check in checks))
     assert (report.verdict, report.exit_code) == (expected, code)
 
 
@@ -108,28 +102,20 @@ def test_an_unknown_code_is_answered_with_the_nearest(code: str, hint: str) -> N
     assert hint in str(error.value)
 
 
-def test_nothing_to_check_is_a_usage_error(tmp_path) -> None:
-    with pytest.raises(UsageError, match="nothing to check: name a target"):
-        run.run([], Options(), tmp_path)
-
-
-def test_a_project_without_entry_points_needs_a_target(tmp_path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="nothing to check"):
-        run.run([], Options(), tmp_path)
-
-
-def test_unknown_codes_among_announced_failures_are_refused(tmp_path) -> None:
-    text = "[tool.lpkit.expected_failures]\nLP239 = 'x'\n"
-    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(ProjectError, match=r"pyproject.toml.*there is no check LP239; did you mean 'LP"):
-        run.run(["x:Y"], Options(), tmp_path)
-
-
-def test_a_family_cannot_be_announced(tmp_path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.lpkit.expected_failures]\nLP2 = 'x'\n", encoding="utf-8")
-    with pytest.raises(ProjectError, match="there is no check LP2"):
-        run.run(["x:Y"], Options(), tmp_path)
+@pytest.mark.parametrize(
+    ("project", "targets", "message"),
+    [
+        (None, [], "nothing to check: name a target"),
+        ("[project]\nname = 'x'\n", [], "nothing to check"),
+        ("[tool.lpkit.expected_failures]\nLP239 = 'x'\n", ["x:Y"], "there is no check LP239; did you mean 'LP"),
+        ("[tool.lpkit.expected_failures]\nLP2 = 'x'\n", ["x:Y"], "pyproject.toml.*there is no check LP2"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(tmp_path, project: str | None, targets: list[str], message: str) -> None:
+    if project is not None:
+        (tmp_path / "pyproject.toml").write_text(project, encoding="utf-8")
+    with pytest.raises((UsageError, ProjectError), match=message):
+        run.run(targets, Options(), tmp_path)
 
 
 def test_a_projects_wrong_case_is_told_before_any_target_runs(tmp_path, monkeypatch) -> None:
@@ -169,6 +155,8 @@ def test_options_win_over_the_project_and_the_project_over_defaults(tmp_path) ->
     assert [case.fields for case in plan.cases] == [{"temperature": 0.5}]
     plan = plan_for(Options(), None)
     assert (plan.hosts, plan.vocab_size, plan.max_num_seqs) == (None, 512, 8)
+    with pytest.raises(UsageError, match="device must be one of auto, cpu, cuda"):
+        plan_for(Options(device="tpu"), None)
 
 
 def test_settings_go_to_the_projects_targets_only(tmp_path, monkeypatch) -> None:
@@ -192,11 +180,6 @@ def test_without_targets_the_projects_entry_points_are_checked(tmp_path, monkeyp
     monkeypatch.setattr(run, "check_target", lambda *_: result("passed"))
     monkeypatch.setattr(projects, "find", lambda _: project(tmp_path))
     assert [target.target for target in run.run([], Options(), tmp_path).targets] == ["mine"]
-
-
-def test_an_unknown_device_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="device must be one of auto, cpu, cuda"):
-        plan_for(Options(device="tpu"), None)
 
 
 def test_a_selected_check_brings_what_it_requires_and_an_ignored_one_stays_out() -> None:

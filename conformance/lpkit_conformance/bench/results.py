@@ -137,14 +137,3 @@ class Bench:
             "targets": [asdict(target) for target in self.targets],
             "worse": list(self.worse),
         }
-
-
-def point_from_json(value: dict[str, Any]) -> Point:
-    """Inverse of ``asdict``."""
-    return Point(**{**value, "sides": tuple(_candidate(candidate) for candidate in value["sides"])})
-
-
-def _candidate(value: dict[str, Any]) -> CandidateResult:
-    times = {key: Times(**value[key]) if value[key] else None for key in ("apply", "launch", "gpu", "churn", "idle")}
-    bound = Bound(**value["bound"]) if value["bound"] else None
-    return CandidateResult(**{**value, **times, "bound": bound})

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.bench.budget import OlderBench
-from lpkit_conformance.bench.results import Bench, Point, TargetBench, point_from_json
+from lpkit_conformance.bench.results import Bench, Point, TargetBench
+from lpkit_conformance.codec import decode
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import Event, Lost
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import Case, knows_cases
+from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import resolve_device
 from lpkit_conformance.settings.project import Project, entry_points_of
 from lpkit_conformance.vllm_api.attempts import run_child
@@ -121,7 +122,6 @@ def run(
 
 
 def _job(name: str, own: Project | None, options: BenchOptions) -> dict[str, Any]:
-    complete = knows_cases()
     case: Any = options.case or (own.cases[0] if own and own.cases else {})
     against = [
         {"name": spec, "spec": spec, "case": options.against_cases[i] if i < len(options.against_cases) else case}
@@ -130,7 +130,7 @@ def _job(name: str, own: Project | None, options: BenchOptions) -> dict[str, Any
     for item in own.against if own else ():
         against.append({"name": item.target, "spec": item.target, "case": item.case or case})
     for value in (case, *(item["case"] for item in against)):
-        Case.parse(value, complete)
+        Case.parse(value)
     return {
         "target": {"name": name, "spec": own.entry_points.get(name, name) if own else name, "case": case},
         "against": against,
@@ -161,7 +161,7 @@ def _take(state: _Measured, tell: Tell, event: Event) -> None:
         state.current = event["label"]
         tell(event["label"])
     elif kind == "point":
-        point = point_from_json(event["point"])
+        point = decode(Point, event["point"])
         state.bench = replace(bench, points=(*bench.points, point), error=_first_problem(point) or bench.error)
         tell("")
     elif kind == "done":

@@ -42,7 +42,6 @@ class Rule(ABC):
         as_given: True if it judges the cases as given; the other checks use cases that make the plugin act.
         once: True if the first case is sufficient.
         compares_processes: True if it needs a second process.
-        apart: True if it takes long and shares no run with others, so that another process may run it.
         method: the method that an author should look at when the rule is broken; may depend on the host.
         own_exceptions: methods whose exceptions break this very rule, so that its fix helps. An exception of another
             method gets general advice.
@@ -58,7 +57,6 @@ class Rule(ABC):
     as_given: ClassVar[bool] = False
     once: ClassVar[bool] = False
     compares_processes: ClassVar[bool] = False
-    apart: ClassVar[bool] = False
     method: ClassVar[str | Mapping[str, str]] = "apply"
     own_exceptions: ClassVar[tuple[str, ...]] = ()
 

@@ -148,7 +148,6 @@ class LP603(Check):
     """
 
     code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301", "LP108", "LP210"), STATE
-    apart = True
 
     def run(self, subject: Subject) -> str | None:
         sizes = self._sizes(subject, other_arguments=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.expectation.fingerprint import digest
-from lpkit_conformance.expectation.rank_process import second_rank
+from lpkit_conformance.expectation.rank_process import HASH_SEED, answer, ask, second_rank
 from lpkit_conformance.expectation.ranks import choices, parting
 from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.processes import tree
@@ -50,21 +50,10 @@ class LP604(Check):
         if target is None:
             raise Skipped("the class cannot be loaded in another process")
         with subject.setup.second or second_rank() as second:
-            second.ask(
-                {
-                    "target": target,
-                    "case": subject.setup.case.to_json(),
-                    "vocab_size": subject.setup.vocab_size,
-                    "max_num_seqs": subject.setup.max_num_seqs,
-                    "seed": subject.setup.seed,
-                    "words": subject.setup.words,
-                    "foreign": subject.foreign,
-                    "device": str(subject.setup.device),
-                }
-            )
+            ask(second, target, subject)
             try:
                 here = choices(subject, rank=0)
-                there = second.answer()
+                there = answer(second)
             except PluginError:
                 raise Skipped("the plugin raises; other checks say where") from None
             except TimeoutError as error:
@@ -74,7 +63,7 @@ class LP604(Check):
         found = parting(here, there)
         if found is not None:
             first, second_token = found.tokens
-            seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {second.hash_seed} there"
+            seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {HASH_SEED} there"
             where = {"host": found.host, "step": str(found.step), "request": found.request, "hash seed": seeds}
             if first == second_token:
                 raise Failed(

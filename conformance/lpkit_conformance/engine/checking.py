@@ -13,6 +13,7 @@ from typing import Any
 
 from lpkit_conformance.catalogue import all_checks, chosen, inactive
 from lpkit_conformance.checks.base import Rule, judge
+from lpkit_conformance.codec import encode
 from lpkit_conformance.engine.losses import load_failure, location, short, unloadable
 from lpkit_conformance.engine.process import ProcessLost, RemoteError, Worker, generate
 from lpkit_conformance.engine.requests import following
@@ -203,7 +204,7 @@ class _HostRun:
         except EngineError as error:
             raise EngineUnavailable(f"{NEEDED}: {short(error)}") from None
         try:
-            self.survey = self._call("survey", self.runner, self.job.target, self.job.path, self.job.plan.to_json())
+            self.survey = self._call("survey", self.runner, self.job.target, self.job.path, encode(self.job.plan))
         except RemoteError as error:
             if error.kind == "CaseError":
                 raise _Broken(error.message) from None

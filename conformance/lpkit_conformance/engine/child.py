@@ -18,6 +18,7 @@ import numpy as np
 from lpkit.interfaces.lookup import GROUP
 
 from lpkit_conformance import traces
+from lpkit_conformance.codec import decode
 from lpkit_conformance.engine import beyond_cpu, following, played, process, tiny, traced
 from lpkit_conformance.engine import requests as workloads
 from lpkit_conformance.engine.model import exact_rows
@@ -71,7 +72,7 @@ def survey(runner: Runner, target: str, path: list[str], told: dict[str, Any]) -
     from lpkit_conformance.suite.in_process import Session
     from lpkit_conformance.suite.load_failures import load_failure
 
-    plan = Plan.from_json(told)
+    plan = decode(Plan, told)
     # What is selected are checks of the engine; this session only makes requests, on the reference runtime.
     plan = replace(plan, cases=in_one_engine(plan.cases), select=(), ignore=(), first=(), alone=False, device="cpu")
     _state.runner, _state.reasoning = runner, plan.cases[0].reasoning

@@ -17,7 +17,6 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,8 +78,8 @@ class Worker:
         log: Path | None = None,
     ) -> None:
         self._child = Child(f"{__name__}:serve", env, log)
-        self._child.send([*(str(path) for path in sys_path), *import_path()], START_TIMEOUT)
         try:
+            self._ask([*(str(path) for path in sys_path), *import_path()], START_TIMEOUT)
             self.call(prepare, runner)
         except BaseException:
             self.kill()
@@ -95,17 +94,18 @@ class Worker:
         ``timeout`` seconds (all of it is then ended).
         """
         name = function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
-        self._child.send({"function": name, "args": _pack(args)}, timeout)
+        answer = self._ask({"function": name, "args": _pack(args)}, timeout)
+        if "value" in answer:
+            return _unpack(answer["value"])
+        error = RemoteError(**answer)
+        raise EngineError(error.message) if error.kind == EngineError.__name__ else error
+
+    def _ask(self, job: Any, timeout: float) -> Any:
         try:
-            event = self._child.news(timeout)
+            return self._child.call(job, timeout)
         except Lost as loss:
             self.kill()
             raise ProcessLost(loss) from None
-        assert event is not None, "it ends when it is closed"
-        if event["event"] == "answer":
-            return _unpack(event["value"])
-        kind, message, details = event["kind"], event["message"], event["details"]
-        raise EngineError(message) if kind == EngineError.__name__ else RemoteError(kind, message, details)
 
     def kill(self) -> None:
         """End the child and all that it has started, at once."""
@@ -113,11 +113,7 @@ class Worker:
 
     def close(self) -> None:
         """Let the child clean up, then end it; a second call does nothing."""
-        self._child.send_no_more()
-        with suppress(Lost):
-            while self._child.news(CLOSE_TIMEOUT) is not None:
-                pass
-        self._child.end()
+        self._child.finish(CLOSE_TIMEOUT)
 
     def __enter__(self) -> Worker:
         return self
@@ -181,11 +177,10 @@ def serve(parent: Parent) -> None:
     sys.path[:] = parent.job()
     while (call := parent.job()) is not None:
         try:
-            value = _pack(resolve(call["function"])(*_unpack(call["args"])))
+            answer = {"value": _pack(resolve(call["function"])(*_unpack(call["args"])))}
         except BaseException as error:
-            parent.tell("raised", kind=type(error).__name__, message=str(error), details=traceback.format_exc())
-        else:
-            parent.tell("answer", value=value)
+            answer = {"kind": type(error).__name__, "message": str(error), "details": traceback.format_exc()}
+        parent.answer(answer)
     # The process ends with everything in it; an orderly shut-down would take seconds.
     if _engine is not None:
         _engine.remove_model()

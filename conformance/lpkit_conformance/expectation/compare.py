@@ -36,7 +36,7 @@ class Mismatch:
 
 
 def unequal(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Where two results that should be equal differ; NaN in both is LP306's to say."""
+    """Return the mask of differences between two results; LP306 reports NaN that is in both."""
     return (one != other) & ~(one.isnan() & other.isnan())
 
 

@@ -41,7 +41,7 @@ class Departure:
 
     @property
     def alarming(self) -> bool:
-        """Whether chance does not explain it."""
+        """True if chance does not explain it."""
         return self.chance * self.tests < ALARM
 
 
@@ -88,7 +88,7 @@ def _groups(groups: torch.Tensor) -> Iterator[tuple[int | None, torch.Tensor]]:
 
 
 def _test(expected: torch.Tensor, counts: torch.Tensor) -> tuple[float, int, float, int]:
-    """How likely such counts are, and the bin that departs most: its number, what was expected of it, its count."""
+    """Return the probability of these counts, and the bin that departs most: number, expected count, count."""
     rare = expected < LEAST
     bins = torch.cat([expected[~rare], expected[rare].sum().unsqueeze(0)])
     numbers = torch.cat([(~rare).nonzero().flatten(), torch.tensor([len(expected)])])

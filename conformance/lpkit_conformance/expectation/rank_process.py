@@ -9,20 +9,64 @@ from __future__ import annotations
 import os
 import random
 import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lpkit_conformance.processes.child import Parent
-from lpkit_conformance.processes.peer import Peer
+from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Lost, import_path
+
+if TYPE_CHECKING:
+    from lpkit_conformance.expectation.ranks import Choice
+    from lpkit_conformance.subject.subject import Subject
+
+LIMIT_SECONDS = 20.0
+"""Between two signs of life; less than the check has that waits for it."""
+
+HASH_SEED = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+"""The second rank's ``PYTHONHASHSEED``, different from this process's."""
 
 
-def second_rank() -> Peer:
-    """A process that tells what the class that its job names chooses there."""
-    return Peer(f"{__name__}:work")
+def second_rank() -> Child:
+    """Start the process."""
+    return Child(f"{__name__}:work", {**ONE_THREAD, "PYTHONHASHSEED": HASH_SEED})
+
+
+def ask(second: Child, target: str, subject: Subject) -> None:
+    """Send a class's target and its setup; the process imports everything that this process can."""
+    setup = subject.setup
+    job = {
+        "target": target,
+        "case": setup.case.to_json(),
+        "vocab_size": setup.vocab_size,
+        "max_num_seqs": setup.max_num_seqs,
+        "seed": setup.seed,
+        "words": setup.words,
+        "foreign": subject.foreign,
+        "device": str(setup.device),
+        "path": import_path(),
+    }
+    second.send(job, LIMIT_SECONDS)
+
+
+def answer(second: Child) -> dict[str, list[Choice]] | None:
+    """Return the second rank's choices; None if it failed.
+
+    Raises:
+        TimeoutError: a call of the plugin did not return there in time.
+    """
+    try:
+        choices: dict[str, list[Choice]] = second.answer(LIMIT_SECONDS)
+    except Lost as loss:
+        if loss.kind == "hang":
+            raise TimeoutError(f"in a second process, {loss.what}") from None
+        return None
+    return choices
 
 
 def work(parent: Parent) -> None:
-    """In that process: tell the choices of the second rank."""
+    """In that process: send the choices of the second rank."""
     import torch
 
     torch.set_num_threads(1)
@@ -34,8 +78,6 @@ def work(parent: Parent) -> None:
     from lpkit_conformance.expectation.ranks import choices
     from lpkit_conformance.instruments.clocks import clock_ahead
     from lpkit_conformance.settings.cases import Case
-    from lpkit_conformance.subject.plugin import Plugin
-    from lpkit_conformance.subject.setup import Setup
     from lpkit_conformance.subject.subject import Subject
     from lpkit_conformance.subject.worlds import SECOND_RANK
     from lpkit_conformance.vllm_api.stub import lend_buffers
@@ -52,16 +94,16 @@ def work(parent: Parent) -> None:
     # Ranks begin with one seed and have drawn different amounts since.
     torch.rand(7), random.random(), np.random.random()
     with clock_ahead():
-        plugin = Plugin(job["target"], resolve_target(job["target"]).cls)
-        setup = Setup(
+        subject = Subject.of(
+            job["target"],
+            resolve_target(job["target"]).cls,
             "",
             Case.parse(job["case"]),
-            job["vocab_size"],
-            job["max_num_seqs"],
-            device,
+            vocab_size=job["vocab_size"],
+            max_num_seqs=job["max_num_seqs"],
+            device=device,
             seed=job["seed"],
             world=SECOND_RANK,
             vocabulary=tuple(job["words"]),
         )
-        subject = Subject(plugin, setup, tuple(job["foreign"]))
-        parent.tell("answer", answer=choices(subject, rank=1))
+        parent.answer(choices(replace(subject, foreign=tuple(job["foreign"])), rank=1))

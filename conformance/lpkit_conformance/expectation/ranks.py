@@ -1,4 +1,4 @@
-"""What a rank of a tensor-parallel engine does: every rank runs the same steps and chooses each token on its own."""
+"""Ranks of a tensor-parallel engine: each runs the same steps and chooses each token by itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Parting:
 
 
 def choices(subject: Subject, rank: int) -> dict[str, list[Choice]]:
-    """What this process chooses as one of :data:`RANKS` ranks, by host.
+    """Return the choices of this process as one of :data:`RANKS` ranks, by host.
 
     On V2 once more with the rows of the slots that it owns only, as sampling in shards has it.
     """
@@ -58,7 +58,7 @@ def choices(subject: Subject, rank: int) -> dict[str, list[Choice]]:
 
 
 def parting(here: dict[str, list[Choice]], there: dict[str, list[Choice]]) -> Parting | None:
-    """Where the first and the second rank part; a token that differs is better evidence than logits that do."""
+    """Return the first difference of two ranks; a different token is better evidence than different logits."""
     found: list[Parting] = []
     for host in here:
         # Either rank alone has chosen for a slot that it owns; the other one needs what it would have chosen.
@@ -87,7 +87,7 @@ def _choices(host: Host) -> list[Choice]:
 
 
 def _noise(observation: Observation) -> torch.Tensor:
-    """What makes the largest of a row's logits a sample: of its request and position, as seeds of requests are."""
+    """Return noise that makes the largest logit a sample; it depends on request and position, as seeds do."""
     generator = torch.Generator()
     rows = []
     for seen in observation.rows:

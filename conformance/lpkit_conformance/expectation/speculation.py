@@ -28,21 +28,21 @@ LIKELY = 20
 """Tokens that the model chooses from: few, so that each is counted often."""
 
 LOW = range(2, 10)
-"""Those among them that plugins name in their code: the end, and other small ids."""
+"""Tokens among them that plugins name in their code: the end, and other small ids."""
 
 NAMING = 4
 """Of so many runs one has a drafter that only names tokens."""
 
 PROMPT = 6
 ABOVE = 12.0
-"""How far these tokens are above the others."""
+"""Distance of these tokens' logits above the others."""
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Texts:
-    """What came out of runs with drafts.
+    """Texts of runs with drafts.
 
     Attributes:
         token_ids: ``[runs, tokens]``.

@@ -1,7 +1,8 @@
 """The child's side of the protocol; :mod:`lpkit_conformance.processes.supervise` has the parent's.
 
 Jobs arrive as lines of JSON through standard input, which is empty for the plugin. Events go as lines of JSON to a
-file. So the parent knows the child's progress even if the plugin prints, breaks or ends the process.
+file. So the parent knows the child's progress even if the plugin prints, breaks or ends the process. A job's last event
+is :data:`END`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from lpkit_conformance.processes import pulse
 PATIENCE = 0.8
 """Of the time limit, after which the stacks are written down."""
 
-END = "end"
-"""The event that reports that the child has done everything."""
+ANSWER, END = "answer", "end"
+"""The event that carries a job's answer, and the event that ends a job."""
 
 
 class Parent:
@@ -36,17 +37,29 @@ class Parent:
 
     def __init__(self, jobs: TextIO, events: TextIO, stacks: TextIO, output: int, signs: pulse.Pulse) -> None:
         self._jobs, self._events, self._stacks, self._output = jobs, events, stacks, output
+        self._working = False
         self.heart = pulse.Heart(signs, self._watch)
 
     def job(self) -> Any:
-        """Wait for the next job; None after the last."""
+        """End the current job and wait for the next; None after the last."""
+        self.end_job()
         line = self._jobs.readline()
         if not line:
             return None
         message = json.loads(line)
-        self.heart.seconds = message["seconds"]
+        self._working, self.heart.seconds = True, message["seconds"]
         self._watch()
         return message["job"]
+
+    def end_job(self) -> None:
+        """Report the end of the current job, if there is one."""
+        if self._working:
+            self._working = False
+            self.tell(END)
+
+    def answer(self, value: Any) -> None:
+        """Send the answer to the current job."""
+        self.tell(ANSWER, value=value)
 
     def tell(self, event: str, **fields: Any) -> None:
         """Send an event immediately; the time limit and the output limit restart."""
@@ -81,7 +94,7 @@ def start(arguments: Sequence[str]) -> None:
         pulse.start(parent.heart)
         try:
             resolve(entry)(parent)
-            parent.tell(END)
+            parent.end_job()
         finally:
             pulse.stop()
             faulthandler.cancel_dump_traceback_later()

@@ -68,10 +68,12 @@ class Heart(importlib.abc.MetaPathFinder):
 
     Attributes:
         seconds: the parent's time limit; 0 while there is no limit.
+        hung: calls that did not return in an earlier child, with the label of the check that saw it.
     """
 
     def __init__(self, pulse: Pulse, changed: Callable[[], None]) -> None:
         self.seconds = 0.0
+        self.hung: dict[str, str] = {}
         self._pulse, self._changed = pulse, changed
         self._thread = threading.get_ident()
         self._called = self._told = time.monotonic()
@@ -126,3 +128,8 @@ def beat() -> None:
 def call(name: str) -> str:
     """Set the name of the current call and return the previous one."""
     return _hearts[0].call(name) if _hearts else ""
+
+
+def hung(name: str) -> str:
+    """Return the label of the check in which this call did not return; empty if it may be called."""
+    return _hearts[0].hung.get(name, "") if _hearts else ""

@@ -1,13 +1,14 @@
 """The parent's side of the protocol: starts a child, follows its events, and reports how it was lost.
 
     with Child("package.module:function") as child:
-        child.send({"what": "to do"}, seconds=10)
+        print(child.call({"what": "to do"}, seconds=10))
+        child.send({"what": "to do next"}, seconds=10)
         for event in child.events(seconds=10):
             ...
 
-The function gets a :class:`lpkit_conformance.processes.child.Parent`. A child is always in one of three states: it
-works, it has reported its end and ended normally, or it is lost. Leaving the ``with`` always ends it and all processes
-that it has started.
+The function gets a :class:`lpkit_conformance.processes.child.Parent`, whose jobs it does one after the other. A child
+works on a job, waits for the next, or is lost. Leaving the ``with`` always ends it and all processes that it has
+started.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from lpkit_conformance.processes import pulse, tree
-from lpkit_conformance.processes.child import END
+from lpkit_conformance.processes.child import ANSWER, END
 
 START_SECONDS: Final = 120.0
 """Until the first event: the child has then imported torch, and vLLM where it is installed; no plugin runs before."""
@@ -35,6 +36,8 @@ MOST_OUTPUT = 8 * 2**20
 """Bytes that may be printed between two events."""
 
 POLL_SECONDS = 0.02
+"""Between two looks for an event at most; at first less, so that a short job is not made longer."""
+
 TAIL = 2_000
 
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
@@ -139,23 +142,12 @@ class Child:
             seconds: the time limit of the events that follow.
         """
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # it is gone: `news` says how
+        with contextlib.suppress(OSError, ValueError):  # it is gone: `events` says how
             self._process.stdin.write(json.dumps({"seconds": seconds, "job": job}).encode() + b"\n")
             self._process.stdin.flush()
 
-    def send_no_more(self) -> None:
-        """Announce that there are no more jobs."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-
     def events(self, seconds: float) -> Iterator[Event]:
-        """Yield its events until it is done. See :meth:`news`."""
-        while (event := self.news(seconds)) is not None:
-            yield event
-
-    def news(self, seconds: float) -> Event | None:
-        """Return the next event; None when the child is done.
+        """Yield the events of a job until its end.
 
         Args:
             seconds: the longest wait for a sign of life: an event, or a call of the plugin that begins or returns.
@@ -164,33 +156,68 @@ class Child:
         Raises:
             Lost: the child has ended, printed too much since the last event, or gave no sign of life in time.
         """
+        while (event := self._news(seconds))["event"] != END:
+            yield event
+
+    def answer(self, seconds: float, take: Callable[[Event], None] = lambda event: None) -> Any:
+        """Return the answer to a job; None if there is none. See :meth:`events`.
+
+        Args:
+            take: called with the other events.
+        """
+        value = None
+        for event in self.events(seconds):
+            if event["event"] == ANSWER:
+                value = event["value"]
+            else:
+                take(event)
+        return value
+
+    def call(self, job: Any, seconds: float, take: Callable[[Event], None] = lambda event: None) -> Any:
+        """Send a job and return its answer."""
+        self.send(job, seconds)
+        return self.answer(seconds, take)
+
+    def _news(self, seconds: float) -> Event:
         seconds = seconds if self._started else max(seconds, START_SECONDS)
-        alive, count = time.monotonic(), -1
+        begun = alive = time.monotonic()
+        count = -1
         while True:
-            pulse.beat()  # who waits for a child of its own has its own limit
+            pulse.beat()  # a process that waits for a child of its own has that child's limit
             if self._events.closed:
                 raise Lost("exit", *_exit_text(self._process.returncode))
-            code = self._process.poll()  # before reading: what it has said last counts
+            code = self._process.poll()  # before reading: its last events count
             event = self._read()
             self._limit_output(self._size() if event is None else event["printed"])
             if event is not None:
                 self._started, self._printed = True, event.pop("printed")
-                return None if event["event"] == END else event
+                return event
             if code is not None:
                 raise self._lost("exit", *_exit_text(code))
+            now = time.monotonic()
             if count != self._pulse.count:
-                alive, count = time.monotonic(), self._pulse.count
-            elif time.monotonic() > alive + seconds:
+                alive, count = now, self._pulse.count
+            elif now > alive + seconds:
                 what = f"{self._pulse.calls or 'the plugin'} did not return within {seconds:g} s"
                 raise self._lost("hang", what, f"took longer than {seconds:g} s")
-            time.sleep(POLL_SECONDS)
+            time.sleep(min(POLL_SECONDS, 0.001 + (now - begun) / 20))
+
+    def finish(self, seconds: float) -> None:
+        """Send no more jobs, and wait for the process to end by itself; then end what is left."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            self._process.stdin.close()
+            self._process.wait(seconds)
+        self.end()
 
     def end(self) -> None:
         """End it and everything that it has started; a second call does nothing."""
         if self._events.closed:
             return
         tree.end(self._process, self._folder.name)
-        self.send_no_more()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
         self._pulse.close()
         self._events.close()
         self._output.close()

@@ -28,11 +28,6 @@ VARIANTS = 4
 """Number of requests with different arguments that a case gives; equal requests would hide a swap."""
 
 
-def knows_cases() -> bool:
-    """True if this process can validate a case's fields: False if only another process imports vLLM."""
-    return not lookup.left_out()
-
-
 Foreign = tuple[dict[str, Any] | None, ...]
 
 FOREIGN_ARGS: Foreign = (
@@ -65,12 +60,17 @@ class Case:
     reasoning: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, value: object, complete: bool = True) -> Case:
+    def from_json(cls, data: object) -> Case:
+        """Inverse of :meth:`to_json`. Raises CaseError."""
+        return cls.parse(data)
+
+    @classmethod
+    def parse(cls, value: object, complete: bool | None = None) -> Case:
         """Read a case.
 
         Args:
             value: a JSON text or a mapping.
-            complete: False leaves the fields to a process that has vLLM's class.
+            complete: False leaves the fields to a process that has vLLM's class; None: if this process lacks it.
 
         Returns:
             The case.
@@ -78,6 +78,7 @@ class Case:
         Raises:
             CaseError: naming the unknown key with its nearest match, or the value that does not fit.
         """
+        complete = not lookup.left_out() if complete is None else complete
         if isinstance(value, str):
             try:
                 value = json.loads(value)
@@ -150,15 +151,6 @@ class Requests:
 
     cases: tuple[Case, ...]
     foreign: Foreign = FOREIGN_ARGS
-
-    def to_json(self) -> dict[str, Any]:
-        """Return them as JSON."""
-        return {"cases": [case.to_json() for case in self.cases], "foreign": list(self.foreign)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Requests:
-        """Inverse of :meth:`to_json`."""
-        return cls(tuple(Case.parse(case) for case in data["cases"]), tuple(data["foreign"]))
 
 
 def _markers(value: object) -> dict[str, tuple[int, ...]]:
@@ -254,19 +246,24 @@ def _usable(case: Case, accepts: Callable[[SamplingParams], bool]) -> bool:
         return False
 
 
+def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return arguments with each number and text changed."""
+    if isinstance(value, Mapping):
+        return {key: _changed(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_changed(item, change) for item in value]
+    return value if isinstance(value, bool) or value is None else change(value)
+
+
 def _move(value: Any, by: int, vocab_size: int) -> Any:
     """Token ids go round the vocabulary, words become others, other numbers stay nearly what they are."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return _other_word(value, by)
-    if isinstance(value, int):
-        return (value + by) % vocab_size if 0 <= value < vocab_size else value + by
-    if isinstance(value, float):
-        return value * (1 + by * 1e-4)
-    if isinstance(value, Mapping):
-        return {key: _move(item, by, vocab_size) for key, item in value.items()}
-    return [_move(item, by, vocab_size) for item in value] if isinstance(value, list | tuple) else value
+
+    def moved(item: Any) -> Any:
+        if isinstance(item, int):
+            return (item + by) % vocab_size if 0 <= item < vocab_size else item + by
+        return item * (1 + by * 1e-4) if isinstance(item, float) else _other_word(item, by)
+
+    return _changed(value, moved)
 
 
 def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case]:
@@ -287,24 +284,19 @@ def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case
 
 
 def _shift(value: Any, step: int, vocab_size: int) -> Any:
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, str):
-        return _other_word(value, step)
-    if isinstance(value, int):
-        return value + step if value + step < vocab_size or value >= vocab_size else value - step
-    if isinstance(value, float):
-        return value * (1 - 0.11 * step)
-    if isinstance(value, Mapping):
-        return {key: _shift(item, step, vocab_size) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shift(item, step, vocab_size) for item in value]
-    return value
+    """Token ids stay in the vocabulary, words become others, other numbers become clearly different."""
+
+    def shifted(item: Any) -> Any:
+        if isinstance(item, int):
+            return item + step if item + step < vocab_size or item >= vocab_size else item - step
+        return item * (1 - 0.11 * step) if isinstance(item, float) else _other_word(item, step)
+
+    return _changed(value, shifted)
 
 
-def _other_word(text: str, step: int) -> str:
-    """Another of the words that the tokenizer always knows; other texts stay."""
-    word = text.strip()
+def _other_word(text: Any, step: int) -> Any:
+    """Another of the words that the tokenizer always knows; anything else stays."""
+    word = text.strip() if isinstance(text, str) else ""
     return text.replace(word, WORDS[(WORDS.index(word) + step) % len(WORDS)]) if word in WORDS else text
 
 

@@ -14,9 +14,6 @@ from lpkit_conformance.results import Blocked, Failed, Skipped
 from lpkit_conformance.vllm_api.parts import lacking
 from lpkit_conformance.vllm_api.stub import is_installed
 
-HUNG: dict[str, str] = {}
-"""Methods that did not return in an earlier process of this run, and the check that saw it: not called again."""
-
 
 @dataclass(frozen=True)
 class SeenRow:
@@ -81,8 +78,8 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
         self._mode = torch.inference_mode() if as_engine and not torch.is_inference_mode_enabled() else None
 
     def __enter__(self) -> None:
-        if self._method in HUNG:
-            raise Blocked(HUNG[self._method])
+        if label := pulse.hung(self._method):
+            raise Blocked(label)
         self._outer = pulse.call(self._method)
         if self._mode is not None:
             self._mode.__enter__()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from lpkit.runtime import ThinkingMarkers, make_config
 
-from lpkit_conformance.processes.peer import Peer
+from lpkit_conformance.processes.supervise import Child
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS
@@ -58,7 +58,7 @@ class Setup:
     program: Program | None = None
     trace: tuple[str, str] | None = None
     bystanders: frozenset[int] = frozenset()
-    second: Peer | None = None
+    second: Child | None = None
 
     @property
     def interface(self) -> Runner:

@@ -26,21 +26,18 @@ from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import settings_kept
 from lpkit_conformance.processes import tree
-from lpkit_conformance.processes.peer import Peer
-from lpkit_conformance.results import NEEDS, Blocked, CheckResult, Failed, Skipped, Status, label_of
+from lpkit_conformance.processes.supervise import Child
+from lpkit_conformance.results import Blocked, CheckResult, Failed, Skipped, Status, label_of
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case, Requests
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.subject.plugin import Plugin
 from lpkit_conformance.subject.setup import Setup
 from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.suite.beside import Beside
+from lpkit_conformance.suite.agenda import Agenda
 from lpkit_conformance.suite.inactive import why_inactive
 from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.tokenizer import words_in
-
-STOPPING: tuple[Status, ...] = ("failed", "error", "blocked")
-"""Outcomes of a requirement that stop a check, the worst first."""
 
 
 class Session:
@@ -51,13 +48,12 @@ class Session:
         cls: its class.
         plan: what to run.
         second: a process started ahead, for the check that compares two; none: it starts its own, and waits for it.
-        beside: starts a process that judges some checks at the same time, from their labels and what gives the result
-            of one; none: all are judged in this process.
 
     Attributes:
         interfaces: those that the class implements.
         hosts: those that the plugin is judged on.
         items: every check with its host, in running order.
+        agenda: the same by label, with the results so far.
         notes: what the run did that was not asked for, in sentences.
         searching: called when a search for requests begins, with None, and with the requests when it ends.
     """
@@ -69,12 +65,9 @@ class Session:
         target: str,
         cls: Any,
         plan: Plan,
-        second: Peer | None = None,
-        beside: Callable[[Sequence[str], Callable[[str], CheckResult]], Beside] | None = None,
+        second: Child | None = None,
     ) -> None:
         self.target, self.cls, self.plan, self.second = target, cls, plan, second
-        self._start_beside = beside
-        self._beside: Beside | None = None
         self.interfaces = interfaces_of(cls)
         checks = chosen(plan, self.engine)
         self.hosts = self._hosts(checks)
@@ -86,8 +79,7 @@ class Session:
             for host in (("",) if not check.hosts else [h for h in self.hosts if h in check.hosts])
         ]
         self._items = {label_of(check.code, host): (check, host) for check, host in self.items}
-        self._results: dict[str, CheckResult] = {}
-        self._causes: dict[str, set[str]] = {}
+        self.agenda = Agenda({label: self._required(check, host) for label, (check, host) in self._items.items()})
         self._bystanders = frozenset(tree.children()) if plan.bystanders is None else plan.bystanders
         self._modules = ModuleState.of(cls)
         self._given: dict[str, tuple[Subject, ...]] = {}
@@ -99,7 +91,7 @@ class Session:
         self.searching: Callable[[Requests | None], None] = lambda _: None
 
     def _hosts(self, checks: Sequence[type[Rule]]) -> tuple[str, ...]:
-        """Those that the plan names; else those of the class's interfaces, on which the selected checks run."""
+        """Return the plan's hosts; else hosts of the class's interfaces, on which the selected checks run."""
         if self.plan.hosts is not None:
             return tuple(host for host in HOSTS if host in self.plan.hosts)
         selected = {
@@ -107,55 +99,40 @@ class Session:
         }
         return hosts_of(self.interfaces, selected if selected and selected.isdisjoint(RUNNER_HOSTS) else None)
 
-    def results(self, started: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
-        """The results, check by check; ``started`` is told the label of each check before it runs."""
-        for check, host in self.items:
-            label = label_of(check.code, host)
-            if label not in self.plan.done:
-                yield self.result(label, started)
-            elif self.plan.done[label] in STOPPING:
-                self._causes[label] = set(self.plan.roots.get(label, (check.code,)))
+    def results(self) -> Iterator[CheckResult]:
+        """Yield the results, check by check."""
+        return map(self.result, self.agenda.requires)
 
-    def result(self, label: str, started: Callable[[str], None] = lambda _: None) -> CheckResult:
-        """The result of one check, after those that it rests on; each is computed once.
+    def result(self, label: str) -> CheckResult:
+        """Return the result of a check, after the checks that it requires; each is computed once.
 
-        A failure that this check rests on blocks it.
+        A failure of a required check blocks it.
         """
-        if label not in self._results:
+        agenda = self.agenda
+        if label not in agenda.results:
+            for other in agenda.requires[label]:
+                self.result(other)
             check, host = self._items[label]
-            for other in self._required(check, host):
-                if other not in self.plan.done:
-                    self.result(other, started)
-            result = self._judged(check, host, started)
-            self._results[label] = result
-        return self._results[label]
+            blocked = agenda.blocked(label)
+            agenda.results[label] = (
+                CheckResult(check.code, check.name, host, "blocked", blocked) if blocked else self.judged(label)
+            )
+        return agenda.results[label]
 
-    def _judged(self, check: type[Rule], host: str, started: Callable[[str], None]) -> CheckResult:
-        label = label_of(check.code, host)
-        roots = self._roots(check, host)
-        if not roots:
-            started(label)
-            result = (self._beside and self._beside.passed(label)) or self.compute(check, host)
-        else:
-            result = CheckResult(check.code, check.name, host, "blocked", NEEDS + ", ".join(sorted(roots)))
-        if result.status in STOPPING:
-            self._causes[label] = result.roots
-        return result
+    def judged(self, label: str) -> CheckResult:
+        """Return the result of a check, even if others failed."""
+        return self.compute(*self._items[label])
 
     def _required(self, check: type[Rule], host: str) -> list[str]:
-        """The labels that a check rests on: about the class, about this host, or else about any."""
+        """Return the labels that a check requires: about the class, about this host, or else about any host."""
         found = []
         for code in check.requires:
             on = (host,) if host in by_code(self.engine)[code].hosts else ("", *HOSTS)
             found += [label for label in (label_of(code, name) for name in on) if label in self._items]
         return found
 
-    def _roots(self, check: type[Rule], host: str) -> set[str]:
-        """The failed checks that ``check`` rests on, whatever is blocked in between."""
-        return {root for label in self._required(check, host) for root in self._causes.get(label, ())}
-
     def compute(self, check: type[Rule], host: str) -> CheckResult:
-        """One check on every case: the worst outcome counts, and a skip only if all cases skip."""
+        """Judge every case: the worst outcome counts, and a skip only if all cases skip."""
         begun = time.perf_counter()
         subjects = self.given(host) if check.as_given else self.subjects(host)
         results = [_result(check, subject, host) for subject in (subjects[:1] if check.once else subjects)]
@@ -179,9 +156,6 @@ class Session:
     @property
     def requests(self) -> Requests:
         """The requests that the checks send: found once, the same whichever check asks first."""
-        start, self._start_beside = self._start_beside, None
-        if start is not None:  # before the search: the process beside this one does its own
-            self._divide(start)
         if self._requests is None:
             self.searching(None)
             with settings_kept():
@@ -212,21 +186,6 @@ class Session:
         self._served |= subjects  # what is known of them by now is of use to the checks
         return given
 
-    def _divide(self, start: Callable[[Sequence[str], Callable[[str], CheckResult]], Beside]) -> None:
-        """Have those on all hosts but the first judged beside this process, which asks when their turn comes.
-
-        If there is one host, then those that may be judged apart.
-        """
-        first = ("", *self.hosts[:1])
-        labels = [
-            label
-            for label, (check, host) in self._items.items()
-            if (host not in first or (check.apart and len(self.hosts) == 1)) and label not in self._results
-        ]
-        if labels:
-            self._beside = start(labels, lambda label: self.compute(*self._items[label]))
-            self._bystanders |= {self._beside.pid}
-
     def acting_cases(self) -> list[Case]:
         """Return the given cases that make the plugin act; if none does, those that are found in their place."""
         given = [self._make(host, Requests(self.plan.cases, self.requests.foreign)) for host in self.hosts]
@@ -237,7 +196,7 @@ class Session:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What the tokenizer has tokens of their own for: one tokenizer serves all cases."""
+        """Words that the tokenizer has tokens for: a single tokenizer serves all cases."""
         return words_in([case.fields for case in self.plan.cases])
 
     def _make(self, host: str, requests: Requests) -> tuple[Subject, ...]:
@@ -268,12 +227,12 @@ class Session:
         )
 
     def hint(self) -> str:
-        """Why nothing happened, or too little, as far as the arguments tell, and what to try."""
+        """Explain why nothing happened, or too little, as far as the arguments tell, and what to try."""
         return why_inactive([subject for host in ("", *self.hosts) for subject in self.subjects(host)])
 
 
 def _result(check: type[Rule], subject: Subject, host: str) -> CheckResult:
-    """What a check says about one case."""
+    """Return a check's result for one case."""
     method = check.method if isinstance(check.method, str) else check.method[host]
     return guarded(
         check,
@@ -283,7 +242,7 @@ def _result(check: type[Rule], subject: Subject, host: str) -> CheckResult:
 
 
 def guarded(check: type[Rule], host: str, judged: Callable[[], CheckResult]) -> CheckResult:
-    """What ``judged`` gives; an error, not a finding, if it raises: the case cannot be used, or lpkit is at fault."""
+    """Return the result of ``judged``; an error, not a finding, if the case cannot be used or lpkit is at fault."""
     try:
         return judged()
     except (CaseError, StandinError) as error:
@@ -317,7 +276,7 @@ def _run(check: type[Rule], subject: Subject) -> str | None:
 
 
 def _plugins(error: BaseException, subject: Subject) -> PluginError | None:
-    """An exception that no check expected, as the plugin's if it came from its file."""
+    """Return an exception that no check expected as the plugin's, if it came from the plugin's file."""
     found = PluginError.of("the plugin", error)
     home = ""
     with contextlib.suppress(OSError, TypeError):

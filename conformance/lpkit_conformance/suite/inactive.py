@@ -1,4 +1,4 @@
-"""What a user is told whose cases do not make the plugin act, or not often enough."""
+"""Explains why the cases never, or too rarely, triggered the plugin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_GUESSED = 100
 
 
 def why_inactive(subjects: Sequence[Subject]) -> str:
-    """Why the plugin changed no logit of these requests, or few, and what to try.
+    """Explain why the plugin changed no logit of these requests, or few, and what to try.
 
     ``subjects``: the plugin on each host and with each case.
     """
@@ -71,7 +71,7 @@ def why_inactive(subjects: Sequence[Subject]) -> str:
 
 
 def _declined(subject: Subject) -> BaseException | None:
-    """What made the SDK decline a request of the case, such as a word that the tokenizer has no token for."""
+    """Return the SDK's reason to decline a request of the case, such as a word without a token."""
     with contextlib.suppress(PluginError), watched(anyones=True) as found:
         drive(subject).begin(entering=[make_active(subject, Arrive("declined", 0)).request])
         return next(iter(found), None)

@@ -1,4 +1,4 @@
-"""Why a target does not load, and what a report says of it."""
+"""Reasons why a target does not load, and their results in a report."""
 
 from __future__ import annotations
 

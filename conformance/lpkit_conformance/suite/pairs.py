@@ -63,7 +63,7 @@ class PairSession(Session):
         return self._pairs[host]
 
     def hint(self) -> str:
-        """Which of the two did nothing, and what to try."""
+        """Explain why each of the two did nothing, and what to try."""
         return " ".join(f"{session.target}: {session.hint()}" for session in self._alone)
 
     def _two_cases(self, session: Session) -> tuple[Case, Case]:

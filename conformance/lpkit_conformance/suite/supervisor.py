@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from lpkit_conformance.catalogue import inactive, one_report_each
+from lpkit_conformance.codec import decode, encode
 from lpkit_conformance.index import index
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
 from lpkit_conformance.results import NEEDS, CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Requests
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.agenda import Agenda
 from lpkit_conformance.suite.ahead import CHILD
+from lpkit_conformance.suite.helper import Helper, divisible
 from lpkit_conformance.suite.load_failures import LoadFailure
 from lpkit_conformance.vllm_api.attempts import run_child
 
@@ -46,32 +50,6 @@ class Progress:
     finished: Callable[[CheckResult], None] = lambda result: None
 
 
-@dataclass
-class _State:
-    """What the events of a target's workers have said so far."""
-
-    judged_with: str = ""
-    interface: str = ""
-    hosts: tuple[str, ...] = ()
-    labels: list[str] = field(default_factory=list)
-    results: dict[str, CheckResult] = field(default_factory=dict)
-    current: str | None = None
-    latest: str | None = None
-    lost: dict[str, str] = field(default_factory=dict)
-    hung: dict[str, str] = field(default_factory=dict)
-    hangs: int = 0
-    hint: str = ""
-    error: str = ""
-    notes: list[str] = field(default_factory=list)
-    given_up: bool = False
-    requests: dict[str, Any] | None = None
-
-    @property
-    def left(self) -> list[str]:
-        """Checks without a result."""
-        return [label for label in self.labels if label not in self.results]
-
-
 def check_target(
     target: str,
     plan: Plan,
@@ -81,7 +59,7 @@ def check_target(
     ahead: Child | None = None,
     other: tuple[str, Plan] | None = None,
 ) -> TargetResult:
-    """Everything about one target. Never raises for what the plugin does.
+    """Return all results about one target. Never raises for what the plugin does.
 
     Args:
         target: entry-point name, ``module:Class`` or ``file.py:Class``.
@@ -91,109 +69,147 @@ def check_target(
         ahead: a child that was started ahead (:func:`~lpkit_conformance.suite.ahead.start_ahead`); it is used first.
         other: another target with its plan, of which the cases count: the two are checked together.
     """
-    state = _State()
-    progress = progress or Progress()
-    job: dict[str, Any] = {"target": target, "path": path}
-    job["other"] = other and {"target": other[0], "plan": other[1].to_json()}
-    for losses in range(1, MOST_LOSSES + 1):
-        done = {label: result.status for label, result in state.results.items()}
-        blocked = [result for result in state.results.values() if result.status == "blocked"]
-        roots = {result.label: tuple(sorted(result.roots)) for result in blocked}
-        job["plan"] = {**replace(plan, done=done, roots=roots).to_json(), "requests": state.requests}
-        job["hung"] = state.hung
-        try:
-            run_child(
-                CHILD, job, partial(_take, state, plan, progress), limit, ONE_THREAD, ahead if losses == 1 else None
-            )
-            break
-        except Lost as loss:
-            _blame(state, loss, progress)
-        if state.given_up or (state.labels and not state.left):
-            break
-        if losses == MOST_LOSSES or state.hangs == MOST_HANGS:
-            state.error = f"gave up after the plugin ended or blocked the process {losses} times"
-            break
-    _give_up(state)
-    results = one_report_each([state.results[label] for label in state.labels] or list(state.results.values()))
-    error = state.error
-    if not error and inactive(results):
-        error = state.hint
-    return TargetResult(target, state.hosts, results, state.interface, state.judged_with, error, tuple(state.notes))
+    job = {"target": target, "path": path, "other": other and {"target": other[0], "plan": encode(other[1])}}
+    run = _Run(plan, progress or Progress(), limit)
+    run.judge_all(job, ahead, divided=other is None and divisible(plan))
+    return run.result(target)
 
 
-def _take(state: _State, plan: Plan, progress: Progress, event: Event) -> None:
-    kind = event["event"]
-    if kind == "ready":
-        state.judged_with = event["judged_with"]
-    elif kind == "unusable":
-        state.error = event["problem"]
-    elif kind == "unloadable":
-        failure = LoadFailure(**event["failure"])
-        if failure.broken:
-            _add(failure.result(), state, progress)
-        else:
-            state.error = str(failure)
-    elif kind == "loaded":
-        state.interface, state.hosts, state.labels = event["interface"], tuple(event["hosts"]), event["labels"]
-    elif kind == "requests":
-        # A search that has begun may be what ends the process: then the next one sends the simplest requests.
-        state.requests = event["requests"] or Requests(plan.cases, FOREIGN_ARGS[:1]).to_json()
-    elif kind == "started":
-        state.current = event["label"]
-        progress.started(event["label"], len(state.results), len(state.labels))
-    elif kind == "result":
-        state.current, state.hint = None, event["hint"] or state.hint
-        _add(CheckResult.from_json(event["result"]), state, progress)
-    elif kind == "done":
-        state.notes += event["notes"]
-        told = any(result.code == LEAVES_PROCESSES for result in state.results.values())
-        if event["children"] and not told:
-            state.notes.append("the plugin left a process running; it was ended with the run")
+class _Run:
+    """The checks of one target, in one child after the other.
 
+    Attributes:
+        agenda: the checks and their results; empty until the plugin is loaded.
+        requests: the requests that the checks send, once a child has found them.
+        current, latest: labels of the check that the child is judging, and of the last that a child has judged.
+        lost: labels of checks that lost a child, by the cause.
+        hung: methods that did not return, with the label of the check that saw it.
+    """
 
-def _add(result: CheckResult, state: _State, progress: Progress) -> None:
-    state.results[result.label] = result
-    state.latest = result.label
-    progress.finished(result)
+    def __init__(self, plan: Plan, progress: Progress, limit: float) -> None:
+        self.plan, self.progress, self.limit = plan, progress, limit
+        self.agenda = Agenda({})
+        self.requests: dict[str, Any] | None = None
+        self.judged_with = self.interface = self.hint = self.error = ""
+        self.hosts: tuple[str, ...] = ()
+        self.notes: dict[str, None] = {}
+        self.current = self.latest = ""
+        self.lost: dict[str, str] = {}
+        self.hung: dict[str, str] = {}
+        self.hangs = 0
+        self.loaded = False
 
+    def judge_all(self, job: dict[str, Any], ahead: Child | None, divided: bool) -> None:
+        """Start children until every check has a result, or too many children were lost."""
+        job |= {"plan": encode(self.plan), "hung": {}, "lost": ""}
+        with ExitStack() as stack:
+            helper = stack.enter_context(Helper({**job, "first": False}, self.limit)) if divided else None
+            for losses in range(1, MOST_LOSSES + 1):
+                job |= {"first": True, "hung": self.hung, "plan": {**encode(self.plan), "requests": self.requests}}
+                self.loaded = False
+                try:
+                    judge = partial(self._judge, helper)
+                    run_child(CHILD, job, self._take, self.limit, ONE_THREAD, ahead, judge)
+                    return
+                except Lost as loss:
+                    self._blame(loss)
+                if not self.agenda.left:
+                    return
+                if losses == MOST_LOSSES or self.hangs == MOST_HANGS:
+                    self.error = f"gave up after the plugin ended or blocked the process {losses} times"
+                    return
+                stack.close()
+                ahead = helper = None  # the next child knows what hung
 
-def _give_up(state: _State) -> None:
-    """Checks that were planned and did not run are told as such."""
-    for label in state.left:
-        state.results[label] = CheckResult(*_parts(label), "blocked", "the run was abandoned")
+    def result(self, target: str) -> TargetResult:
+        """Return the results in the order of the run."""
+        found = self.agenda.results
+        for label in self.agenda.left:
+            found[label] = CheckResult(*_parts(label), "blocked", "the run was abandoned")
+        results = one_report_each([found[label] for label in self.agenda.requires or found])
+        error = self.error or (self.hint if inactive(results) else "")
+        return TargetResult(target, self.hosts, results, self.interface, self.judged_with, error, tuple(self.notes))
+
+    def _take(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "ready":
+            self.judged_with = event["judged_with"]
+        elif kind == "unusable":
+            self.error = event["problem"]
+        elif kind == "unloadable":
+            failure = decode(LoadFailure, event["failure"])
+            if failure.broken:
+                self._add(failure.result())
+            else:
+                self.error = str(failure)
+        elif kind == "loaded":
+            self.loaded, self.interface, self.hosts = True, event["interface"], tuple(event["hosts"])
+            if not self.agenda.requires:
+                self.agenda = Agenda(event["requires"])
+        elif kind == "requests":
+            # A search that has begun may be what ends the process: then the next one sends the simplest requests.
+            self.requests = event["requests"] or encode(Requests(self.plan.cases, FOREIGN_ARGS[:1]))
+        elif kind == "started":
+            self.current = event["label"]
+
+    def _judge(self, helper: Helper | None, child: Child) -> None:
+        """Get the results that are left, in their order, from a child that has loaded the plugin."""
+        if not self.loaded:  # it has reported why there is nothing to judge
+            return
+        agenda = self.agenda
+        if helper is not None:
+            helper.begin([label for label in agenda.left if _parts(label)[2] not in ("", *self.hosts[:1])])
+        for label in agenda.left:
+            if blocked := agenda.blocked(label):
+                self._add(CheckResult(*_parts(label), "blocked", blocked))
+                continue
+            self.progress.started(label, len(agenda.results), len(agenda.requires))
+            self._add((helper and helper.passed(label)) or self._judged(child, label))
+        told = any(result.code == LEAVES_PROCESSES for result in agenda.results.values())
+        if child.call("", self.limit) and not told:
+            self.notes["the plugin left a process running; it was ended with the run"] = None
+
+    def _judged(self, child: Child, label: str) -> CheckResult:
+        answer = child.call(label, self.limit, self._take)
+        self.current, self.latest = "", label
+        self.hint = answer["hint"] or self.hint
+        self.notes |= dict.fromkeys(answer["notes"])
+        return decode(CheckResult, answer["result"])
+
+    def _add(self, result: CheckResult) -> None:
+        self.agenda.results[result.label] = result
+        self.progress.finished(result)
+
+    def _blame(self, loss: Lost) -> None:
+        """The child is gone without saying so: the check that was running failed, or loading did."""
+        got = f"{loss.what}{loss.last_words}"
+        if not self.judged_with:
+            self.error = f"the checking process did not start: {got}"
+            return
+        # Between two checks only the plugin's finalizers run: what the last check left behind.
+        label = self.current or self.latest or "LP001"
+        self.current = ""
+        location = location_in(loss.stacks)
+        root = location or (loss.cause if loss.kind == "output" else "")
+        if loss.kind == "hang":
+            self.hangs += 1
+            self.hung[loss.calls] = self.lost.get(root, label)
+        if root and root in self.lost:  # one root cause, one failure
+            self._add(CheckResult(*_parts(label), "blocked", NEEDS + self.lost[root]))
+            return
+        self.lost[root] = label
+        finding = Finding(
+            f"{loss.what}, {'during the check' if self.agenda.requires else 'while the plugin was loaded'}",
+            expected=EXPECTED[loss.kind],
+            got=got,
+            cause=loss.cause,
+            fix="see the line below" if location and loss.kind != "output" else FIXES[loss.kind],
+            location=location,
+        )
+        self._add(CheckResult(*_parts(label), "failed", finding.summary, finding))
 
 
 def _parts(label: str) -> tuple[str, str, str]:
-    """Code, name and host of a check's label."""
+    """Return code, name and host of a check's label."""
     code, _, host = label.rstrip("]").partition("[")
     return code, index()[code].name, host
-
-
-def _blame(state: _State, loss: Lost, progress: Progress) -> None:
-    """The child is gone without saying so: the check that was running failed, or loading did."""
-    got = f"{loss.what}{loss.last_words}"
-    state.given_up = not state.labels
-    if not state.judged_with:
-        state.error = f"the checking process did not start: {got}"
-        return
-    # Between two checks only the plugin's finalizers run: what the last check left behind.
-    label = state.current or state.latest or "LP001"
-    state.current = None
-    location = location_in(loss.stacks)
-    root = location or (loss.cause if loss.kind == "output" else "")
-    if loss.kind == "hang":
-        state.hangs += 1
-        state.hung[loss.calls] = state.lost.get(root, label)
-    if root and root in state.lost:  # one root cause, one failure
-        _add(CheckResult(*_parts(label), "blocked", NEEDS + state.lost[root]), state, progress)
-        return
-    state.lost[root] = label
-    finding = Finding(
-        f"{loss.what}, {'during the check' if state.labels else 'while the plugin was loaded'}",
-        expected=EXPECTED[loss.kind],
-        got=got,
-        cause=loss.cause,
-        fix="see the line below" if location and loss.kind != "output" else FIXES[loss.kind],
-        location=location,
-    )
-    _add(CheckResult(*_parts(label), "failed", finding.summary, finding), state, progress)

@@ -16,6 +16,7 @@ def run_child(
     seconds: float,
     env: Mapping[str, str],
     ahead: Child | None = None,
+    then: Callable[[Child], None] = lambda child: None,
 ) -> None:
     """Run a job in a child process. The child's first event reports that :func:`.choose.prepare` made ``import vllm``
     work.
@@ -28,6 +29,7 @@ def run_child(
         seconds: the longest time between two events.
         env: environment variables for the child.
         ahead: the first process, if it has been started already.
+        then: called with the child once it has done the job, for further jobs.
 
     Raises:
         Lost: the child did not finish.
@@ -45,6 +47,7 @@ def run_child(
                 for event in child.events(seconds):
                     spoken = True
                     take(event)
+                then(child)
             except Lost as loss:
                 if spoken or job["lost"] or importlib.util.find_spec("vllm") is None:
                     raise

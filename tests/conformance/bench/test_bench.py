@@ -20,7 +20,8 @@ from lpkit_conformance.bench import measure, run
 from lpkit_conformance.bench.candidates import Function, Parameters, floors
 from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.bench.launches import budget
-from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times, point_from_json
+from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times
+from lpkit_conformance.codec import decode
 from lpkit_conformance.hosts.steady import LIFETIME, SteadyBatch, update_with
 from lpkit_conformance.hosts.v1 import V1Candidate
 from lpkit_conformance.hosts.v2 import V2Candidate
@@ -221,7 +222,7 @@ def test_every_side_is_timed_and_related_to_the_target_and_the_floor() -> None:
     assert target.operations and target.peak and target.acted
     assert target.first is not None and target.first > 0 and write.first is None
     assert (found.batch, found.vocab, found.logits_bytes) == (3, 128, 3 * 128 * 4)
-    assert point_from_json(Bench((TargetBench("it", points=(found,)),), {}, {}).to_json()["targets"][0]["points"][0])
+    assert decode(Point, Bench((TargetBench("it", points=(found,)),), {}, {}).to_json()["targets"][0]["points"][0])
 
 
 def test_on_a_gpu_its_own_work_is_timed_in_turns_of_its_own_since_an_engine_asks_once_per_step(

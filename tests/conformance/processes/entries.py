@@ -11,14 +11,16 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
 
 
 def tells(parent):
-    job = parent.job()
-    for item in job["items"]:
+    for item in parent.job():
         parent.tell("item", value=item)
 
 
 def echoes(parent):
-    while (job := parent.job()) is not None:
-        parent.tell("echo", value=job)
+    for _ in range(3):
+        job = parent.job()
+        parent.tell("heard")
+        parent.answer(job)
+    parent.job()
 
 
 def imports(parent):
@@ -28,11 +30,11 @@ def imports(parent):
             found[name] = str(__import__(name))
         except ImportError:
             found[name] = ""
-    parent.tell("imported", found=found)
+    parent.tell("imported", modules=found)
 
 
 def reads_input(parent):
-    parent.tell("read", found=sys.stdin.read(), job=parent.job())
+    parent.tell("read", input=sys.stdin.read(), job=parent.job())
 
 
 def exits(parent):
@@ -70,6 +72,11 @@ def prints(parent):
         print("x" * count, flush=True)
 
 
+def prints_for_ever(parent):
+    while True:
+        print("z" * 1_000_000)
+
+
 def starts_others(parent):
     """Starts a process in its group, a process in its own session and an orphan; then acts as the job asks."""
     job = parent.job()
@@ -90,17 +97,17 @@ def starts_a_child(parent):
 
     own = Child("entries:hangs")
     own.send({}, 60)
-    own.news(60)
-    parent.tell("started", pids=[own.pid])
+    next(own.events(60))
+    parent.tell("started", pid=own.pid)
     time.sleep(300)
 
 
-def calls_for_long_then_hangs(parent):
+def calls_then_hangs(parent):
     from lpkit_conformance.processes import pulse
 
     parent.job()
     parent.tell("ready")
-    for number in range(4):
+    for number in range(3):
         pulse.call(f"call {number}")
         time.sleep(0.3)
     pulse.call("last")
@@ -132,7 +139,5 @@ def waits_for_a_child(parent):
     parent.job()
     parent.tell("ready")
     with Child("entries:hangs") as own, contextlib.suppress(Lost):
-        own.send({}, 1.5)
-        own.news(1.5)
-        own.news(1.5)
+        own.call({}, 1.5)
     parent.tell("waited")

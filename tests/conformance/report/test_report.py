@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from lpkit_conformance.codec import decode
 from lpkit_conformance.documentation import DOCUMENTATION, check_page
 from lpkit_conformance.report import excerpt, formats
 from lpkit_conformance.report.github import job_summary
@@ -252,7 +253,7 @@ def test_the_page_has_every_text_of_the_json() -> None:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
 def test_a_result_comes_back_from_json_as_it_was(check: CheckResult) -> None:
     (target,) = of(check).to_json()["targets"]
-    assert CheckResult.from_json(json.loads(json.dumps(target["checks"][0]))) == check
+    assert decode(CheckResult, json.loads(json.dumps(target["checks"][0]))) == check
     if check.finding:
         assert target["checks"][0]["finding"]["documentation"] == check_page(check.code)
 

@@ -32,6 +32,11 @@ def anything(params: Any) -> bool:
         ({"output_token_ids": [True]}, "output_token_ids must be a list of token ids"),
         ({"output_token_ids": [-1]}, "output_token_ids must be a list of token ids"),
         ({"temperature": -1.0}, "SamplingParams refuses"),
+        ({"logit_bias": {"five": 1.0}}, "SamplingParams refuses"),
+        ({"reasoning": [5]}, "must be an object"),
+        ({"reasoning": {"start": [5]}}, "needs start and end"),
+        ({"reasoning": {"begin": [5]}}, "unknown key 'begin'"),
+        ({"reasoning": {"start": [5], "end": ["x"]}}, "reasoning.end"),
     ],
 )
 def test_a_wrong_case_is_refused_by_name(value: Any, told: str) -> None:
@@ -55,8 +60,6 @@ def test_each_request_gets_parameters_of_its_own() -> None:
 def test_the_keys_of_a_logit_bias_are_ints_as_vllm_makes_them() -> None:
     case = Case.parse('{"logit_bias": {"5": 1.0, "7": -200}}')
     assert case.params().logit_bias == {5: 1.0, 7: -100.0}
-    with pytest.raises(CaseError, match="SamplingParams refuses"):
-        Case.parse({"logit_bias": {"five": 1.0}})
 
 
 def test_token_ids_are_all_ints_of_the_arguments_and_no_bools() -> None:
@@ -72,21 +75,19 @@ def test_relatives_differ_from_the_case_and_from_each_other(extra: dict[str, Any
     found = variants(Case.parse({"extra_args": extra}), anything, VOCAB)
     texts = [case.text for case in found]
     assert len(set(texts[:VARIANTS])) == VARIANTS == len(texts[:VARIANTS])
+    assert all(0 <= case.fields["extra_args"].get("token", 0) < VOCAB for case in found)
 
 
-def test_shifted_token_ids_stay_in_the_vocabulary() -> None:
-    found = variants(Case.parse({"extra_args": {"token": VOCAB - 1}}), anything, VOCAB)
-    assert all(0 <= case.fields["extra_args"]["token"] < VOCAB for case in found)
-
-
-def test_strings_and_bools_have_no_relatives() -> None:
-    case = Case.parse({"extra_args": {"mode": "strict", "on": True}})
-    assert variants(case, lambda params: len(params.extra_args) == 2, VOCAB) == [case]
-
-
-def test_relatives_that_the_plugin_refuses_are_left_out() -> None:
-    case = Case.parse({"extra_args": {"token": 67}})
-    assert variants(case, lambda params: params.extra_args["token"] == 67, VOCAB) == [case]
+@pytest.mark.parametrize(
+    ("extra", "accepts"),
+    [
+        ({"mode": "strict", "on": True}, lambda params: len(params.extra_args) == 2),
+        ({"token": 67}, lambda params: params.extra_args["token"] == 67),
+    ],
+)
+def test_strings_bools_and_what_the_plugin_refuses_have_no_relatives(extra: dict[str, Any], accepts: Any) -> None:
+    case = Case.parse({"extra_args": extra})
+    assert variants(case, accepts, VOCAB) == [case]
 
 
 def test_relatives_with_less_lack_one_argument_or_one_item() -> None:
@@ -119,17 +120,3 @@ def test_markers_of_a_thought_are_part_of_a_case() -> None:
     assert json.loads(case.text) == given
     assert Case.parse(case.text) == case
     assert case.token_ids() == (3, 5, 6, 7)
-
-
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        ([5], "must be an object"),
-        ({"start": [5]}, "needs start and end"),
-        ({"begin": [5]}, "unknown key 'begin'"),
-        ({"start": [5], "end": ["x"]}, "reasoning.end"),
-    ],
-)
-def test_markers_that_cannot_be_used_are_refused(value: Any, told: str) -> None:
-    with pytest.raises(CaseError, match=told):
-        Case.parse({"reasoning": value})

@@ -78,20 +78,6 @@ class PrintsMegabytes(Good):
         print("y" * 5_000_000, file=sys.stderr)
 
 
-class PrintsWithoutEnd(Good):
-    def apply(self, logits):
-        while True:
-            print("z" * 1_000_000)
-
-
-class PrintsALot(Good):
-    """More than the limit over some checks, and less in each."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        print("w" * 40_000)
-
-
 class LeavesAProcess(Good):
     """Notes the process in a file of the folder that the environment names."""
 
