@@ -232,7 +232,7 @@ class ExportCandidate(ProcessorCandidate):
 
     def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:
         if not self.made:
-            self.driver, self.made = ExportDriver(self.cls, self.config(steady), self.device), True
+            self.driver, self.made = ExportDriver(self.cls, steady.config(self.device), self.device), True
             self._sent: dict[str, SamplingParams] = {}
         names = {request.request_id for request in steady.rows}
         self._sent = {name: params for name, params in self._sent.items() if name in names}

@@ -171,7 +171,3 @@ class ProcessorCandidate(Candidate):
         super().__init__(name)
         self.kind, self.device = kind, device
         self.cls, self.parameters = cls, parameters
-
-    def config(self, steady: SteadyBatch) -> Any:
-        """Return the ``vllm_config`` for the constructor."""
-        return steady.config(self.device)

@@ -201,7 +201,7 @@ class V1Candidate(ProcessorCandidate):
 
     def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:
         if not self.made:
-            self.driver, self.made = V1Driver(self.cls, self.config(steady), self.device), True
+            self.driver, self.made = V1Driver(self.cls, steady.config(self.device), self.device), True
         self._update = update_with(change.update, self.parameters)
 
     def follow(self) -> None:

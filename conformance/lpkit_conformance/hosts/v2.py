@@ -366,7 +366,7 @@ class V2Candidate(ProcessorCandidate):
 
     def prepare(self, steady: SteadyBatch, change: BatchChange) -> None:
         if not self.made:
-            self.driver = V2Driver(self.cls, self.config(steady), self.device, steady.slots)
+            self.driver = V2Driver(self.cls, steady.config(self.device), self.device, steady.slots)
             self.made = True
         self._entered = [(slot, self.parameters(uses)) for slot, uses in change.entered]
         self._ctx = steady.context(self.device)

@@ -20,6 +20,7 @@ from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from lpkit_conformance.report.script import script
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.subject.plugin import Plugin
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
@@ -137,7 +138,7 @@ def test_a_processor_that_is_right_on_vllm_is_not_blamed_for_its_bookkeeping() -
 
 def test_the_bench_measures_what_it_is_asked_for() -> None:
     job = {"hosts": ["export"], "vocabs": [128], "batches": [2], "alternatives": None}
-    plan = BenchPlan([({"name": "min-p"}, PortableMinP, Case.parse(MIN_P))], job, torch.device("cpu"))
+    plan = BenchPlan([({"name": "min-p"}, Plugin("min-p", PortableMinP), Case.parse(MIN_P))], job, torch.device("cpu"))
     candidate = plan.candidates(torch.device("cpu"))[0]
     assert (candidate.name, candidate.host) == ("min-p on EXPORT", "export")
     steady = SteadyBatch(2, 128, 16, 1.0, torch.device("cpu"))
