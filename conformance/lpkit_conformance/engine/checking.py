@@ -23,6 +23,7 @@ from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
 from lpkit_conformance.errors import EngineUnavailable
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.processes.supervise import START_SECONDS
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.plan import Plan
@@ -390,7 +391,7 @@ class _HostRun:
             {"runner": self.runner_class or self.runner.upper()},
             expected="the engine keeps running (if it stops, it stops for everyone)",
             got=short(error, 1000),
-            cause=loss.cause if loss else "",
+            cause=advice.cause(loss.kind, "loss") if loss else "",
             fix=fix,
             location=location(error),
         )

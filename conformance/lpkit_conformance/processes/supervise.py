@@ -47,13 +47,6 @@ Event = dict[str, Any]
 
 LossKind = Literal["exit", "hang", "output"]
 
-CAUSES: Final[Mapping[LossKind, str]] = {
-    "exit": "a call of os._exit, or a crash in native code",
-    "hang": "an infinite loop, a deadlock, or a wait that never ends",
-    "output": "printing or logging per row or per token",
-}
-"""The usual cause of a loss."""
-
 BOOT = (
     "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
     "from lpkit_conformance.processes.child import start; start(sys.argv[1:])"
@@ -79,11 +72,6 @@ class Lost(Exception):
         super().__init__(what)
         self.kind, self.what, self.did, self.stacks, self.last_line = kind, what, did, stacks, last_line
         self.calls = calls
-
-    @property
-    def cause(self) -> str:
-        """The usual cause of this loss."""
-        return CAUSES[self.kind]
 
     @property
     def last_words(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lpkit_conformance.catalogue import inactive, one_report_each
 from lpkit_conformance.codec import decode, encode
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.index import index
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
@@ -35,11 +36,6 @@ MOST_HANGS = 2
 
 _GOES_ON = "the process keeps running (an engine that hangs or exits fails all requests)"
 EXPECTED = {"exit": _GOES_ON, "hang": _GOES_ON, "output": "little output: an engine runs the plugin for every token"}
-FIXES = {
-    "exit": "run the method in a debugger",
-    "hang": "run the method in a debugger",
-    "output": "print nothing in methods that run for each step; log once, or at debug level",
-}
 
 
 @dataclass
@@ -190,7 +186,7 @@ class _Run:
         label = self.current or self.latest or "LP001"
         self.current = ""
         location = location_in(loss.stacks)
-        root = location or (loss.cause if loss.kind == "output" else "")
+        root = location or (loss.kind if loss.kind == "output" else "")
         if loss.kind == "hang":
             self.hangs += 1
             self.hung[loss.calls] = self.lost.get(root, label)
@@ -202,8 +198,8 @@ class _Run:
             f"{loss.what}, {'during the check' if self.agenda.requires else 'while the plugin was loaded'}",
             expected=EXPECTED[loss.kind],
             got=got,
-            cause=loss.cause,
-            fix="see the line below" if location and loss.kind != "output" else FIXES[loss.kind],
+            cause=advice.cause(loss.kind, "loss"),
+            fix="see the line below" if location and loss.kind != "output" else advice.fix(loss.kind, "loss"),
             location=location,
         )
         self._add(CheckResult(*_parts(label), "failed", finding.summary, finding))
