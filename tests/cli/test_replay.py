@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pytest
 from lpkit_cli.app import app
 from typer.testing import CliRunner
 
@@ -76,27 +74,3 @@ def test_a_folder_that_cannot_be_made_is_told_if_it_was_asked_for(tmp_path, monk
     done = run("check", "plugin.py:Plugin", *OPTIONS, "--save", "file/below")
     assert done.exit_code == 2
     assert "cannot write to file" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "is not JSON"),
-        ("{}", "this has no schema"),
-        (json.dumps({"schema": "lpkit.check/1"}), "`lpkit replay` reads lpkit.failure/1"),
-        (json.dumps({"schema": "lpkit.failure/1"}), "are missing"),
-    ],
-)
-def test_a_file_that_is_no_failure_is_exit_code_2_and_one_line(tmp_path, content: str, message: str) -> None:
-    (tmp_path / "x.json").write_text(content, encoding="utf-8")
-    done = run("replay", str(tmp_path / "x.json"))
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_missing_file_is_exit_code_2(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = run("replay", "nothing.json")
-    assert done.exit_code == 2
-    assert done.stderr == "lpkit replay: cannot read nothing.json: No such file or directory\n"

@@ -36,7 +36,9 @@ def test_each_style_gives_the_same_files(tmp_path: Path) -> None:
 
 def test_the_report_of_every_check(project: Path) -> None:
     done = lpkit("check", "--json", "-", cwd=project)
-    hold("check_everything", {"exit code": done.returncode, **report(json.loads(done.stdout))})
+    document = report(json.loads(done.stdout))
+    # test_check.py holds the keys.
+    hold("check_everything", {"exit code": done.returncode, "facts": document["facts"]})
 
 
 def test_the_names_of_conformance_tests_by_which_people_select(project: Path) -> None:

@@ -34,40 +34,51 @@ def facts(items: list[dict[str, Any]], *names: str) -> list[list[Any]]:
     return [[item[name] for name in names] for item in items]
 
 
-@pytest.mark.parametrize("options", [(), ("--load",)], ids=["static", "load"])
-def test_list(site: Path, options: tuple[str, ...]) -> None:
-    done = lpkit("list", "--json", *options, cwd=site.parent, path=(site,))
-    document = json.loads(done.stdout)
-    plugins = [item for item in document["plugins"] if item["distribution"] == "contract-dist"]
-    rest = {key: value for key, value in document.items() if key != "vllm"}
+def test_list(site: Path) -> None:
+    """By sources, and by import."""
+    runs = [lpkit("list", "--json", *options, cwd=site.parent, path=(site,)) for options in ((), ("--load",))]
+    documents = [json.loads(done.stdout) for done in runs]
+    for document in documents:
+        document["plugins"] = [item for item in document["plugins"] if item["distribution"] == "contract-dist"]
+        document.pop("vllm")
     hold(
-        "-".join(("list", *(option.strip("-") for option in options))),
+        "list",
         {
-            "exit code": done.returncode,
-            **shape({**rest, "plugins": plugins}, ("schema", "starts")),
-            "facts": facts(plugins, *FACTS),
+            "exit codes": [done.returncode for done in runs],
+            **shape(documents, ("schema", "starts"))[0],
+            "facts": [facts(document["plugins"], *FACTS) for document in documents],
         },
     )
 
 
-@pytest.mark.parametrize("release", ["0.33.0", "0.20.0"])
-def test_doctor(site: Path, release: str) -> None:
-    options = ("--vllm", release, "--pass", "both:P", "--spec-decode", "--no-async-scheduling")
-    done = lpkit("doctor", "--json", *options, cwd=site.parent, path=(site,))
-    document = json.loads(done.stdout)
-    rest = {key: value for key, value in document.items() if key not in ("vllm", "versions")}
-    plugins = [item for item in document["plugins"] if item["distribution"] == "contract-dist" or item["passed"]]
-    names = {item["name"] for item in plugins}
-    findings = [item for item in document["findings"] if item["plugin"] in names]
-    literal = ("schema", "ok", "runner", "speculative_decoding")
+def test_doctor(site: Path) -> None:
+    """On two releases, of which the older has another runner."""
+    options = ("--pass", "both:P", "--spec-decode", "--no-async-scheduling")
+    releases = ("0.33.0", "0.20.0")
+    runs = [lpkit("doctor", "--json", "--vllm", one, *options, cwd=site.parent, path=(site,)) for one in releases]
+    documents = [json.loads(done.stdout) for done in runs]
+    keys, versions = list(documents[0]), list(documents[0]["versions"])
+    for document in documents:
+        plugins = document["plugins"]
+        document["plugins"] = [item for item in plugins if item["distribution"] == "contract-dist" or item["passed"]]
+        names = {item["name"] for item in document["plugins"]}
+        document["findings"] = [item for item in document["findings"] if item["plugin"] in names]
+        del document["vllm"], document["versions"]
     hold(
-        f"doctor-{release}",
+        "doctor",
         {
-            "exit code": done.returncode,
-            "keys": list(document),
-            "versions": list(document["versions"]),
-            **shape({**rest, "plugins": plugins, "findings": findings}, literal),
-            "facts": facts(plugins, *FACTS, "passed", "verdict"),
-            "findings' facts": facts(findings, "code", "level", "plugin"),
+            "exit codes": [done.returncode for done in runs],
+            "keys": keys,
+            "versions": versions,
+            **shape(documents, ("schema",))[0],
+            "facts": [
+                {
+                    "ok": document["ok"],
+                    "runner": document["judged"]["runner"],
+                    "plugins": facts(document["plugins"], *FACTS, "passed", "verdict"),
+                    "findings": facts(document["findings"], "code", "level", "plugin"),
+                }
+                for document in documents
+            ],
         },
     )

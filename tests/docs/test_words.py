@@ -15,7 +15,7 @@ EXCLUDED = ("tests/contracts/golden/", "template/past/", "docs/checks/")
 RELATIVE = re.compile(r"(What|Whether|Those|Which|Who|Whose|Where|How|That|Whatever|Whoever)\b")
 DEFINED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
-DOCSTRINGS, SENTENCES = 0.0051, 0.0099
+DOCSTRINGS, SENTENCES = 0.0006, 0.0099
 """Ceilings: the rates that were measured last. Lower them when the text gets better; the aim is 0.03."""
 
 

@@ -68,6 +68,7 @@ class Theirs:
         # The interpreter cannot run the kernel of this one stage; this is vLLM's own code for machines without Triton.
         states.apply_top_k_top_p = apply_top_k_top_p_pytorch
         self.states = RequestState(SIZE, LENGTH, 64, DRAFTS, VOCAB, CPU)
+        self.start = markers.start
         config: Any = SimpleNamespace(reasoning_config=markers.as_config())
         self.processors = [Revive(config, self.states), Shift(config, self.states)]
         self.sampler = Sampler(
@@ -225,7 +226,7 @@ def differential(seed: int, steps: int, stages: str, markers: int = 0) -> list[d
 
 
 def _step(rng: random.Random, ours: V2Engine, theirs: Theirs, label: str, stages: str) -> dict[str, Any]:
-    drafts = _program(rng, ours, label, stages)
+    drafts = _program(rng, ours, label, stages, theirs.start if stages == "thinking_token_budget" else ())
     partial = {
         name: rng.randrange(1, request.remaining)
         for name, request in ours.requests.items()
@@ -260,8 +261,13 @@ def _step(rng: random.Random, ours: V2Engine, theirs: Theirs, label: str, stages
     }
 
 
-def _program(rng: random.Random, ours: V2Engine, label: str, stages: str) -> dict[str, list[int]]:
-    """Requests that leave, arrive, are preempted and resume before the step; the drafts of the step."""
+def _program(
+    rng: random.Random, ours: V2Engine, label: str, stages: str, begin: tuple[int, ...]
+) -> dict[str, list[int]]:
+    """Requests that leave, arrive, are preempted and resume before the step; the drafts of the step.
+
+    Prompts begin with ``begin``.
+    """
     for name in list(ours.requests):
         if rng.random() < 0.12 or ours.requests[name].total_len > LENGTH - 2 * DRAFTS:
             ours.finish(name)
@@ -271,7 +277,7 @@ def _program(rng: random.Random, ours: V2Engine, label: str, stages: str) -> dic
             ours.resume(name)
     while len(ours._active) < SIZE and rng.random() < 0.6:
         few = [rng.choice(FEW) if rng.random() < 0.7 else rng.randrange(VOCAB) for _ in range(rng.randint(1, 12))]
-        ours.add(Request(f"r{label}.{len(ours.requests)}", _params(rng, stages), few))
+        ours.add(Request(f"r{label}.{len(ours.requests)}", _params(rng, stages), [*begin, *few]))
     drafts = {}
     for name in ours._active:
         if ours.requests[name].remaining == 1 and rng.random() < 0.4:
