@@ -58,9 +58,7 @@ def seconds_per_operation(source: torch.Tensor, work: torch.Tensor) -> float:
 def bound(sides: Sequence[CandidateResult], logits_bytes: int, per_operation: float) -> tuple[CandidateResult, ...]:
     """Return the candidates of one size, each processor with the reason for its time.
 
-    Args:
-        logits_bytes: size of the logits.
-        per_operation: from :func:`seconds_per_operation`, in the same run.
+    ``per_operation`` is the result of :func:`seconds_per_operation` in the same run.
     """
     floors = [side.gpu.median for side in sides if side.kind == "floor" and side.gpu]
     return tuple(

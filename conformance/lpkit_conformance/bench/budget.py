@@ -18,14 +18,7 @@ SETTINGS = ("device", "threads", "context", "share")
 
 
 class OlderBench:
-    """Numbers that a later bench must not exceed.
-
-    Args:
-        file: written by ``lpkit bench --json``.
-
-    Raises:
-        UsageError: the file is not a bench.
-    """
+    """Numbers that a later bench must not exceed, from a file of ``lpkit bench --json``. Raises UsageError."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

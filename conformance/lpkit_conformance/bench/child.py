@@ -91,11 +91,7 @@ Loaded = tuple[dict[str, Any], Any, Any]
 
 
 class BenchPlan:
-    """The target and its alternatives, on every host that is measured.
-
-    Args:
-        loaded: the target and what it is to be compared with.
-    """
+    """The target and its alternatives, on every host that is measured."""
 
     def __init__(self, loaded: list[Loaded], job: dict[str, Any], device: torch.device) -> None:
         self._loaded, self._job, self._device = loaded, job, device

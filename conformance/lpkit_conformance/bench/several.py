@@ -13,13 +13,7 @@ from lpkit_conformance.hosts.steady import BatchChange, SteadyBatch
 
 
 class OneEngine:
-    """A V2 engine's processors, called as in a step.
-
-    Args:
-        plugins: classes, each with the fields of a request that uses it.
-        steady: the batch, which engines may share.
-        device: of the logits.
-    """
+    """A V2 engine's processors, called as in a step; each class comes with the fields of a request that uses it."""
 
     def __init__(self, plugins: Sequence[tuple[Any, Mapping[str, Any]]], steady: SteadyBatch, device: torch.device):
         buffers = LogitsProcRequestState.from_request_state(steady.slots.state)

@@ -159,7 +159,7 @@ def judge_target(plugin: DiscoveredPlugin, deducer: Deducer, *, hooked: bool = F
     try:
         found = deducer.target(match["module"], match["attr"], hooked=hooked)
     except RecursionError:
-        found = Deduction(unknown="its source is nested too deeply")
+        found = Deduction(unknown="its source refers to itself, or is nested too deeply")
     return judge(plugin, found)
 
 

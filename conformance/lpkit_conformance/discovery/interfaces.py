@@ -108,8 +108,6 @@ class _Missing:
 
 _Entity: TypeAlias = "_Known | _Class | _Module | _NoClass | _Missing | Opaque"
 
-_DEPTH_LIMIT = 40
-
 
 class Deducer:
     """Deduces interfaces for targets whose modules are in ``sources``."""
@@ -117,7 +115,6 @@ class Deducer:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._scopes: dict[str, Scope | _Missing | Opaque] = {}
-        self._depth = 0
         self._own = ""
 
     def target(self, module: str, qualname: str, *, hooked: bool = False) -> Deduction:
@@ -146,7 +143,7 @@ class Deducer:
             text = ast.unparse(base)
             parent = self._expression(entity.scope, base)
             if isinstance(parent, _Known | _Class):
-                below = self._guarded(parent, text)
+                below = self._interfaces(parent, text)
                 if below.problem and not below.importable:
                     return below
                 found |= below.interfaces
@@ -172,15 +169,6 @@ class Deducer:
             bodies=tuple(bodies),
             outside=tuple(outside),
         )
-
-    def _guarded(self, entity: _Known | _Class, label: str) -> Deduction:
-        self._depth += 1
-        try:
-            if self._depth > _DEPTH_LIMIT:
-                return Deduction(unknown=f"{label}: bases nested too deeply, or in a circle")
-            return self._interfaces(entity, label)
-        finally:
-            self._depth -= 1
 
     def _expression(self, scope: Scope, node: ast.expr) -> _Entity:
         if isinstance(node, ast.Name):
@@ -217,26 +205,20 @@ class Deducer:
         return _Missing(f"{scope.module} has no {name!r}{f'; {hint}' if hint else ''}")
 
     def _bound(self, scope: Scope, name: str, binding: Binding) -> _Entity:
-        self._depth += 1
-        try:
-            if self._depth > _DEPTH_LIMIT:
-                return Opaque(f"{name} refers to itself")
-            if isinstance(binding, Opaque):
-                return binding
-            if isinstance(binding, ast.ClassDef):
-                return _Class(scope, binding)
-            if isinstance(binding, ast.FunctionDef | ast.AsyncFunctionDef):
-                return _NoClass("a function")
-            if isinstance(binding, FromImport):
-                owner = _Module(binding.module)
-                return self._dotted(owner, [binding.name]) if binding.name else owner
-            if isinstance(binding, Either):
-                return self._either(name, [self._bound(scope, name, option) for option in binding.options], binding)
-            if isinstance(binding, ast.Name) and binding.id == name:
-                return Opaque(f"{name} is assigned to itself")
-            return self._expression(scope, binding)
-        finally:
-            self._depth -= 1
+        if isinstance(binding, Opaque):
+            return binding
+        if isinstance(binding, ast.ClassDef):
+            return _Class(scope, binding)
+        if isinstance(binding, ast.FunctionDef | ast.AsyncFunctionDef):
+            return _NoClass("a function")
+        if isinstance(binding, FromImport):
+            owner = _Module(binding.module)
+            return self._dotted(owner, [binding.name]) if binding.name else owner
+        if isinstance(binding, Either):
+            return self._either(name, [self._bound(scope, name, option) for option in binding.options], binding)
+        if isinstance(binding, ast.Name) and binding.id == name:
+            return Opaque(f"{name} is assigned to itself")
+        return self._expression(scope, binding)
 
     def _either(self, name: str, options: list[_Entity], binding: Either) -> _Entity:
         if binding.preference:
@@ -245,7 +227,7 @@ class Deducer:
         for option in options:
             if not isinstance(option, _Known | _Class):
                 return Opaque(f"{name} depends on a condition")
-            below = self._guarded(option, name)
+            below = self._interfaces(option, name)
             answers.add((below.interfaces, below.complete))
         return options[0] if len(answers) == 1 else Opaque(f"{name} depends on a condition")
 

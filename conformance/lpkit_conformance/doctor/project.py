@@ -20,11 +20,7 @@ RECORD = ".lpkit-template.json"
 def issues(inventory: Inventory, path: Sequence[str] | None, folder: Path, template: str) -> list[Issue]:
     """Return issues of the installed plugins' distributions and of the project in ``folder``.
 
-    Args:
-        inventory: the installed plugins.
-        path: as ``sys.path``.
-        folder: may hold a project.
-        template: this lpkit's version of the template.
+    ``template`` is this lpkit's version of the template.
     """
     found: list[Issue] = []
     sources: dict[Path, str] = {}

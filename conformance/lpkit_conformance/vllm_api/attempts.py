@@ -25,9 +25,7 @@ def run_child(
         entry: the function, as ``module:function``.
         job: its argument. After a loss while importing vLLM, ``lost`` is set to the reason, which the next child passes
             to ``prepare``.
-        take: called with each event.
         seconds: the longest time between two events.
-        env: environment variables for the child.
         ahead: the first process, if it has been started already.
         then: called with the child once it has done the job, for further jobs.
 

@@ -15,10 +15,7 @@ from lpkit_conformance.traces.placeholders import placeholders
 class ServedRequest:
     """A request in the batch.
 
-    Args:
-        params: its SamplingParams.
-        prompt_len: tokens of its prompt; on V2, all tokens that it entered with.
-        outputs: V1's live list of its output tokens.
+    ``prompt_len`` counts its prompt's tokens; on V2, all tokens that it entered with. ``outputs`` is V1's live list.
     """
 
     __slots__ = ("opted_out", "outputs", "params", "prompt_len")

@@ -15,10 +15,6 @@ MEMORY = 30.0
 class StepBudget:
     """Decides once per step whether the watcher samples it.
 
-    Args:
-        share: of step time that the watcher may take.
-        rate: of steps that are sampled where the share allows it.
-
     Attributes:
         steps, sampled: counted so far.
         step_seconds, own_seconds: total time of the steps, and of the watcher in them.

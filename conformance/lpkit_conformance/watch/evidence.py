@@ -42,17 +42,11 @@ class _Names:
     """Names for requests, in their order in the trace, and made-up tokens."""
 
     def __init__(self, vocab_size: int) -> None:
-        self._named: dict[int, tuple[str, ServedRequest]] = {}
+        self.by_request: dict[ServedRequest, str] = {}
         self._vocab_size = vocab_size
 
     def of(self, request: ServedRequest) -> str:
-        if id(request) not in self._named:
-            self._named[id(request)] = (f"r{len(self._named)}", request)
-        return self._named[id(request)][0]
-
-    @property
-    def requests(self) -> list[tuple[str, ServedRequest]]:
-        return list(self._named.values())
+        return self.by_request.setdefault(request, f"r{len(self.by_request)}")
 
     def token(self, name: str, position: int) -> int:
         return (31 * int(name[1:]) + 7 * position) % self._vocab_size
@@ -98,11 +92,11 @@ def to_trace(
         v2, prompts = _v2(steps, base, names)
     watch = {
         **violation,
-        "request": names.of(culprit) if culprit is not None and culprit in [r for _, r in names.requests] else None,
+        "request": None if culprit is None else names.by_request.get(culprit),
         "step": len(v1 or v2) - 1,
         "values": values,
-        "uses": {name: bool(users(request)) for name, request in names.requests},
-        "arguments": {name: request.arguments(values) for name, request in names.requests},
+        "uses": {name: bool(users(request)) for request, name in names.by_request.items()},
+        "arguments": {name: request.arguments(values) for request, name in names.by_request.items()},
     }
     trace = Trace(
         runner=V1 if v1 else V2,
@@ -111,7 +105,8 @@ def to_trace(
         settings={**server.settings, "watch": watch},
         token_ids="remapped",
         requests={
-            name: TraceRequest(name, prompts[name], names.tokens(name, 0, prompts[name])) for name, _ in names.requests
+            name: TraceRequest(name, prompts[name], names.tokens(name, 0, prompts[name]))
+            for name in names.by_request.values()
         },
         v1_steps=v1,
         v2_steps=v2,

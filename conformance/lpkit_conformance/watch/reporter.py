@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lpkit_conformance.traces import Trace, TraceError, dumps
 from lpkit_conformance.watch.numbers import ProcessCounts, Violation, summary
-from lpkit_conformance.watch.run_directory import used, write_numbers
+from lpkit_conformance.watch.run_directory import used, write, write_numbers
 from lpkit_conformance.watch.settings import WatchSettings
 
 # A child of vLLM's logger, whose handlers show its lines.
@@ -98,13 +98,7 @@ class Reporter:
             self._written += 1
             name = re.sub(r"[^\w.-]+", "_", f"{violation.kind}-{violation.processor}")[-120:]
             file = folder / f"{name}-{os.getpid()}-{self._written}.jsonl"
-            unfinished = file.with_suffix(".part")
-            try:
-                unfinished.write_text(text, encoding="utf-8", newline="\n")
-                unfinished.replace(file)
-            except OSError:
-                unfinished.unlink(missing_ok=True)
-                raise
+            write(file, text)
             violation.trace = str(file)
             self._counts.traces += 1
         except Exception as error:

@@ -74,17 +74,21 @@ def used(path: Path) -> int:
     return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
 
 
-def write_numbers(path: Path, numbers: dict[str, Any]) -> None:
-    """Write this process's numbers; a reader never sees half of them. Raises OSError."""
-    file = path / f"process-{os.getpid()}.json"
+def write(file: Path, text: str) -> None:
+    """Write a file that no reader sees half of. Raises OSError."""
     unfinished = file.with_suffix(".part")
     try:
-        unfinished.write_text(json.dumps(numbers), encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8", newline="\n")
         unfinished.replace(file)
     except OSError:
         with contextlib.suppress(OSError):
             unfinished.unlink()
         raise
+
+
+def write_numbers(path: Path, numbers: dict[str, Any]) -> None:
+    """Write this process's numbers. Raises OSError."""
+    write(path / f"process-{os.getpid()}.json", json.dumps(numbers))
 
 
 def read_numbers(path: Path) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,6 @@ import lpkit
 import numpy as np
 import pytest
 import torch
-from lpkit.runtime import make_config
 from lpkit_conformance.bench import measure, run
 from lpkit_conformance.bench.candidates import Function, Parameters, floors
 from lpkit_conformance.bench.clock import Clock
@@ -411,11 +410,6 @@ def test_a_quick_run_chooses_few_sizes_unless_told() -> None:
     assert run.BenchOptions(quick=True).settings["batches"] == list(run.QUICK_BATCHES)
     assert run.BenchOptions(quick=True, batches=(3,)).settings["batches"] == [3]
     assert run.BenchOptions().settings["vocabs"] == [32_000, 128_256, 151_936]
-
-
-def test_the_config_of_a_side_fits_its_world() -> None:
-    config = make_config(max_num_seqs=3, vocab_size=77)
-    assert (config.scheduler_config.max_num_seqs, config.model_config.get_vocab_size()) == (3, 77)
 
 
 @pytest.mark.parametrize("on_a_gpu", [False, True])

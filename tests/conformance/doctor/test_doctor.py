@@ -348,16 +348,6 @@ class TestVersions:
         assert site.examine().versions.driver == "570.86.15"
 
 
-def test_the_json_document_has_its_schema(site: Place) -> None:
-    site.engine("0.32.0").plugin(ONLY_V1)
-    document = site.examine(passed=("plug:P",)).to_json()
-    assert (document["schema"], document["ok"]) == ("lpkit.doctor/1", False)
+def test_the_json_document_names_the_installed_engine(site: Place) -> None:
+    document = site.engine("0.32.0").examine().to_json()
     assert document["vllm"] == {"distribution": "vllm", "version": "0.32.0"}
-    assert document["judged"]["runner"] == "v2"
-    assert [(row["name"], row["passed"], row["verdict"]) for row in document["plugins"]] == [
-        ("plug", False, "blocks"),
-        ("plug:P", True, "blocks"),
-    ]
-    levels = [issue["level"] for issue in document["findings"]]
-    assert levels == sorted(levels)
-    assert set(document["findings"][0]) == {"code", "level", "problem", "evidence", "remedy", "plugin"}
