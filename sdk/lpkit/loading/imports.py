@@ -204,7 +204,14 @@ def _module_of(scope: Any) -> str:
 
 
 def describe(obj: Any) -> str:
-    """Describe an object found in place of a class, e.g. ``a function``."""
+    """Describe in words an object found in place of a class.
+
+    Args:
+        obj: anything but a class.
+
+    Returns:
+        A phrase such as ``a function``.
+    """
     if isinstance(obj, ModuleType):
         return "a module"
     if isinstance(obj, FunctionType | MethodType):

@@ -38,7 +38,13 @@ def installed() -> list[importlib.metadata.EntryPoint]:
 
 
 def load_entry_points(runner: Runner) -> list[type[Any]]:
-    """Load the classes of all installed entry points, in the order in which vLLM constructs them.
+    """Load the classes of all installed entry points.
+
+    Args:
+        runner: ``"v1"`` or ``"v2"``.
+
+    Returns:
+        Classes, in the order in which vLLM constructs them.
 
     Raises:
         ImportFailedError: an entry point cannot be imported; vLLM would not start.
@@ -48,7 +54,14 @@ def load_entry_points(runner: Runner) -> list[type[Any]]:
 
 
 def load_entry_point(entry: importlib.metadata.EntryPoint, runner: Runner | None = None) -> type[Any]:
-    """Load one entry point's object by the rules of a runner; None checks nothing beyond the import, like V1.
+    """Load one entry point's object by the rules of a runner.
+
+    Args:
+        entry: of the group :data:`GROUP`.
+        runner: ``"v1"`` or ``"v2"``; None checks nothing beyond the import, like V1.
+
+    Returns:
+        The object that the entry point names.
 
     Raises:
         ImportFailedError, WrongInterfaceError: see :func:`load_entry_points`.
@@ -68,10 +81,17 @@ def load_entry_point(entry: importlib.metadata.EntryPoint, runner: Runner | None
 
 
 def load_explicit(specs: Sequence[str | type[Any]] | None, runner: Runner) -> list[type[Any]]:
-    """Load classes passed by ``--logits-processors`` or ``LLM(logits_processors=...)``, in the given order.
+    """Load classes passed by ``--logits-processors`` or ``LLM(logits_processors=...)``.
+
+    Args:
+        specs: ``module:Class`` or classes, or None.
+        runner: ``"v1"`` or ``"v2"``.
+
+    Returns:
+        Classes, in the given order.
 
     Raises:
-        InvalidTargetError: an item is neither ``module:Class`` nor a class.
+        InvalidTargetError: an item has another form, or is not a class.
         ImportFailedError: the module does not import.
         MissingAttributeError: the module has no such class.
         WrongInterfaceError: the class does not implement the runner's interface.
@@ -90,7 +110,15 @@ def load_one(spec: str | type[Any], runner: Runner | None) -> type[Any]:
 
 
 def load_all(specs: Sequence[str | type[Any]] | None, runner: Runner) -> list[type[Any]]:
-    """Load everything that vLLM loads: :func:`load_entry_points`, then :func:`load_explicit`."""
+    """Load everything that vLLM loads: :func:`load_entry_points`, then :func:`load_explicit`.
+
+    Args:
+        specs: ``module:Class`` or classes, or None.
+        runner: ``"v1"`` or ``"v2"``.
+
+    Returns:
+        Classes, in the order in which vLLM constructs them.
+    """
     return load_entry_points(runner) + load_explicit(specs, runner)
 
 
@@ -114,6 +142,9 @@ def build(
         *state: ``(device, is_pin_memory)`` on ``"v1"``, ``(req_states,)`` on ``"v2"``.
         pooling: True for a pooling model.
         tpu: True on a TPU.
+
+    Returns:
+        The instances.
 
     Raises:
         LoadError: see :func:`load_all`; :class:`ConstructionError` for a class that needs the other runner.

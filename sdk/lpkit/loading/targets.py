@@ -46,6 +46,9 @@ def resolve_target(spec: str | type[Any]) -> Target:
     Args:
         spec: an entry point's name, ``module:Class``, ``path/to/file.py:Class``, or a class.
 
+    Returns:
+        The class and its origin.
+
     Raises:
         LoadError: the name is unknown, or not a class with at least one of vLLM's interfaces.
     """

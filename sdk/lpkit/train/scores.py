@@ -156,12 +156,29 @@ def processed_logprobs(
 ) -> torch.Tensor | Masked:
     """Return the log-probabilities with which the tokens of responses were sampled.
 
-    vLLM reports the same values with ``logprobs_mode="processed_logprobs"``, including for greedy requests. The
-    arguments and the exceptions are those of :func:`processed_logits`.
+    vLLM reports the same values with ``logprobs_mode="processed_logprobs"``, including for greedy requests.
+
+    Args:
+        cls: as for :func:`processed_logits`; so are the other arguments.
+        parameters: of the processor.
+        prompt: token ids.
+        response: token ids.
+        logits: the model's.
+        sampling: the engine's options.
+        runner: vLLM's runner; it decides the order of stages.
+        tokenizer: the model's, for processors that need it.
+        forbidden: for tokens that cannot have been sampled: ``"raise"`` or ``"mask"``.
+        chunk_bytes: bytes of logits to process at a time. It bounds the memory needed in addition to the logits and
+            their gradient.
 
     Returns:
         float32 (float64 for float64 logits), one per row of logits; 0 for padding. With ``"mask"`` a :class:`Masked`.
         Differentiable in ``logits``, once.
+
+    Raises:
+        ForbiddenTokensError: a response has tokens that are ruled out.
+        ValueError: an argument is wrong, unknown or not covered, or the processor cannot admit a sequence.
+        TypeError: the class lacks the runner's interface, or an argument is of another type.
     """
     scorer = Scorer(cls, parameters, prompt, response, logits, sampling, runner, chunk_bytes, tokenizer)
     return scorer.result(scorer.logprobs(), forbidden)
