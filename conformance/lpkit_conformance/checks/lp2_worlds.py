@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
-import torch
-from lpkit.runtime import Request
-
-from lpkit_conformance.activity.stand import allowed, generated
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.engine_lists import leaving_lists
-from lpkit_conformance.checks.exact_ids import compare_ids
-from lpkit_conformance.expectation.compare import first_difference
-from lpkit_conformance.explanation.findings import raised
-from lpkit_conformance.hosts import PluginError, drive
-from lpkit_conformance.hosts.requests import make_active
+from lpkit_conformance.checks.lazily import (
+    Subject,
+    calls,
+    compare,
+    engine_lists,
+    exact_ids,
+    findings,
+    parts,
+    requests,
+    runtime,
+    stand,
+    torch,
+)
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.subject.worlds import BEYOND, LARGE_VOCABULARY, SECOND_RANK, USUAL, WORLDS, World
 
 
@@ -47,8 +50,8 @@ class LP221(Check):
         refused = [world.name for world in WORLDS if not works(subject, world)]
         large = moved(subject, LARGE_VOCABULARY)
         try:
-            compare_ids(subject, large)
-        except PluginError as error:
+            exact_ids.compare_ids(subject, large)
+        except calls.PluginError as error:
             raise _located(large, error) from error
         return f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS) + 1} engines"
 
@@ -89,15 +92,15 @@ def works(subject: Subject, world: World) -> bool:
         return together, [run(peers, [_request(there, variant, most_asked)]) for variant in variants]
 
     try:
-        together, alone = allowed(there, served)
-    except PluginError as error:
+        together, alone = stand.allowed(there, served)
+    except calls.PluginError as error:
         if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
             return False
         raise _located(there, error) from error
     for row, variant in enumerate(variants):
         for step in range(world.steps):
             before, after = together[step]
-            found = first_difference(before[row : row + 1], alone[row][step][1], after[row : row + 1])
+            found = compare.first_difference(before[row : row + 1], alone[row][step][1], after[row : row + 1])
             if found is not None:
                 _, token, expected, got, _ = found
                 use = (
@@ -116,9 +119,9 @@ def works(subject: Subject, world: World) -> bool:
     return True
 
 
-def _located(subject: Subject, error: PluginError) -> Failed:
+def _located(subject: Subject, error: calls.PluginError) -> Failed:
     """Describe the plugin's exception and the engine in which it was raised."""
-    finding, world = raised(subject.plugin.cls, error), subject.setup.world
+    finding, world = findings.raised(subject.plugin.cls, error), subject.setup.world
     summary = f"in an engine with {world.name}, {finding.summary}"
     where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
     return Failed(replace(finding, summary=summary, where=where, fix=fix))
@@ -130,18 +133,18 @@ def moved(subject: Subject, world: World) -> Subject:
     return subject.having(world=world, vocab_size=size)
 
 
-Seen = list[tuple[torch.Tensor, torch.Tensor]]
+Seen: TypeAlias = "list[tuple[torch.Tensor, torch.Tensor]]"
 """Logits before and after each step."""
 
 
-def run(subject: Subject, requests: Sequence[Request]) -> Seen:
+def run(subject: Subject, requests: Sequence[runtime.Request]) -> Seen:
     """The logits before and after each step; requests in the order of their rows."""
-    driver = drive(subject, len(subject.setup.world.variants))
+    driver = parts.drive(subject, len(subject.setup.world.variants))
     seen = []
     for step in range(subject.setup.world.steps):
         raw = subject.model.rows([(request.request_id, request.total_len) for request in requests])
         before = driver.stage(raw, [request.params for request in requests])
-        with driver.watched(leaving_lists(subject, lambda: requests, subject.setup.world.name)):
+        with driver.watched(engine_lists.leaving_lists(subject, lambda: requests, subject.setup.world.name)):
             driver.begin(entering=() if step else requests)
             seen.append((before, driver.step(before, requests)))
         wanted = [subject.model.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
@@ -150,10 +153,10 @@ def run(subject: Subject, requests: Sequence[Request]) -> Seen:
     return seen
 
 
-def _request(subject: Subject, variant: int | None, most_asked: int) -> Request:
+def _request(subject: Subject, variant: int | None, most_asked: int) -> runtime.Request:
     world, name = subject.setup.world, f"w{variant}"
-    request = make_active(subject, Arrive(name, variant, prompt_len=6)).request
+    request = requests.make_active(subject, Arrive(name, variant, prompt_len=6)).request
     if world.beyond and request.prompt_token_ids is not None:
         request.prompt_token_ids[0:2] = [subject.setup.vocab_size, subject.setup.vocab_size + 1000]
-    request.output_token_ids += generated(subject, name, variant, request, world.outputs, most_asked)
+    request.output_token_ids += stand.generated(subject, name, variant, request, world.outputs, most_asked)
     return request

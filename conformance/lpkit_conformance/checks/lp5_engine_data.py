@@ -8,16 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.explanation.findings import at_fault
-from lpkit_conformance.hosts import Driver, default_host
+from lpkit_conformance.checks.lazily import Driver, Subject, findings, parts, torch
 from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
-from lpkit_conformance.subject.subject import Subject
 
 
 class LP507(Check):
@@ -35,7 +32,7 @@ class LP507(Check):
     code, name, hosts, requires = "LP507", "leaves-engine-data", RUNNER_HOSTS, ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
-        host = default_host(subject, 8)
+        host = parts.default_host(subject, 8)
         fewer = [Finish("r0"), Finish("r4"), Finish("r5"), Step(2)]
         with host.driver.watched(partial(_compare, subject, host.driver)):
             for _ in host.run([*mixed_arrivals(6), Step(2), *fewer, *mixed_arrivals(2, "s"), Step(2)]):
@@ -57,7 +54,7 @@ def _compare(subject: Subject, driver: Driver, method: str, args: tuple[Any, ...
                 shown(value),
                 shown(after[name]),
                 fix=f"change a copy of {name}",
-                location=at_fault(subject, method),
+                location=findings.at_fault(subject, method),
             )
 
 

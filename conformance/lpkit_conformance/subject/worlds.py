@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lpkit.runtime.engine.config import speculate
-
 
 def _as_it_is(config: Any) -> None:
     pass
@@ -49,13 +47,15 @@ DRAFTS = 5
 """Of a request in a step at most, in any check."""
 
 
-def _drafts(config: Any) -> None:
-    speculate(config, DRAFTS)
+def _drafts(config: Any, adaptive: bool = False) -> None:
+    from lpkit.runtime.engine.config import speculate
+
+    speculate(config, DRAFTS, adaptive=adaptive)
 
 
 def _drafts_ahead(config: Any) -> None:
     config.scheduler_config.async_scheduling = True
-    speculate(config, DRAFTS, adaptive=True)
+    _drafts(config, adaptive=True)
 
 
 def _asynchronous(config: Any) -> None:
