@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.lazily import Host, Subject, parts, verify
+from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, parts, verify
 from lpkit_conformance.explanation.hazards import Hazard
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step, program
 
@@ -42,6 +42,20 @@ def host_after(subject: Subject, ops: Iterable[Op]) -> Host:
     for _ in host.run(ops):
         pass
     return host
+
+
+def observed(subject: Subject, ops: Iterable[Op]) -> list[calls.Observation]:
+    """Return what a new instance makes of these operations."""
+    return list(parts.default_host(subject, subject.setup.max_num_seqs).run(ops))
+
+
+def parted(first: Iterable[calls.Observation], second: Iterable[calls.Observation]) -> tuple[int, int] | None:
+    """Return the step and the row at which two runs of the same operations begin to differ; None if they do not."""
+    for one, other in zip(first, second, strict=True):
+        unlike = compare.unequal(one.after, other.after)
+        if bool(unlike.any()):
+            return one.step, compare.first_row(unlike)
+    return None
 
 
 def everyday() -> Program:

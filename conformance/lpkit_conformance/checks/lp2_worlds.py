@@ -23,7 +23,7 @@ from lpkit_conformance.checks.lazily import (
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
-from lpkit_conformance.subject.worlds import BEYOND, LARGE_VOCABULARY, SECOND_RANK, USUAL, WORLDS, World
+from lpkit_conformance.subject.worlds import BEYOND, FIRST_RANK, USUAL, WORLDS, World
 
 
 class LP221(Check):
@@ -48,12 +48,7 @@ class LP221(Check):
 
     def run(self, subject: Subject) -> str | None:
         refused = [world.name for world in WORLDS if not works(subject, world)]
-        large = moved(subject, LARGE_VOCABULARY)
-        try:
-            exact_ids.compare_ids(subject, large)
-        except calls.PluginError as error:
-            raise _located(large, error) from error
-        return f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS) + 1} engines"
+        return f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS)} engines"
 
 
 class LP222(Check):
@@ -82,8 +77,25 @@ def works(subject: Subject, world: World) -> bool:
     Raises:
         Failed: if it does not work there.
     """
-    there = moved(subject, world)
-    peers = moved(subject, USUAL) if world is SECOND_RANK else there
+    there = subject.having(world=world, vocab_size=subject.setup.vocab_size + world.more_tokens)
+    try:
+        if world.names_ids:
+            exact_ids.compare_ids(subject, there)
+        else:
+            _compare(there, subject.having(world=USUAL) if world.peer == FIRST_RANK else there)
+    except calls.PluginError as error:
+        if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
+            return False
+        finding = findings.raised(subject.plugin.cls, error)
+        summary = f"in an engine with {world.name}, {finding.summary}"
+        where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
+        raise Failed(replace(finding, summary=summary, where=where, fix=fix)) from error
+    return True
+
+
+def _compare(there: Subject, peers: Subject) -> None:
+    """Fail if a request gets other logits in a batch ``there`` than alone with the ``peers``."""
+    world = there.setup.world
     # A request that is alone in the batch has nothing to be compared with.
     variants = world.variants if len(world.variants) > 1 else ()
 
@@ -91,46 +103,22 @@ def works(subject: Subject, world: World) -> bool:
         together = run(there, [_request(there, variant, most_asked) for variant in world.variants])
         return together, [run(peers, [_request(there, variant, most_asked)]) for variant in variants]
 
-    try:
-        together, alone = stand.allowed(there, served)
-    except calls.PluginError as error:
-        if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
-            return False
-        raise _located(there, error) from error
+    together, alone = stand.allowed(there, served)
     for row, variant in enumerate(variants):
         for step in range(world.steps):
             before, after = together[step]
             found = compare.first_difference(before[row : row + 1], alone[row][step][1], after[row : row + 1])
             if found is not None:
                 _, token, expected, got, _ = found
-                use = (
-                    "without the plugin"
-                    if variant is None
-                    else f"with {subject.cases[variant % len(subject.cases)].text}"
-                )
-                than = "on the first rank" if world is SECOND_RANK else "alone"
+                case = None if variant is None else there.cases[variant % len(there.cases)]
+                use = f"with {case.text}" if case else "without the plugin"
                 raise Failed(
-                    f"in an engine with {world.name}, a request {use} gets different logits than {than}",
+                    f"in an engine with {world.name}, a request {use} gets different logits than {world.peer}",
                     {"engine": world.name, "token id": str(token)},
                     f"{expected:g}",
                     f"{got:g}",
                     fix=world.fix,
                 )
-    return True
-
-
-def _located(subject: Subject, error: calls.PluginError) -> Failed:
-    """Describe the plugin's exception and the engine in which it was raised."""
-    finding, world = findings.raised(subject.plugin.cls, error), subject.setup.world
-    summary = f"in an engine with {world.name}, {finding.summary}"
-    where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
-    return Failed(replace(finding, summary=summary, where=where, fix=fix))
-
-
-def moved(subject: Subject, world: World) -> Subject:
-    """The plugin in another engine."""
-    size = subject.setup.vocab_size + world.more_tokens
-    return subject.having(world=world, vocab_size=size)
 
 
 Seen: TypeAlias = "list[tuple[torch.Tensor, torch.Tensor]]"

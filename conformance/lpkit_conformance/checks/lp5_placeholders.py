@@ -49,7 +49,7 @@ class LP505(LadderCheck):
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: Subject) -> str | None:
-        for known in (0, 2):
+        for known in FIRST_OUTPUTS:
             self._judge_behind(subject, known)
         if is_entry_point(subject.plugin.cls):
             judge_dependence(subject)
@@ -129,6 +129,9 @@ def is_entry_point(cls: type) -> bool:
     name = f"{cls.__module__}:{cls.__qualname__}"
     return any(entry.value.partition("[")[0].strip() == name for entry in installed())
 
+
+FIRST_OUTPUTS = (0, 2)
+"""Outputs before the placeholders: of a new request, and after a preemption."""
 
 INVENTED = 3
 """Steps whose tokens are invented, or unknown."""

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.checks.lazily import Subject, calls, compare, parts, solo, torch
+from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
+from lpkit_conformance.checks.lazily import Subject, compare, parts, solo, torch
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import Case, distinct
@@ -39,10 +39,6 @@ PASSING_AT_ONCE = 30
 
 BLOCKS = 40
 """Measurements of growing state before it counts as growth: caches and windows of a few thousand entries fill up."""
-
-
-def _observe(subject: Subject, ops: list[Op]) -> list[calls.Observation]:
-    return list(parts.default_host(subject, subject.setup.max_num_seqs).run(ops))
 
 
 class LP601(Check):
@@ -70,18 +66,16 @@ class LP601(Check):
     @staticmethod
     def _compare(subject: Subject, which: str = "") -> None:
         ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(2)]
-        first = _observe(subject, ops)
+        first = observed(subject, ops)
         torch.manual_seed(random.randrange(2**31))
-        second = _observe(subject, ops)
-        for one, other in zip(first, second, strict=True):
-            unlike = compare.unequal(one.after, other.after)
-            if bool(unlike.any()):
-                raise Failed(
-                    f"two instances give different logits for the same requests{which}",
-                    {"row": str(compare.first_row(unlike)), "step": str(one.step)},
-                    "equal logits",
-                    "different logits",
-                )
+        where = parted(first, observed(subject, ops))
+        if where is not None:
+            raise Failed(
+                f"two instances give different logits for the same requests{which}",
+                {"row": str(where[1]), "step": str(where[0])},
+                "equal logits",
+                "different logits",
+            )
 
 
 OWN_GENERATORS = {
@@ -115,7 +109,7 @@ class LP602(Check):
             for seed in (torch.manual_seed, random.seed, np.random.seed):
                 seed(int.from_bytes(os.urandom(4), "little"))
             before = state()
-            _observe(subject, [*mixed_arrivals(4), Step(3)])
+            observed(subject, [*mixed_arrivals(4), Step(3)])
             after = state()
         finally:
             torch.set_rng_state(mine[0])
@@ -128,6 +122,19 @@ class LP602(Check):
             fix = f"draw from a {own} of your own, seeded from the request"
             raise Failed(summary, expected="an unchanged state", got="a changed state", fix=fix)
         return None
+
+
+KEPT = {
+    "requests": (
+        "request that it has served",
+        "forget a request when its row is removed or replaced (V1), or its slot is reused (V2)",
+    ),
+    "arguments": (
+        "argument that it has been given",
+        "give the cache a bound: `functools.lru_cache(maxsize=...)`",
+    ),
+}
+"""The data that an instance keeps if it grows with equal requests, or only with different arguments; and the fix."""
 
 
 class LP603(Check):
@@ -150,10 +157,7 @@ class LP603(Check):
         if not _grows(sizes):
             self._judge_resident(subject)
             return None
-        forget = "forget a request when its row is removed or replaced (V1), or its slot is reused (V2)"
-        whose, fix = "argument that it has been given", "give the cache a bound: `functools.lru_cache(maxsize=...)`"
-        if _grows(self._sizes(subject)):
-            whose, fix = "request that it has served", forget
+        whose, fix = KEPT["requests" if _grows(self._sizes(subject)) else "arguments"]
         raise Failed(
             f"the instance keeps data of every {whose}",
             {"objects held": " -> ".join(map(str, sizes[-3:])), "requests": f"{CHURN} between two measurements"},

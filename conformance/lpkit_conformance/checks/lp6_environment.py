@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.lazily import Subject, calls, fingerprint, ranks
+from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
+from lpkit_conformance.checks.lazily import Subject, calls, ranks
 from lpkit_conformance.expectation.rank_process import HASH_SEED, answer, ask, second_rank
 from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.processes import tree
+from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed, Skipped
 
 GRACE_SECONDS = 1.0
@@ -104,10 +106,11 @@ class LP605(Check):
     code, name, requires = "LP605", "ignores-clock", ("LP101", "LP301", "LP601")
 
     def run(self, subject: Subject) -> str | None:
-        normal = fingerprint.digest(subject)
+        ops = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(3)]
+        normal = observed(subject, ops)
         with jumping_clock(subject.plugin.cls):
-            jumpy = fingerprint.digest(subject)
-        if normal != jumpy:
+            jumpy = observed(subject, ops)
+        if parted(normal, jumpy):
             raise Failed(
                 "the logits depend on the time of day", {}, "equal logits", "different logits when the clock jumps"
             )

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.checks.lazily import Subject, calls, compare, hostile, in_flight, torch
+from lpkit_conformance.checks.ladder import mixed_arrivals, parted
+from lpkit_conformance.checks.lazily import Subject, calls, hostile, in_flight, torch
 from lpkit_conformance.checks.lp8_v2 import HostileCheck
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Skipped
@@ -70,23 +70,23 @@ def _judge(subject: Subject, stages: int, device: torch.device) -> int:
     if not early:
         return len(copies)
     late, _ = _observe(there, in_flight.InFlight(stages + 1, copies), device)
-    for one, other in zip(prompt, late, strict=True):
-        wrong = compare.unequal(one.after, other.after)
-        if bool(wrong.any()):
-            blamed = [item for item in early if item.step <= one.step][-1]
-            raise Failed(
-                "a copy from pinned memory that is done late shows what was staged for a later step",
-                {
-                    "request": one.rows[compare.first_row(wrong)].request,
-                    "step": str(one.step),
-                    "steps in flight": f"{stages + 1} (pipeline stages: {stages})",
-                    "copied": f"by {blamed.method} in step {blamed.step}",
-                },
-                "the logits of a device that copies at once",
-                "other logits: the source was overwritten before the copy was done",
-                location=blamed.location,
-            )
-    return len(copies)
+    found = parted(prompt, late)
+    if found is None:
+        return len(copies)
+    step, row = found
+    blamed = [item for item in early if item.step <= step][-1]
+    raise Failed(
+        "a copy from pinned memory that is done late shows what was staged for a later step",
+        {
+            "request": next(seen.rows[row].request for seen in prompt if seen.step == step),
+            "step": str(step),
+            "steps in flight": f"{stages + 1} (pipeline stages: {stages})",
+            "copied": f"by {blamed.method} in step {blamed.step}",
+        },
+        "the logits of a device that copies at once",
+        "other logits: the source was overwritten before the copy was done",
+        location=blamed.location,
+    )
 
 
 def _furnish(stages: int, config: Any) -> None:
