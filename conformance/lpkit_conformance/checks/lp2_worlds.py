@@ -130,14 +130,10 @@ def run(subject: Subject, requests: Sequence[runtime.Request]) -> Seen:
     driver = parts.drive(subject, len(subject.setup.world.variants))
     seen = []
     for step in range(subject.setup.world.steps):
-        raw = subject.model.rows([(request.request_id, request.total_len) for request in requests])
-        before = driver.stage(raw, [request.params for request in requests])
         with driver.watched(engine_lists.leaving_lists(subject, lambda: requests, subject.setup.world.name)):
             driver.begin(entering=() if step else requests)
-            seen.append((before, driver.step(before, requests)))
-        wanted = [subject.model.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
-        for request, token in zip(requests, subject.model.sampled(wanted, seen[-1][1]), strict=True):
-            driver.commit(request, [token])
+            seen.append(stand.stepped(subject, driver, requests))
+        stand.continued(subject, driver, requests, seen[-1][1])
     return seen
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
@@ -25,6 +26,18 @@ from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.vllm_api.runners import V1
 
 
+@contextmanager
+def on_meta(subject: Subject) -> Iterator[tuple[Subject, host_reads.ReadsZeros]]:
+    """Run the plugin on torch's meta device, where the host reads zeros."""
+    subject.plugin.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
+    reads = host_reads.ReadsZeros()
+    try:
+        with stub.buffers_on(meta_kernels.META), dispatch.without_compiler(), reads:
+            yield subject.having(device=meta_kernels.META), reads
+    finally:
+        subject.plugin.restore_modules()
+
+
 class LP308(Check):
     """Tensors are on the device of the logits.
 
@@ -40,14 +53,11 @@ class LP308(Check):
     code, name, requires = "LP308", "device-discipline", ("LP101", "LP301", "LP602")
 
     def run(self, subject: Subject) -> str | None:
-        away = subject.having(device=meta_kernels.META)
         requests = self._requests(subject)
-        subject.plugin.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
-        reads = host_reads.ReadsZeros()
         other: calls.PluginError | None = None
         try:
             refuses = devices.RefuseMixedDevices()  # type: ignore[no-untyped-call]
-            with stub.buffers_on(meta_kernels.META), dispatch.without_compiler(), refuses, reads:
+            with on_meta(subject) as (away, reads), refuses:
                 self._one_step(away, requests)
         except calls.PluginError as error:
             if isinstance(error.__cause__, devices.MixedDevices):
@@ -59,8 +69,6 @@ class LP308(Check):
                     location=error.location or findings.at_fault(subject, error.method),
                 ) from error
             other = error
-        finally:
-            subject.plugin.restore_modules()
         # Reading a value mixes no devices; LP703 counts what makes the host wait.
         lost = self._lost_on_the_host(subject) if reads.read or other else ""
         if lost:

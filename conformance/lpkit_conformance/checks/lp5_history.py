@@ -6,7 +6,18 @@ from collections.abc import Iterator
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.checks.lazily import Subject, compare, engine_lists, findings, hostile, parts, runtime, solo, v1
+from lpkit_conformance.checks.lazily import (
+    Subject,
+    compare,
+    engine_lists,
+    findings,
+    hostile,
+    parts,
+    runtime,
+    solo,
+    stand,
+    v1,
+)
 from lpkit_conformance.checks.lp1_odd import invalid
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Step, program
@@ -78,8 +89,7 @@ class LP503(Check):
         driver = parts.drive(subject)
         for step in range(3):
             driver.begin(entering=() if step else [request])
-            before = driver.stage(subject.model.rows([("a", request.total_len)]), [request.params])
-            after = driver.step(before, [request])
+            before, after = stand.stepped(subject, driver, [request])
             if problem := invalid(before[0], after[0]):
                 what, token = problem
                 raise Failed(
@@ -89,8 +99,7 @@ class LP503(Check):
                     f"{float(after[0, token]):g}",
                     location=findings.at_fault(subject, "apply"),
                 )
-            wanted = subject.model.emit("a", 0, len(request.output_token_ids))
-            driver.commit(request, subject.model.sampled([wanted], after))
+            stand.continued(subject, driver, [request], after)
         return None
 
 

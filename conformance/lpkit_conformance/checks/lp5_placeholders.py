@@ -10,7 +10,6 @@ from lpkit.loading import installed
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck
 from lpkit_conformance.checks.lazily import (
-    Driver,
     Subject,
     calls,
     compare,
@@ -81,11 +80,11 @@ class LP505(LadderCheck):
         driver = parts.drive(subject)
         driver.begin(entering=[request])
         for n in range(known + INVENTED):
-            row = _row(subject, driver, request)
+            row = stand.stepped(subject, driver, [request])[1]
             own = subject.model.sampled(subject.model.emitted("a", 0, n + 1, n), row)  # one that it has not forbidden
             request.output_token_ids += own if n < known else [token]
             driver.begin()
-        return _row(subject, driver, request)
+        return stand.stepped(subject, driver, [request])[1]
 
     def host(self, subject: Subject, max_num_seqs: int) -> v1.V1Host:
         return hostile.NeverRepaired(subject, max_num_seqs)
@@ -199,8 +198,3 @@ def unless_forbidden(subject: Subject, attempt: Callable[[], torch.Tensor]) -> t
         if not stand.forbids(subject):
             raise
         return None
-
-
-def _row(subject: Subject, driver: Driver, request: runtime.Request) -> torch.Tensor:
-    before = driver.stage(subject.model.rows([(request.request_id, request.total_len)]), [request.params])
-    return driver.step(before, [request])

@@ -10,20 +10,20 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from unittest import mock
 
 from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.ladder import host_after
 from lpkit_conformance.checks.lazily import (
     Subject,
     acting,
     calls,
-    dispatch,
     host_reads,
     meta_kernels,
     operations,
     parts,
     stand,
-    stub,
     torch,
     waits,
 )
+from lpkit_conformance.checks.lp3_devices import on_meta
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Skipped
 
@@ -51,30 +51,20 @@ class CostCheck(Check):
 
 def sends_of(subject: Subject, requests: int) -> list[waits.Wait]:
     """Count copies to the device that wait, in one ``apply`` after a step of this many requests that use the plugin."""
-    away = subject.having(device=meta_kernels.META)
     batch = [stand.Stance(i % 4, f"r{i}", 1).request(subject, f"r{i}") for i in range(requests)]
     logits = torch.empty(requests, subject.setup.vocab_size, device=meta_kernels.META)
-    subject.plugin.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
     sends = waits.NoteSends()
-    try:
-        with (
-            suppress(calls.PluginError),  # something else that goes wrong, or what the meta device does not have
-            torch.inference_mode(),
-            stub.buffers_on(meta_kernels.META),
-            dispatch.without_compiler(),
-            host_reads.ReadsZeros(),
-        ):
-            driver = parts.drive(away)
-            driver.begin(entering=batch)
-            driver.edit(logits, *driver.context(batch))
-            for i, request in enumerate(batch):
-                driver.commit(request, [subject.model.emit(f"r{i}", i % 4, 1)])
-            driver.begin()
-            context = driver.context(batch)
-            with sends:
-                driver.edit(logits, *context)
-    finally:
-        subject.plugin.restore_modules()
+    # A plugin may do something else wrong, or need what the meta device does not have.
+    with suppress(calls.PluginError), torch.inference_mode(), on_meta(subject) as (away, _):
+        driver = parts.drive(away)
+        driver.begin(entering=batch)
+        driver.edit(logits, *driver.context(batch))
+        for i, request in enumerate(batch):
+            driver.commit(request, [subject.model.emit(f"r{i}", i % 4, 1)])
+        driver.begin()
+        context = driver.context(batch)
+        with sends:
+            driver.edit(logits, *context)
     return sends.waits
 
 
@@ -174,9 +164,7 @@ class LP704(CostCheck):
     code, name = "LP704", "quiet-steps"
 
     def run(self, subject: Subject) -> str | None:
-        host = parts.default_host(subject, subject.setup.max_num_seqs)
-        for _ in host.run([*(Arrive(f"r{i}", i % 4) for i in range(4)), Step(2)]):
-            pass
+        host = host_after(subject, [*(Arrive(f"r{i}", i % 4) for i in range(4)), Step(2)])
         with written() as said:
             for _ in host.run([Step(QUIET_STEPS)]):
                 pass
