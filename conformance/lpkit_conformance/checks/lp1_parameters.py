@@ -26,6 +26,14 @@ def serve(subject: Subject, params: SamplingParams, steps: Op, variant: int | No
     return list(host.run((steps,)))
 
 
+def refused(
+    summary: str, where: dict[str, str], expected: str, error: BaseException, cause: str = "", fix: str = ""
+) -> Failed:
+    """Return the failure for an exception of ``validate_params``."""
+    got = f"{type(error).__name__}: {error}"[:300]
+    return Failed(summary, where, expected, got, cause=cause, fix=fix, location=calls.location_of(error))
+
+
 class LP102(Check):
     """Requests that do not use the plugin are accepted.
 
@@ -68,14 +76,10 @@ class LP102(Check):
     def _company(subject: Subject, params: SamplingParams) -> None:
         error = subject.plugin.refusal(params)
         if error is not None:
-            raise Failed(
-                "validate_params refuses the case when the request has another plugin's arguments too",
-                {"extra_args": repr(params.extra_args)},
-                "no exception, as without the other plugin's",
-                f"{type(error).__name__}: {error}"[:300],
-                fix="read your own keys, and ignore keys that you do not know",
-                location=calls.location_of(error),
-            )
+            summary = "validate_params refuses the case when the request has another plugin's arguments too"
+            fix = "read your own keys, and ignore keys that you do not know"
+            where, expected = {"extra_args": repr(params.extra_args)}, "no exception, as without the other plugin's"
+            raise refused(summary, where, expected, error, fix=fix)
 
 
 class LP103(Check):
@@ -95,23 +99,16 @@ class LP103(Check):
 
     def run(self, subject: Subject) -> str | None:
         tried = 0
-        derived = (
-            []
-            if subject.setup.case.fields.get("extra_args")
-            else derived_cases(subject.plugin.cls, subject.plugin.accepts)
-        )
-        # Before the plugin is known to construct, no case has been found by trying.
-        for key, value, params in odd_arguments.odd_requests(subject.having(case=derived[0]) if derived else subject):
+        if not subject.setup.case.fields.get("extra_args"):
+            # Before the plugin is known to construct, no case has been found by trying.
+            derived = derived_cases(subject.plugin.cls, subject.plugin.accepts)
+            subject = subject.having(case=derived[0]) if derived else subject
+        for key, value, params in odd_arguments.odd_requests(subject):
             tried += 1
             error = subject.plugin.refusal(params)
             if error is not None and not isinstance(error, ValueError):
-                raise Failed(
-                    f"validate_params raises {type(error).__name__} for {key}={value!r}",
-                    {"extra_args": repr(params.extra_args)},
-                    "ValueError, or acceptance",
-                    f"{type(error).__name__}: {error}"[:300],
-                    location=calls.location_of(error),
-                )
+                summary = f"validate_params raises {type(error).__name__} for {key}={value!r}"
+                raise refused(summary, {"extra_args": repr(params.extra_args)}, "ValueError, or acceptance", error)
         if not tried:
             raise Skipped("the case has no extra_args to vary")
         return f"{tried} odd values"
@@ -227,15 +224,8 @@ class LP106(Check):
         for how, fields, cause, fix in ways:
             error = subject.plugin.refusal(make_params(copy.deepcopy(fields)))
             if error is not None:
-                raise Failed(
-                    f"validate_params refuses the case {how}",
-                    {"case": subject.setup.case.text},
-                    "no exception",
-                    f"{type(error).__name__}: {error}"[:300],
-                    cause=cause,
-                    fix=fix,
-                    location=calls.location_of(error),
-                )
+                summary, where = f"validate_params refuses the case {how}", {"case": subject.setup.case.text}
+                raise refused(summary, where, "no exception", error, cause, fix)
         if repr(plain) != repr(spoken):
             for host in hosts_of(subject.plugin.interfaces):
                 self._same_effect(subject.having(host=host), plain, spoken)

@@ -190,17 +190,15 @@ class LP403(Check):
     ) -> Failed:
         _, token, one, other, _ = found
         where = {"request": request, "tokens so far": str(position), "token id": str(token)}
-        summary = f"request {request} gets different logits on V2 than on V1"
+        there, cause, fix = "V2", "the two interfaces are implemented differently", "compute the same on both runners"
         if not_named:
             cause = f"`keys` names none of the request's arguments ({not_named}), so on V2 the class is not shown it"
             fix = "name in `keys` every argument that switches the class on"
-            return Failed(summary, where, f"{one:g} (V1)", f"{other:g} (V2)", cause=cause, fix=fix)
-        if scale == 1.0:
-            cause, fix = "the two interfaces are implemented differently", "compute the same on both runners"
-            return Failed(summary, where, f"{one:g} (V1)", f"{other:g} (V2)", cause=cause, fix=fix)
-        where["temperature"] = f"{scale:g}"
-        cause = "the rule depends on the temperature, and V1 has divided by it already"
-        return Failed(summary, where, f"{one:g} (V1)", f"{other:g} (V2, after temperature)", cause=cause)
+        elif scale != 1.0:
+            where["temperature"], there = f"{scale:g}", "V2, after temperature"
+            cause, fix = "the rule depends on the temperature, and V1 has divided by it already", ""
+        summary = f"request {request} gets different logits on V2 than on V1"
+        return Failed(summary, where, f"{one:g} (V1)", f"{other:g} ({there})", cause=cause, fix=fix)
 
 
 def _not_named(subject: Subject, active: requests.ActiveRequest) -> str:
