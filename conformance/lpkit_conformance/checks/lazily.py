@@ -22,12 +22,11 @@ class Later:
 if TYPE_CHECKING:
     import torch
     from lpkit import runtime
-    from lpkit.columns import ragged
     from lpkit.runtime.engine import v1_async
 
     from lpkit_conformance import verify
     from lpkit_conformance.activity import acting, admission, stand
-    from lpkit_conformance.checks import declined, engine_lists, exact_ids, hostile, odd_arguments
+    from lpkit_conformance.checks import declined, engine_data, exact_ids, hostile, odd_arguments
     from lpkit_conformance.expectation import compare, distributions, ranks, solo, speculation
     from lpkit_conformance.explanation import changes, findings, styles, trace_picture
     from lpkit_conformance.hosts import beams, parts, recorded, requests, v1, v2
@@ -51,11 +50,10 @@ else:
 
     _NAMES = {
         "lpkit": ("runtime",),
-        "lpkit.columns": ("ragged",),
         "lpkit.runtime.engine": ("v1_async",),
         "lpkit_conformance": ("verify",),
         "lpkit_conformance.activity": ("acting", "admission", "stand"),
-        "lpkit_conformance.checks": ("declined", "engine_lists", "exact_ids", "hostile", "odd_arguments"),
+        "lpkit_conformance.checks": ("declined", "engine_data", "exact_ids", "hostile", "odd_arguments"),
         "lpkit_conformance.expectation": ("compare", "distributions", "ranks", "solo", "speculation"),
         "lpkit_conformance.explanation": ("changes", "findings", "styles", "trace_picture"),
         "lpkit_conformance.hosts": ("beams", "parts", "recorded", "requests", "v1", "v2"),

@@ -6,17 +6,7 @@ import math
 from collections.abc import Iterator
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.lazily import (
-    Subject,
-    declined,
-    odd_arguments,
-    parts,
-    ragged,
-    requests,
-    runtime,
-    stand,
-    torch,
-)
+from lpkit_conformance.checks.lazily import Subject, declined, odd_arguments, parts, requests, runtime, stand, torch
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, is_before
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.author_lines import location_of
@@ -143,10 +133,9 @@ class LP113(Check):
                 raise _declined(kind, error)
         for served in odd_arguments.serve_odd(subject):
             tried += served.refusal is None
-            if isinstance(served.declined, ragged.ListTooLongError):
-                raise _declined(f"a request with {served.argument}", served.declined, LIMIT_IT)
-            if served.declined is not None and not isinstance(served.declined, ValueError):
-                raise _declined(f"a request with {served.argument}", served.declined)
+            if served.declined and (served.too_long or not isinstance(served.declined, ValueError)):
+                fix = LIMIT_IT if served.too_long else ""
+                raise _declined(f"a request with {served.argument}", served.declined, fix)
         return f"{tried} requests"
 
     @staticmethod

@@ -11,7 +11,7 @@ from lpkit_conformance.checks.lazily import (
     Subject,
     calls,
     compare,
-    engine_lists,
+    engine_data,
     exact_ids,
     findings,
     parts,
@@ -130,7 +130,7 @@ def run(subject: Subject, requests: Sequence[runtime.Request]) -> Seen:
     driver = parts.drive(subject, len(subject.setup.world.variants))
     seen = []
     for step in range(subject.setup.world.steps):
-        with driver.watched(engine_lists.leaving_lists(subject, lambda: requests, subject.setup.world.name)):
+        with driver.watched(engine_data.leaving_lists(subject, lambda: requests, subject.setup.world.name)):
             driver.begin(entering=() if step else requests)
             seen.append(stand.stepped(subject, driver, requests))
         stand.continued(subject, driver, requests, seen[-1][1])

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lpkit.interfaces.sampling_params import GREEDY_EPSILON
+from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
-from lpkit_conformance.checks.lazily import (
-    Subject,
-    calls,
-    changes,
-    compare,
-    parts,
-    requests,
-    solo,
-    stand,
-    styles,
-    torch,
-)
+from lpkit_conformance.checks.lazily import Subject, calls, changes, compare, parts, solo, stand, styles, torch
 from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
@@ -174,10 +163,13 @@ class LP403(Check):
                 compared += 1
                 before = subject.model.rows([(active.logits_key, position)]) / scale
                 found = compare.first_difference(before, one[None], other[None] / scale, exact_rows=False)
-                if found is not None and scale == 1.0:
-                    raise self._failed(active.id, position, scale, found, _not_named(subject, active))
-                if found is not None and late_failure is None:
-                    late_failure = self._failed(active.id, position, scale, found, _not_named(subject, active))
+                if found is None:
+                    continue
+                not_named = _not_named(subject, active.request.params)
+                failure = self._failed(active.id, position, scale, found, not_named)
+                if scale == 1.0:
+                    raise failure
+                late_failure = late_failure or failure
         if late_failure is not None:
             raise late_failure
         if not all(acts):
@@ -201,8 +193,8 @@ class LP403(Check):
         return Failed(summary, where, f"{one:g} (V1)", f"{other:g} ({there})", cause=cause, fix=fix)
 
 
-def _not_named(subject: Subject, active: requests.ActiveRequest) -> str:
+def _not_named(subject: Subject, params: SamplingParams) -> str:
     """Return the request's arguments, if the class is a bridge whose ``keys`` contain none of them."""
     keys = getattr(subject.plugin.cls, "keys", ()) if hasattr(subject.plugin.cls, "wraps") else ()
-    own = (subject.setup.case.fields.get("extra_args") or {}).keys() & (active.request.params.extra_args or {}).keys()
+    own = (subject.setup.case.fields.get("extra_args") or {}).keys() & (params.extra_args or {}).keys()
     return ", ".join(sorted(own)) if keys and not own & set(keys) else ""

@@ -6,21 +6,10 @@ from collections.abc import Iterator
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.checks.lazily import (
-    Subject,
-    compare,
-    engine_lists,
-    findings,
-    hostile,
-    parts,
-    runtime,
-    solo,
-    stand,
-    v1,
-)
+from lpkit_conformance.checks.lazily import Subject, compare, findings, hostile, parts, runtime, solo, v1
 from lpkit_conformance.checks.lp1_odd import invalid
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE
-from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Step, program
+from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed
 from lpkit_conformance.vllm_api.runners import V1
 
@@ -46,28 +35,6 @@ class LP501(LadderCheck):
         return hostile.LateTokens(subject, max_num_seqs)
 
 
-class LP502(Check):
-    """The plugin does not modify the engine's token lists.
-
-    Prompt and output lists belong to the engine, also those of a request that comes back after a preemption. LP221
-    tests long lists.
-
-    Why: an appended or popped token changes the engine's record of the generated text.
-
-    Fix: copy before you change.
-    """
-
-    code, name, hosts, requires = "LP502", "leaves-lists", (V1,), ("LP101", "LP301")
-
-    def run(self, subject: Subject) -> str | None:
-        host = parts.default_host(subject, 8)
-        resumed = [Preempt("r1"), Preempt("r3"), Step(2), Resume("r1"), Resume("r3", new_list=True)]
-        with host.driver.watched(engine_lists.leaving_lists(subject, host.pool.all_requests)):
-            for _ in host.run([*mixed_arrivals(4), Step(12), Finish("r0"), *resumed, Step(6)]):
-                pass
-        return None
-
-
 class LP503(Check):
     """A prompt may have no token ids.
 
@@ -87,9 +54,7 @@ class LP503(Check):
         outputs = subject.model.begun("a", 0)
         request = runtime.Request("a", subject.params(0), None, prompt_len=5, output_token_ids=outputs)
         driver = parts.drive(subject)
-        for step in range(3):
-            driver.begin(entering=() if step else [request])
-            before, after = stand.stepped(subject, driver, [request])
+        for before, after in parts.alone(subject, driver, request, "a", 0, 3, new=True):
             if problem := invalid(before[0], after[0]):
                 what, token = problem
                 raise Failed(
@@ -99,7 +64,6 @@ class LP503(Check):
                     f"{float(after[0, token]):g}",
                     location=findings.at_fault(subject, "apply"),
                 )
-            stand.continued(subject, driver, [request], after)
         return None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from lpkit.columns.ragged import ListTooLongError
 from lpkit.runtime import Request
 from lpkit.sampling_params import SamplingParams
 
@@ -163,6 +164,11 @@ class Served:
     rows: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     disturbed: str = ""
     difference: str = ""
+
+    @property
+    def too_long(self) -> bool:
+        """True if the SDK declined the request because a list does not fit into its column."""
+        return isinstance(self.declined, ListTooLongError)
 
 
 @fact
