@@ -20,6 +20,7 @@ class Later:
 
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from lpkit import runtime
     from lpkit.runtime.engine import v1_async
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from lpkit_conformance import verify
     from lpkit_conformance.activity import acting, admission, stand
     from lpkit_conformance.checks import declined, engine_data, exact_ids, hostile, odd_arguments
-    from lpkit_conformance.expectation import compare, distributions, ranks, solo, speculation
+    from lpkit_conformance.expectation import compare, distributions, rank_process, ranks, solo, speculation
     from lpkit_conformance.explanation import changes, findings, styles, trace_picture
     from lpkit_conformance.hosts import beams, parts, recorded, requests, v1, v2
     from lpkit_conformance.hosts.base import Driver, Host
@@ -54,7 +55,7 @@ else:
         "lpkit_conformance": ("verify",),
         "lpkit_conformance.activity": ("acting", "admission", "stand"),
         "lpkit_conformance.checks": ("declined", "engine_data", "exact_ids", "hostile", "odd_arguments"),
-        "lpkit_conformance.expectation": ("compare", "distributions", "ranks", "solo", "speculation"),
+        "lpkit_conformance.expectation": ("compare", "distributions", "rank_process", "ranks", "solo", "speculation"),
         "lpkit_conformance.explanation": ("changes", "findings", "styles", "trace_picture"),
         "lpkit_conformance.hosts": ("beams", "parts", "recorded", "requests", "v1", "v2"),
         "lpkit_conformance.instruments": (
@@ -65,5 +66,5 @@ else:
         "lpkit_conformance.vllm_api": ("stub",),
         "lpkit_conformance.watch": ("rules",),
     }
-    torch = Later("torch")
+    np, torch = Later("numpy"), Later("torch")
     globals().update({name: Later(f"{room}.{name}") for room, names in _NAMES.items() for name in names})

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
-from lpkit_conformance.checks.lazily import Subject, compare, parts, solo, torch
+from lpkit_conformance.checks.lazily import Subject, compare, np, parts, solo, torch
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import Case, distinct

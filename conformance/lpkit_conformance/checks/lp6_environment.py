@@ -10,8 +10,7 @@ from pathlib import Path
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
-from lpkit_conformance.checks.lazily import Subject, calls, ranks
-from lpkit_conformance.expectation.rank_process import HASH_SEED, answer, ask, second_rank
+from lpkit_conformance.checks.lazily import Subject, calls, rank_process, ranks
 from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.processes import tree
 from lpkit_conformance.programs.generate import Finish, Step
@@ -48,11 +47,11 @@ class LP604(Check):
         target = origin(subject)
         if target is None:
             raise Skipped("the class cannot be loaded in another process")
-        with subject.setup.second or second_rank() as second:
-            ask(second, target, subject)
+        with subject.setup.second or rank_process.second_rank() as second:
+            rank_process.ask(second, target, subject)
             try:
                 here = ranks.choices(subject, rank=0)
-                there = answer(second)
+                there = rank_process.answer(second)
             except calls.PluginError:
                 raise Skipped("the plugin raises; other checks say where") from None
             except TimeoutError as error:
@@ -62,7 +61,7 @@ class LP604(Check):
         found = ranks.parting(here, there)
         if found is not None:
             first, second_token = found.tokens
-            seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {HASH_SEED} there"
+            seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {rank_process.HASH_SEED} there"
             where = {"host": found.host, "step": str(found.step), "request": found.request, "hash seed": seeds}
             if first == second_token:
                 raise Failed(
