@@ -33,7 +33,7 @@ from lpkit_conformance.explanation.timeline import timeline  # noqa: E402
 from lpkit_conformance.programs.generate import Idle, Speculate, Step  # noqa: E402
 from lpkit_conformance.programs.shrink import single_steps  # noqa: E402
 from lpkit_conformance.report.drawing import svg_file  # noqa: E402
-from lpkit_conformance.report.explain import notes  # noqa: E402
+from lpkit_conformance.report.explain import notes, prevented  # noqa: E402
 from lpkit_conformance.settings.cases import Case  # noqa: E402
 from lpkit_conformance.settings.hosts import HOSTS, in_words  # noqa: E402
 from lpkit_conformance.subject.subject import Subject  # noqa: E402
@@ -86,7 +86,7 @@ def check_page(check: type[Rule]) -> str:
     for title, key in (("Rule", "rule"), ("Why", "why"), ("Fix", "fix")):
         if parts[key]:
             lines += [f"## {title}", "", sentence(parts[key]), ""]
-    for reason in examples.prevented(check.code):
+    for reason in prevented(check):
         lines += [reason, ""]
     if has_batch(check):
         name, _ = batch_of(check)
@@ -149,7 +149,7 @@ def check_index(checks: list[type[Rule]]) -> str:
         lines += [f"## {family} {title}", "", "| code | name | rule | runs on | tier |", "|---|---|---|---|---|"]
         for check in checks:
             if check.code.startswith(family):
-                rule = check.sections()["title"]
+                rule = check.title()
                 row = (f"[{check.code}]({check.code}.md)", check.name, rule, runs_on(check), check.tier)
                 lines.append(f"| {' | '.join(row)} |")
         lines.append("")

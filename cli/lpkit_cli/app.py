@@ -86,11 +86,11 @@ def _version(wanted: bool) -> None:
 
 def _surroundings() -> list[str]:
     """Show the vLLM release of lpkit's rules and the installed vLLM and torch, without importing them."""
+    from lpkit_conformance.catalogue import by_code
     from lpkit_conformance.discovery import metadata
     from lpkit_conformance.facts.vllm import VLLM
-    from lpkit_conformance.index import index
 
-    lines = [f"rules  {len(index())} checks, of vLLM {VLLM.developed_with}"]
+    lines = [f"rules  {len(by_code())} checks, of vLLM {VLLM.developed_with}"]
     for name, title in (("vllm", "vLLM"), ("torch", "torch")):
         distribution = metadata.find(name)
         lines.append(f"{title:6} {distribution.version if distribution else 'not installed'}")

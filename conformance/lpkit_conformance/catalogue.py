@@ -1,6 +1,6 @@
-"""Every check there is: by code and family, what depends on what, and what a run without an active plugin is.
+"""The registry of checks: by code and family, their requirements, and when a run counts as inactive.
 
-Importing this module loads no check, and so no torch; asking for them does.
+Listing the checks imports their modules, and no torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from lpkit_conformance.checks.base import Engine, Rule
-from lpkit_conformance.index import ROOMS, index
 from lpkit_conformance.results import NEEDS, CheckResult
 from lpkit_conformance.settings.plan import Plan
 
@@ -29,8 +28,7 @@ FAMILIES = {
     "LP9": "On a real engine",
 }
 
-QUICK = ("LP001", "LP101", "LP202", "LP203", "LP205", "LP301", "LP601", "LP802", "LP803", "LP231")
-"""Checks that ``lpkit check --quick`` runs: cheap checks for the most frequent mistakes."""
+ROOMS = ("checks", "engine_checks", "together")
 
 MOST_NAMED = 8
 
@@ -39,14 +37,13 @@ MOST_SILENT = 2
 """Ratio of bookkeeping checks without action to those with action from which the result counts as inactive."""
 
 
-def _modules(engine: Engine | None) -> Iterator[ModuleType]:
-    """The modules of checks that run on ``engine``, named by their families; a family may have several."""
-    for name, runs_on in ROOMS.items():
-        if engine in (None, runs_on):
-            room = import_module(f"{__package__}.{name}")
-            for module in iter_modules(room.__path__):
-                if module.name.startswith("lp"):
-                    yield import_module(f"{room.__name__}.{module.name}")
+def _modules() -> Iterator[ModuleType]:
+    """The modules of checks, named by their families; a family may have several."""
+    for name in ROOMS:
+        room = import_module(f"{__package__}.{name}")
+        for module in iter_modules(room.__path__):
+            if module.name.startswith("lp"):
+                yield import_module(f"{room.__name__}.{module.name}")
 
 
 def _checks_in(module: ModuleType) -> Iterator[type[Rule]]:
@@ -58,18 +55,20 @@ def _checks_in(module: ModuleType) -> Iterator[type[Rule]]:
 
 @cache
 def by_code(engine: Engine | None = None) -> dict[str, type[Rule]]:
-    """Return the checks that run on ``engine`` (None: all checks), by their codes, in the given order.
+    """Return the checks that run on ``engine`` (None: all checks), by their codes, in the order of the codes.
 
     Raises:
         ValueError: if two checks share a code, or checks require each other.
     """
-    found: dict[str, type[Rule]] = {}
-    for check in (check for module in _modules(engine) for check in _checks_in(module)):
-        if check.code in found:
-            raise ValueError(f"{check.code} is taken by {found[check.code].__qualname__}")
-        found[check.code] = check
-    requirements_first(found, lambda code: found[code].requires)
-    return dict(sorted(found.items()))
+    if engine is not None:
+        return {code: check for code, check in by_code().items() if check.engine == engine}
+    checks: dict[str, type[Rule]] = {}
+    for check in (check for module in _modules() for check in _checks_in(module)):
+        if check.code in checks:
+            raise ValueError(f"{check.code} is taken by {checks[check.code].__qualname__}")
+        checks[check.code] = check
+    requirements_first(checks, lambda code: checks[code].requires)
+    return dict(sorted(checks.items()))
 
 
 def requirements_first(codes: Iterable[str], requires: Callable[[str], Iterable[str]]) -> list[str]:
@@ -118,7 +117,7 @@ def inactive(results: Iterable[CheckResult]) -> bool:
     results = list(results)
     if not any(result.never_active for result in results):
         return False
-    needing = [result for result in results if index()[result.code].needs_action]
+    needing = [result for result in results if by_code()[result.code].needs_action]
     if all(result.status in ("skipped", "blocked") for result in needing):
         return True
     for host in {result.host for result in needing}:

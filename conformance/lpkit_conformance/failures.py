@@ -13,11 +13,11 @@ from lpkit import __version__
 from lpkit._nearest import did_you_mean
 
 from lpkit_conformance import run, traces
-from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.catalogue import all_checks, by_code
 from lpkit_conformance.codec import decode
+from lpkit_conformance.engine_checks.lp9_engine import LP902
 from lpkit_conformance.errors import FailureFileError, UsageError, UserError
 from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
-from lpkit_conformance.run import SERVED, TRACES
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
@@ -178,8 +178,8 @@ def _of_trace(path: Path, cases: Sequence[str]) -> Failure:
     if not isinstance(target, str):
         raise UsageError(f"{path} was not saved by lpkit watch: it names no processor to blame")
     options = run.Options(cases=tuple(cases))
-    plan = run.plan_for(options, _owner(target))
-    return Failure(target, TRACES, trace.runner, run.with_trace(plan, options, path))
+    plan = run.with_trace(run.plan_for(options, _owner(target)), options, path)
+    return Failure(target, plan.select[0], trace.runner, plan)
 
 
 def from_json(data: object) -> Failure:
@@ -226,8 +226,9 @@ def _check_trace(data: Mapping[str, Any], code: str, host: str) -> None:
     known = traces.names(HOSTS[host].interface)
     if "program" in data:
         raise FailureFileError("a failure has a program or a trace, not both")
-    if code != TRACES:
-        raise FailureFileError(f"{code} replays no recorded trace; {TRACES} does")
+    if not by_code()[code].replays:
+        replaying = " and ".join(check.code for check in all_checks() if check.replays)
+        raise FailureFileError(f"{code} replays no recorded trace; {replaying} does")
     if data["pattern"] == RECORDED:
         traces.load(Path(data["trace"]))
         return
@@ -278,7 +279,7 @@ def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResul
         raise FailureFileError(f"it failed on the host {failure.host}, which is not a runner of vLLM")
     checking.require_vllm()
     spec, path = whereabouts(failure)
-    plan = replace(failure.plan, select=SERVED)
+    plan = replace(failure.plan, select=tuple(check.code for check in all_checks("vllm") if check.replays))
     result = checking.check_target(spec, plan, path, limit=limit)
     notes = [f"left to the engine: {', '.join(left_to_the_engine(program))}"] if program is not None else []
     return replace(result, target=failure.target, notes=(*result.notes, *notes))
@@ -313,6 +314,6 @@ def outcome_on_engine(result: TargetResult) -> Outcome:
     """State if the failure occurs in a real engine."""
     if any(check.status == "failed" for check in result.checks):
         return "failing"
-    if result.error or not any(check.status == "passed" and check.code == "LP902" for check in result.checks):
+    if result.error or not any(check.status == "passed" and check.code == LP902.code for check in result.checks):
         return "unknown"
     return "fixed"

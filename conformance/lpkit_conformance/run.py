@@ -16,13 +16,12 @@ from lpkit._nearest import did_you_mean
 from lpkit.interfaces.lookup import GROUP
 
 from lpkit_conformance import traces
-from lpkit_conformance.catalogue import QUICK
-from lpkit_conformance.checks.base import Engine
+from lpkit_conformance.catalogue import all_checks, by_code
+from lpkit_conformance.checks.base import Engine, Rule
 from lpkit_conformance.codec import encode
-from lpkit_conformance.discovery.release_rules import rules_of
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
-from lpkit_conformance.index import CheckEntry, index
 from lpkit_conformance.processes.supervise import Child
+from lpkit_conformance.release_rules import rules_of
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.settings import last_failures
 from lpkit_conformance.settings import project as projects
@@ -34,12 +33,6 @@ from lpkit_conformance.settings.project import ExpectedFailure, Project, entry_p
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_target
 from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.choose import STANDIN
-
-TRACES = "LP220"
-"""The check that replays recorded traces."""
-
-SERVED = ("LP901", "LP902", "LP903")
-"""The checks that judge given requests in a real engine."""
 
 MOST_CASES = 3
 """Taken from the arguments in a trace."""
@@ -83,20 +76,20 @@ def known_code(code: str, engine: Engine | None = None) -> str:
     Raises:
         UsageError: with the nearest match.
     """
-    codes = list(index())
+    codes = list(by_code())
     if code.upper().startswith("LP") and any(known.startswith(code.upper()) for known in codes):
-        engines = {entry.engine for entry in index().values() if entry.code.startswith(code.upper())}
+        engines = {check.engine for check in all_checks(None) if check.code.startswith(code.upper())}
         if engine is not None and engine not in engines:
             if engines == {TOGETHER}:
                 raise UsageError(f"{code} is about two plugins", "add --together")
             raise UsageError(f"{code} does not run with --{'together' if engine == TOGETHER else f'engine {engine}'}")
         return code.upper()
-    named = [entry for entry in index().values() if entry.name == code.lower()]
+    named = [check for check in all_checks(None) if check.name == code.lower()]
     remedy = f"Did you mean {named[0].code}, which is named {code.lower()}?" if named else did_you_mean(code, codes)
     raise UsageError(f"there is no check {code}", remedy or "see `lpkit explain`")
 
 
-def wanted(options: Options, failed: Sequence[str] = ()) -> list[CheckEntry]:
+def wanted(options: Options, failed: Sequence[str] = ()) -> list[type[Rule]]:
     """Return the checks that the options select, without the checks that these require.
 
     Args:
@@ -112,17 +105,16 @@ def wanted(options: Options, failed: Sequence[str] = ()) -> list[CheckEntry]:
     # All checks of real engines are few.
     few = options.quick and options.engine == "reference" and not (select or matches)
     found = [
-        entry
-        for entry in index().values()
-        if entry.engine == options.engine
-        and (not select or entry.code.startswith(select))
-        and not entry.code.startswith(ignore)
-        and (matches is None or matches(f"{entry.code} {entry.name}"))
-        and (not few or entry.code in (*QUICK, *failed))
-        and (options.hosts is None or not entry.hosts or not set(options.hosts).isdisjoint(entry.hosts))
+        check
+        for check in all_checks(options.engine)
+        if (not select or check.code.startswith(select))
+        and not check.code.startswith(ignore)
+        and (matches is None or matches(f"{check.code} {check.name}"))
+        and (not few or check.quick or check.code in failed)
+        and (options.hosts is None or not check.hosts or not set(options.hosts).isdisjoint(check.hosts))
     ]
     if not found:
-        words = {word for entry in index().values() for word in (entry.name, *entry.name.split("-"))}
+        words = {word for check in all_checks(None) for word in (check.name, *check.name.split("-"))}
         remedy = did_you_mean(options.expression, words) if options.expression else ""
         raise UsageError("no check is left to run with these options", remedy or "see `lpkit check --list-checks`")
     return found
@@ -221,7 +213,7 @@ def check_expected(project: Project) -> None:
     Raises:
         ProjectError: with the nearest code.
     """
-    codes = list(index())
+    codes = list(by_code())
     for expected in project.expected:
         if expected.code not in codes:
             raise ProjectError(
@@ -302,7 +294,7 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
     if used and not options.cases:
         texts = dict.fromkeys(json.dumps({"extra_args": arguments}) for arguments in used)
         plan = replace(plan, cases=tuple(Case.parse(text) for text in list(texts)[:MOST_CASES]))
-    select = SERVED if options.engine == "vllm" else (TRACES,)
+    select = tuple(check.code for check in all_checks(options.engine) if check.replays)
     return replace(plan, hosts=(trace.runner,), select=select, alone=True, trace=(str(path.resolve()), RECORDED))
 
 

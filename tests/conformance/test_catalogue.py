@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +32,7 @@ def module_of(**requires: tuple[str, ...]) -> ModuleType:
 
 def listed(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> dict[str, type[Check]]:
     """The catalogue of these modules."""
-    monkeypatch.setattr(catalogue, "_modules", lambda engine: iter(modules))
+    monkeypatch.setattr(catalogue, "_modules", lambda: iter(modules))
     found: dict[str, type[Check]] = by_code.__wrapped__()
     return found
 
@@ -52,6 +54,22 @@ def test_a_requirement_runs_wherever_what_needs_it_runs() -> None:
 
 def test_a_family_is_selected_by_the_beginning_of_its_codes() -> None:
     assert {"LP401", "LP402"} <= {check.code for check in chosen(Plan(select=("LP4",)))}
+
+
+def test_listing_all_checks_loads_neither_torch_nor_numpy() -> None:
+    program = """
+import sys
+from lpkit_conformance.catalogue import all_checks
+print(len([check.sections() for check in all_checks(None)]), {"torch", "numpy"} & sys.modules.keys())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{len(all_checks(None))} set()\n"
+
+
+def test_a_quick_run_is_of_checks_that_can_fail_a_plugin() -> None:
+    quick = [check for check in all_checks(None) if check.quick]
+    assert len(quick) == 10
+    assert {check.tier for check in quick} == {"core"}
 
 
 def test_every_check_documents_its_rule_its_reason_and_a_fix() -> None:

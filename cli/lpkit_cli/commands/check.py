@@ -173,7 +173,7 @@ def check(
         release=vllm,
     )
     if list_checks:
-        typer.echo("\n".join(f"{entry.code}  {entry.name:26} {entry.title}" for entry in run.wanted(options)))
+        typer.echo("\n".join(f"{check.code}  {check.name:26} {check.title()}" for check in run.wanted(options)))
         return
 
     def once(ahead: Child) -> int:

@@ -29,11 +29,11 @@ def several(texts: list[str] | None) -> tuple[str, ...]:
 
 def completed_codes(incomplete: str) -> list[tuple[str, str]]:
     """Complete a code in the shell, with its rule; in a list with commas, the last code."""
-    from lpkit_conformance.index import index
+    from lpkit_conformance.catalogue import all_checks
 
     before, comma, last = incomplete.rpartition(",")
-    entries = (entry for entry in index().values() if entry.code.startswith(last.upper()))
-    return [(f"{before}{comma}{entry.code}", entry.title) for entry in entries]
+    checks = (check for check in all_checks(None) if check.code.startswith(last.upper()))
+    return [(f"{before}{comma}{check.code}", check.title()) for check in checks]
 
 
 def hosts_named(texts: list[str] | None) -> tuple[str, ...] | None:

@@ -161,6 +161,23 @@ class Standing:
         return replace(finding, where={**finding.where, "output tokens": str(self.stances[int(row)].length)})
 
 
+def stepped(
+    subject: Subject, driver: Driver, requests: Sequence[Request], raw: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run a forward pass; return the rows before and after ``apply``. ``raw``: other logits than the model's."""
+    if raw is None:
+        raw = subject.model.rows([(request.request_id, request.total_len) for request in requests])
+    before = driver.stage(raw, [request.params for request in requests])
+    return before, driver.step(before, requests)
+
+
+def continued(subject: Subject, driver: Driver, requests: Sequence[Request], after: torch.Tensor) -> None:
+    """Give each request the token that the model wants next, or another if the plugin forbids it."""
+    wanted = [subject.model.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
+    for request, token in zip(requests, subject.model.sampled(wanted, after), strict=True):
+        driver.commit(request, [token])
+
+
 def stand_at(subject: Subject, stances: Sequence[Stance]) -> Standing:
     """Return a new instance with these requests, each at its step, as after a preemption of all of them."""
     return allowed(subject, lambda most_asked: _stand_at(subject, stances, most_asked))
@@ -176,8 +193,7 @@ def _stand_at(subject: Subject, stances: Sequence[Stance], most_asked: int) -> S
     for row, stance in enumerate(stances):
         if stance.best is not None:
             raw[row, stance.best] = raw[row].max() + 1.0
-    before = driver.stage(raw, [request.params for request in requests])
-    after = driver.step(before, requests)
+    before, after = stepped(subject, driver, requests, raw)
     context = driver.context(requests)
 
     def again(other: torch.Tensor) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from lpkit_conformance.discovery.releases import Release
 from lpkit_conformance.results import Blocked, CheckResult, Failed, NeverActive, Skipped
 from lpkit_conformance.settings.hosts import HOSTS
 
@@ -45,6 +46,11 @@ class Rule(ABC):
         method: the method that an author should look at when the rule is broken; may depend on the host.
         own_exceptions: methods whose exceptions break this very rule, so that its fix helps. An exception of another
             method gets general advice.
+        quick: True for a cheap check of a frequent mistake, which ``lpkit check --quick`` runs.
+        since: the first vLLM release that makes the calls in question; None: all supported releases.
+        replays: True if it judges a given trace or given requests (``lpkit check --trace``).
+        judges_processes: True if it reports the processes that the plugin leaves running.
+        prevented: why lpkit's base classes cannot break the rule, unless a class overrides what the engine calls.
     """
 
     code: ClassVar[str]
@@ -59,6 +65,16 @@ class Rule(ABC):
     compares_processes: ClassVar[bool] = False
     method: ClassVar[str | Mapping[str, str]] = "apply"
     own_exceptions: ClassVar[tuple[str, ...]] = ()
+    quick: ClassVar[bool] = False
+    since: ClassVar[Release | None] = None
+    replays: ClassVar[bool] = False
+    judges_processes: ClassVar[bool] = False
+    prevented: ClassVar[str] = ""
+
+    @classmethod
+    def title(cls) -> str:
+        """Return the rule as one sentence, without its full stop."""
+        return cls.sections()["title"]
 
     @classmethod
     def sections(cls) -> dict[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from lpkit.runtime import Request
 
+from lpkit_conformance.activity.stand import stepped
 from lpkit_conformance.explanation.findings import at_fault
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.results import Failed
@@ -132,6 +133,5 @@ def _edited(subject: Subject, asked: Sequence[tuple[TokenSource, int]]) -> dict[
     driver = drive(subject, len(requests))
     driver.begin(entering=[*requests.values()])
     raw = subject.model.rows([("ids", 8)]).repeat(len(requests), 1)
-    before = driver.stage(raw, [request.params for request in requests.values()])
-    after = driver.step(before, [*requests.values()])
+    before, after = stepped(subject, driver, [*requests.values()], raw)
     return dict(zip(requests, (before != after).unbind(), strict=True))

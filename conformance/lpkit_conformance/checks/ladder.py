@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from lpkit_conformance.checks.base import STATE, Check
+from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, parts, verify
 from lpkit_conformance.explanation.hazards import Hazard
-from lpkit_conformance.hosts import Host, default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step, program
-from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.verify import verify
 
 
 class LadderCheck(Check):
@@ -32,18 +30,32 @@ class LadderCheck(Check):
 
     def host(self, subject: Subject, max_num_seqs: int) -> Host:
         """The host that runs them."""
-        return default_host(subject, max_num_seqs)
+        return parts.default_host(subject, max_num_seqs)
 
     def run(self, subject: Subject) -> str | None:
-        return verify(subject, self.programs(subject), self.host, self.hazard)
+        return verify.verify(subject, self.programs(subject), self.host, self.hazard)
 
 
 def host_after(subject: Subject, ops: Iterable[Op]) -> Host:
     """Return a host that has run these operations, without comparisons."""
-    host = default_host(subject, subject.setup.max_num_seqs)
+    host = parts.default_host(subject, subject.setup.max_num_seqs)
     for _ in host.run(ops):
         pass
     return host
+
+
+def observed(subject: Subject, ops: Iterable[Op]) -> list[calls.Observation]:
+    """Return what a new instance makes of these operations."""
+    return list(parts.default_host(subject, subject.setup.max_num_seqs).run(ops))
+
+
+def parted(first: Iterable[calls.Observation], second: Iterable[calls.Observation]) -> tuple[int, int] | None:
+    """Return the step and the row at which two runs of the same operations begin to differ; None if they do not."""
+    for one, other in zip(first, second, strict=True):
+        unlike = compare.unequal(one.after, other.after)
+        if bool(unlike.any()):
+            return one.step, compare.first_row(unlike)
+    return None
 
 
 def everyday() -> Program:

@@ -6,13 +6,12 @@ import inspect
 import pickle
 import sys
 
-import torch
 from lpkit.loading import installed
 
 from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.lazily import Subject, torch
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.hosts import HOSTS
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V2
 
 BASES = tuple(dict.fromkeys(row.base for row in HOSTS.values()))
@@ -29,6 +28,7 @@ class LP001(Check):
     """
 
     code, name, hosts, requires, method = "LP001", "is-a-processor", (), (), "__init__"
+    quick = True
     as_given = True
 
     def run(self, subject: Subject) -> str | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import everyday
-from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.verify import survive
+from lpkit_conformance.checks.lazily import Subject, verify
 
 
 class LP109(Check):
@@ -23,5 +22,5 @@ class LP109(Check):
     code, name, requires, own_exceptions = "LP109", "raises-nothing", ("LP101",), EVERY_METHOD
 
     def run(self, subject: Subject) -> str | None:
-        survive(subject, everyday())
+        verify.survive(subject, everyday())
         return None

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from lpkit.loading import CONSTRUCTORS
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
-from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.expectation.compare import first_difference, unequal
-from lpkit_conformance.explanation.findings import raised
-from lpkit_conformance.hosts import Host, default_host
+from lpkit_conformance.checks.ladder import mixed_arrivals, parted
+from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, findings, parts, torch
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.settings.hosts import EXPORT
-from lpkit_conformance.subject.calls import Observation, PluginError
-from lpkit_conformance.subject.subject import Subject
 
 ONLY_THERE = "on vLLM the constructor works: it needs something that other engines do not give it"
 
@@ -29,8 +24,8 @@ DO_WITHOUT = (
 def constructs_on(subject: Subject) -> bool:
     """Return True if the constructor accepts the arguments that the subject's host passes."""
     try:
-        default_host(subject, subject.setup.max_num_seqs)
-    except PluginError:
+        parts.default_host(subject, subject.setup.max_num_seqs)
+    except calls.PluginError:
         return False
     return True
 
@@ -47,21 +42,22 @@ class LP101(Check):
     """
 
     code, name, requires, own_exceptions = "LP101", "constructs", ("LP001",), EVERY_METHOD
+    quick = True
     as_given = True
 
     def run(self, subject: Subject) -> str | None:
         for max_num_seqs in (subject.setup.max_num_seqs, 1):
             try:
-                default_host(subject, max_num_seqs)
-            except PluginError as error:
-                finding = raised(subject.plugin.cls, error)
+                parts.default_host(subject, max_num_seqs)
+            except calls.PluginError as error:
+                finding = findings.raised(subject.plugin.cls, error)
                 if subject.setup.host == EXPORT and constructs_on(subject.having(host=subject.setup.interface)):
                     raise Failed(replace(finding, cause=ONLY_THERE, fix=DO_WITHOUT)) from error
                 raise Failed(replace(finding, fix=finding.fix or self._fix(subject, error))) from error
         return None
 
     @staticmethod
-    def _fix(subject: Subject, error: PluginError) -> str:
+    def _fix(subject: Subject, error: calls.PluginError) -> str:
         if error.exception == "TypeError" and "argument" in error.summary:
             signature = CONSTRUCTORS[subject.setup.interface]
             return f"accept what the engine passes on {subject.setup.host.upper()}: `{signature}`"
@@ -92,21 +88,16 @@ class LP108(Check):
         )
         steps = (Step(),) * 3
 
-        def alone(party: tuple[Op, ...]) -> list[Observation]:
-            return list(default_host(subject, 8).run((*party, *steps)))
+        def alone(party: tuple[Op, ...]) -> list[calls.Observation]:
+            return list(parts.default_host(subject, 8).run((*party, *steps)))
 
         expected = [alone(party) for party in parties]
-        again = [alone(party) for party in parties]
-        if any(
-            bool(unequal(a.after, b.after).any())
-            for one, two in zip(expected, again, strict=True)
-            for a, b in zip(one, two, strict=True)
-        ):
+        if any(parted(run, alone(party)) for run, party in zip(expected, parties, strict=True)):
             raise Skipped("the plugin is not reproducible, which LP601 judges")
         hosts: list[Host] = []
         for number, step in enumerate(steps):
             if number < len(parties):  # the second is made while the first is in use
-                hosts.append(default_host(subject, 8))
+                hosts.append(parts.default_host(subject, 8))
             for instance, host in enumerate(hosts):
                 arrivals = parties[instance] if host.step == 0 else ()
                 for seen in host.run((*arrivals, step)):
@@ -116,8 +107,8 @@ class LP108(Check):
         return None
 
     @staticmethod
-    def _compare(instance: int, alone: Observation, seen: Observation) -> None:
-        found = first_difference(alone.before, alone.after, seen.after)
+    def _compare(instance: int, alone: calls.Observation, seen: calls.Observation) -> None:
+        found = compare.first_difference(alone.before, alone.after, seen.after)
         if found is None:
             return
         row, token, expected, got, _ = found

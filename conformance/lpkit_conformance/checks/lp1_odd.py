@@ -5,24 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import torch
-from lpkit import Bridged
-from lpkit.columns.ragged import ListTooLongError
-from lpkit.portable.base import PortableProcessor
-from lpkit.runtime import Request
-
-from lpkit_conformance.activity.stand import generated
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.declined import watched
-from lpkit_conformance.checks.odd_arguments import serve_odd
+from lpkit_conformance.checks.lazily import Subject, declined, odd_arguments, parts, requests, runtime, stand, torch
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, is_before
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.hosts import drive
-from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.instruments.author_lines import location_of
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed, Skipped
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -43,7 +32,7 @@ class LP111(Check):
 
     def run(self, subject: Subject) -> str | None:
         judged = 0
-        for served in serve_odd(subject):
+        for served in odd_arguments.serve_odd(subject):
             for before, after in served.rows:
                 judged += 1
                 problem = invalid(before, after)
@@ -98,7 +87,7 @@ class LP112(Check):
 
     def run(self, subject: Subject) -> str | None:
         tried = 0
-        for served in serve_odd(subject):
+        for served in odd_arguments.serve_odd(subject):
             tried += bool(served.rows)
             if served.disturbed:
                 how = "switched-off" if served.difference == "lost" else "reached"
@@ -131,39 +120,38 @@ class LP113(Check):
     method = "admit"
 
     def run(self, subject: Subject) -> str | None:
-        if not issubclass(subject.plugin.cls, PortableProcessor | Bridged):
+        if not any(hasattr(subject.plugin.cls, declared) for declared in ("stage", "wraps")):
             raise Skipped("not a class of lpkit's: its exceptions reach the engine")
         tried = 0
-        driver, last = drive(subject, 2), ""
+        driver, last = parts.drive(subject, 2), ""
         for kind, request in self._requests(subject):
             tried += 1
-            with watched() as declined:
+            with declined.watched() as errors:
                 driver.begin([last] if last else [], [request])
             last = request.request_id
-            for error in declined:
+            for error in errors:
                 raise _declined(kind, error)
-        for served in serve_odd(subject):
+        for served in odd_arguments.serve_odd(subject):
             tried += served.refusal is None
-            if isinstance(served.declined, ListTooLongError):
-                raise _declined(f"a request with {served.argument}", served.declined, LIMIT_IT)
-            if served.declined is not None and not isinstance(served.declined, ValueError):
-                raise _declined(f"a request with {served.argument}", served.declined)
+            if served.declined and (served.too_long or not isinstance(served.declined, ValueError)):
+                fix = LIMIT_IT if served.too_long else ""
+                raise _declined(f"a request with {served.argument}", served.declined, fix)
         return f"{tried} requests"
 
     @staticmethod
-    def _requests(subject: Subject) -> Iterator[tuple[str, Request]]:
+    def _requests(subject: Subject) -> Iterator[tuple[str, runtime.Request]]:
         variants = [None, *(n for n, case in enumerate(subject.cases) if subject.plugin.accepts(case.params()))]
         for variant in variants:
             use = "without the plugin's arguments" if variant is None else f"with {subject.cases[variant].text}"
             for greedy in (False, True):
                 arrived = Arrive(f"r{variant}", variant, greedy=greedy)
-                yield f"a {'greedy ' if greedy else ''}request {use}", make_active(subject, arrived).request
-            resumed = make_active(subject, Arrive("resumed", variant)).request
-            resumed.output_token_ids += generated(subject, "resumed", variant, resumed, 3)
+                yield f"a {'greedy ' if greedy else ''}request {use}", requests.make_active(subject, arrived).request
+            resumed = requests.make_active(subject, Arrive("resumed", variant)).request
+            resumed.output_token_ids += stand.generated(subject, "resumed", variant, resumed, 3)
             yield f"a resumed request {use}", resumed
             if subject.setup.interface == V1 and not is_before(subject.plugin.release, NO_PROMPT_IDS_SINCE):
                 params = subject.params(variant)
-                yield f"a request without prompt ids {use}", Request("embeds", params, None, prompt_len=5)
+                yield f"a request without prompt ids {use}", runtime.Request("embeds", params, None, prompt_len=5)
 
 
 LIMIT_IT = (

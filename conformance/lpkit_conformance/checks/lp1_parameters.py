@@ -6,29 +6,32 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-import torch
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.activity.admission import refusals
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.odd_arguments import odd_requests, serve_odd
-from lpkit_conformance.explanation.findings import method_location, raised
-from lpkit_conformance.hosts import default_host
+from lpkit_conformance.checks.lazily import Subject, admission, calls, findings, odd_arguments, parts, torch
+from lpkit_conformance.discovery.releases import VALIDATED_SINCE
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.hosts import hosts_of
-from lpkit_conformance.subject.calls import Observation, PluginError, location_of
-from lpkit_conformance.subject.subject import Subject
 
 
-def serve(subject: Subject, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[Observation]:
+def serve(subject: Subject, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[calls.Observation]:
     """Serve a lone request with exactly these parameters; return its logits."""
-    host = default_host(subject, 4)
+    host = parts.default_host(subject, 4)
     host.pool.arrive(Arrive("a", variant))
     host.pool.running["a"].request.params = subject.completed(params)
     return list(host.run((steps,)))
+
+
+def refused(
+    summary: str, where: dict[str, str], expected: str, error: BaseException, cause: str = "", fix: str = ""
+) -> Failed:
+    """Return the failure for an exception of ``validate_params``."""
+    got = f"{type(error).__name__}: {error}"[:300]
+    return Failed(summary, where, expected, got, cause=cause, fix=fix, location=calls.location_of(error))
 
 
 class LP102(Check):
@@ -43,10 +46,11 @@ class LP102(Check):
     """
 
     code, name, hosts, requires, method = "LP102", "accepts-others", (), ("LP001",), "validate_params"
+    since = VALIDATED_SINCE
     as_given = True
 
     def run(self, subject: Subject) -> str | None:
-        for refusal in refusals(subject):
+        for refusal in admission.refusals(subject):
             raise Failed(self._finding(subject, refusal.error, repr(refusal.args)))
         for salt in range(4):
             if subject.plugin.accepts(subject.setup.case.params()):
@@ -55,8 +59,8 @@ class LP102(Check):
 
     @staticmethod
     def _finding(subject: Subject, error: BaseException, args: str) -> Finding:
-        if isinstance(error, PluginError):
-            finding = raised(subject.plugin.cls, error)
+        if isinstance(error, calls.PluginError):
+            finding = findings.raised(subject.plugin.cls, error)
             summary = f"{error.method} fails for a request that does not use the plugin: it {error.summary}"
             return replace(finding, summary=summary, where={**finding.where, "extra_args": args}, cause="", fix="")
         return Finding(
@@ -64,7 +68,7 @@ class LP102(Check):
             {"extra_args": args},
             "no exception",
             f"{type(error).__name__}: {error}"[:300],
-            location=location_of(error),
+            location=calls.location_of(error),
             exception=type(error).__name__,
         )
 
@@ -72,14 +76,10 @@ class LP102(Check):
     def _company(subject: Subject, params: SamplingParams) -> None:
         error = subject.plugin.refusal(params)
         if error is not None:
-            raise Failed(
-                "validate_params refuses the case when the request has another plugin's arguments too",
-                {"extra_args": repr(params.extra_args)},
-                "no exception, as without the other plugin's",
-                f"{type(error).__name__}: {error}"[:300],
-                fix="read your own keys, and ignore keys that you do not know",
-                location=location_of(error),
-            )
+            summary = "validate_params refuses the case when the request has another plugin's arguments too"
+            fix = "read your own keys, and ignore keys that you do not know"
+            where, expected = {"extra_args": repr(params.extra_args)}, "no exception, as without the other plugin's"
+            raise refused(summary, where, expected, error, fix=fix)
 
 
 class LP103(Check):
@@ -94,27 +94,21 @@ class LP103(Check):
     """
 
     code, name, hosts, requires, method = "LP103", "raises-value-error", (), ("LP001",), "validate_params"
+    since = VALIDATED_SINCE
     as_given = True
 
     def run(self, subject: Subject) -> str | None:
         tried = 0
-        derived = (
-            []
-            if subject.setup.case.fields.get("extra_args")
-            else derived_cases(subject.plugin.cls, subject.plugin.accepts)
-        )
-        # Before the plugin is known to construct, no case has been found by trying.
-        for key, value, params in odd_requests(subject.having(case=derived[0]) if derived else subject):
+        if not subject.setup.case.fields.get("extra_args"):
+            # Before the plugin is known to construct, no case has been found by trying.
+            derived = derived_cases(subject.plugin.cls, subject.plugin.accepts)
+            subject = subject.having(case=derived[0]) if derived else subject
+        for key, value, params in odd_arguments.odd_requests(subject):
             tried += 1
             error = subject.plugin.refusal(params)
             if error is not None and not isinstance(error, ValueError):
-                raise Failed(
-                    f"validate_params raises {type(error).__name__} for {key}={value!r}",
-                    {"extra_args": repr(params.extra_args)},
-                    "ValueError, or acceptance",
-                    f"{type(error).__name__}: {error}"[:300],
-                    location=location_of(error),
-                )
+                summary = f"validate_params raises {type(error).__name__} for {key}={value!r}"
+                raise refused(summary, {"extra_args": repr(params.extra_args)}, "ValueError, or acceptance", error)
         if not tried:
             raise Skipped("the case has no extra_args to vary")
         return f"{tried} odd values"
@@ -138,10 +132,10 @@ class LP104(Check):
 
     def run(self, subject: Subject) -> str | None:
         tried = 0
-        for served in serve_odd(subject):
+        for served in odd_arguments.serve_odd(subject):
             tried += served.refusal is None
             if served.error is not None:
-                finding, error = raised(subject.plugin.cls, served.error), served.error
+                finding, error = findings.raised(subject.plugin.cls, served.error), served.error
                 then = f"{error.method} {error.summary}"
                 raise Failed(
                     replace(
@@ -191,7 +185,7 @@ class LP105(Check):
                     expected=f"extra_args {before[1]!r}",
                     got=f"extra_args {dict(params.extra_args or {})!r}",
                 )
-        for served in serve_odd(subject):
+        for served in odd_arguments.serve_odd(subject):
             if served.changed is not None:
                 raise Failed(
                     f"the plugin changed the request's SamplingParams, with {served.argument}",
@@ -230,15 +224,8 @@ class LP106(Check):
         for how, fields, cause, fix in ways:
             error = subject.plugin.refusal(make_params(copy.deepcopy(fields)))
             if error is not None:
-                raise Failed(
-                    f"validate_params refuses the case {how}",
-                    {"case": subject.setup.case.text},
-                    "no exception",
-                    f"{type(error).__name__}: {error}"[:300],
-                    cause=cause,
-                    fix=fix,
-                    location=location_of(error),
-                )
+                summary, where = f"validate_params refuses the case {how}", {"case": subject.setup.case.text}
+                raise refused(summary, where, "no exception", error, cause, fix)
         if repr(plain) != repr(spoken):
             for host in hosts_of(subject.plugin.interfaces):
                 self._same_effect(subject.having(host=host), plain, spoken)
@@ -247,7 +234,7 @@ class LP106(Check):
     def _same_effect(self, subject: Subject, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
         try:
             runs = [serve(subject, make_params(copy.deepcopy(fields)), Step(3)) for fields in (plain, spoken)]
-        except PluginError:
+        except calls.PluginError:
             return  # other checks judge that
         if not all(torch.equal(one.after, other.after) for one, other in zip(*runs, strict=True)):
             raise Failed(
@@ -257,7 +244,7 @@ class LP106(Check):
                 f"different logits for extra_args {spoken['extra_args']!r}",
                 cause=TOO_STRICT,
                 fix="accept 0 and 1 for bools, and lists for tuples and sets",
-                location=method_location(subject.plugin.cls, STATE[subject.setup.host]),
+                location=findings.method_location(subject.plugin.cls, STATE[subject.setup.host]),
             )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
+from lpkit_conformance.checks.lazily import Subject
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, Program, Resume, Step, Swap, program
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -51,6 +51,7 @@ class LP202(LadderCheck):
     """
 
     code, name = "LP202", "replace-on-add"
+    quick = True
     hazard = "replace"
 
     def programs(self, subject: Subject) -> Iterator[Program]:
@@ -105,6 +106,8 @@ class LP203(LadderCheck):
     """
 
     code, name = "LP203", "remove"
+    quick = True
+    prevented = "they call `process`, `edit` or a callable for requests in the batch only."
     hazard = "remove"
     requires = ("LP201", "LP202")
 
@@ -140,6 +143,7 @@ class LP204(LadderCheck):
     """
 
     code, name = "LP204", "one-way-move"
+    prevented = "they follow V1's moves, and a request keeps its slot."
     hazard = "move"
     requires = ("LP201", "LP202")
 
@@ -185,6 +189,8 @@ class LP205(LadderCheck):
     """
 
     code, name, hosts = "LP205", "swap", (V1,)
+    quick = True
+    prevented = "they follow V1's moves, and a request keeps its slot."
     hazard = "swap"
 
     def programs(self, subject: Subject) -> Iterator[Program]:
@@ -206,6 +212,7 @@ class LP206(LadderCheck):
     """
 
     code, name, hosts = "LP206", "swap-chain", (V1,)
+    prevented = "they follow V1's moves, and a request keeps its slot."
     hazard = "swap"
     requires = ("LP201", "LP202", "LP205")
 
@@ -235,6 +242,7 @@ class LP209(LadderCheck):
     """
 
     code, name = "LP209", "empty-then-one"
+    prevented = "they wait for the next request, and call `process`, `edit` or a callable with at least one row."
     hazard = "empty"
     requires = ("LP201", "LP202", "LP203")
 

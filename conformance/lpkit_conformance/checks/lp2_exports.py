@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.hosts.beams import BeamsHost
+from lpkit_conformance.checks.lazily import Subject, beams
 from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Step, program
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import EXPORT
-from lpkit_conformance.subject.subject import Subject
 
 CAUSE = (
     "on vLLM the plugin is right: there a row holds tokens that the plugin allowed. Other engines also show it beams "
@@ -32,6 +31,7 @@ class LP231(LadderCheck):
     """
 
     code, name, hosts = "LP231", "beams-and-drafts", (EXPORT,)
+    quick = True
     requires = ("LP101", "LP301", "LP201", "LP202", "LP204", "LP210", "LP211")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
@@ -49,8 +49,8 @@ class LP231(LadderCheck):
         later = [Arrive("b", twin_of="a"), Arrive("c", 0), Step(8)]
         yield program("a second call", Arrive("a", 0), Step(16), Finish("a"), Step(2), later)
 
-    def host(self, subject: Subject, max_num_seqs: int) -> BeamsHost:
-        return BeamsHost(subject, max_num_seqs)
+    def host(self, subject: Subject, max_num_seqs: int) -> beams.BeamsHost:
+        return beams.BeamsHost(subject, max_num_seqs)
 
     def run(self, subject: Subject) -> str | None:
         try:

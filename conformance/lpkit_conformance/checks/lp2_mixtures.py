@@ -8,20 +8,23 @@ from dataclasses import replace
 from lpkit_conformance import traces
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.expectation.compare import Mismatch, compare
-from lpkit_conformance.expectation.solo import solo_runs
-from lpkit_conformance.expectation.speculation import speculating
-from lpkit_conformance.explanation.advice import fix
-from lpkit_conformance.explanation.findings import at_fault, departure, raised, scenario_of_trace
-from lpkit_conformance.explanation.styles import readers_of, style_of
-from lpkit_conformance.explanation.trace_picture import pictured
-from lpkit_conformance.hosts import Observation, PluginError, parts_of
-from lpkit_conformance.hosts.recorded import TraceHost, reached
+from lpkit_conformance.checks.lazily import (
+    Subject,
+    calls,
+    compare,
+    findings,
+    parts,
+    recorded,
+    rules,
+    solo,
+    speculation,
+    styles,
+    trace_picture,
+)
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, Swap, program, soak
 from lpkit_conformance.results import Failed, NeverActive, Skipped
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.traces.patterns import RECORDED, TELLING, TELLING_TRACES
-from lpkit_conformance.watch.rules import judge_replay
 
 
 class LP219(LadderCheck):
@@ -70,47 +73,50 @@ class LP220(Check):
     """
 
     code, name, method = "LP220", "recorded-traces", STATE
+    replays = True
     requires = ("LP219", "LP501", "LP802", "LP804")
     needs_action = True
 
     def run(self, subject: Subject) -> str | None:
-        solo = solo_runs(subject)
+        alone = solo.solo_runs(subject)
         acted = False
         replays = self._replays(subject)
         if not replays:
             raise Skipped(f"no trace was recorded for {subject.setup.interface.upper()}")
-        recorded = {name: traces.load(name) for name in replays}
-        if any(trace.settings.get("speculative_config") for trace in recorded.values()) and not speculating(subject):
-            recorded = {name: trace for name, trace in recorded.items() if "speculative_config" not in trace.settings}
-            if not recorded:
+        loaded = {name: traces.load(name) for name in replays}
+        drafting = any(trace.settings.get("speculative_config") for trace in loaded.values())
+        if drafting and not speculation.speculating(subject):
+            loaded = {name: trace for name, trace in loaded.items() if "speculative_config" not in trace.settings}
+            if not loaded:
                 raise Skipped("the constructor refuses drafts")
-        lengths = reached((trace, pattern) for name, trace in recorded.items() for pattern in replays[name])
-        for name, trace in recorded.items():
+        lengths = recorded.reached((trace, pattern) for name, trace in loaded.items() for pattern in replays[name])
+        for name, trace in loaded.items():
             for pattern in replays[name]:
                 where = {"trace": name, "pattern": pattern}
-                scenario = scenario_of_trace(subject, name, pattern)
-                host = parts_of(subject.setup.host).recorded(subject, trace, pattern)
-                seen: list[Observation] = []
+                scenario = findings.scenario_of_trace(subject, name, pattern)
+                host = parts.parts_of(subject.setup.host).recorded(subject, trace, pattern)
+                seen: list[calls.Observation] = []
                 try:
                     seen.extend(host.run())
-                    acted |= solo.prepare(host.requests, lengths)
-                except PluginError as error:
-                    finding = replace(raised(subject.plugin.cls, error), where=where, scenario=scenario)
-                    raise Failed(pictured(finding, subject, host, seen, None)) from error
+                    acted |= alone.prepare(host.requests, lengths)
+                except calls.PluginError as error:
+                    finding = replace(findings.raised(subject.plugin.cls, error), where=where, scenario=scenario)
+                    raise Failed(trace_picture.pictured(finding, subject, host, seen, None)) from error
                 if pattern == RECORDED:
-                    judge_replay(seen, where, scenario)
+                    rules.judge_replay(seen, where, scenario)
                 for observation in seen:
-                    mismatch = compare(observation, solo)
+                    mismatch = compare.compare(observation, alone)
                     if mismatch is not None:
-                        finding = replace(departure(mismatch, where), scenario=scenario)
+                        finding = replace(findings.departure(mismatch, where), scenario=scenario)
                         if _set_apart_by_drafts(subject, host, seen, mismatch):
-                            line = at_fault(subject, "apply")
-                            finding = replace(finding, fix=fix("drafts", *readers_of(subject)), location=line)
+                            line = findings.at_fault(subject, "apply")
+                            fix = advice.fix("drafts", *styles.readers_of(subject))
+                            finding = replace(finding, fix=fix, location=line)
                         culprit = (mismatch.step, mismatch.request)
-                        raise Failed(pictured(finding, subject, host, seen, culprit))
+                        raise Failed(trace_picture.pictured(finding, subject, host, seen, culprit))
         if not acted:
             raise NeverActive
-        return f"{sum(len(replays[name]) for name in recorded)} replays of {len(recorded)} traces"
+        return f"{sum(len(replays[name]) for name in loaded)} replays of {len(loaded)} traces"
 
     @staticmethod
     def _replays(subject: Subject) -> dict[str, Sequence[str]]:
@@ -124,10 +130,12 @@ class LP220(Check):
         return {name: patterns for name, patterns in chosen.items() if patterns}
 
 
-def _set_apart_by_drafts(subject: Subject, host: TraceHost, seen: Sequence[Observation], mismatch: Mismatch) -> bool:
+def _set_apart_by_drafts(
+    subject: Subject, host: recorded.TraceHost, seen: Sequence[calls.Observation], mismatch: compare.Mismatch
+) -> bool:
     """Return True if the request had drafts, and no state that the author keeps was another request's before."""
     drafted = any(row.request == mismatch.request and row.local for item in seen for row in item.rows)
     before = (places.items() for step, places in host.places.items() if step <= mismatch.step)
     place = host.places[mismatch.step][mismatch.request]
     others = {name for items in before for name, at in items if at == place} - {mismatch.request}
-    return drafted and (not others or style_of(subject.plugin.cls, subject.setup.host) != "raw")
+    return drafted and (not others or styles.style_of(subject.plugin.cls, subject.setup.host) != "raw")

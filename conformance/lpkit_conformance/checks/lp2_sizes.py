@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
+from lpkit_conformance.checks.lazily import Subject
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
-from lpkit_conformance.subject.subject import Subject
 
 
 class LP207(LadderCheck):

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
-import torch
-from lpkit.runtime import Request
-
-from lpkit_conformance.activity.stand import allowed, generated
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.engine_lists import leaving_lists
-from lpkit_conformance.checks.exact_ids import compare_ids
-from lpkit_conformance.expectation.compare import first_difference
-from lpkit_conformance.explanation.findings import raised
-from lpkit_conformance.hosts import PluginError, drive
-from lpkit_conformance.hosts.requests import make_active
+from lpkit_conformance.checks.lazily import (
+    Subject,
+    calls,
+    compare,
+    engine_data,
+    exact_ids,
+    findings,
+    parts,
+    requests,
+    runtime,
+    stand,
+    torch,
+)
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
-from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.subject.worlds import BEYOND, LARGE_VOCABULARY, SECOND_RANK, USUAL, WORLDS, World
+from lpkit_conformance.subject.worlds import BEYOND, FIRST_RANK, USUAL, WORLDS, World
 
 
 class LP221(Check):
@@ -45,12 +48,7 @@ class LP221(Check):
 
     def run(self, subject: Subject) -> str | None:
         refused = [world.name for world in WORLDS if not works(subject, world)]
-        large = moved(subject, LARGE_VOCABULARY)
-        try:
-            compare_ids(subject, large)
-        except PluginError as error:
-            raise _located(large, error) from error
-        return f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS) + 1} engines"
+        return f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS)} engines"
 
 
 class LP222(Check):
@@ -79,8 +77,25 @@ def works(subject: Subject, world: World) -> bool:
     Raises:
         Failed: if it does not work there.
     """
-    there = moved(subject, world)
-    peers = moved(subject, USUAL) if world is SECOND_RANK else there
+    there = subject.having(world=world, vocab_size=subject.setup.vocab_size + world.more_tokens)
+    try:
+        if world.names_ids:
+            exact_ids.compare_ids(subject, there)
+        else:
+            _compare(there, subject.having(world=USUAL) if world.peer == FIRST_RANK else there)
+    except calls.PluginError as error:
+        if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
+            return False
+        finding = findings.raised(subject.plugin.cls, error)
+        summary = f"in an engine with {world.name}, {finding.summary}"
+        where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
+        raise Failed(replace(finding, summary=summary, where=where, fix=fix)) from error
+    return True
+
+
+def _compare(there: Subject, peers: Subject) -> None:
+    """Fail if a request gets other logits in a batch ``there`` than alone with the ``peers``."""
+    world = there.setup.world
     # A request that is alone in the batch has nothing to be compared with.
     variants = world.variants if len(world.variants) > 1 else ()
 
@@ -88,72 +103,44 @@ def works(subject: Subject, world: World) -> bool:
         together = run(there, [_request(there, variant, most_asked) for variant in world.variants])
         return together, [run(peers, [_request(there, variant, most_asked)]) for variant in variants]
 
-    try:
-        together, alone = allowed(there, served)
-    except PluginError as error:
-        if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
-            return False
-        raise _located(there, error) from error
+    together, alone = stand.allowed(there, served)
     for row, variant in enumerate(variants):
         for step in range(world.steps):
             before, after = together[step]
-            found = first_difference(before[row : row + 1], alone[row][step][1], after[row : row + 1])
+            found = compare.first_difference(before[row : row + 1], alone[row][step][1], after[row : row + 1])
             if found is not None:
                 _, token, expected, got, _ = found
-                use = (
-                    "without the plugin"
-                    if variant is None
-                    else f"with {subject.cases[variant % len(subject.cases)].text}"
-                )
-                than = "on the first rank" if world is SECOND_RANK else "alone"
+                case = None if variant is None else there.cases[variant % len(there.cases)]
+                use = f"with {case.text}" if case else "without the plugin"
                 raise Failed(
-                    f"in an engine with {world.name}, a request {use} gets different logits than {than}",
+                    f"in an engine with {world.name}, a request {use} gets different logits than {world.peer}",
                     {"engine": world.name, "token id": str(token)},
                     f"{expected:g}",
                     f"{got:g}",
                     fix=world.fix,
                 )
-    return True
 
 
-def _located(subject: Subject, error: PluginError) -> Failed:
-    """Describe the plugin's exception and the engine in which it was raised."""
-    finding, world = raised(subject.plugin.cls, error), subject.setup.world
-    summary = f"in an engine with {world.name}, {finding.summary}"
-    where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
-    return Failed(replace(finding, summary=summary, where=where, fix=fix))
-
-
-def moved(subject: Subject, world: World) -> Subject:
-    """The plugin in another engine."""
-    size = subject.setup.vocab_size + world.more_tokens
-    return subject.having(world=world, vocab_size=size)
-
-
-Seen = list[tuple[torch.Tensor, torch.Tensor]]
+Seen: TypeAlias = "list[tuple[torch.Tensor, torch.Tensor]]"
 """Logits before and after each step."""
 
 
-def run(subject: Subject, requests: Sequence[Request]) -> Seen:
+def run(subject: Subject, requests: Sequence[runtime.Request]) -> Seen:
     """The logits before and after each step; requests in the order of their rows."""
-    driver = drive(subject, len(subject.setup.world.variants))
+    driver = parts.drive(subject, len(subject.setup.world.variants))
     seen = []
     for step in range(subject.setup.world.steps):
-        raw = subject.model.rows([(request.request_id, request.total_len) for request in requests])
-        before = driver.stage(raw, [request.params for request in requests])
-        with driver.watched(leaving_lists(subject, lambda: requests, subject.setup.world.name)):
+        with driver.watched(engine_data.leaving_lists(subject, lambda: requests, subject.setup.world.name)):
             driver.begin(entering=() if step else requests)
-            seen.append((before, driver.step(before, requests)))
-        wanted = [subject.model.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
-        for request, token in zip(requests, subject.model.sampled(wanted, seen[-1][1]), strict=True):
-            driver.commit(request, [token])
+            seen.append(stand.stepped(subject, driver, requests))
+        stand.continued(subject, driver, requests, seen[-1][1])
     return seen
 
 
-def _request(subject: Subject, variant: int | None, most_asked: int) -> Request:
+def _request(subject: Subject, variant: int | None, most_asked: int) -> runtime.Request:
     world, name = subject.setup.world, f"w{variant}"
-    request = make_active(subject, Arrive(name, variant, prompt_len=6)).request
+    request = requests.make_active(subject, Arrive(name, variant, prompt_len=6)).request
     if world.beyond and request.prompt_token_ids is not None:
         request.prompt_token_ids[0:2] = [subject.setup.vocab_size, subject.setup.vocab_size + 1000]
-    request.output_token_ids += generated(subject, name, variant, request, world.outputs, most_asked)
+    request.output_token_ids += stand.generated(subject, name, variant, request, world.outputs, most_asked)
     return request

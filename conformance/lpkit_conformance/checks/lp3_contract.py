@@ -7,20 +7,12 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
-import torch
-
-from lpkit_conformance.activity.acting import activity
-from lpkit_conformance.activity.stand import Apply, Standing, stand_after, stand_at
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import everyday, host_after, mixed_arrivals
-from lpkit_conformance.expectation.compare import first_row, unequal
-from lpkit_conformance.expectation.solo import solo_runs
+from lpkit_conformance.checks.lazily import Subject, acting, calls, compare, parts, solo, stand, torch
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.hosts import default_host
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
-from lpkit_conformance.subject.calls import checked
-from lpkit_conformance.subject.subject import Subject
 
 
 class ContractCheck(Check):
@@ -30,13 +22,13 @@ class ContractCheck(Check):
     needs_action = True
 
     @abstractmethod
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         """As ``run``."""
 
-    def standings(self, subject: Subject) -> Iterator[Standing]:
+    def standings(self, subject: Subject) -> Iterator[stand.Standing]:
         """Return the batches to judge."""
-        yield stand_after(subject, mixed_arrivals(6))
-        yield from activity(subject).standings()
+        yield stand.stand_after(subject, mixed_arrivals(6))
+        yield from acting.activity(subject).standings()
 
     def run(self, subject: Subject) -> str | None:
         note, acted = None, False
@@ -64,6 +56,7 @@ class LP301(Check):
     """
 
     code, name, requires, own_exceptions = "LP301", "returns-logits", ("LP101", "LP109"), ("apply",)
+    quick = True
 
     def run(self, subject: Subject) -> str | None:
         host_after(subject, everyday().ops)  # early returns are easily forgotten
@@ -81,20 +74,21 @@ class LP302(Check):
     """
 
     code, name, needs_action = "LP302", "untouched-rows", True
+    prevented = "they pass rows of requests that use the processor, and no others."
     requires = ("LP101", "LP301", "LP108")
 
     def run(self, subject: Subject) -> str | None:
         ops = [Arrive("a", 0), Arrive("b", None), Arrive("c", None), Arrive("d", 1), Arrive("e", None), Step(4)]
-        solo = solo_runs(subject)
-        host = default_host(subject, subject.setup.max_num_seqs)
+        runs = solo.solo_runs(subject)
+        host = parts.default_host(subject, subject.setup.max_num_seqs)
         seen = list(host.run(ops))
-        if not (solo.prepare(host.pool.requests) or activity(subject).acts):
+        if not (runs.prepare(host.pool.requests) or acting.activity(subject).acts):
             raise NeverActive
         judged = 0
         for observation in seen:
             for row, item in enumerate(observation.rows):
                 active = host.pool.requests[item.request]
-                alone = solo.expected(item.request, item.position)
+                alone = runs.expected(item.request, item.position)
                 if active.variant is not None or item.discarded or alone is None:
                     continue
                 before, after = observation.before[row], observation.after[row]
@@ -104,10 +98,10 @@ class LP302(Check):
                 self._judge(before, after, {"request": item.request, "row": str(row)})
         if not judged:
             raise Skipped("the plugin acts on every request")
-        for standing in activity(subject).standings():
+        for standing in acting.activity(subject).standings():
             for row, stance in enumerate(standing.stances):
                 # As above: what the plugin does to a request alone, it may do to it in the batch.
-                if stance.variant is None and not stand_at(subject, [stance]).acts:
+                if stance.variant is None and not stand.stand_at(subject, [stance]).acts:
                     judged += 1
                     self._judge(standing.logits[row], standing.after[row], {"row": str(row)})
         return f"{judged} rows"
@@ -140,14 +134,14 @@ class LP303(ContractCheck):
     code, name = "LP303", "pure-apply"
     requires = ("LP101", "LP301", "LP507", "LP601")
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         first = again(logits.clone()).clone()
         for n in (2, 3):
             again(logits.flip(0).flip(1))  # other logits in between: they must not be remembered
             other = again(logits.clone())
-            unlike = unequal(first, other)
+            unlike = compare.unequal(first, other)
             if bool(unlike.any()):
-                where = {"row": str(first_row(unlike))}
+                where = {"row": str(compare.first_row(unlike))}
                 raise Failed(f"call {n} of apply gives a different result", where, "equal logits", "different logits")
         return None
 
@@ -165,21 +159,21 @@ class LP304(ContractCheck):
     code, name = "LP304", "non-contiguous"
     requires, own_exceptions = ("LP101", "LP301", "LP303"), EVERY_METHOD
 
-    def standings(self, subject: Subject) -> Iterator[Standing]:
+    def standings(self, subject: Subject) -> Iterator[stand.Standing]:
         """Also a batch of users alone: some of a batch's rows are gathered into a contiguous tensor first."""
         yield from super().standings(subject)
-        if users := activity(subject).stances:
-            yield stand_at(subject, users)
+        if users := acting.activity(subject).stances:
+            yield stand.stand_at(subject, users)
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         wide = torch.full((logits.shape[0], logits.shape[1] + 64), 3.0, device=logits.device)
         view = wide[:, : logits.shape[1]]
         view.copy_(logits)
         expected = again(logits.clone()).clone()
-        got = checked(again(view), logits)
-        unlike = unequal(expected, got)
+        got = calls.checked(again(view), logits)
+        unlike = compare.unequal(expected, got)
         if bool(unlike.any()):
-            where = {"row": str(first_row(unlike))}
+            where = {"row": str(compare.first_row(unlike))}
             raise Failed("a non-contiguous view gives different logits", where, "equal logits", "different logits")
         if not bool((wide[:, logits.shape[1] :] == 3.0).all()):
             fix = "write to columns of `logits` only, not through its storage (`as_strided`, `data_ptr`)"
@@ -200,7 +194,7 @@ class LP305(ContractCheck):
 
     code, name, requires = "LP305", "keeps-masks", ("LP101", "LP301", "LP108")
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         for masked in masks(subject, logits):
             result = again(logits.masked_fill(masked, -math.inf))
             revived = masked & (result > -math.inf)
@@ -229,12 +223,12 @@ class LP306(ContractCheck):
     code, name = "LP306", "no-nan"
     requires = ("LP101", "LP301", "LP201")
 
-    def standings(self, subject: Subject) -> Iterator[Standing]:
+    def standings(self, subject: Subject) -> Iterator[stand.Standing]:
         yield from super().standings(subject)
         # A request that leaves an argument out is NaN alone and in the batch alike: no comparison shows that.
-        yield stand_after(subject, [Arrive(f"v{i}", i) for i in range(len(subject.cases))])
+        yield stand.stand_after(subject, [Arrive(f"v{i}", i) for i in range(len(subject.cases))])
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         for label, rows in adversarial(logits).items():
             result = again(rows.clone())
             if bool(result.isnan().any()):
@@ -259,7 +253,7 @@ class LP307(ContractCheck):
     code, name = "LP307", "leaves-a-token"
     requires = ("LP101", "LP301", "LP201", "LP306")
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         for label, rows in adversarial(logits).items():
             if not bool(rows.isfinite().all()):
                 continue  # the one token left may be one that the plugin forbids
@@ -267,13 +261,13 @@ class LP307(ContractCheck):
             if bool(empty.any()):
                 summary = f"every token of a row of {label} logits was masked"
                 fix = "keep at least the best token, whatever the threshold is"
-                raise Failed(summary, {"row": str(first_row(empty))}, "a finite logit", "all -inf", fix=fix)
+                raise Failed(summary, {"row": str(compare.first_row(empty))}, "a finite logit", "all -inf", fix=fix)
         kept = again(logits.clone()) > -math.inf
         for masked in masks(subject, logits):
             left = (kept & ~masked).any(1, keepdim=True)
             emptied = left & ~(again(logits.masked_fill(masked, -math.inf)) > -math.inf).any(1, keepdim=True)
             if bool(emptied.any()):
-                row = first_row(emptied)
+                row = compare.first_row(emptied)
                 raise Failed(
                     f"every token of a row was masked, of which {int(masked[row].sum())} were masked before",
                     {"row": str(row)},

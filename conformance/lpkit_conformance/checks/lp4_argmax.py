@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-from lpkit import Bridged
-from lpkit.interfaces.sampling_params import GREEDY_EPSILON
+from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
-from lpkit_conformance.activity.stand import RUN_STEPS, Apply
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
+from lpkit_conformance.checks.lazily import Subject, calls, changes, compare, parts, solo, stand, styles, torch
 from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
-from lpkit_conformance.expectation.compare import first_difference, first_row
-from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.explanation.changes import declaring_tokens
-from lpkit_conformance.explanation.styles import style_of
-from lpkit_conformance.hosts import default_host, drive
-from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
-from lpkit_conformance.subject.calls import calling
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1, V2
 
 
@@ -40,10 +30,11 @@ class LP401(ContractCheck):
     """
 
     code, name, hosts = "LP401", "argmax-claim", (V1,)
+    prevented = "a processor of the sampling stage is given no greedy requests, so it may change the argmax."
     requires = ("LP101", "LP301", "LP402")
 
-    def judge(self, subject: Subject, logits: torch.Tensor, again: Apply) -> str | None:
-        if not drive(subject).invariant:
+    def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
+        if not parts.drive(subject).invariant:
             raise Skipped("the plugin does not claim argmax invariance")
         if _declines_greedy(subject):
             return "declines greedy requests, so it may change the argmax"
@@ -54,7 +45,7 @@ class LP401(ContractCheck):
             wrong = best != result.amax(1, keepdim=True)
             tried += rows.shape[0]
             if bool(wrong.any()):
-                row = first_row(wrong)
+                row = compare.first_row(wrong)
                 raise Failed(
                     f"is_argmax_invariant() is True, but the argmax of {label} logits changed",
                     {"row": str(row)},
@@ -64,7 +55,7 @@ class LP401(ContractCheck):
         return f"{tried} rows"
 
 
-def contested(logits: torch.Tensor, again: Apply) -> dict[str, torch.Tensor]:
+def contested(logits: torch.Tensor, again: stand.Apply) -> dict[str, torch.Tensor]:
     """Return rows in which the most lowered token is just the best, or the most raised token is just not the best.
 
     A rule that moves single tokens seldom meets the best token of a random row.
@@ -80,11 +71,7 @@ def contested(logits: torch.Tensor, again: Apply) -> dict[str, torch.Tensor]:
 
 def _declines_greedy(subject: Subject) -> bool:
     """lpkit's sampling stage admits no greedy request, which makes changing the argmax harmless."""
-    import lpkit
-
-    return isinstance(subject.plugin.cls, type) and issubclass(
-        subject.plugin.cls, lpkit.LogitsProcessor | lpkit.AdapterLogitsProcessor
-    )
+    return getattr(subject.plugin.cls, "stage", "") == "sampling"
 
 
 class LP402(Check):
@@ -100,13 +87,14 @@ class LP402(Check):
     """
 
     code, name, hosts, requires = "LP402", "stable-claim", (V1,), ("LP101", "LP301")
+    prevented = "the claim follows from `stage`, an attribute of the class."
     method = "is_argmax_invariant"
 
     def run(self, subject: Subject) -> str | None:
-        host = default_host(subject, 4)
-        with calling("is_argmax_invariant"):
-            answers = [drive(subject).processor.is_argmax_invariant(), host.processor.is_argmax_invariant()]
-            for _ in host.run([Arrive("a", 0), Arrive("b", None), Step(RUN_STEPS)]):
+        host = parts.default_host(subject, 4)
+        with calls.calling("is_argmax_invariant"):
+            answers = [parts.drive(subject).processor.is_argmax_invariant(), host.processor.is_argmax_invariant()]
+            for _ in host.run([Arrive("a", 0), Arrive("b", None), Step(stand.RUN_STEPS)]):
                 answers.append(host.processor.is_argmax_invariant())
         if len(set(answers)) > 1 or not isinstance(answers[0], bool):
             raise Failed(
@@ -146,7 +134,8 @@ class LP403(Check):
 
     def _needs_tokens(self, subject: Subject) -> bool:
         """Return True if the runners agree once an adapter that declares lengths declares tokens."""
-        declaring = declaring_tokens(subject) if style_of(subject.plugin.cls, V2) == "adapter" else None
+        adapter = styles.style_of(subject.plugin.cls, V2) == "adapter"
+        declaring = changes.declaring_tokens(subject) if adapter else None
         try:
             return declaring is not None and bool(self._compared(declaring))
         except (Failed, NeverActive):
@@ -159,7 +148,7 @@ class LP403(Check):
         less = [Arrive(f"less{n}", n) for n in subject.with_less]  # what an argument switches on alone
         for side in (first, second):
             hosts.append(host_after(side, [*mixed_arrivals(5), Step(4), Finish("r0"), *less, Step(2)]))
-            acts.append(solo_runs(side).prepare(hosts[-1].pool.requests))
+            acts.append(solo.solo_runs(side).prepare(hosts[-1].pool.requests))
         late, actives = hosts[0].driver.invariant, hosts[0].pool.requests
         compared = 0
         late_failure: Failed | None = None  # the temperature is to blame only if requests at 1 come out alike
@@ -168,16 +157,19 @@ class LP403(Check):
                 continue
             scale = active.temperature if late else 1.0
             for position in range(active.request.prompt_len, active.request.total_len):
-                one, other = (solo_runs(side).expected(active.id, position) for side in (first, second))
+                one, other = (solo.solo_runs(side).expected(active.id, position) for side in (first, second))
                 if one is None or other is None:
                     continue
                 compared += 1
                 before = subject.model.rows([(active.logits_key, position)]) / scale
-                found = first_difference(before, one[None], other[None] / scale, exact_rows=False)
-                if found is not None and scale == 1.0:
-                    raise self._failed(active.id, position, scale, found, _not_named(subject, active))
-                if found is not None and late_failure is None:
-                    late_failure = self._failed(active.id, position, scale, found, _not_named(subject, active))
+                found = compare.first_difference(before, one[None], other[None] / scale, exact_rows=False)
+                if found is None:
+                    continue
+                not_named = _not_named(subject, active.request.params)
+                failure = self._failed(active.id, position, scale, found, not_named)
+                if scale == 1.0:
+                    raise failure
+                late_failure = late_failure or failure
         if late_failure is not None:
             raise late_failure
         if not all(acts):
@@ -190,21 +182,19 @@ class LP403(Check):
     ) -> Failed:
         _, token, one, other, _ = found
         where = {"request": request, "tokens so far": str(position), "token id": str(token)}
-        summary = f"request {request} gets different logits on V2 than on V1"
+        there, cause, fix = "V2", "the two interfaces are implemented differently", "compute the same on both runners"
         if not_named:
             cause = f"`keys` names none of the request's arguments ({not_named}), so on V2 the class is not shown it"
             fix = "name in `keys` every argument that switches the class on"
-            return Failed(summary, where, f"{one:g} (V1)", f"{other:g} (V2)", cause=cause, fix=fix)
-        if scale == 1.0:
-            cause, fix = "the two interfaces are implemented differently", "compute the same on both runners"
-            return Failed(summary, where, f"{one:g} (V1)", f"{other:g} (V2)", cause=cause, fix=fix)
-        where["temperature"] = f"{scale:g}"
-        cause = "the rule depends on the temperature, and V1 has divided by it already"
-        return Failed(summary, where, f"{one:g} (V1)", f"{other:g} (V2, after temperature)", cause=cause)
+        elif scale != 1.0:
+            where["temperature"], there = f"{scale:g}", "V2, after temperature"
+            cause, fix = "the rule depends on the temperature, and V1 has divided by it already", ""
+        summary = f"request {request} gets different logits on V2 than on V1"
+        return Failed(summary, where, f"{one:g} (V1)", f"{other:g} ({there})", cause=cause, fix=fix)
 
 
-def _not_named(subject: Subject, active: ActiveRequest) -> str:
+def _not_named(subject: Subject, params: SamplingParams) -> str:
     """Return the request's arguments, if the class is a bridge whose ``keys`` contain none of them."""
-    keys = getattr(subject.plugin.cls, "keys", None) if issubclass(subject.plugin.cls, Bridged) else None
-    own = (subject.setup.case.fields.get("extra_args") or {}).keys() & (active.request.params.extra_args or {}).keys()
+    keys = getattr(subject.plugin.cls, "keys", ()) if hasattr(subject.plugin.cls, "wraps") else ()
+    own = (subject.setup.case.fields.get("extra_args") or {}).keys() & (params.extra_args or {}).keys()
     return ", ".join(sorted(own)) if keys and not own & set(keys) else ""

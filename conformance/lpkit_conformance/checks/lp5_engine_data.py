@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
-
-import numpy as np
-import torch
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.explanation.findings import at_fault
-from lpkit_conformance.hosts import Driver, default_host
-from lpkit_conformance.programs.generate import Finish, Step
-from lpkit_conformance.results import Failed
+from lpkit_conformance.checks.lazily import Subject, engine_data, parts
+from lpkit_conformance.programs.generate import Finish, Preempt, Resume, Step
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
-from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.vllm_api.runners import V1
+
+
+class LP502(Check):
+    """The plugin does not modify the engine's token lists.
+
+    Prompt and output lists belong to the engine, also those of a request that comes back after a preemption. LP221
+    tests long lists.
+
+    Why: an appended or popped token changes the engine's record of the generated text.
+
+    Fix: copy before you change.
+    """
+
+    code, name, hosts, requires = "LP502", "leaves-lists", (V1,), ("LP101", "LP301")
+
+    def run(self, subject: Subject) -> str | None:
+        host = parts.default_host(subject, 8)
+        resumed = [Preempt("r1"), Preempt("r3"), Step(2), Resume("r1"), Resume("r3", new_list=True)]
+        with host.driver.watched(engine_data.leaving_lists(subject, host.pool.all_requests)):
+            for _ in host.run([*mixed_arrivals(4), Step(12), Finish("r0"), *resumed, Step(6)]):
+                pass
+        return None
 
 
 class LP507(Check):
@@ -35,42 +49,15 @@ class LP507(Check):
     code, name, hosts, requires = "LP507", "leaves-engine-data", RUNNER_HOSTS, ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
-        host = default_host(subject, 8)
+        host = parts.default_host(subject, 8)
         fewer = [Finish("r0"), Finish("r4"), Finish("r5"), Step(2)]
-        with host.driver.watched(partial(_compare, subject, host.driver)):
+        driver = host.driver
+
+        def shared(method: str, args: tuple[Any, ...]) -> dict[str, Any]:
+            return driver.shared(method, args) if method in driver.shares else {}
+
+        report = "{method} changed {name}, which other processors read too"
+        with driver.watched(engine_data.leaving(subject, shared, report, "change a copy of {name}")):
             for _ in host.run([*mixed_arrivals(6), Step(2), *fewer, *mixed_arrivals(2, "s"), Step(2)]):
                 pass
         return None
-
-
-@contextmanager
-def _compare(subject: Subject, driver: Driver, method: str, args: tuple[Any, ...]) -> Iterator[None]:
-    """A call that leaves what other processors read as it was."""
-    before = driver.shared(method, args) if method in driver.shares else {}
-    yield
-    after = driver.shared(method, args) if before else {}
-    for name, value in before.items():
-        if not same(value, after[name]):
-            raise Failed(
-                f"{method} changed {name}, which other processors read too",
-                {"method": method},
-                shown(value),
-                shown(after[name]),
-                fix=f"change a copy of {name}",
-                location=at_fault(subject, method),
-            )
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, np.ndarray):
-        return bool(np.array_equal(one, other))
-    # Lists of tuples that hold live lists: the items must be the same objects.
-    return len(one) == len(other) and all(
-        a is b or (type(a) is int and a == b) for a, b in zip(one, other, strict=True)
-    )
-
-
-def shown(value: Any) -> str:
-    return str(value.tolist() if isinstance(value, torch.Tensor | np.ndarray) else value)[:200]

@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
-import torch
 from lpkit.loading import installed
-from lpkit.runtime import Request
-from lpkit.runtime.engine.v1_async import PLACEHOLDER
 
-from lpkit_conformance.activity.stand import forbids
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck
-from lpkit_conformance.expectation.compare import first_difference
-from lpkit_conformance.explanation.findings import at_fault
-from lpkit_conformance.hosts import Driver, Observation, PluginError, drive
-from lpkit_conformance.hosts.v1 import V1Host
+from lpkit_conformance.checks.lazily import (
+    Subject,
+    calls,
+    compare,
+    findings,
+    hostile,
+    parts,
+    runtime,
+    stand,
+    torch,
+    v1,
+    v1_async,
+)
+from lpkit_conformance.discovery.releases import ASYNC_SINCE
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed, NeverActive
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1
-
-
-class NeverRepaired(V1Host):
-    """V1 under async scheduling with an installed plugin: requests named ``u...`` keep their placeholders.
-
-    The result for them is undefined, so their rows are judged only while they have no output.
-    """
-
-    def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
-        for seen in super()._sample(drafts, accepted):
-            rows = []
-            for row in seen.rows:
-                active = self.pool.requests[row.request]
-                outputs = active.request.output_token_ids
-                unknown = active.id.startswith("u")
-                late = unknown and row.position > active.request.prompt_len
-                rows.append(replace(row, discarded=row.discarded or late))
-                if unknown:
-                    outputs[:] = [PLACEHOLDER] * len(outputs)
-            yield replace(seen, rows=tuple(rows))
 
 
 class LP505(LadderCheck):
@@ -59,11 +43,12 @@ class LP505(LadderCheck):
     """
 
     code, name, hosts, needs_action = "LP505", "placeholders", (V1,), False
+    since = ASYNC_SINCE
     requires = ("LP101", "LP301", "LP201", "LP204", "LP501")
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: Subject) -> str | None:
-        for known in (0, 2):
+        for known in FIRST_OUTPUTS:
             self._judge_behind(subject, known)
         if is_entry_point(subject.plugin.cls):
             judge_dependence(subject)
@@ -75,34 +60,34 @@ class LP505(LadderCheck):
     def _judge_behind(self, subject: Subject, known: int) -> None:
         """Fail if placeholders after a number of known tokens, as after a preemption, are treated as the last token."""
         last = subject.setup.vocab_size - 1
-        unknown = self._alone(subject, known, PLACEHOLDER)
+        unknown = self._alone(subject, known, v1_async.PLACEHOLDER)
         invented = (partial(self._alone, subject, known, token) for token in (last, subject.setup.vocab_size // 2))
         rows = [row for attempt in invented if (row := unless_forbidden(subject, attempt)) is not None]
         if len(rows) == 2 and torch.equal(unknown, rows[0]) and not torch.equal(*rows):
             outputs = ", ".join([*("known" for _ in range(known)), *["{0}"] * INVENTED])
             raise Failed(
                 "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
-                {"output list": f"[{outputs.format(PLACEHOLDER)}]"},
+                {"output list": f"[{outputs.format(v1_async.PLACEHOLDER)}]"},
                 "logits that differ from those for the last token",
                 f"the same as for [{outputs.format(last)}]",
-                location=at_fault(subject, "apply"),
+                location=findings.at_fault(subject, "apply"),
             )
 
     @staticmethod
     def _alone(subject: Subject, known: int, token: int) -> torch.Tensor:
         """The row of a request that has ``known`` outputs of its own, and ``token`` for each of a few steps then."""
-        request = Request("a", subject.params(0), subject.model.prompt("a", 4, 0))
-        driver = drive(subject)
+        request = runtime.Request("a", subject.params(0), subject.model.prompt("a", 4, 0))
+        driver = parts.drive(subject)
         driver.begin(entering=[request])
         for n in range(known + INVENTED):
-            row = _row(subject, driver, request)
+            row = stand.stepped(subject, driver, [request])[1]
             own = subject.model.sampled(subject.model.emitted("a", 0, n + 1, n), row)  # one that it has not forbidden
             request.output_token_ids += own if n < known else [token]
             driver.begin()
-        return _row(subject, driver, request)
+        return stand.stepped(subject, driver, [request])[1]
 
-    def host(self, subject: Subject, max_num_seqs: int) -> V1Host:
-        return NeverRepaired(subject, max_num_seqs)
+    def host(self, subject: Subject, max_num_seqs: int) -> v1.V1Host:
+        return hostile.NeverRepaired(subject, max_num_seqs)
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
@@ -130,6 +115,7 @@ class LP508(Check):
     """
 
     code, name, hosts, tier = "LP508", "edits-for-placeholders", (V1,), "advice"
+    since = ASYNC_SINCE
     requires = ("LP101", "LP301", "LP505")
 
     def run(self, subject: Subject) -> str | None:
@@ -142,6 +128,9 @@ def is_entry_point(cls: type) -> bool:
     name = f"{cls.__module__}:{cls.__qualname__}"
     return any(entry.value.partition("[")[0].strip() == name for entry in installed())
 
+
+FIRST_OUTPUTS = (0, 2)
+"""Outputs before the placeholders: of a new request, and after a preemption."""
 
 INVENTED = 3
 """Steps whose tokens are invented, or unknown."""
@@ -156,14 +145,14 @@ def judge_dependence(subject: Subject) -> None:
     The part of an edit that most histories share does not depend on the ids; it may stay.
     """
     for length in LENGTHS:
-        before, rows = _edits(subject, [*_histories(subject, length), [], [PLACEHOLDER] * length])
+        before, rows = _edits(subject, [*_histories(subject, length), [], [v1_async.PLACEHOLDER] * length])
         known, empty, unknown = rows[:-2], rows[-2:-1], rows[-1:]
         if not len(known):
             continue
         common = known.median(0, keepdim=True).values
-        if all(first_difference(before, known[:1], row) is None for row in known.unsqueeze(1)):
+        if all(compare.first_difference(before, known[:1], row) is None for row in known.unsqueeze(1)):
             continue
-        if any(first_difference(before, row, unknown) is None for row in (before, common, empty)):
+        if any(compare.first_difference(before, row, unknown) is None for row in (before, common, empty)):
             continue
         token = int((unknown != before)[0].to(torch.int8).argmax())
         raise Failed(
@@ -172,7 +161,7 @@ def judge_dependence(subject: Subject) -> None:
             f"{float(before[0, token]):g}, as before",
             f"{float(unknown[0, token]):g}",
             cause="-1 takes part in the computation like a token id",
-            location=at_fault(subject, "apply"),
+            location=findings.at_fault(subject, "apply"),
         )
 
 
@@ -190,12 +179,12 @@ def _edits(subject: Subject, histories: list[list[int]]) -> tuple[torch.Tensor, 
     raw = subject.model.rows([("a", max(LENGTHS))])
     rows = []
     for outputs in histories:
-        request = Request("a", subject.params(0), subject.model.prompt("a", 4, 0), output_token_ids=outputs)
-        driver = drive(subject)
+        request = runtime.Request("a", subject.params(0), subject.model.prompt("a", 4, 0), output_token_ids=outputs)
+        driver = parts.drive(subject)
         driver.begin(entering=[request])
         before = driver.stage(raw, [request.params])
         step = partial(driver.step, before, [request])
-        invented = outputs and PLACEHOLDER not in outputs
+        invented = outputs and v1_async.PLACEHOLDER not in outputs
         rows.append(unless_forbidden(subject, step) if invented else step())
     return before, torch.cat([row for row in rows if row is not None])
 
@@ -205,12 +194,7 @@ def unless_forbidden(subject: Subject, attempt: Callable[[], torch.Tensor]) -> t
     of these."""
     try:
         return attempt()
-    except PluginError:
-        if not forbids(subject):
+    except calls.PluginError:
+        if not stand.forbids(subject):
             raise
         return None
-
-
-def _row(subject: Subject, driver: Driver, request: Request) -> torch.Tensor:
-    before = driver.stage(subject.model.rows([(request.request_id, request.total_len)]), [request.params])
-    return driver.step(before, [request])

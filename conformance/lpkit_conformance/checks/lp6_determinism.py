@@ -10,19 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
-
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.ladder import mixed_arrivals
-from lpkit_conformance.expectation.compare import compare, first_row, unequal
-from lpkit_conformance.expectation.solo import solo_runs
-from lpkit_conformance.hosts import default_host
+from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
+from lpkit_conformance.checks.lazily import Subject, compare, np, parts, solo, torch
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import Case, distinct
-from lpkit_conformance.subject.calls import Observation
-from lpkit_conformance.subject.subject import Subject
 
 CHURN = 80
 """Requests that arrive and leave before each measurement of the state."""
@@ -46,10 +39,6 @@ BLOCKS = 40
 """Measurements of growing state before it counts as growth: caches and windows of a few thousand entries fill up."""
 
 
-def _observe(subject: Subject, ops: list[Op]) -> list[Observation]:
-    return list(default_host(subject, subject.setup.max_num_seqs).run(ops))
-
-
 class LP601(Check):
     """Two instances give the same logits.
 
@@ -62,6 +51,7 @@ class LP601(Check):
     """
 
     code, name, requires = "LP601", "two-instances-agree", ("LP101", "LP301", "LP108", "LP402")
+    quick = True
 
     def run(self, subject: Subject) -> str | None:
         self._compare(subject)
@@ -74,18 +64,16 @@ class LP601(Check):
     @staticmethod
     def _compare(subject: Subject, which: str = "") -> None:
         ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(2)]
-        first = _observe(subject, ops)
+        first = observed(subject, ops)
         torch.manual_seed(random.randrange(2**31))
-        second = _observe(subject, ops)
-        for one, other in zip(first, second, strict=True):
-            unlike = unequal(one.after, other.after)
-            if bool(unlike.any()):
-                raise Failed(
-                    f"two instances give different logits for the same requests{which}",
-                    {"row": str(first_row(unlike)), "step": str(one.step)},
-                    "equal logits",
-                    "different logits",
-                )
+        where = parted(first, observed(subject, ops))
+        if where is not None:
+            raise Failed(
+                f"two instances give different logits for the same requests{which}",
+                {"row": str(where[1]), "step": str(where[0])},
+                "equal logits",
+                "different logits",
+            )
 
 
 OWN_GENERATORS = {
@@ -119,7 +107,7 @@ class LP602(Check):
             for seed in (torch.manual_seed, random.seed, np.random.seed):
                 seed(int.from_bytes(os.urandom(4), "little"))
             before = state()
-            _observe(subject, [*mixed_arrivals(4), Step(3)])
+            observed(subject, [*mixed_arrivals(4), Step(3)])
             after = state()
         finally:
             torch.set_rng_state(mine[0])
@@ -132,6 +120,19 @@ class LP602(Check):
             fix = f"draw from a {own} of your own, seeded from the request"
             raise Failed(summary, expected="an unchanged state", got="a changed state", fix=fix)
         return None
+
+
+KEPT = {
+    "requests": (
+        "request that it has served",
+        "forget a request when its row is removed or replaced (V1), or its slot is reused (V2)",
+    ),
+    "arguments": (
+        "argument that it has been given",
+        "give the cache a bound: `functools.lru_cache(maxsize=...)`",
+    ),
+}
+"""The data that an instance keeps if it grows with equal requests, or only with different arguments; and the fix."""
 
 
 class LP603(Check):
@@ -154,10 +155,7 @@ class LP603(Check):
         if not _grows(sizes):
             self._judge_resident(subject)
             return None
-        forget = "forget a request when its row is removed or replaced (V1), or its slot is reused (V2)"
-        whose, fix = "argument that it has been given", "give the cache a bound: `functools.lru_cache(maxsize=...)`"
-        if _grows(self._sizes(subject)):
-            whose, fix = "request that it has served", forget
+        whose, fix = KEPT["requests" if _grows(self._sizes(subject)) else "arguments"]
         raise Failed(
             f"the instance keeps data of every {whose}",
             {"objects held": " -> ".join(map(str, sizes[-3:])), "requests": f"{CHURN} between two measurements"},
@@ -171,16 +169,16 @@ class LP603(Check):
         """Fail if a request departs from its solo run while many with different arguments arrive and leave."""
         own = replace(subject, relatives=(subject.setup.case, *relatives_of(subject, range(1, PASSING + 1))))
         own.plugin.restore_modules()
-        host = default_host(own, 2 + PASSING_AT_ONCE)
+        host = parts.default_host(own, 2 + PASSING_AT_ONCE)
         ops: list[Op] = [Arrive("resident", 0), Step()]
         for start in range(1, len(own.cases), PASSING_AT_ONCE):
             names = [(f"r{n}", n) for n in range(start, min(start + PASSING_AT_ONCE, len(own.cases)))]
             ops += [*(Arrive(name, n) for name, n in names), Step(), *(Finish(name) for name, _ in names)]
         seen = list(host.run([*ops, Step()]))
-        solo = solo_runs(own)
-        solo.prepare({"resident": host.pool.requests["resident"]})
+        runs = solo.solo_runs(own)
+        runs.prepare({"resident": host.pool.requests["resident"]})
         for observation in seen:
-            mismatch = compare(observation, solo)
+            mismatch = compare.compare(observation, runs)
             if mismatch is not None:
                 passed = min((observation.step - 1) * PASSING_AT_ONCE, len(own.cases) - 1)
                 raise Failed(
@@ -196,7 +194,7 @@ class LP603(Check):
     def _sizes(subject: Subject, other_arguments: bool = False) -> list[int]:
         """Measure the state after each block of requests: three blocks, and more while it grows."""
         subject.plugin.restore_modules()  # what is cached already would not grow
-        host = default_host(subject, AT_ONCE)
+        host = parts.default_host(subject, AT_ONCE)
         sizes: list[int] = []
         while len(sizes) < 3 or (len(sizes) < BLOCKS and _grows(sizes)):
             start = len(sizes) * CHURN

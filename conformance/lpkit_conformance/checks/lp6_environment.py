@@ -9,14 +9,12 @@ import time
 from pathlib import Path
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.expectation.fingerprint import digest
-from lpkit_conformance.expectation.rank_process import HASH_SEED, answer, ask, second_rank
-from lpkit_conformance.expectation.ranks import choices, parting
+from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
+from lpkit_conformance.checks.lazily import Subject, calls, rank_process, ranks
 from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.processes import tree
+from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed, Skipped
-from lpkit_conformance.subject.calls import PluginError
-from lpkit_conformance.subject.subject import Subject
 
 GRACE_SECONDS = 1.0
 """Seconds for processes that are about to end."""
@@ -49,21 +47,21 @@ class LP604(Check):
         target = origin(subject)
         if target is None:
             raise Skipped("the class cannot be loaded in another process")
-        with subject.setup.second or second_rank() as second:
-            ask(second, target, subject)
+        with subject.setup.second or rank_process.second_rank() as second:
+            rank_process.ask(second, target, subject)
             try:
-                here = choices(subject, rank=0)
-                there = answer(second)
-            except PluginError:
+                here = ranks.choices(subject, rank=0)
+                there = rank_process.answer(second)
+            except calls.PluginError:
                 raise Skipped("the plugin raises; other checks say where") from None
             except TimeoutError as error:
                 raise Skipped(str(error)) from None
         if there is None or here.keys() != there.keys():
             raise Skipped("the class cannot be loaded in another process")
-        found = parting(here, there)
+        found = ranks.parting(here, there)
         if found is not None:
             first, second_token = found.tokens
-            seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {HASH_SEED} there"
+            seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {rank_process.HASH_SEED} there"
             where = {"host": found.host, "step": str(found.step), "request": found.request, "hash seed": seeds}
             if first == second_token:
                 raise Failed(
@@ -107,10 +105,11 @@ class LP605(Check):
     code, name, requires = "LP605", "ignores-clock", ("LP101", "LP301", "LP601")
 
     def run(self, subject: Subject) -> str | None:
-        normal = digest(subject)
+        ops = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(3)]
+        normal = observed(subject, ops)
         with jumping_clock(subject.plugin.cls):
-            jumpy = digest(subject)
-        if normal != jumpy:
+            jumpy = observed(subject, ops)
+        if parted(normal, jumpy):
             raise Failed(
                 "the logits depend on the time of day", {}, "equal logits", "different logits when the clock jumps"
             )
@@ -129,14 +128,15 @@ class LP606(Check):
     """
 
     code, name, hosts, once = "LP606", "leaves-no-process", (), True
+    judges_processes = True
     requires, method = ("LP001",), "__init__"
 
     def run(self, subject: Subject) -> str | None:
         if not Path("/proc/self/stat").exists():
             raise Skipped("this system does not list the child processes of a process")
         try:
-            choices(subject, rank=0)
-        except PluginError:
+            ranks.choices(subject, rank=0)
+        except calls.PluginError:
             raise Skipped("the plugin raises; other checks say where") from None
         gc.collect()
         deadline = time.monotonic() + GRACE_SECONDS

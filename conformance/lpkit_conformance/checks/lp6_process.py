@@ -11,16 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
+from lpkit_conformance.checks.lazily import Subject, parts, process_settings, torch
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.hosts import drive
-from lpkit_conformance.instruments.process_settings import settings, settings_kept
 from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed
-from lpkit_conformance.subject.subject import Subject
 
 OPEN_FILES = Path("/proc/self/fd")
 PAGES = Path("/proc/self/statm")
@@ -54,20 +50,20 @@ class LP607(Check):
 
     def run(self, subject: Subject) -> str | None:
         left: list[dict[str, int]] = []
-        with settings_kept():
+        with process_settings.settings_kept():
             # What an instance before this one has set would not change; logging.basicConfig minds other handlers.
             torch.set_default_dtype(torch.float32)
             torch.set_grad_enabled(True)
             logging.getLogger().handlers.clear()
-            before = settings()
-            drive(subject)
-            _compare(before, settings(), "constructing an instance")
+            before = process_settings.settings()
+            parts.drive(subject)
+            _compare(before, process_settings.settings(), "constructing an instance")
             for _ in range(INSTANCES):
                 host_after(subject, [*mixed_arrivals(4), Step(3), Finish("r0"), Step(2)])
                 if left and any(count > left[-1][name] for name, count in held().items()):
                     gc.collect()  # what has not gone only because nothing has been collected yet
                 left.append(held())
-            _compare(before, settings(), "serving requests")
+            _compare(before, process_settings.settings(), "serving requests")
         for name, first in left[0].items():
             counts = [first, *(item[name] for item in left[1:])]
             if all(later > earlier for earlier, later in pairwise(counts)):
@@ -93,9 +89,9 @@ def held() -> dict[str, int]:
 
 def _weigh(subject: Subject) -> None:
     """Fail if each further instance takes much memory; the first instance's memory may be shared by all."""
-    kept, sizes = [drive(subject)], [taken()]
+    kept, sizes = [parts.drive(subject)], [taken()]
     for _ in range(INSTANCES - 1):
-        kept.append(drive(subject))
+        kept.append(parts.drive(subject))
         sizes.append(taken())
     least = min(later - earlier for earlier, later in pairwise(sizes))
     if least > MOST_MEMORY + TABLE_BYTES * subject.setup.max_num_seqs * subject.setup.vocab_size:

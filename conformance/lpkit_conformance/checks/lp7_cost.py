@@ -9,32 +9,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from unittest import mock
 
-import torch
-
-from lpkit_conformance.activity.acting import activity
-from lpkit_conformance.activity.stand import Stance, Standing, stand_after
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.hosts import PluginError, default_host, drive
-from lpkit_conformance.instruments.dispatch import without_compiler
-from lpkit_conformance.instruments.host_reads import HostCopies, ReadsZeros
-from lpkit_conformance.instruments.meta_kernels import META
-from lpkit_conformance.instruments.operations import CountOperations
-from lpkit_conformance.instruments.waits import NoteReads, NoteSends, Wait
+from lpkit_conformance.checks.ladder import host_after
+from lpkit_conformance.checks.lazily import (
+    Subject,
+    acting,
+    calls,
+    host_reads,
+    meta_kernels,
+    operations,
+    parts,
+    stand,
+    torch,
+    waits,
+)
+from lpkit_conformance.checks.lp3_devices import on_meta
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Skipped
-from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.vllm_api.stub import buffers_on
 
 
-def standing_of(subject: Subject, requests: int) -> Standing:
+def standing_of(subject: Subject, requests: int) -> stand.Standing:
     """Return a batch of this many requests that use the plugin, some steps into their run."""
     ops: list[Op] = [Arrive(f"r{i}", i % 4) for i in range(requests)]
-    return stand_after(subject, ops)
+    return stand.stand_after(subject, ops)
 
 
-def operations_at(standing: Standing) -> Counter[str]:
+def operations_at(standing: stand.Standing) -> Counter[str]:
     """Count the operations of one ``apply``."""
-    with CountOperations() as counter:
+    with operations.CountOperations() as counter:
         standing.again(standing.logits)
     found: Counter[str] = counter.counts
     return found
@@ -47,32 +49,22 @@ class CostCheck(Check):
     tier = "advice"
 
 
-def sends_of(subject: Subject, requests: int) -> list[Wait]:
+def sends_of(subject: Subject, requests: int) -> list[waits.Wait]:
     """Count copies to the device that wait, in one ``apply`` after a step of this many requests that use the plugin."""
-    away = subject.having(device=META)
-    batch = [Stance(i % 4, f"r{i}", 1).request(subject, f"r{i}") for i in range(requests)]
-    logits = torch.empty(requests, subject.setup.vocab_size, device=META)
-    subject.plugin.restore_modules()  # a cache may hold tensors of this device: in an engine there is no other
-    sends = NoteSends()
-    try:
-        with (
-            suppress(PluginError),  # something else that goes wrong, or what the meta device does not have
-            torch.inference_mode(),
-            buffers_on(META),
-            without_compiler(),
-            ReadsZeros(),
-        ):
-            driver = drive(away)
-            driver.begin(entering=batch)
-            driver.edit(logits, *driver.context(batch))
-            for i, request in enumerate(batch):
-                driver.commit(request, [subject.model.emit(f"r{i}", i % 4, 1)])
-            driver.begin()
-            context = driver.context(batch)
-            with sends:
-                driver.edit(logits, *context)
-    finally:
-        subject.plugin.restore_modules()
+    batch = [stand.Stance(i % 4, f"r{i}", 1).request(subject, f"r{i}") for i in range(requests)]
+    logits = torch.empty(requests, subject.setup.vocab_size, device=meta_kernels.META)
+    sends = waits.NoteSends()
+    # A plugin may do something else wrong, or need what the meta device does not have.
+    with suppress(calls.PluginError), torch.inference_mode(), on_meta(subject) as (away, _):
+        driver = parts.drive(away)
+        driver.begin(entering=batch)
+        driver.edit(logits, *driver.context(batch))
+        for i, request in enumerate(batch):
+            driver.commit(request, [subject.model.emit(f"r{i}", i % 4, 1)])
+        driver.begin()
+        context = driver.context(batch)
+        with sends:
+            driver.edit(logits, *context)
     return sends.waits
 
 
@@ -113,10 +105,10 @@ class LP702(CostCheck):
 
     def run(self, subject: Subject) -> str | None:
         try:
-            standing = stand_after(subject, [Arrive(f"r{i}", None) for i in range(4)])
+            standing = stand.stand_after(subject, [Arrive(f"r{i}", None) for i in range(4)])
         except Skipped:
             return "apply is not called"
-        always = standing.acts or (not subject.setup.case.fields and activity(subject).acts)
+        always = standing.acts or (not subject.setup.case.fields and acting.activity(subject).acts)
         count = operations_at(standing).total()
         if count and always:
             raise Skipped("the plugin acts on every request")
@@ -144,12 +136,12 @@ class LP703(CostCheck):
 
     def run(self, subject: Subject) -> str | None:
         standing = standing_of(subject, 4)
-        with HostCopies() as copies, NoteReads() as reads:
+        with host_reads.HostCopies() as copies, waits.NoteReads() as reads:
             standing.again(standing.logits)
-        waits = [*copies.waits, *reads.waits] or sends_of(subject, 4)
-        if waits:
-            got = ", ".join(f"{name} x{n}" for name, n in sorted(Counter(name for name, _ in waits).items()))
-            location = next((line for _, line in waits if line), "")
+        noted = [*copies.waits, *reads.waits] or sends_of(subject, 4)
+        if noted:
+            got = ", ".join(f"{name} x{n}" for name, n in sorted(Counter(name for name, _ in noted).items()))
+            location = next((line for _, line in noted if line), "")
             raise Failed("apply makes the host wait for the device", {}, "no such operation", got, location=location)
         return None
 
@@ -172,9 +164,7 @@ class LP704(CostCheck):
     code, name = "LP704", "quiet-steps"
 
     def run(self, subject: Subject) -> str | None:
-        host = default_host(subject, subject.setup.max_num_seqs)
-        for _ in host.run([*(Arrive(f"r{i}", i % 4) for i in range(4)), Step(2)]):
-            pass
+        host = host_after(subject, [*(Arrive(f"r{i}", i % 4) for i in range(4)), Step(2)])
         with written() as said:
             for _ in host.run([Step(QUIET_STEPS)]):
                 pass

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-
 from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.lazily import Subject, distributions, speculation, styles, torch
 from lpkit_conformance.checks.lp8_v2 import REFUSES
-from lpkit_conformance.expectation.distributions import compare_counts
-from lpkit_conformance.expectation.speculation import Speculation, Texts, speculating
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.explanation.styles import style_of
 from lpkit_conformance.results import Failed, NeverActive, Skipped
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V2
 
 RUNS = 128
@@ -45,17 +40,17 @@ class LP809(Check):
     needs_action = True
 
     def run(self, subject: Subject) -> str | None:
-        if speculating(subject) is None:
+        if speculation.speculating(subject) is None:
             raise Skipped(REFUSES)
-        runs = Speculation(subject, max(RUNS // subject.setup.turn[1], FEWEST))
-        fix = advice.fix("drafts", style_of(subject.plugin.cls, V2))
+        runs = speculation.Speculation(subject, max(RUNS // subject.setup.turn[1], FEWEST))
+        fix = advice.fix("drafts", styles.style_of(subject.plugin.cls, V2))
         texts = runs.with_drafts()
         without = runs.without(texts.token_ids)
         if not texts.acted:
             raise NeverActive
         self._compare(texts, without, fix)
         before = runs.model[: without.shape[1]].expand_as(without)
-        counted = compare_counts(
+        counted = distributions.compare_counts(
             texts.token_ids.flatten(),
             texts.locals.flatten(),
             without.flatten(0, 1).cpu(),
@@ -73,7 +68,7 @@ class LP809(Check):
             )
         return f"{texts.token_ids.numel()} tokens"
 
-    def _compare(self, texts: Texts, without: torch.Tensor, fix: str) -> None:
+    def _compare(self, texts: speculation.Texts, without: torch.Tensor, fix: str) -> None:
         """Each token's probabilities with drafts and without.
 
         Raises:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import torch
-from lpkit.runtime import V2Slots
-
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.ladder import mixed_arrivals
+from lpkit_conformance.checks.ladder import mixed_arrivals, parted
+from lpkit_conformance.checks.lazily import Subject, calls, hostile, in_flight, torch
 from lpkit_conformance.checks.lp8_v2 import HostileCheck
-from lpkit_conformance.expectation.compare import first_row, unequal
-from lpkit_conformance.hosts import Observation, PluginError
-from lpkit_conformance.hosts.v2 import V2Driver, V2Host
-from lpkit_conformance.instruments.in_flight import DEVICE, Copy, InFlight
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Skipped
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.subject.worlds import World
 from lpkit_conformance.vllm_api.runners import V2
 
@@ -53,12 +45,12 @@ class LP810(Check):
         cpu = torch.device("cpu")
         # Told of a GPU, most plugins pin what they send; some need more of one than there is, and fused kernels do
         # where there is one.
-        told = (cpu,) if subject.setup.device.type == DEVICE.type else (DEVICE, cpu)
+        told = (cpu,) if subject.setup.device.type == in_flight.DEVICE.type else (in_flight.DEVICE, cpu)
         subject = subject.having(device=cpu)
         for device in told:
             try:
                 return f"{_judge(subject, STAGES, device) or 'no'} copies from pinned memory"
-            except PluginError:
+            except calls.PluginError:
                 continue
             except Failed:
                 _judge(subject, 1, device)  # better evidence, if it fails there, too
@@ -73,28 +65,28 @@ def _judge(subject: Subject, stages: int, device: torch.device) -> int:
         Failed: if a copy that is done late changes a row.
     """
     there = subject.having(world=World(f"{stages} pipeline stages", partial(_furnish, stages)))
-    prompt, copies = _observe(there, InFlight(stages + 1), device)
+    prompt, copies = _observe(there, in_flight.InFlight(stages + 1), device)
     early = [item for item in copies if item.overwritten]
     if not early:
         return len(copies)
-    late, _ = _observe(there, InFlight(stages + 1, copies), device)
-    for one, other in zip(prompt, late, strict=True):
-        wrong = unequal(one.after, other.after)
-        if bool(wrong.any()):
-            blamed = [item for item in early if item.step <= one.step][-1]
-            raise Failed(
-                "a copy from pinned memory that is done late shows what was staged for a later step",
-                {
-                    "request": one.rows[first_row(wrong)].request,
-                    "step": str(one.step),
-                    "steps in flight": f"{stages + 1} (pipeline stages: {stages})",
-                    "copied": f"by {blamed.method} in step {blamed.step}",
-                },
-                "the logits of a device that copies at once",
-                "other logits: the source was overwritten before the copy was done",
-                location=blamed.location,
-            )
-    return len(copies)
+    late, _ = _observe(there, in_flight.InFlight(stages + 1, copies), device)
+    found = parted(prompt, late)
+    if found is None:
+        return len(copies)
+    step, row = found
+    blamed = [item for item in early if item.step <= step][-1]
+    raise Failed(
+        "a copy from pinned memory that is done late shows what was staged for a later step",
+        {
+            "request": next(seen.rows[row].request for seen in prompt if seen.step == step),
+            "step": str(step),
+            "steps in flight": f"{stages + 1} (pipeline stages: {stages})",
+            "copied": f"by {blamed.method} in step {blamed.step}",
+        },
+        "the logits of a device that copies at once",
+        "other logits: the source was overwritten before the copy was done",
+        location=blamed.location,
+    )
 
 
 def _furnish(stages: int, config: Any) -> None:
@@ -102,10 +94,12 @@ def _furnish(stages: int, config: Any) -> None:
     config.scheduler_config.async_scheduling = True
 
 
-def _observe(subject: Subject, flight: InFlight, device: torch.device) -> tuple[list[Observation], list[Copy]]:
+def _observe(
+    subject: Subject, flight: in_flight.InFlight, device: torch.device
+) -> tuple[list[calls.Observation], list[in_flight.Copy]]:
     subject.plugin.restore_modules()  # a cache may hold what an earlier run has sent
     with flight.events():
-        host = _HostAhead(subject, flight, device)
+        host = hostile.HostAhead(subject, flight, device)
         with host.driver.watched(host.watch):
             return list(host.run(_ops())), flight.copies
 
@@ -116,32 +110,3 @@ def _ops() -> Iterator[Op]:
         yield Arrive(f"x{number}", None if number % 4 == 3 else number)
         yield Step()
         yield Finish(f"x{number}")
-
-
-class _HostAhead(V2Host):
-    """Begins the device's steps, and calls the plugin within the device's model."""
-
-    def __init__(self, subject: Subject, flight: InFlight, device: torch.device) -> None:
-        self._flight, self._told = flight, device
-        super().__init__(subject)
-
-    def drive(self, config: Any) -> V2Driver:
-        model = config.model_config
-        slots = V2Slots(
-            config.scheduler_config.max_num_seqs,
-            model.max_model_len,
-            self.subject.setup.device,
-            vocab_size=model.vocab_size,
-        )
-        slots.state = dataclasses.replace(slots.state, device=self._told)
-        with self.watch("__init__"):
-            return V2Driver(self.subject.plugin.cls, config, self.subject.setup.device, slots)
-
-    def watch(self, method: str, args: tuple[Any, ...] = ()) -> InFlight:
-        """Return the context around a call of the plugin."""
-        self._flight.method = method
-        return self._flight
-
-    def _begin(self) -> None:
-        self._flight.begin(self.step + 1)
-        super()._begin()

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
-
-import torch
-from lpkit.runtime import Request
+from typing import Any, ClassVar
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.expectation.ranks import RANKS
-from lpkit_conformance.expectation.speculation import speculating
-from lpkit_conformance.explanation.findings import method_location
-from lpkit_conformance.hosts.v2 import Manner, V2Driver, V2Host, keep_buffers
+from lpkit_conformance.checks.lazily import Subject, findings, ranks, runtime, speculation, torch, v2, verify
 from lpkit_conformance.programs.generate import (
     Arrive,
     Finish,
@@ -30,9 +24,7 @@ from lpkit_conformance.programs.generate import (
 )
 from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.settings.cases import make_params
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.subject.worlds import SPECULATING
-from lpkit_conformance.verify import verify
 from lpkit_conformance.vllm_api.runners import V2
 
 KEPT_STEPS = 12
@@ -44,11 +36,15 @@ OTHERS_STAY = 4
 
 
 class HostileCheck(LadderCheck):
-    """A few programs on a host with an unusual but legal engine behaviour."""
+    """A few programs on a host with an unusual but legal engine behaviour.
+
+    Attributes:
+        manner: the behaviour, as arguments of ``hosts.v2.Manner``.
+    """
 
     hosts = (V2,)
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201", "LP202", "LP211", "LP212")
-    manner: ClassVar[Manner]
+    manner: ClassVar[Mapping[str, Any]] = {}
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
@@ -61,8 +57,8 @@ class HostileCheck(LadderCheck):
             Step(4),
         )
 
-    def host(self, subject: Subject, max_num_seqs: int) -> V2Host:
-        return V2Host(subject, max_num_seqs, self.manner)
+    def host(self, subject: Subject, max_num_seqs: int) -> v2.V2Host:
+        return v2.V2Host(subject, max_num_seqs, v2.Manner(**self.manner))
 
 
 class LP801(HostileCheck):
@@ -78,7 +74,6 @@ class LP801(HostileCheck):
     code, name = "LP801", "slot-reuse"
     hazard = "replace"
     requires = ("LP101", "LP301", "LP201", "LP202", "LP219")
-    manner = Manner()
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         variants = [*range(len(subject.cases)), None]
@@ -104,7 +99,9 @@ class LP802(HostileCheck):
     """
 
     code, name = "LP802", "rebound-buffers"
-    manner = Manner(poison=True)
+    quick = True
+    prevented = "they read the lengths from the engine's buffers at each step."
+    manner = {"poison": True}
 
     def run(self, subject: Subject) -> str | None:
         try:
@@ -115,14 +112,14 @@ class LP802(HostileCheck):
                     "the plugin changes logits only while prompt_len.gpu and prefill_len.gpu stay the same tensors",
                     expected="the same edits on an engine that rebinds them, as vLLM does",
                     got="no edit at all",
-                    location=method_location(subject.plugin.cls, "__init__"),
+                    location=findings.method_location(subject.plugin.cls, "__init__"),
                 ) from None
             raise
 
     def _acts_on_kept_buffers(self, subject: Subject) -> bool:
         """Return True if the plugin acts when these tensors are updated in place."""
-        host = V2Host(subject)
-        keep_buffers(host.driver.slots)
+        host = v2.V2Host(subject)
+        v2.keep_buffers(host.driver.slots)
         seen = host.run([*mixed_arrivals(5), Step(KEPT_STEPS)])
         return any(not torch.equal(item.before, item.after) for item in seen)
 
@@ -142,7 +139,8 @@ class LP803(HostileCheck):
     """
 
     code, name = "LP803", "split-applies"
-    manner = Manner(split=3)
+    quick = True
+    manner = {"split": 3}
 
     def run(self, subject: Subject) -> str | None:
         note = super().run(subject)
@@ -152,7 +150,7 @@ class LP803(HostileCheck):
         for n in range(subject.setup.max_num_seqs + 1):
             others += [replace(arrive, request=f"a{n}"), Step(), Finish(f"a{n}")]
         sharded = program("requests of another rank", others, mixed_arrivals(4), Step(3))
-        verify(subject, [sharded], partial(V2Host, manner=Manner(ranks=RANKS)))
+        verify.verify(subject, [sharded], partial(v2.V2Host, manner=v2.Manner(ranks=ranks.RANKS)))
         return note
 
 
@@ -175,10 +173,10 @@ class LP804(HostileCheck):
     code, name = "LP804", "draft-rows"
     hazard = "drafts"
     requires = (*HostileCheck.requires, "LP210", "LP308")
-    manner = Manner(trim=True)
+    manner = {"trim": True}
 
     def run(self, subject: Subject) -> str | None:
-        there = speculating(subject)
+        there = speculation.speculating(subject)
         if there is None:
             raise Skipped(REFUSES)
         return super().run(there)
@@ -213,7 +211,10 @@ class LP805(HostileCheck):
     """
 
     code, name = "LP805", "int32-mapping"
-    manner = Manner(mapping=torch.int32)
+    prevented = "`rows.slots` and `rows.index` are always int64."
+
+    def host(self, subject: Subject, max_num_seqs: int) -> v2.V2Host:
+        return v2.V2Host(subject, max_num_seqs, v2.Manner(mapping=torch.int32))
 
 
 class LP806(HostileCheck):
@@ -227,7 +228,8 @@ class LP806(HostileCheck):
     """
 
     code, name = "LP806", "padded-bounds"
-    manner = Manner(padding=3)
+    prevented = "they read the bounds of the batch's requests and nothing behind them."
+    manner = {"padding": 3}
 
 
 class LP807(Check):
@@ -244,8 +246,8 @@ class LP807(Check):
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: Subject) -> str | None:
-        driver = V2Driver(subject.plugin.cls, subject.setup.config(4), subject.setup.device)
-        requests = [Request(name, make_params({}), [0]) for name in ("a", "b")]
+        driver = v2.V2Driver(subject.plugin.cls, subject.setup.config(4), subject.setup.device)
+        requests = [runtime.Request(name, make_params({}), [0]) for name in ("a", "b")]
         for request in requests:
             slot = driver.slots.add(request)
             driver.slots.prompt_len.np[slot] = driver.slots.prefill_len.np[slot] = 0
@@ -270,10 +272,10 @@ class LP808(HostileCheck):
 
     code, name = "LP808", "hostile-soak"
     requires = (*HostileCheck.requires, "LP219", "LP802", "LP803", "LP804", "LP806")
-    manner = Manner(poison=True, split=2, padding=1, trim=True)
+    manner = {"poison": True, "split": 2, "padding": 1, "trim": True}
 
     def run(self, subject: Subject) -> str | None:
-        return super().run(speculating(subject) or subject)
+        return super().run(speculation.speculating(subject) or subject)
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         drafts = subject.setup.world is SPECULATING

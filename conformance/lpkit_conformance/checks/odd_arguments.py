@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from lpkit.columns.ragged import ListTooLongError
 from lpkit.runtime import Request
 from lpkit.sampling_params import SamplingParams
 
+from lpkit_conformance.activity.stand import continued, stepped
 from lpkit_conformance.checks.declined import watched
 from lpkit_conformance.expectation.compare import first_difference
 from lpkit_conformance.expectation.solo import solo_runs
@@ -163,6 +165,11 @@ class Served:
     disturbed: str = ""
     difference: str = ""
 
+    @property
+    def too_long(self) -> bool:
+        """True if the SDK declined the request because a list does not fit into its column."""
+        return isinstance(self.declined, ListTooLongError)
+
 
 @fact
 def serve_odd(subject: Subject) -> tuple[Served, ...]:
@@ -224,17 +231,14 @@ class _Table:
         raw = subject.model.rows([(request.request_id, request.total_len) for request in requests])
         if masked:
             raw[1, ::5] = -math.inf
-        before = driver.stage(raw, [request.params for request in requests])
-        after = driver.step(before, requests)
+        before, after = stepped(subject, driver, requests, raw)
         served.rows.append((before[1], after[1]))
         for row, name, who in ((0, "n", "its neighbour"), (2, "g", "the request that came after it in the update")):
             expected = self._alone[name][requests[row].total_len]
             found = first_difference(before[row : row + 1], expected.unsqueeze(0), after[row : row + 1])
             if found is not None and not served.disturbed:
                 served.disturbed, served.difference = who, found[-1]
-        wanted = [subject.model.emit(request.request_id, 0, len(request.output_token_ids)) for request in requests]
-        for request, token in zip(requests, subject.model.sampled(wanted, after), strict=True):
-            driver.commit(request, [token])
+        continued(subject, driver, requests, after)
 
     def _new(self, name: str) -> ActiveRequest:
         return make_active(self._subject, Arrive(name, 0))

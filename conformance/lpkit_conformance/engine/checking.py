@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lpkit_conformance.catalogue import all_checks, chosen, inactive
+from lpkit_conformance.catalogue import chosen, inactive
 from lpkit_conformance.checks.base import Rule, judge
 from lpkit_conformance.codec import encode
 from lpkit_conformance.engine.losses import load_failure, location, short, unloadable
@@ -21,7 +21,7 @@ from lpkit_conformance.engine.sizes import engine_settings
 from lpkit_conformance.engine.tiny import EngineError, EngineSettings
 from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.engine_checks.evidence import Evidence
-from lpkit_conformance.engine_checks.lp9_engine import EngineCheck
+from lpkit_conformance.engine_checks.lp9_engine import LP901, LP902, LP904, LP905, EngineCheck
 from lpkit_conformance.errors import EngineUnavailable
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.processes.supervise import START_SECONDS
@@ -40,12 +40,8 @@ NO_DRAFTS = "does not yet support: speculative method"
 """vLLM's error when the runner does not support the requested speculative method."""
 
 RUNNERS: tuple[Runner, ...] = (V1, V2)
-STEPS = {
-    "LP901": "starting an engine",
-    "LP902": "serving requests, alone and mixed",
-    "LP905": "sending bad arguments",
-    "LP904": "the reference runtime",
-}
+STEPS: tuple[type[EngineCheck], ...] = (LP901, LP902, LP905, LP904)
+"""The checks for which evidence is gathered, in this order."""
 
 
 def require_vllm() -> None:
@@ -247,7 +243,7 @@ class _HostRun:
 
     def _require_exactness(self) -> None:
         """Before the plugin is blamed: does the model compute here what it should?"""
-        with self._our_step("LP904"):
+        with self._our_step(LP904):
             self._call("start", engine_settings(self.runner, self.job.plan), False, seconds=self._start_limit)
             if self._call("model_rounds"):
                 raise EngineError("its model rounds on this machine, so logits cannot be compared")
@@ -271,16 +267,16 @@ class _HostRun:
 
     def _started(self) -> CheckResult:
         message = f"vLLM {self.survey['version']}, {self.runner_class}"
-        seconds = round(self._seconds["LP901"], 4)
-        return self._told(CheckResult("LP901", "engine-starts", self.runner, "passed", message, None, seconds))
+        seconds = round(self._seconds[LP901.code], 4)
+        return self._told(CheckResult(LP901.code, LP901.name, self.runner, "passed", message, None, seconds))
 
     def _evidence(self) -> Evidence | None:
         """Answers of the engines; None if one was lost with the plugin."""
         try:
-            with self._step("LP901"):
+            with self._step(LP901):
                 self._start_with_plugin()
-            self._results["LP901"] = self._started()
-            with self._step("LP902"):
+            self._results[LP901.code] = self._started()
+            with self._step(LP902):
                 evidence = Evidence(self.runner, self._call("make_workload"), location=self.survey["location"])
                 beside = evidence.workload.beside
                 judged = tuple(ask for name, ask in evidence.workload.asks.items() if name not in beside)
@@ -291,7 +287,7 @@ class _HostRun:
         except _Blamed:
             return None
         try:
-            with self._step("LP905"):
+            with self._step(LP905):
                 bad = tuple(ask for _, ask in evidence.workload.bad)
                 company = following(evidence.workload.company, evidence.alone)
                 answers = self._call(generate, (*company, *bad)) if bad else {}
@@ -300,7 +296,7 @@ class _HostRun:
         except _Blamed:
             self._reopen()
         try:
-            with self._step("LP904"):
+            with self._step(LP904):
                 evidence.expected = self._call("reference", evidence.tokens(), evidence.workload.asks)
         except _Blamed:
             return None
@@ -327,7 +323,7 @@ class _HostRun:
             # Whose fault is it? An engine without the plugin tells.
             if isinstance(error, ProcessLost):
                 self._reopen()
-            with self._our_step("LP901"):
+            with self._our_step(LP901):
                 self.runner_class = self._call("start", wanted, False, seconds=self._start_limit)["runner_class"]
             raise error
         self.runner_class = info["runner_class"]
@@ -348,50 +344,45 @@ class _HostRun:
         return info
 
     @contextmanager
-    def _our_step(self, code: str) -> Iterator[None]:
+    def _our_step(self, check: type[EngineCheck]) -> Iterator[None]:
         """A step in which the plugin takes no part."""
-        begun = self._begin(code)
+        begun = self._begin(check)
         try:
             yield
         except EngineError as error:
             raise _Broken(f"vLLM's {self.runner.upper()} engine fails without the plugin: {short(error)}") from None
         finally:
-            self._seconds[code] = time.perf_counter() - begun
+            self._seconds[check.code] = time.perf_counter() - begun
 
     @contextmanager
-    def _step(self, code: str) -> Iterator[None]:
-        """A step whose failure is the plugin's, and the result of the check ``code``."""
-        begun = self._begin(code)
+    def _step(self, check: type[EngineCheck]) -> Iterator[None]:
+        """A step whose failure is the plugin's, and the result of the check."""
+        begun = self._begin(check)
         try:
             yield
         except EngineError as error:
-            finding = self._lost(code, error)
-            name = next(check.name for check in all_checks("vllm") if check.code == code)
+            finding = self._lost(check, error)
             seconds = round(time.perf_counter() - begun, 4)
-            result = CheckResult(code, name, self.runner, "failed", finding.summary, finding, seconds)
-            self._results[code] = self._told(result)
+            result = CheckResult(check.code, check.name, self.runner, "failed", finding.summary, finding, seconds)
+            self._results[check.code] = self._told(result)
             raise _Blamed(finding) from None
         finally:
-            self._seconds[code] = time.perf_counter() - begun
+            self._seconds[check.code] = time.perf_counter() - begun
 
-    def _begin(self, code: str) -> float:
-        done = list(STEPS).index(code)
-        self.job.progress.started(f"{code}[{self.runner}] {STEPS[code]}", done, len(STEPS))
+    def _begin(self, check: type[EngineCheck]) -> float:
+        label = f"{check.code}[{self.runner}] {check.step}"
+        self.job.progress.started(label, STEPS.index(check), len(STEPS))
         return time.perf_counter()
 
-    def _lost(self, code: str, error: EngineError) -> Finding:
+    def _lost(self, check: type[EngineCheck], error: EngineError) -> Finding:
         """The finding on a plugin whose engine ended."""
-        what = "the engine does not start" if code == "LP901" else f"the engine was lost while {STEPS[code]}"
-        if code == "LP904":
-            what = "the plugin fails in the reference runtime"
-        fix = next(check.sections()["fix"] for check in all_checks("vllm") if check.code == code)
         loss = error.loss if isinstance(error, ProcessLost) else None
         return Finding(
-            f"{what}: {short(error)}",
+            f"{check.lost or f'the engine was lost while {check.step}'}: {short(error)}",
             {"runner": self.runner_class or self.runner.upper()},
             expected="the engine keeps running (if it stops, it stops for everyone)",
             got=short(error, 1000),
             cause=advice.cause(loss.kind, "loss") if loss else "",
-            fix=fix,
+            fix=check.sections()["fix"],
             location=location(error),
         )

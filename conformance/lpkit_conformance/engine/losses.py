@@ -6,6 +6,7 @@ import re
 
 from lpkit_conformance.engine.process import ProcessLost
 from lpkit_conformance.engine.tiny import EngineError
+from lpkit_conformance.engine_checks.lp9_engine import LP901
 from lpkit_conformance.instruments.author_lines import is_authors, location_in
 from lpkit_conformance.results import TargetResult
 from lpkit_conformance.suite.load_failures import LoadFailure
@@ -34,5 +35,5 @@ def load_failure(error: EngineError) -> LoadFailure:
 def unloadable(target: str, failure: LoadFailure, judged_with: str) -> TargetResult:
     """The result for a plugin that ``child.survey`` could not load."""
     if failure.broken:
-        return TargetResult(target, (), (failure.result("LP901", "engine-starts"),), "", judged_with)
+        return TargetResult(target, (), (failure.result(LP901.code, LP901.name),), "", judged_with)
     return TargetResult(target, (), (), "", judged_with, str(failure))

@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 
 
 class EngineCheck(Rule):
-    """A rule that is judged by what an engine answered."""
+    """A rule that is judged by what an engine answered.
+
+    Attributes:
+        step: how its evidence is gathered, for the progress and for a report; empty if other checks gather it.
+        lost: the summary if the engine was lost at this step; empty: a sentence with ``step``.
+    """
 
     engine = "vllm"
     hosts: ClassVar[tuple[str, ...]] = (V1, V2)
     requires: ClassVar[tuple[str, ...]] = ("LP901",)
+    step: ClassVar[str] = ""
+    lost: ClassVar[str] = ""
 
     @abstractmethod
     def run(self, evidence: Evidence) -> str | None:
@@ -65,6 +72,8 @@ class LP901(EngineCheck):
     """
 
     code, name, requires = "LP901", "engine-starts", ()
+    step, lost = "starting an engine", "the engine does not start"
+    replays = True
 
     def run(self, evidence: Evidence) -> str | None:
         return None  # an engine that answered has started
@@ -84,6 +93,8 @@ class LP902(EngineCheck):
     """
 
     code, name, needs_action = "LP902", "engine-crowd", True
+    step = "serving requests, alone and mixed"
+    replays = True
 
     def run(self, evidence: Evidence) -> str | None:
         from lpkit_conformance.engine_checks.evidence import Tally, common
@@ -129,6 +140,7 @@ class LP903(EngineCheck):
     """
 
     code, name, needs_action = "LP903", "engine-bystanders", True
+    replays = True
     requires = ("LP901", "LP902")
 
     def run(self, evidence: Evidence) -> str | None:
@@ -163,6 +175,7 @@ class LP904(EngineCheck):
     """
 
     code, name, needs_action = "LP904", "engine-reference", True
+    step, lost = "the reference runtime", "the plugin fails in the reference runtime"
     requires = ("LP901", "LP902", "LP903")
 
     def run(self, evidence: Evidence) -> str | None:
@@ -190,6 +203,7 @@ class LP905(EngineCheck):
     """
 
     code, name = "LP905", "engine-refuses"
+    step = "sending bad arguments"
 
     def run(self, evidence: Evidence) -> str | None:
         from lpkit_conformance.engine_checks.evidence import Tally, common

@@ -12,7 +12,6 @@ Then the diff from the wrong form to the right one, hunks separated by empty lin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -28,20 +27,6 @@ CASES = {
 
 STYLES = {".sdk.diff": "lpkit's base classes", ".diff": "vLLM's own interfaces"}
 """Suffixes of examples, in the order of showing them, and what their processors derive from."""
-
-PREVENTED = {
-    "LP203": "they call `process`, `edit` or a callable for requests in the batch only.",
-    **dict.fromkeys(("LP204", "LP205", "LP206"), "they follow V1's moves, and a request keeps its slot."),
-    "LP209": "they wait for the next request, and call `process`, `edit` or a callable with at least one row.",
-    "LP302": "they pass rows of requests that use the processor, and no others.",
-    "LP309": "they call `process`, `edit` or a callable with at least one row.",
-    "LP401": "a processor of the sampling stage is given no greedy requests, so it may change the argmax.",
-    "LP402": "the claim follows from `stage`, an attribute of the class.",
-    "LP802": "they read the lengths from the engine's buffers at each step.",
-    "LP805": "`rows.slots` and `rows.index` are always int64.",
-    "LP806": "they read the bounds of the batch's requests and nothing behind them.",
-}
-"""Why a processor on lpkit's base classes cannot fail a check, unless it overrides what the engine calls."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +85,6 @@ def examples_of(code: str) -> list[Example]:
     """The examples of a check, in the order of showing them."""
     present = names()
     return [example(code + suffix) for suffix in STYLES if code + suffix in present]
-
-
-def prevented(code: str) -> Iterator[str]:
-    """The sentence that explains how lpkit's base classes prevent the mistake, if they do."""
-    if code in PREVENTED:
-        yield f"With lpkit's base classes this cannot happen: {PREVENTED[code]}"
 
 
 def _read(name: str) -> str:

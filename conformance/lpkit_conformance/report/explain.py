@@ -18,7 +18,7 @@ def index() -> Iterator[str]:
     for check in all_checks(None):
         hosts = "/".join(check.hosts) or "-"
         advice = "  (advice)" if check.tier == "advice" else ""
-        yield f"{check.code}  {hosts:12}  {check.name:26} {check.sections()['title']}{advice}"
+        yield f"{check.code}  {hosts:12}  {check.name:26} {check.title()}{advice}"
 
 
 def lines(check: type[Rule]) -> Iterator[str]:
@@ -27,7 +27,7 @@ def lines(check: type[Rule]) -> Iterator[str]:
     hosts = f" on {in_words(check.hosts)}" if check.hosts else ""
     yield from (f"{check.code} {check.name} ({check.tier}{hosts})", "", f"{sections['title']}.", "")
     yield from (f"rule  {sections['rule']}", f"why   {sections['why']}", f"fix   {sections['fix']}")
-    yield from (f"sdk   {reason}" for reason in examples.prevented(check.code))
+    yield from (f"sdk   {reason}" for reason in prevented(check))
     if check.requires:
         yield f"needs {', '.join(check.requires)}"
     yield f"off   {turning_off(check)}"
@@ -35,6 +35,12 @@ def lines(check: type[Rule]) -> Iterator[str]:
     yield ""
     for example in examples.examples_of(check.code):
         yield from (f"From wrong to right, on {example.bases}:", "", *example.diff.splitlines(), "")
+
+
+def prevented(check: type[Rule]) -> Iterator[str]:
+    """Explain how lpkit's base classes prevent the mistake, if they do."""
+    if check.prevented:
+        yield f"With lpkit's base classes this cannot happen: {check.prevented}"
 
 
 def notes(check: type[Rule]) -> Iterator[str]:

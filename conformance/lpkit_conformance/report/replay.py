@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lpkit_conformance.engine_checks.lp9_engine import LP902
 from lpkit_conformance.failures import Failure, Outcome
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.report.text import check_lines, headline
@@ -17,7 +18,7 @@ def lines(failure: Failure, result: TargetResult, outcome: Outcome, on_engine: b
     if on_engine:
         yield from (f"  note: {one_line(note)}" for note in result.notes)
     if outcome == "fixed" and on_engine:
-        yield from (f"  {check.code}  {check.message}" for check in result.checks if check.code == "LP902")
+        yield from (f"  {check.code}  {check.message}" for check in result.checks if check.code == LP902.code)
         yield f"PASSED  the requests of {label} get the same logits in a real engine's batch as alone"
         return
     if outcome == "fixed":

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
-from lpkit_conformance.index import index
+from lpkit_conformance.catalogue import by_code
 from lpkit_conformance.report.excerpt import excerpt
 from lpkit_conformance.report.terminal import one_line, show_coloured
 from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
@@ -174,7 +174,7 @@ def quoted(path: str) -> str:
 
 def rule_of(code: str) -> str:
     """The title of a check."""
-    return index()[code].title if code in index() else ""
+    return by_code()[code].title() if code in by_code() else ""
 
 
 def summary(target: TargetResult) -> Iterator[str]:

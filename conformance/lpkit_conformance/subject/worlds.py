@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lpkit.runtime.engine.config import speculate
-
 
 def _as_it_is(config: Any) -> None:
     pass
@@ -26,6 +24,10 @@ class World:
         beyond: True if prompts hold ids outside the vocabulary, as of embeddings and added tokens.
         variants: of the requests that are served together there; None: a request that does not use the plugin.
         steps: number of steps that the requests are served for.
+        peer: the engine that gives each request the logits that it must get here, for a report: by default the
+            same engine, with the request alone.
+        names_ids: True if the vocabulary is so large that half precision cannot hold its ids: the tokens that a
+            request names or holds are compared with those of a small vocabulary, not the requests with each other.
         may_refuse: True if the constructor may refuse the configuration with a ``ValueError``.
         fix: advice for a plugin that fails in it; empty where the check gives the advice.
     """
@@ -38,24 +40,31 @@ class World:
     beyond: bool = False
     variants: tuple[int | None, ...] = (0, None, 1, 2)
     steps: int = 3
+    peer: str = "alone"
+    names_ids: bool = False
     may_refuse: bool = False
     fix: str = ""
 
 
 USUAL = World("nothing special")
 
+FIRST_RANK = "on the first rank"
+"""The peer of a second rank: the usual engine."""
+
 
 DRAFTS = 5
 """Of a request in a step at most, in any check."""
 
 
-def _drafts(config: Any) -> None:
-    speculate(config, DRAFTS)
+def _drafts(config: Any, adaptive: bool = False) -> None:
+    from lpkit.runtime.engine.config import speculate
+
+    speculate(config, DRAFTS, adaptive=adaptive)
 
 
 def _drafts_ahead(config: Any) -> None:
     config.scheduler_config.async_scheduling = True
-    speculate(config, DRAFTS, adaptive=True)
+    _drafts(config, adaptive=True)
 
 
 def _asynchronous(config: Any) -> None:
@@ -79,6 +88,7 @@ def _second_rank(config: Any) -> None:
 SECOND_RANK = World(
     "two ranks, on the second one",
     _second_rank,
+    peer=FIRST_RANK,
     fix="edit alike on every rank: each samples separately, and they must choose the same token",
 )
 
@@ -92,12 +102,6 @@ DRAFTING = World(
 SPECULATING = World("drafts of which some are not verified, under asynchronous scheduling", _drafts_ahead)
 
 BEYOND = World("prompt ids outside the vocabulary", beyond=True)
-
-LARGE_VOCABULARY = World(
-    "a vocabulary beyond 65,536 tokens",
-    more_tokens=70_000,
-    fix="size buffers by the vocabulary's size, and keep ids in int32 or int64",
-)
 
 WORLDS = (
     World(
@@ -133,4 +137,11 @@ WORLDS = (
     ),
     DRAFTING,
     SECOND_RANK,
+    World(
+        "a vocabulary beyond 65,536 tokens",
+        more_tokens=70_000,
+        names_ids=True,
+        fix="size buffers by the vocabulary's size, and keep ids in int32 or int64",
+    ),
 )
+"""The configurations that a plugin must support."""

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from lpkit_conformance.catalogue import inactive, one_report_each
+from lpkit_conformance.catalogue import by_code, inactive, one_report_each
 from lpkit_conformance.codec import decode, encode
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.index import index
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
 from lpkit_conformance.results import NEEDS, CheckResult, Finding, TargetResult
@@ -25,9 +24,6 @@ from lpkit_conformance.vllm_api.attempts import run_child
 
 CALL_SECONDS = 20.0
 """For one call of the plugin, and while it is loaded from one import to the next: a hang is told within 30 seconds."""
-
-LEAVES_PROCESSES = "LP606"
-"""The check that says so itself."""
 
 MOST_LOSSES = 3
 
@@ -161,7 +157,7 @@ class _Run:
                 continue
             self.progress.started(label, len(agenda.results), len(agenda.requires))
             self._add((helper and helper.passed(label)) or self._judged(child, label))
-        told = any(result.code == LEAVES_PROCESSES for result in agenda.results.values())
+        told = any(by_code()[result.code].judges_processes for result in agenda.results.values())
         if child.call("", self.limit) and not told:
             self.notes["the plugin left a process running; it was ended with the run"] = None
 
@@ -208,4 +204,4 @@ class _Run:
 def _parts(label: str) -> tuple[str, str, str]:
     """Return code, name and host of a check's label."""
     code, _, host = label.rstrip("]").partition("[")
-    return code, index()[code].name, host
+    return code, by_code()[code].name, host

@@ -1,21 +1,23 @@
-"""Base class of a check of two plugins, the runs that all of them judge, and findings that name both plugins."""
+"""Base class of a check of two plugins, and the modules that these checks need only when they run."""
+
+# mypy: implicit-reexport
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from lpkit_conformance.checks.base import Engine, Rule
-from lpkit_conformance.explanation.findings import method_location, raised
-from lpkit_conformance.results import Failed, Finding
-from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS
-from lpkit_conformance.subject.memo import fact
-from lpkit_conformance.together.both import Run, RunRow, carry_out
-from lpkit_conformance.together.pair import BOTH, Pair
+from lpkit_conformance.checks.lazily import Later
+from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 
-ORDERS = ((0, 1), (1, 0))
-"""In which the two can be loaded."""
+if TYPE_CHECKING:
+    from lpkit_conformance.together import both as both
+    from lpkit_conformance.together import evidence as evidence
+    from lpkit_conformance.together import pair as pairs
+else:
+    both, evidence = Later("lpkit_conformance.together.both"), Later("lpkit_conformance.together.evidence")
+    pairs = Later("lpkit_conformance.together.pair")
 
 
 class PairCheck(Rule):
@@ -26,51 +28,5 @@ class PairCheck(Rule):
     requires: ClassVar[tuple[str, ...]] = ("LP224",)
 
     @abstractmethod
-    def run(self, pair: Pair) -> str | None:
+    def run(self, pair: pairs.Pair) -> str | None:
         """As of :class:`~lpkit_conformance.checks.base.Check`."""
-
-
-@fact
-def both_orders(pair: Pair) -> tuple[Run, Run]:
-    """Return the program with both plugins, in either order of loading."""
-    return carry_out(pair, ORDERS[0]), carry_out(pair, ORDERS[1])
-
-
-def judged(pair: Pair, run: Run) -> Run:
-    """Return the run; fail if a plugin raised."""
-    if run.failure is None:
-        return run
-    plugin, other = pair.plugins[run.current], pair.plugins[1 - run.current]
-    finding = raised(plugin.cls, run.failure)
-    finding = replace(
-        finding,
-        summary=f"{plugin.name} beside {other.name}: {finding.summary}",
-        where={"loaded": in_order(pair, run), "arguments": pair.arguments(BOTH[0]), **finding.where},
-    )
-    if carry_out(pair, (run.current,)).failure:
-        finding = replace(
-            finding, cause=f"it does so without {other.name}, too", fix=f"see `lpkit check` of {plugin.name}"
-        )
-    raise Failed(finding)
-
-
-def located(pair: Pair, there: RunRow, which: int, finding: Finding) -> Failed:
-    """A failure with both plugins, the request and its arguments; ``which`` is to blame."""
-    where = {
-        "loaded": in_order(pair, there.run),
-        "request": there.row.request,
-        "arguments": pair.arguments(there.variant),
-        "step": str(there.seen.step),
-        **finding.where,
-    }
-    return Failed(replace(finding, where=where, location=finding.location or location_of(pair, which, "apply")))
-
-
-def in_order(pair: Pair, run: Run) -> str:
-    """The plugins as a list of what is loaded."""
-    return ", ".join(pair.plugins[which].name for which in run.order)
-
-
-def location_of(pair: Pair, which: int, method: str = "") -> str:
-    """Return ``file:line`` of a plugin's method, by default of the method that receives requests."""
-    return method_location(pair.plugins[which].cls, method or HOSTS[pair.setup.host].told_by)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-import torch
-
+from lpkit_conformance.checks.lazily import torch
 from lpkit_conformance.results import Finding
 from lpkit_conformance.subject.memo import fact
-from lpkit_conformance.together.base import PairCheck, both_orders, located, location_of
-from lpkit_conformance.together.both import Run, RunRow, apart
-from lpkit_conformance.together.pair import BOTH, Pair
+from lpkit_conformance.together.base import PairCheck, both, evidence, pairs
 
 
 class LP227(PairCheck):
@@ -26,8 +23,8 @@ class LP227(PairCheck):
 
     code, name = "LP227", "keeps-the-others-masks"
 
-    def run(self, pair: Pair) -> str | None:
-        for run in both_orders(pair):
+    def run(self, pair: pairs.Pair) -> str | None:
+        for run in evidence.both_orders(pair):
             for which in run.sequence:
                 for there in run.rows(which):
                     before, after = there.edit(which)
@@ -42,7 +39,7 @@ class LP227(PairCheck):
                             "-inf",
                             f"{float(after[token]):g}",
                         )
-                        raise located(pair, there, which, finding)
+                        raise evidence.located(pair, there, which, finding)
         return None
 
 
@@ -59,7 +56,7 @@ class LP228(PairCheck):
     code, name = "LP228", "leaves-a-token-beside-another"
     requires: ClassVar[tuple[str, ...]] = ("LP224", "LP227")
 
-    def run(self, pair: Pair) -> str | None:
+    def run(self, pair: pairs.Pair) -> str | None:
         for there, which, common in emptied(pair):
             if common:
                 finding = Finding(
@@ -68,7 +65,7 @@ class LP228(PairCheck):
                     f"a finite logit: of these tokens it keeps {common} if the others are not masked",
                     "all -inf, or NaN",
                 )
-                raise located(pair, there, which, finding)
+                raise evidence.located(pair, there, which, finding)
         return None
 
 
@@ -86,7 +83,7 @@ class LP229(PairCheck):
     code, name, tier = "LP229", "contradicting-arguments", "advice"
     requires: ClassVar[tuple[str, ...]] = ("LP224", "LP227", "LP228")
 
-    def run(self, pair: Pair) -> str | None:
+    def run(self, pair: pairs.Pair) -> str | None:
         for there, which, common in emptied(pair):
             if not common:
                 finding = Finding(
@@ -94,29 +91,29 @@ class LP229(PairCheck):
                     {},
                     "a token that both allow",
                     "none: each forbids those that the other one allows",
-                    location=location_of(pair, which),
+                    location=evidence.location_of(pair, which),
                 )
-                raise located(pair, there, which, finding)
+                raise evidence.located(pair, there, which, finding)
         return None
 
 
 @fact
-def emptied(pair: Pair) -> tuple[tuple[RunRow, int, int], ...]:
+def emptied(pair: pairs.Pair) -> tuple[tuple[both.RunRow, int, int], ...]:
     """Return rows that the second plugin emptied, with its index, and the number of their tokens that it keeps
     otherwise."""
-    return tuple(item for run in both_orders(pair) for item in _emptied_in(pair, run))
+    return tuple(item for run in evidence.both_orders(pair) for item in _emptied_in(pair, run))
 
 
-def _emptied_in(pair: Pair, run: Run) -> Iterator[tuple[RunRow, int, int]]:
+def _emptied_in(pair: pairs.Pair, run: both.Run) -> Iterator[tuple[both.RunRow, int, int]]:
     _, second = run.sequence
     empty = []
     for there in run.rows(second):
         before, after = (logits > -torch.inf for logits in there.edit(second))
-        if there.variant in BOTH and bool(before.any()) and not bool(after.any()):
+        if there.variant in pairs.BOTH and bool(before.any()) and not bool(after.any()):
             empty.append((there, before))
     if not empty:
         return
-    alone = apart(pair, run, second, edits=False).by_position()
+    alone = both.apart(pair, run, second, edits=False).by_position()
     for there, left in empty:
         unmasked = alone.get((there.row.request, there.row.position))
         if unmasked is None or not unmasked.counts(second):

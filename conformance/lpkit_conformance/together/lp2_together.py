@@ -8,13 +8,10 @@ from typing import ClassVar
 
 from lpkit.loading import interfaces_of
 
-from lpkit_conformance.activity.admission import keys_read
-from lpkit_conformance.expectation.compare import unequal
+from lpkit_conformance.checks.lazily import admission, compare
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
-from lpkit_conformance.together.base import ORDERS, PairCheck, both_orders, in_order, judged, located, location_of
-from lpkit_conformance.together.both import Run, RunRow, apart, carry_out
-from lpkit_conformance.together.pair import BOTH, PROGRAM, THINKING, USES, Pair
+from lpkit_conformance.together.base import PairCheck, both, evidence, pairs
 from lpkit_conformance.vllm_api.runners import V1, V2
 
 LEAST_MOVED = 0.01
@@ -37,13 +34,13 @@ class LP223(PairCheck):
     requires: ClassVar[tuple[str, ...]] = ()
     method = "validate_params"
 
-    def run(self, pair: Pair) -> str | None:
-        for variant, uses in enumerate(USES[:THINKING]):
+    def run(self, pair: pairs.Pair) -> str | None:
+        for variant, uses in enumerate(pairs.USES[: pairs.THINKING]):
             for which, own in enumerate(uses):
                 if uses[1 - which] is None:
                     continue
                 error = pair.refusal(which, variant)
-                if error is None or (own is not None and pair.refusal(which, USES.index(_only(which, own)))):
+                if error is None or (own is not None and pair.refusal(which, pairs.USES.index(_only(which, own)))):
                     continue
                 plugin, other = pair.plugins[which], pair.plugins[1 - which]
                 kind = "both" if own is not None else f"{other.name} only"
@@ -52,7 +49,7 @@ class LP223(PairCheck):
                     {"plugins": pair.plugin.target, "arguments": pair.arguments(variant)},
                     f"the request is accepted, as {plugin.name} is given nothing wrong of its own",
                     f"{type(error).__name__}: {error}"[:300],
-                    location=location_of(pair, which, "validate_params"),
+                    location=evidence.location_of(pair, which, "validate_params"),
                 )
         return None
 
@@ -73,18 +70,18 @@ class LP224(PairCheck):
     requires: ClassVar[tuple[str, ...]] = ("LP223",)
     needs_action = True
 
-    def run(self, pair: Pair) -> str | None:
-        runs = both_orders(pair)
+    def run(self, pair: pairs.Pair) -> str | None:
+        runs = evidence.both_orders(pair)
         for run in runs:
-            for which in judged(pair, run).order:
+            for which in evidence.judged(pair, run).order:
                 self._compare(pair, which, run)
         if not all(any(run.acted(which) for run in runs) for which in (0, 1)):
             raise NeverActive
         return f"{sum(len(seen.rows) for run in runs for seen in run.seen)} rows"
 
     @staticmethod
-    def _compare(pair: Pair, which: int, run: Run) -> None:
-        alone = apart(pair, run, which)
+    def _compare(pair: pairs.Pair, which: int, run: both.Run) -> None:
+        alone = both.apart(pair, run, which)
         plugin, other = pair.plugins[which], pair.plugins[1 - which]
         summary = f"{plugin.name} edits logits differently when {other.name} is loaded"
         cause = "the two share state that is not on the instance, or one edits what the other keeps"
@@ -97,11 +94,11 @@ class LP224(PairCheck):
                 where = {"token id": str(token)}
                 got = f"{value:g} beside {other.name} itself"
                 finding = Finding(summary, where, f"{expected:g}, as beside a recording of it", got, cause=cause)
-                raise located(pair, there, which, finding)
+                raise evidence.located(pair, there, which, finding)
         if alone.failure is not None:
             raise Failed(
                 summary,
-                {"loaded": in_order(pair, run)},
+                {"loaded": evidence.in_order(pair, run)},
                 f"what it does beside a recording of {other.name}: {alone.failure.summary}",
                 "no exception",
                 cause=cause,
@@ -121,17 +118,17 @@ class LP225(PairCheck):
 
     code, name = "LP225", "own-requests"
 
-    def run(self, pair: Pair) -> str | None:
-        reads = [keys_read(pair.served_by(plugin.cls)) for plugin in pair.plugins]
-        for run in both_orders(pair):
+    def run(self, pair: pairs.Pair) -> str | None:
+        reads = [admission.keys_read(pair.served_by(plugin.cls)) for plugin in pair.plugins]
+        for run in evidence.both_orders(pair):
             for which in run.order:
                 self._judge(pair, which, run, reads[which] & _keys(pair, 1 - which))
         common = reads[0] & reads[1] & (_keys(pair, 0) | _keys(pair, 1))
         return f"both read {_quoted(common)}" if common else None
 
     @staticmethod
-    def _judge(pair: Pair, which: int, run: Run, common: frozenset[str]) -> None:
-        edited = [there for there in run.rows(which) if bool(unequal(*there.edit(which)).any())]
+    def _judge(pair: pairs.Pair, which: int, run: both.Run, common: frozenset[str]) -> None:
+        edited = [there for there in run.rows(which) if bool(compare.unequal(*there.edit(which)).any())]
         strangers = [there for there in edited if there.variant is None]
         wrong = [there for there in edited if there.variant is not None and pair.brought(there.variant)[which] is None]
         if not wrong:
@@ -149,9 +146,9 @@ class LP225(PairCheck):
             "other logits",
             cause=cause,
             fix=fix,
-            location=location_of(pair, which),
+            location=evidence.location_of(pair, which),
         )
-        raise located(pair, wrong[0], which, finding)
+        raise evidence.located(pair, wrong[0], which, finding)
 
 
 class LP226(PairCheck):
@@ -166,14 +163,14 @@ class LP226(PairCheck):
 
     code, name = "LP226", "pair-in-a-batch"
 
-    def run(self, pair: Pair) -> str | None:
-        run = both_orders(pair)[0]
-        arrivals = {op.request: op for op in PROGRAM if isinstance(op, Arrive)}
-        alone: dict[tuple[str, int], RunRow] = {}
+    def run(self, pair: pairs.Pair) -> str | None:
+        run = evidence.both_orders(pair)[0]
+        arrivals = {op.request: op for op in pairs.PROGRAM if isinstance(op, Arrive)}
+        alone: dict[tuple[str, int], both.RunRow] = {}
         for name, active in run.requests.items():
             count = len(active.committed) - active.begun
-            own = carry_out(pair, run.order, [arrivals[name], Step(count + active.arrived.chunks)])
-            alone |= judged(pair, own).by_position()
+            own = both.carry_out(pair, run.order, [arrivals[name], Step(count + active.arrived.chunks)])
+            alone |= evidence.judged(pair, own).by_position()
         for there in run.rows():
             again = alone.get((there.row.request, there.row.position))
             for which in run.sequence:
@@ -186,9 +183,9 @@ class LP226(PairCheck):
                         {"token id": str(token)},
                         f"{expected:g}",
                         f"{got:g}",
-                        location=location_of(pair, which),
+                        location=evidence.location_of(pair, which),
                     )
-                    raise located(pair, there, which, finding)
+                    raise evidence.located(pair, there, which, finding)
         return f"{len(run.requests)} requests"
 
 
@@ -208,8 +205,8 @@ class LP230(PairCheck):
     code, name, tier = "LP230", "order-of-loading", "advice"
     requires: ClassVar[tuple[str, ...]] = ("LP224", "LP228")
 
-    def run(self, pair: Pair) -> str | None:
-        one, other = both_orders(pair)
+    def run(self, pair: pairs.Pair) -> str | None:
+        one, other = evidence.both_orders(pair)
         if one.sequence == other.sequence:
             first, second = (pair.plugins[which].name for which in one.sequence)
             return f"V1 applies {first} first in either order: {second} claims argmax invariance"
@@ -222,18 +219,18 @@ class LP230(PairCheck):
         finding = Finding(
             f"the order of loading decides over {moved:.0%} of a request's probability",
             {},
-            f"{_most_likely(there)} with {in_order(pair, one)}",
-            f"{_most_likely(again)} with {in_order(pair, other)}",
+            f"{_most_likely(there)} with {evidence.in_order(pair, one)}",
+            f"{_most_likely(again)} with {evidence.in_order(pair, other)}",
             cause="the rules do not commute",
             fix=self._fix(pair),
         )
-        raise located(pair, there, 0, finding)
+        raise evidence.located(pair, there, 0, finding)
 
-    def _fix(self, pair: Pair) -> str:
+    def _fix(self, pair: pairs.Pair) -> str:
         """V1's order where argmax invariance decides it: the order that gives the same result on both runners."""
         if pair.setup.host != V2 or not all(V1 in interfaces_of(plugin.cls) for plugin in pair.plugins):
             return ""
-        on_v1 = carry_out(replace(pair, setup=replace(pair.setup, host=V1)), ORDERS[0], ())
+        on_v1 = both.carry_out(replace(pair, setup=replace(pair.setup, host=V1)), evidence.ORDERS[0], ())
         if len({part.claim for part in on_v1.parts.values()}) < 2:
             return ""
         first, second = (pair.plugins[which].name for which in on_v1.sequence)
@@ -246,7 +243,7 @@ def _only(which: int, own: int) -> tuple[int | None, int | None]:
     return (own, None) if which == 0 else (None, own)
 
 
-def _keys(pair: Pair, which: int) -> frozenset[str]:
+def _keys(pair: pairs.Pair, which: int) -> frozenset[str]:
     """The keys of ``extra_args`` that switch a plugin on."""
     return frozenset(key for case in pair.plugins[which].cases for key in case.fields.get("extra_args") or {})
 
@@ -255,16 +252,16 @@ def _quoted(keys: frozenset[str]) -> str:
     return ", ".join(f'"{key}"' for key in sorted(keys))
 
 
-def _alike(one: Run, other: Run) -> Iterator[tuple[RunRow, RunRow]]:
+def _alike(one: both.Run, other: both.Run) -> Iterator[tuple[both.RunRow, both.RunRow]]:
     """Rows of requests that use both, in both runs, as long as they have generated the same."""
     rows = other.by_position()
     for there in one.rows():
         again = rows.get((there.row.request, there.row.position))
-        if there.variant in BOTH and again is not None and there.generated == again.generated:
+        if there.variant in pairs.BOTH and again is not None and there.generated == again.generated:
             yield there, again
 
 
-def _moved(there: RunRow, again: RunRow) -> float:
+def _moved(there: both.RunRow, again: both.RunRow) -> float:
     """Return the share of a request's probability that another order moves; for a greedy request 0 or 1."""
     one, other = there.probabilities, again.probabilities
     if bool(one.isnan().any()) or bool(other.isnan().any()):
@@ -274,6 +271,6 @@ def _moved(there: RunRow, again: RunRow) -> float:
     return float((one - other).abs().sum() / 2)
 
 
-def _most_likely(there: RunRow) -> str:
+def _most_likely(there: both.RunRow) -> str:
     row = there.probabilities
     return f"token {int(row.argmax())} has {float(row.max()):.0%}"

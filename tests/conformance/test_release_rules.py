@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lpkit_conformance.discovery.release_rules import rules_of
 from lpkit_conformance.errors import UsageError
+from lpkit_conformance.release_rules import rules_of
 from lpkit_conformance.run import Options, plan_for, run
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.subject import Subject

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from lpkit._nearest import did_you_mean
 
+from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.discovery.releases import (
     ASYNC_SINCE,
     NO_PROMPT_IDS_SINCE,
@@ -21,16 +23,12 @@ from lpkit_conformance.errors import UsageError
 from lpkit_conformance.facts.vllm import VLLM, in_full
 from lpkit_conformance.vllm_api.runners import V1, V2
 
-_SINCE: Final[tuple[tuple[Release, str, tuple[str, ...]], ...]] = (
-    (VALIDATED_SINCE, f"nothing calls validate_params before {in_full(VALIDATED_SINCE)}", ("LP102", "LP103")),
-    (NO_PROMPT_IDS_SINCE, f"every prompt has token ids before {in_full(NO_PROMPT_IDS_SINCE)}", ("LP503",)),
-    (
-        ASYNC_SINCE,
-        f"there are no placeholders before {in_full(ASYNC_SINCE)}, the first with asynchronous scheduling",
-        ("LP505", "LP508"),
-    ),
-)
-"""Facts, and the checks that are about nothing else."""
+_FACTS: Final[Mapping[Release, str]] = {
+    VALIDATED_SINCE: "nothing calls validate_params before {}",
+    NO_PROMPT_IDS_SINCE: "every prompt has token ids before {}",
+    ASYNC_SINCE: "there are no placeholders before {}, the first with asynchronous scheduling",
+}
+"""What older releases lack, by the first release that has it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class ReleaseRules:
     @property
     def without(self) -> tuple[str, ...]:
         """Codes of checks that have no meaning there."""
-        return tuple(code for since, _, codes in _SINCE if is_before(self.release, since) for code in codes)
+        return tuple(check.code for check in all_checks() if check.since and is_before(self.release, check.since))
 
     @property
     def v2(self) -> bool:
@@ -71,7 +69,11 @@ class ReleaseRules:
     @property
     def note(self) -> str:
         """Describe the omitted hosts in a sentence."""
-        facts = [f"{fact} ({', '.join(codes)})" for since, fact, codes in _SINCE if is_before(self.release, since)]
+        facts = []
+        for since, fact in _FACTS.items():
+            codes = [check.code for check in all_checks() if check.since == since]
+            if is_before(self.release, since):
+                facts.append(f"{fact.format(in_full(since))} ({', '.join(codes)})")
         if not self.v2:
             facts.insert(0, f"V2 loads no custom processors before {in_full(V2_PROCESSORS_SINCE)}")
         return f"judged by the rules of vLLM {self.name}: {'; '.join(facts) or 'those of the newest release'}"

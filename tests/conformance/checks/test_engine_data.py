@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lpkit.runtime import Request
-from lpkit_conformance.checks.engine_lists import leaving_lists
+from lpkit_conformance.checks.engine_data import leaving_lists
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.subject import Subject

@@ -1,0 +1,88 @@
+"""Data of the engine that a plugin must not change: a watch that compares it before and after each call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from lpkit.runtime import Request
+
+from lpkit_conformance.explanation.findings import at_fault
+from lpkit_conformance.hosts.base import Watch
+from lpkit_conformance.results import Failed
+from lpkit_conformance.subject.subject import Subject
+
+SHORT = 40
+"""Tokens of a list that a report shows whole."""
+
+AROUND = 5
+"""Tokens that a report shows of a longer list."""
+
+
+def leaving(
+    subject: Subject, shared: Callable[[str, tuple[Any, ...]], Mapping[str, Any]], report: str, fix: str
+) -> Watch:
+    """Return a watch that raises ``Failed`` when a call changes data of the engine.
+
+    Args:
+        subject: the plugin that is called.
+        shared: returns copies of the data for a method and its arguments, by name.
+        report, fix: the words of the finding, with ``{method}`` and ``{name}``.
+    """
+
+    @contextmanager
+    def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        before = shared(method, args)
+        yield
+        after = shared(method, args) if before else {}
+        for name, value in before.items():
+            if not _same(value, after[name]):
+                raise Failed(
+                    report.format(method=method, name=name),
+                    {"method": method},
+                    _shown(value, after[name]),
+                    _shown(after[name], value),
+                    fix=fix.format(name=name),
+                    location=at_fault(subject, method),
+                )
+
+    return watch
+
+
+def leaving_lists(subject: Subject, requests: Callable[[], Iterable[Request]], engine: str = "") -> Watch:
+    """Return a watch of the requests' token lists; ``engine``: its special feature, for the report."""
+
+    def lists(method: str, args: tuple[Any, ...]) -> dict[str, list[int]]:
+        return {
+            f"the {label} token list of {request.request_id}": list(ids)
+            for request in requests()
+            for label, ids in (("output", request.output_token_ids), ("prompt", request.prompt_token_ids))
+            if ids is not None
+        }
+
+    within = f"in an engine with {engine}, " if engine else ""
+    return leaving(subject, lists, within + "{method} changed {name}", "copy a token list before you change it")
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return bool(np.array_equal(one, other))
+    # Lists of tuples that hold live lists: the items must be the same objects.
+    return len(one) == len(other) and all(
+        a is b or (type(a) is int and a == b) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _shown(value: Any, other: Any) -> str:
+    """Describe a value; of a long list its length, and the position where it begins to differ from the other."""
+    if not isinstance(value, list):
+        return str(value.tolist() if isinstance(value, torch.Tensor | np.ndarray) else value)[:200]
+    if max(len(value), len(other)) <= SHORT:
+        return str(value)[:200]
+    start = next((n for n, (one, its) in enumerate(zip(value, other, strict=False)) if one != its), len(other))
+    return f"{len(value):,} tokens; {value[start : start + AROUND]} at {start:,}"

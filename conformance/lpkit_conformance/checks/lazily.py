@@ -1,0 +1,70 @@
+"""Modules that checks need only when they run: each is imported at its first use, so that listing checks is quick."""
+
+# mypy: implicit-reexport
+# ruff: noqa: F401
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+
+class Later:
+    """A module that is imported when its first attribute is read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from lpkit import runtime
+    from lpkit.runtime.engine import v1_async
+
+    from lpkit_conformance import verify
+    from lpkit_conformance.activity import acting, admission, stand
+    from lpkit_conformance.checks import declined, engine_data, exact_ids, hostile, odd_arguments
+    from lpkit_conformance.expectation import compare, distributions, rank_process, ranks, solo, speculation
+    from lpkit_conformance.explanation import changes, findings, styles, trace_picture
+    from lpkit_conformance.hosts import beams, parts, recorded, requests, v1, v2
+    from lpkit_conformance.hosts.base import Driver, Host
+    from lpkit_conformance.instruments import (
+        devices,
+        dispatch,
+        host_reads,
+        in_flight,
+        meta_kernels,
+        operations,
+        process_settings,
+        waits,
+    )
+    from lpkit_conformance.subject import calls
+    from lpkit_conformance.subject.subject import Subject
+    from lpkit_conformance.vllm_api import stub
+    from lpkit_conformance.watch import rules
+else:
+    Driver = Host = Subject = Any  # only annotations have these
+
+    _NAMES = {
+        "lpkit": ("runtime",),
+        "lpkit.runtime.engine": ("v1_async",),
+        "lpkit_conformance": ("verify",),
+        "lpkit_conformance.activity": ("acting", "admission", "stand"),
+        "lpkit_conformance.checks": ("declined", "engine_data", "exact_ids", "hostile", "odd_arguments"),
+        "lpkit_conformance.expectation": ("compare", "distributions", "rank_process", "ranks", "solo", "speculation"),
+        "lpkit_conformance.explanation": ("changes", "findings", "styles", "trace_picture"),
+        "lpkit_conformance.hosts": ("beams", "parts", "recorded", "requests", "v1", "v2"),
+        "lpkit_conformance.instruments": (
+            *("devices", "dispatch", "host_reads", "in_flight"),
+            *("meta_kernels", "operations", "process_settings", "waits"),
+        ),
+        "lpkit_conformance.subject": ("calls",),
+        "lpkit_conformance.vllm_api": ("stub",),
+        "lpkit_conformance.watch": ("rules",),
+    }
+    np, torch = Later("numpy"), Later("torch")
+    globals().update({name: Later(f"{room}.{name}") for room, names in _NAMES.items() for name in names})
