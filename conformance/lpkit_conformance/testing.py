@@ -44,7 +44,7 @@ class ConformanceError(AssertionError):
     """A check failed; the message is the report's."""
 
 
-class _Run:
+class _SharedRun:
     """The results of one plugin, computed on demand, with the results that they require.
 
     Attributes:
@@ -157,7 +157,7 @@ def _surroundings() -> Iterator[str]:
 class BoundCheck:
     """One check on one host, ready to run."""
 
-    def __init__(self, run: _Run, code: str, name: str, host: str) -> None:
+    def __init__(self, run: _SharedRun, code: str, name: str, host: str) -> None:
         self._run = run
         self.code, self.name, self.host = code, name, host
 
@@ -260,7 +260,7 @@ def _prepare(
     hosts: str | Iterable[str] | None = None,
     seed: int = 0,
     root: Path | None = None,
-) -> _Run:
+) -> _SharedRun:
     with _surroundings() as judged_with:
         from lpkit_conformance.run import Options, check_expected, plan_for
 
@@ -278,7 +278,7 @@ def _prepare(
         plan = plan_for(options, own if cases is None else own and replace(own, cases=()))
         bystanders = frozenset(tree.children())
         plan = replace(plan, standin=judged_with.startswith(choose.STANDIN), bystanders=bystanders)
-        return _Run(target, plan, own, judged_with)
+        return _SharedRun(target, plan, own, judged_with)
 
 
 def _several(value: str | Iterable[str]) -> tuple[str, ...]:

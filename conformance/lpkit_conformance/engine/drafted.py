@@ -17,7 +17,7 @@ REFUSED = ("min_p", "logit_bias")
 """Arguments that vLLM refuses next to drafts."""
 
 
-class Words(NamedTuple):
+class DraftedTokens(NamedTuple):
     """Tokens of a request: its prompt, and what it writes."""
 
     prompt: tuple[int, ...] = ()
@@ -40,7 +40,7 @@ def drafts(trace: Trace) -> bool:
     return "speculative_config" in extra(trace)
 
 
-def words(trace: Trace, subjects: Sequence[Subject]) -> dict[str, Words]:
+def words(trace: Trace, subjects: Sequence[Subject]) -> dict[str, DraftedTokens]:
     """The recorded texts with permuted tokens: those that the plugin names stand for the first in the trace.
 
     The drafts that are looked up in it are then the trace's. Empty if they were not looked up, if the trace has no
@@ -60,7 +60,7 @@ def words(trace: Trace, subjects: Sequence[Subject]) -> dict[str, Words]:
         return {}
     new = dict(zip(recorded, ours, strict=False))
     return {
-        name: Words(tuple(map(new.__getitem__, prompt)), tuple(map(new.__getitem__, text)))
+        name: DraftedTokens(tuple(map(new.__getitem__, prompt)), tuple(map(new.__getitem__, text)))
         for name, (prompt, text) in found.items()
     }
 
@@ -76,7 +76,7 @@ def too_late(trace: Trace, name: str, last: int) -> int:
     return len(trace.steps[last].tokens.get(name, ())) if left else 0
 
 
-def left_out(trace: Trace, known: Mapping[str, Words], others: int) -> Iterator[str]:
+def left_out(trace: Trace, known: Mapping[str, DraftedTokens], others: int) -> Iterator[str]:
     """Sentences about each departure from the recording that drafts cause.
 
     Args:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lpkit_conformance.engine.requests import ROOMY_MODEL_LEN, arguments
 from lpkit_conformance.engine_checks.asks import Ask, Workload
 from lpkit_conformance.programs.generate import Arrive, Idle, Preempt, Program, Speculate, Swap
-from lpkit_conformance.programs.play import Requests, play
+from lpkit_conformance.programs.play import RequestSource, play
 
 if TYPE_CHECKING:
     from lpkit_conformance.subject.subject import Subject
@@ -59,7 +59,7 @@ def left_to_the_engine(program: Program) -> list[str]:
     return [*found, *pieces, "the order of rows"]
 
 
-class _Lifetimes(Requests):
+class _Lifetimes(RequestSource):
     """Plays a program to learn when requests arrive and finish, in steps."""
 
     def __init__(self, program: Program) -> None:

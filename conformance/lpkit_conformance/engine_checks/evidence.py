@@ -39,7 +39,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """The first entry of a request's rows that is not what it should be."""
 
     position: int
@@ -90,7 +90,7 @@ class Tally:
         self.positions = self.exact = 0
         self._untouched_exact = untouched_exact
 
-    def compare(self, got: Rows, wanted: Rows, plain: Rows) -> Difference | None:
+    def compare(self, got: Rows, wanted: Rows, plain: Rows) -> RowDifference | None:
         """First entry of ``got`` that departs from ``wanted`` beyond rounding; all are ``[n, vocab]``.
 
         ``plain``: the rows without the plugin.
@@ -106,7 +106,7 @@ class Tally:
             return None
         before, expected, after = (torch.from_numpy(np.ascontiguousarray(item)) for item in (plain, wanted, got))
         found = first_difference(before, expected, after, exact_rows=self._untouched_exact)
-        return None if found is None else Difference(*found)
+        return None if found is None else RowDifference(*found)
 
     def __str__(self) -> str:
         exact = "" if self.exact == self.positions else f"{self.exact} of them "

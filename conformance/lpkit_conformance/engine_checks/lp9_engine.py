@@ -12,7 +12,7 @@ from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.vllm_api.runners import V1, V2
 
 if TYPE_CHECKING:
-    from lpkit_conformance.engine_checks.evidence import Difference, Evidence
+    from lpkit_conformance.engine_checks.evidence import Evidence, RowDifference
 
 
 class EngineCheck(Rule):
@@ -33,7 +33,7 @@ class EngineCheck(Rule):
     def run(self, evidence: Evidence) -> str | None:
         """As on the reference runtime; ``evidence`` is what the engine answered on one runner."""
 
-    def differs(self, evidence: Evidence, name: str, found: Difference, summary: str, fix: str = "") -> Failed:
+    def differs(self, evidence: Evidence, name: str, found: RowDifference, summary: str, fix: str = "") -> Failed:
         """The failure for a request whose logits are not what they should be."""
         ask = evidence.workload.asks[name]
         uses = name in evidence.workload.users

@@ -9,7 +9,7 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.hosts.recycling import Recycler
 from lpkit_conformance.programs.generate import Arrive
-from lpkit_conformance.programs.play import Requests
+from lpkit_conformance.programs.play import RequestSource
 from lpkit_conformance.subject.subject import Subject
 
 
@@ -35,7 +35,7 @@ class ActiveRequest:
         return self.arrived.character or self.request.request_id
 
 
-class RequestPool(Requests):
+class RequestPool(RequestSource):
     """Turns operations into the changes of the next step: departures, entries (in order) and swaps.
 
     Once the plugin has received a request's departure, the record in :attr:`requests` is replaced by a copy.

@@ -11,7 +11,7 @@ T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 
-class Requests:
+class RequestSource:
     """The requests of a program. By default no operation has an effect."""
 
     def arrive(self, op: Arrive) -> None:
@@ -40,7 +40,7 @@ class Steps(Protocol[T_co]):
         """Run a step without tokens."""
 
 
-def play(ops: Iterable[Op], requests: Requests, engine: Steps[T]) -> Iterator[T]:
+def play(ops: Iterable[Op], requests: RequestSource, engine: Steps[T]) -> Iterator[T]:
     """Carry out ``ops``; yields what the engine's steps yield."""
     for op in ops:
         if isinstance(op, Arrive):

@@ -14,22 +14,22 @@ from lpkit_conformance.results import CheckResult, Finding, Report, Status, Targ
 from lpkit_conformance.settings.hosts import in_words
 
 
-class Words(NamedTuple):
+class StatusWords(NamedTuple):
     """Names of a status: before a check, and behind a count."""
 
     mark: str
     counted: str
 
 
-WORDS: dict[Status, Words] = {
-    "passed": Words("ok", "passed"),
-    "failed": Words("FAIL", "failed"),
-    "unexpected_pass": Words("UNEXPECTED PASS", "passed unexpectedly"),
-    "expected": Words("expected", "failed as expected"),
-    "advice": Words("advice", "with advice"),
-    "error": Words("ERROR", "in error"),
-    "skipped": Words("skipped", "skipped"),
-    "blocked": Words("blocked", "blocked"),
+WORDS: dict[Status, StatusWords] = {
+    "passed": StatusWords("ok", "passed"),
+    "failed": StatusWords("FAIL", "failed"),
+    "unexpected_pass": StatusWords("UNEXPECTED PASS", "passed unexpectedly"),
+    "expected": StatusWords("expected", "failed as expected"),
+    "advice": StatusWords("advice", "with advice"),
+    "error": StatusWords("ERROR", "in error"),
+    "skipped": StatusWords("skipped", "skipped"),
+    "blocked": StatusWords("blocked", "blocked"),
 }
 SILENT: tuple[Status, ...] = ("skipped", "blocked")
 """Statuses of checks that did not run."""

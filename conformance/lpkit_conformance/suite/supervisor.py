@@ -62,12 +62,12 @@ def check_target(
         other: another target with its plan, of which the cases count: the two are checked together.
     """
     job = {"target": target, "path": path, "other": other and {"target": other[0], "plan": encode(other[1])}}
-    run = _Run(plan, progress or Progress(), limit)
+    run = _Supervision(plan, progress or Progress(), limit)
     run.judge_all(job, ahead, divided=other is None and divisible(plan))
     return run.result(target)
 
 
-class _Run:
+class _Supervision:
     """The checks of one target, in one child after the other.
 
     Attributes:

@@ -25,7 +25,7 @@ Edit = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass
-class Part:
+class RunPlugin:
     """A plugin in a run, and what it did.
 
     Attributes:
@@ -106,7 +106,7 @@ class Run:
     """
 
     order: tuple[int, ...]
-    parts: dict[int, Part]
+    parts: dict[int, RunPlugin]
     seen: list[Observation] = field(default_factory=list)
     requests: dict[str, ActiveRequest] = field(default_factory=dict)
     current: int = 0
@@ -175,19 +175,19 @@ class Both:
             logits = self._apply_late(part, logits) if late else self._apply(part, logits, *context)
         return logits
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[RunPlugin]:
         """Yield the plugins in the engine's order, and note which is called."""
         for which in self._run.sequence:
             self._run.current = which
             yield self._run.parts[which]
 
-    def _apply(self, part: Part, logits: torch.Tensor, *context: Any) -> torch.Tensor:
+    def _apply(self, part: RunPlugin, logits: torch.Tensor, *context: Any) -> torch.Tensor:
         before = logits.clone()
         after = checked(part.processor.apply(logits, *context), before)
         part.edits[len(self._run.seen)] = before, after.clone()
         return after  # the tensor itself: what the plugin keeps of it, the next one edits
 
-    def _apply_late(self, part: Part, logits: torch.Tensor) -> torch.Tensor:
+    def _apply_late(self, part: RunPlugin, logits: torch.Tensor) -> torch.Tensor:
         """Apply a plugin that V1 calls after temperature, and not for a batch of greedy requests."""
         params = [self._params[row] for row in range(len(logits))]
         greedy = greedy_rows(params, logits.device)
@@ -196,10 +196,10 @@ class Both:
         return torch.where(greedy, logits, self._apply(part, at_temperature(logits, params)))
 
 
-class Replay:
+class RecordedEdits:
     """A processor that repeats what a plugin did in a run; without ``edits`` it changes nothing."""
 
-    def __init__(self, part: Part, edits: bool) -> None:
+    def __init__(self, part: RunPlugin, edits: bool) -> None:
         self._claim, self._answers = part.claim, iter(part.answers)
         self._results = iter([after for _, after in part.edits.values()] if edits else ())
 
@@ -233,7 +233,7 @@ def carry_out(
         ops: the program.
         instead: what makes a processor in place of a plugin.
     """
-    run = Run(order, {which: Part(instead.get(which, pair.plugins[which].cls)) for which in order})
+    run = Run(order, {which: RunPlugin(instead.get(which, pair.plugins[which].cls)) for which in order})
     subject = pair.served_by(partial(Both, run))
     try:
         host = default_host(subject, subject.setup.max_num_seqs)
@@ -248,4 +248,4 @@ def carry_out(
 def apart(pair: Pair, run: Run, kept: int, *, edits: bool = True) -> Run:
     """Return the same run with a plugin's replay in its place; without ``edits`` the replay changes nothing."""
     other = 1 - kept
-    return carry_out(pair, run.order, instead={other: lambda *_: Replay(run.parts[other], edits)})
+    return carry_out(pair, run.order, instead={other: lambda *_: RecordedEdits(run.parts[other], edits)})
