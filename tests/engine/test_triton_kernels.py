@@ -220,9 +220,8 @@ def compare(*given):
 lengths = [(3, 0), (1, 70), (100, 5), (2, 2)]
 entries = [AdmittedRequest(2 * i, list(range(5, 5 + p)), list(range(900, 900 + o))) for i, (p, o) in enumerate(lengths)]
 history = V1History(9, torch.device("cpu"), True)
-places = [history.enter(entry) for entry in entries]
-assert history.sync(places, entries) == [True] * 4
-slots = torch.tensor(places)
+assert history.sync(entries) == [True] * 4
+slots = torch.tensor([entry.slot for entry in entries])
 assert compare(lambda index, slots: history.of(slots), "tokens", torch.arange(4), slots) == 4
 
 for position in (torch.int64, torch.int32):

@@ -10,8 +10,7 @@ import torch
 
 from lpkit import kernels
 from lpkit.columns.buffer import Table
-from lpkit.columns.column import Arena, Column, Declaration, Scalar
-from lpkit.columns.memory import HasSlots
+from lpkit.columns.column import Column, Declaration, HasSlots, Memory, Scalar
 from lpkit.columns.widths import padded
 from lpkit.kernels import fused
 
@@ -25,7 +24,7 @@ class TokenSetColumn(Column):
     ``column[request.slot] = ids`` stages a set on the host; ``column[rows]`` is bool ``[n, vocab]`` on the device.
     """
 
-    def __init__(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> None:
+    def __init__(self, slots: int, vocab_size: int, device: torch.device, arena: Memory) -> None:
         self._vocab_size = vocab_size
         self._arena = arena
         size = -(-vocab_size // 8)
@@ -177,5 +176,5 @@ class token_set(Declaration[TokenSetColumn]):  # noqa: N801
     def __init__(self) -> None:
         super().__init__(torch.uint8, 0)
 
-    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> TokenSetColumn:
+    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Memory) -> TokenSetColumn:
         return TokenSetColumn(slots, vocab_size, device, arena)

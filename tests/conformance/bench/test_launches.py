@@ -18,7 +18,6 @@ from lpkit.kernels.traffic import FUNCTIONS
 from lpkit.loading import resolve_target
 from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.bench.launches import DENSE, SPARSE, WITH_HISTORY, budget, launches
-from lpkit_conformance.bench.several import OneEngine
 from lpkit_conformance.hosts import parts_of
 from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.instruments.dispatch import Watch
@@ -72,29 +71,6 @@ def steady(
             found = launches(candidate, requests, logits)
             requests.advance()
     return found
-
-
-def together(plugins: Sequence[Plugin], apart: bool, device: torch.device = META) -> dict[str, int]:
-    """Launches of a step on V2 whose requests use all of the plugins, in one engine or in one each.
-
-    Returns:
-        Of a step in which a request comes, and of one in which none does.
-    """
-    requests = SteadyBatch(BATCH, VOCAB, CONTEXT, 1.0, device)
-    logits, found = torch.zeros(BATCH, VOCAB, device=device), {}
-    asked = [(cls, case) for _, cls, case in plugins]
-    with buffers_on(device), torch.inference_mode():
-        engines = [OneEngine(group, requests, device) for group in ([[one] for one in asked] if apart else [asked])]
-        for which in ("", "", "enters", "stays"):
-            change = requests.no_change() if which == "stays" else requests.change()
-            for engine in engines:
-                engine.prepare(change)
-            with CountLaunches(device) as counter:
-                for engine in engines:
-                    engine.step(logits)
-            found[which] = counter.launches
-            requests.advance()
-    return {which: found[which] for which in ("enters", "stays")}
 
 
 def cases() -> Iterator[Plugin]:
@@ -197,14 +173,6 @@ def test_no_copy_to_the_device_makes_the_host_wait(name: str, runner: str) -> No
             candidate.apply(torch.zeros(8, VOCAB, device=META))
         assert copies.seen == []
         requests.advance()
-
-
-def test_in_one_engine_rows_histories_and_columns_are_found_and_sent_once_for_all() -> None:
-    chosen = [(name, *FOUND[name]) for name in ("lpkit-dry", "lpkit-no-repeat-ngram", "lpkit-penalties")]
-    apart, one = (together(chosen, apart) for apart in (True, False))
-    assert apart["stays"] - one["stays"] == 2 * 2  # a gather of columns and a history for each but the first
-    assert apart["enters"] - one["enters"] == 2 * 4  # and a copy of what was written, and one of rows and slots
-    assert one["stays"] - sum(steady(cls, case, "v2").launches for _, cls, case in chosen) == -4
 
 
 @pytest.mark.parametrize(("rounds", "groups"), [(1, 1), (4, 1), (5, 2), (30, 8)])
