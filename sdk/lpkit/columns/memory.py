@@ -31,7 +31,7 @@ class Gathered:
 
     def __init__(self, source: torch.Tensor, slots: torch.Tensor) -> None:
         self.source = source
-        self.words = {torch.int64: source.index_select(0, slots)}
+        self.words: dict[torch.dtype, torch.Tensor] = {torch.int64: source.index_select(0, slots)}
         self.given: set[object] = set()
 
 
@@ -48,6 +48,7 @@ class Arena:
         columns: by name.
         changed: slots written since the last flush.
         dirty: True if a column with its own memory was written since then.
+        version: number of flushes that sent anything.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Arena:
     ) -> None:
         self.changed: list[int] = []
         self.dirty = True
+        self.version = 0
         self._slots = slots + 1
         self._device = device
         self._on_host = device.type == "cpu"
@@ -107,7 +109,7 @@ class Arena:
 
     def gather(self, rows: HasSlots, item: object, dtype: torch.dtype) -> torch.Tensor:
         """``[n, words]``: all values of the rows, viewed as ``dtype``. Nobody else has seen this copy of ``item``."""
-        held = rows._gathered
+        held: Gathered | None = rows._gathered
         if held is None or held.source is not self._values or item in held.given:
             held = rows._gathered = Gathered(self._values, rows.slots)
         held.given.add(item)
@@ -118,6 +120,9 @@ class Arena:
 
     def flush(self) -> None:
         """Copy staged values, if there are any."""
+        if not (self.dirty or self.changed or self._moved):
+            return
+        self.version += 1
         if self.dirty:
             self.dirty = False
             for item in self._separate.values():

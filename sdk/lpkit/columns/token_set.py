@@ -107,6 +107,12 @@ class TokenSetColumn(Column):
         """``[sets, bytes]`` uint8 on the device: bit ``t % 8`` of byte ``t // 8`` is token ``t``."""
         return self._masks.device
 
+    @property
+    def short_lists(self) -> torch.Tensor | None:
+        """The sets as lists, int64 ``[slots + 1, W]`` on the device, padded with -1; None if a set is long."""
+        longest = int(self._lengths.max())
+        return self._ids.device[:, : padded(longest)] if longest <= SHORT else None
+
     def _indices_of(self, rows: HasSlots) -> torch.Tensor:
         return self._index_of.device[:, 0].index_select(0, rows.slots)
 
@@ -133,9 +139,9 @@ class TokenSetColumn(Column):
         Returns:
             ``logits``. A row is unchanged if its set is empty, or if no token would be left.
         """
-        longest = int(self._lengths.max())
-        if longest <= SHORT:
-            return kernels.keep_ids_(logits, self._ids.device[:, : padded(longest)].index_select(0, rows.slots))
+        lists = self.short_lists
+        if lists is not None:
+            return kernels.keep_ids_(logits, lists.index_select(0, rows.slots))
         indices = self._indices_of(rows)
         memory = (torch.float32, torch.float32)
         spare: torch.Tensor | None = None

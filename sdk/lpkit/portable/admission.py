@@ -113,6 +113,11 @@ class Admission:
         """:attr:`own` on the host, bool ``[slots + 1]``."""
         return self.own._host
 
+    @property
+    def version(self) -> int:
+        """Number of times that columns were sent."""
+        return self._arena.version
+
     def dismiss(self, slot: int) -> None:
         """Record that the request in a slot is not admitted, or no more."""
         self.own[slot] = False

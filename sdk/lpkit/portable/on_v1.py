@@ -50,7 +50,8 @@ class V1Binding:
         if history != "none":
             self._history = V1History(slots, device, history == "tokens")
         self._own: list[tuple[int, AdmittedRequest]] = []  # admitted requests, in row order
-        self._index = self._slots = torch.zeros(0, dtype=torch.int64)
+        self._count = slots
+        self._index = self._slots = self._by_row = torch.zeros(0, dtype=torch.int64)
         self._stale = False
         self._warned = False
 
@@ -66,6 +67,13 @@ class V1Binding:
         if self._ledger.update(update, self._admission.admit):
             self._stale = True
             self._admission.flush()
+
+    def slots(self, rows: int) -> torch.Tensor | None:
+        """Return the slot of each of the batch's rows, int64; None if no row uses the processor. Rows of other requests
+        have the slot that no request gets."""
+        if self._stale:
+            self._renew()
+        return self._by_row[:rows] if self._own else None
 
     def rows(self, logits: torch.Tensor) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""
@@ -100,8 +108,12 @@ class V1Binding:
         self._own = sorted(self._ledger.rows.items(), key=itemgetter(0))
         if not self._own:
             return
-        rows_and_slots = np.array([(row, entry.slot) for row, entry in self._own], dtype=np.int64)
-        self._index, self._slots = sent(torch.from_numpy(rows_and_slots.T.copy()), self._device).unbind()
+        rows, slots = zip(*((row, entry.slot) for row, entry in self._own), strict=True)
+        by_row = np.full(self._count, self._count, dtype=np.int64)
+        by_row[[*rows]] = slots
+        on_device = sent(torch.from_numpy(np.concatenate((rows, slots, by_row))), self._device)
+        n = len(rows)
+        self._index, self._slots, self._by_row = on_device[:n], on_device[n : 2 * n], on_device[2 * n :]
 
     def _warn(self) -> None:
         if self._warned:
