@@ -105,12 +105,10 @@ assert changed[0]
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["lpkit-allowed-tokens", "lpkit-min-p", "lpkit-target-token", "lpkit-temperature"]
-    + ["lpkit-top-n-sigma", "lpkit-truncation"],
-)
-def test_by_slot_a_batch_gets_what_its_rows_get_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+RULES = ("allowed-tokens", "min-p", "target-token", "temperature", "top-n-sigma", "truncation")
+
+
+def test_by_slot_a_batch_gets_what_its_rows_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
     monkeypatch.setenv("PYTHONPATH", path)
-    interpret(CODE, name)
+    interpret(CODE, *((f"lpkit-{rule}",) for rule in RULES))
