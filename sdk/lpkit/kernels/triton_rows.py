@@ -103,6 +103,7 @@ def suits(logits: torch.Tensor) -> bool:
     return logits.dtype == torch.float32 and logits.stride(1) == 1 and logits.numel() > 0
 
 
+@cache
 def split(rows: int, vocab: int) -> tuple[int, int]:
     """Return (parts of a row, tokens of a part)."""
     tiles = _ratio_up(vocab, BLOCK)

@@ -51,7 +51,10 @@ class V1Binding:
             self._history = V1History(slots, device, history == "tokens")
         self._own: list[tuple[int, AdmittedRequest]] = []  # admitted requests, in row order
         self._count = slots
-        self._index = self._slots = self._by_row = torch.zeros(0, dtype=torch.int64)
+        # Sent when first read after a change: rows and slots of admitted requests, and the slot of each row.
+        self._index: torch.Tensor | None = None
+        self._slots: torch.Tensor | None = None
+        self._by_row: torch.Tensor | None = None
         self._stale = False
         self._warned = False
 
@@ -73,7 +76,14 @@ class V1Binding:
         have the slot that no request gets."""
         if self._stale:
             self._renew()
-        return self._by_row[:rows] if self._own else None
+        if not self._own:
+            return None
+        if self._by_row is None:
+            by_row = np.full(self._count, self._count, dtype=np.int64)
+            for row, entry in self._own:
+                by_row[row] = entry.slot
+            self._by_row = sent(torch.from_numpy(by_row), self._device)
+        return self._by_row[:rows]
 
     def rows(self, logits: torch.Tensor) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""
@@ -81,6 +91,10 @@ class V1Binding:
             self._renew()
         if not self._own:
             return None
+        if self._index is None or self._slots is None:
+            rows_and_slots = [[row for row, _ in self._own], [entry.slot for _, entry in self._own]]
+            on_device = sent(torch.from_numpy(np.array(rows_and_slots, dtype=np.int64)), self._device)
+            self._index, self._slots = on_device[0], on_device[1]
         index, slots, history = self._index, self._slots, None
         if self._history is not None:
             chosen = None
@@ -106,14 +120,7 @@ class V1Binding:
     def _renew(self) -> None:
         self._stale = False
         self._own = sorted(self._ledger.rows.items(), key=itemgetter(0))
-        if not self._own:
-            return
-        rows, slots = zip(*((row, entry.slot) for row, entry in self._own), strict=True)
-        by_row = np.full(self._count, self._count, dtype=np.int64)
-        by_row[[*rows]] = slots
-        on_device = sent(torch.from_numpy(np.concatenate((rows, slots, by_row))), self._device)
-        n = len(rows)
-        self._index, self._slots, self._by_row = on_device[:n], on_device[n : 2 * n], on_device[2 * n :]
+        self._index = self._slots = self._by_row = None
 
     def _warn(self) -> None:
         if self._warned:
