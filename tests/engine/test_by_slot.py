@@ -44,6 +44,7 @@ def same(by_slot, general, context, rows):
         logits = given.clone(memory_format=torch.preserve_format)
         with mock.patch.object(fused, "prepare", lambda device: kernels):
             expected = general.apply(logits.clone(), *context)
+        assert by_slot._by_slot.recorded
         with mock.patch.object(cls, "process", None):  # nothing of the author's runs
             found = by_slot.apply(logits, *context)
         assert found is logits

@@ -7,7 +7,6 @@ kernels find each row's values by its slot.
 
 from __future__ import annotations
 
-import builtins
 import dis
 import inspect
 from collections.abc import Callable, Iterator
@@ -36,14 +35,12 @@ class BySlot:
     """Repeats the calls of a processor's ``process``, recorded for the present columns.
 
     Args:
-        process: the method of the processor's class.
         owner: the processor's class.
         admission: has the columns.
         module: the kernels.
     """
 
-    def __init__(self, process: Callable[..., Any], owner: type, admission: Admission, module: ModuleType) -> None:
-        self._process = process
+    def __init__(self, owner: Any, admission: Admission, module: ModuleType) -> None:
         self._owner = owner
         self._admission = admission
         self._module = module
@@ -74,8 +71,10 @@ class BySlot:
     def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...]]]:
         recorder = Recorder()
         try:
-            _check(self._process)
-            result = self._process(_Processor(self._owner, self._admission.columns), recorder, _Rows(self._admission))
+            _check(self._owner.process)
+            result = self._owner.process(
+                _Processor(self._owner, self._admission.columns), recorder, _Rows(self._admission)
+            )
         except Exception:  # anything that stand-ins cannot do: the step takes the general way
             return []
         return recorder.calls if result is recorder else []
@@ -150,6 +149,6 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _constant(function: FunctionType, name: str) -> bool:
     if name not in function.__globals__:
-        return name in _BUILTINS and hasattr(builtins, name)
+        return name in _BUILTINS
     value = function.__globals__[name]
     return value.__name__ in _MODULES if isinstance(value, ModuleType) else isinstance(value, bool | int | float | str)

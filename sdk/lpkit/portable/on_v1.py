@@ -52,8 +52,7 @@ class V1Binding:
         self._own: list[tuple[int, AdmittedRequest]] = []  # admitted requests, in row order
         self._count = slots
         # Sent when first read after a change: rows and slots of admitted requests, and the slot of each row.
-        self._index: torch.Tensor | None = None
-        self._slots: torch.Tensor | None = None
+        self._located: tuple[torch.Tensor, torch.Tensor] | None = None
         self._by_row: torch.Tensor | None = None
         self._stale = False
         self._warned = False
@@ -91,11 +90,11 @@ class V1Binding:
             self._renew()
         if not self._own:
             return None
-        if self._index is None or self._slots is None:
+        if self._located is None:
             rows_and_slots = [[row for row, _ in self._own], [entry.slot for _, entry in self._own]]
             on_device = sent(torch.from_numpy(np.array(rows_and_slots, dtype=np.int64)), self._device)
-            self._index, self._slots = on_device[0], on_device[1]
-        index, slots, history = self._index, self._slots, None
+            self._located = on_device[0], on_device[1]
+        (index, slots), history = self._located, None
         if self._history is not None:
             chosen = None
             complete = self._history.sync([entry for _, entry in self._own])
@@ -112,7 +111,7 @@ class V1Binding:
 
     def entries(self, rows: Rows) -> list[tuple[int, AdmittedRequest]]:
         """Return (row, admitted request) for ``rows``, in the same order. Host work, for request-level callables."""
-        if rows.index is self._index:
+        if self._located is not None and rows.index is self._located[0]:
             return self._own
         chosen = set(rows.index.tolist())
         return [item for item in self._own if item[0] in chosen]
@@ -120,7 +119,7 @@ class V1Binding:
     def _renew(self) -> None:
         self._stale = False
         self._own = sorted(self._ledger.rows.items(), key=itemgetter(0))
-        self._index = self._slots = self._by_row = None
+        self._located = self._by_row = None
 
     def _warn(self) -> None:
         if self._warned:

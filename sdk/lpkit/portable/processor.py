@@ -75,7 +75,7 @@ class LogitsProcessor(PortableProcessor):
             kernels.prepare(self.device, self.vocab_size)
             module = fused.prepare(self.device)
             if module is not None and self.history == "none":
-                self._by_slot = BySlot(type(self).process, type(self), self._admission, module)
+                self._by_slot = BySlot(type(self), self._admission, module)
         if self._sparse or self.history != "none":
             kernels.prepare_few(self.device)
 
