@@ -57,12 +57,8 @@ def calls(work: torch.Tensor) -> Calls:
     ids = torch.arange(3, device=device).expand(rows, 3).contiguous()
     return {
         "mask_below_": lambda: kernels.mask_below_(work, limit),
-        "mask_above_": lambda: kernels.mask_above_(work, limit),
         "mask_far_below_top_": lambda: kernels.mask_far_below_top_(work, distance, ones),
-        "least_from": lambda: kernels.least_from(work, limit),
-        "log_sum_exp": lambda: kernels.log_sum_exp(work, ones),
         "log_sum_exp_and_entropy": lambda: kernels.log_sum_exp_and_entropy(work, ones),
-        "top_and_deviation": lambda: kernels.top_and_deviation(work),
         "mask_deviations_below_top_": lambda: kernels.mask_deviations_below_top_(work, deviations),
         "mask_unlikely_": lambda: kernels.mask_unlikely_(work, ones, nearer, ones, never),
         "exclude_top_choices_": lambda: kernels.exclude_top_choices_(work, ones, nearer, ids),

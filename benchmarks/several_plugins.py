@@ -1,19 +1,15 @@
-"""Time several plugins in one engine, on both runners.
+"""Time plugins that no request uses, on both runners.
 
-    python benchmarks/several_plugins.py [--batch 64] [--context 512] [--device cpu]
+    python benchmarks/several_plugins.py [--batch 64] [--device cpu]
 
-*Installed*: every plugin of ``reference_plugins/`` gets the same batch, all of whose requests use lpkit-min-p; its
-calls of one step are timed, all plugins in turns, the least of many rounds. The engine's own work is left out.
-
-*In use*: on V2 all requests use some plugins, in an engine each and in one, which finds and sends for all at once.
-Their calls of a step are timed, in turns, the least of many: of steps in which a request comes, and of others.
+Every plugin of ``reference_plugins/`` gets the same batch, all of whose requests use lpkit-min-p; its calls of one step
+are timed, all plugins in turns, the least of many rounds. The engine's own work is left out.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,8 +17,6 @@ import torch
 from lpkit.runtime import Request, make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.bench.clock import Clock
-from lpkit_conformance.bench.several import OneEngine
-from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.hosts.v1 import V1Driver
 from lpkit_conformance.hosts.v2 import V2Driver
 from plugins_here import FOLDERS, announced
@@ -31,12 +25,8 @@ VOCAB = 32_000
 IN_USE = "lpkit-min-p"
 SIZES = (1, 4, 13)
 ROUNDS = 200
-STEPS = 50
 
 Calls = dict[str, Callable[[], object]]
-
-
-# -- installed ---------------------------------------------------------------------------------------------------
 
 
 def steps(batch: int, device: torch.device) -> dict[str, Calls]:
@@ -83,62 +73,13 @@ def show_installed(batch: int, device: torch.device) -> None:
             print(f"  {size:2} installed: {beside:6.2f} us beside it, {beside / times[IN_USE]:.1%}")
 
 
-# -- in use ------------------------------------------------------------------------------------------------------
-
-GROUPS = (
-    ("lpkit-min-p", "lpkit-penalties"),
-    ("lpkit-dry", "lpkit-penalties"),
-    ("lpkit-dry", "lpkit-min-p", "lpkit-no-repeat-ngram", "lpkit-penalties"),
-    tuple(folder.name for folder in FOLDERS),
-)
-
-
-def in_use(names: tuple[str, ...], batch: int, context: int, device: torch.device) -> dict[tuple[str, bool], float]:
-    """Microseconds of a step, by what happens ("enters", "stays") and whether each plugin has an engine of its own."""
-    steady = SteadyBatch(batch, VOCAB, context, 1.0, device)
-    plugins = [announced(folder) for folder in FOLDERS if folder.name in names]
-    engines = {True: [OneEngine([one], steady, device) for one in plugins], False: [OneEngine(plugins, steady, device)]}
-    best: dict[tuple[str, bool], float] = defaultdict(lambda: float("inf"))
-    logits, clock = torch.randn(batch, VOCAB, device=device), Clock(device)
-
-    def run(some: Sequence[OneEngine], given: Sequence[torch.Tensor]) -> None:
-        for engine, copy in zip(some, given, strict=True):
-            engine.step(copy)
-
-    with torch.inference_mode():
-        for number in range(2 * STEPS):
-            which = "enters" if number % 2 == 0 else "stays"
-            change = steady.change() if which == "enters" else steady.no_change()
-            for apart, some in engines.items():
-                for engine in some:
-                    engine.prepare(change)
-                given = [logits.clone() for _ in some]
-                seconds = clock.time(partial(run, some, given))[1]
-                if number > 1:  # the first steps fill the batch
-                    best[which, apart] = min(best[which, apart], seconds * 1e6)
-            steady.advance()
-    return best
-
-
-def show_in_use(batch: int, context: int, device: torch.device) -> None:
-    print("\n| plugins | a request comes: an engine each | one engine | none comes: an engine each | one engine |")
-    print("|---|---:|---:|---:|---:|")
-    for names in GROUPS:
-        found = in_use(names, batch, context, device)
-        shown = f"all {len(names)}" if len(names) == len(FOLDERS) else ", ".join(names)
-        cells = [f"{found[which, apart]:,.0f} us" for which in ("enters", "stays") for apart in (True, False)]
-        print(f"| {shown} | {' | '.join(cells)} |", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--context", type=int, default=512, help="tokens of a request when it enters")
     parser.add_argument("--device", type=torch.device, default="cpu", help="cpu or cuda")
     options = parser.parse_args()
     torch.set_num_threads(1)
     show_installed(options.batch, options.device)
-    show_in_use(options.batch, options.context, options.device)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,11 @@ import pytest
 
 CODE = """
 import sys
-from functools import cache
 from unittest import mock
 
 import torch
-from lpkit.columns.memory import Memory
 from lpkit.kernels import fused
-from lpkit.portable.shared import Shared
 from lpkit_conformance.bench.candidates import Parameters
-from lpkit_conformance.bench.several import OneEngine
 from lpkit_conformance.hosts import parts_of
 from lpkit_conformance.hosts.steady import SteadyBatch
 from plugins_here import FOLDERS, announced
@@ -57,15 +53,6 @@ def tried(device, names, attempt):
     return found
 
 
-@cache
-def one_memory(steady):
-    # What processors share on a GPU: columns begin anywhere in it.
-    found = Shared(steady.slots.state)
-    found.memory = Memory(steady.size, CPU)
-    found.memory._one_memory = False
-    return found
-
-
 CPU, VOCAB = torch.device("cpu"), int(sys.argv[1])
 driver.set_active(AbsentGpu())
 with (
@@ -94,17 +81,6 @@ with (
                     candidate.prepare(steady, steady.change())
                 new = compiled[before:]
                 assert not new, f"{folder.name} on {runner}, {batch} requests: {new}"
-    for batch in (1, 9):
-        steady = SteadyBatch(batch, VOCAB, 100, 1.0, CPU)
-        with mock.patch.object(Shared, "among", lambda states: one_memory(steady)):
-            engine = OneEngine([announced(folder) for folder in FOLDERS], steady, CPU)
-        before = len(compiled)
-        for _ in range(2):
-            engine.prepare(steady.change())
-            engine.step(torch.randn(batch, VOCAB))
-            steady.advance()
-        new = compiled[before:]
-        assert not new, f"all in one engine, {batch} requests: {new}"
 """
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

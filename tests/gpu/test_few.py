@@ -92,9 +92,8 @@ def test_v1_shows_the_same_histories() -> None:
             AdmittedRequest(2 * i, list(range(5, 5 + p)), list(range(900, 900 + o))) for i, (p, o) in enumerate(lengths)
         ]
         history = V1History(9, device, True)
-        places = [history.enter(entry) for entry in entries]
-        assert history.sync(places, entries) == [True] * len(entries)
-        slots = torch.tensor(places, device=device)
+        assert history.sync(entries) == [True] * len(entries)
+        slots = torch.tensor([entry.slot for entry in entries], device=device)
         return shown(history.of(slots), "tokens", torch.arange(len(entries), device=device), slots)
 
     assert same_bits(*on_both(compute))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lpkit.columns.column import NUMPY_TYPES, Scalar
+from lpkit.columns.column import NUMPY_TYPES
 from lpkit.columns.transfer import sent
 
 
@@ -21,7 +21,7 @@ class Table:
         device: where the copy lives; on the CPU it is the host's own memory.
     """
 
-    def __init__(self, rows: int, width: int, dtype: torch.dtype, fill: Scalar, device: torch.device) -> None:
+    def __init__(self, rows: int, width: int, dtype: torch.dtype, fill: float | bool, device: torch.device) -> None:
         self._fill = fill
         self._device_type = device
         self._changed: set[int] = set()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
-
-from lpkit.columns.memory import WORD, HasSlots, Memory
 
 NUMPY_TYPES = {
     torch.bool: np.bool_,
@@ -20,6 +18,27 @@ NUMPY_TYPES = {
 }
 
 Scalar = float | int | bool
+
+
+class HasSlots(Protocol):
+    """Rows whose values can be read: :class:`lpkit.Rows`."""
+
+    _gathered: Any  # kept by the memory that was read
+
+    @property
+    def slots(self) -> torch.Tensor:
+        """``[n]`` int64."""
+
+
+class Memory(Protocol):
+    """Holds a processor's columns: :class:`lpkit.columns.memory.Arena`."""
+
+    changed: list[int]
+    dirty: bool
+
+    def lay_out(self) -> None: ...
+
+    def gather(self, rows: HasSlots, item: object, dtype: torch.dtype) -> torch.Tensor: ...
 
 
 class Column:
@@ -34,7 +53,7 @@ class Column:
         arena: holds the column's memory.
     """
 
-    def __init__(self, declared: Declaration[Any], arena: Arena) -> None:
+    def __init__(self, declared: Declaration[Any], arena: Memory) -> None:
         self._dtype = declared.dtype
         self._room = declared.width or 1
         self._default = declared.default
@@ -69,6 +88,11 @@ class Column:
         """Drop request state that is kept outside the arena's row."""
 
     @property
+    def forgets(self) -> bool:
+        """True if the column keeps request state outside the arena's row."""
+        return type(self)._forget is not Column._forget
+
+    @property
     def used(self) -> bool:
         """True if any request has a value other than the default. Reads the host only, so a processor can skip work for
         unused columns."""
@@ -88,7 +112,7 @@ class Column:
         Returns:
             ``[n]`` or ``[n, width]``, on the device.
         """
-        return self._part(self._arena.memory.gather(rows, self, self._dtype), self._start)
+        return self._part(self._arena.gather(rows, self, self._dtype), self._start)
 
     def flush(self) -> None:
         """Send staged values; the arena sends the columns inside it."""
@@ -148,11 +172,11 @@ class Declaration(Generic[ColumnT]):
             return self
         raise AttributeError("columns are there once the base's __init__ has run")
 
-    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> Column | None:
+    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Memory) -> Column | None:
         """The column, if it has its own memory; None if it is part of the arena."""
         return None
 
-    def shared(self, slots: int, arena: Arena) -> Column:
+    def inside(self, slots: int, arena: Memory) -> Column:
         """The column, as a part of the arena."""
         return Column(self, arena)
 
@@ -171,83 +195,3 @@ class column(Declaration[Column]):  # noqa: N801 - used as a declaration, like d
         if width is not None and width < 1:
             raise ValueError(f"width must be at least 1, got {width}")
         self.width = width
-
-
-class Arena:
-    """All columns of one processor, in its part of a memory.
-
-    Args:
-        declared: columns by name.
-        slots: how many requests can hold a slot; one more slot keeps the defaults.
-        device: where processors read the columns.
-        vocab_size: of the engine, for columns that hold sets of tokens.
-        memory: shared by several processors, which sends their changes together; None for separate memory.
-
-    Attributes:
-        columns: by name.
-        memory: holds the columns, except columns with their own memory.
-        changed: slots written since the last flush.
-        dirty: True if a column with its own memory was written since then.
-    """
-
-    def __init__(
-        self,
-        declared: Mapping[str, Declaration[Any]],
-        slots: int,
-        device: torch.device,
-        vocab_size: int = 0,
-        memory: Memory | None = None,
-    ) -> None:
-        self.memory = memory or Memory(slots, device)
-        self.changed = self.memory.changed
-        self.dirty = True
-        separate = {name: item.separate(slots, vocab_size, device, self) for name, item in declared.items()}
-        self._separate = {name: bound for name, bound in separate.items() if bound is not None}
-        shared = {name: item.shared(slots, self) for name, item in declared.items() if name not in self._separate}
-        self.columns: dict[str, Column] = {**self._separate, **shared}
-        # Wide items first: this keeps every view aligned without padding.
-        self._shared = sorted(shared.values(), key=lambda item: -item._dtype.itemsize)
-        self._forgetful = [item for item in self.columns.values() if type(item)._forget is not Column._forget]
-        self.memory.add(self, alone=memory is None)
-
-    def lay_out(self) -> None:
-        """Lay the memory out again, because a column needs other room."""
-        self.memory.lay_out()
-
-    @property
-    def words(self) -> int:
-        """As :class:`lpkit.columns.memory.Part`."""
-        return max(1, -(-sum(item._needed * item._dtype.itemsize for item in self._shared) // WORD))
-
-    def move(self, host: torch.Tensor) -> None:
-        """As :class:`lpkit.columns.memory.Part`."""
-        raw = host.numpy().view(np.uint8)
-        self._starts, start = [], 0
-        for item in self._shared:
-            stop = start + item._needed * item._dtype.itemsize
-            item._place(raw[:, start:stop].view(NUMPY_TYPES[item._dtype]))
-            self._starts.append(start)
-            start = stop
-        # A slot's row as one element, so that one assignment resets all of its columns.
-        self._rows = raw.view(np.dtype((np.void, raw.shape[1])))[:, 0]
-        self._default_row = self._rows[-1]
-
-    def find(self, device: torch.Tensor, start: int) -> None:
-        """As :class:`lpkit.columns.memory.Part`."""
-        for item, within in zip(self._shared, self._starts, strict=True):
-            item._find(device.view(item._dtype), (start * WORD + within) // item._dtype.itemsize)
-
-    def reset(self, slot: int) -> None:
-        """Restore all defaults, so that the slot's next request sees nothing of its predecessor."""
-        for item in self._forgetful:
-            item._forget(slot)
-        self._rows[slot] = self._default_row
-        self.changed.append(slot)
-
-    def flush(self) -> None:
-        """Copy staged values, if there are any, together with the values of the memory's other processors."""
-        if self.dirty:
-            self.dirty = False
-            for item in self._separate.values():
-                item.flush()
-        self.memory.flush()

@@ -1,13 +1,14 @@
-"""Memory of per-request values: written on the host, read on the device, copied once per step."""
+"""Memory of a processor's columns: written on the host, read on the device, copied once per step."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
+
+from lpkit.columns.column import NUMPY_TYPES, Column, Declaration, HasSlots
 
 WORD = 8
 """Bytes per word; memory is read in words."""
@@ -19,147 +20,125 @@ ROOMY, PATIENCE = 4, 64
 """Rows ``ROOMY`` times as wide as needed, for ``PATIENCE`` changes in a row, are made narrower."""
 
 
-class Part(Protocol):
-    """Holds values in some words of each slot's row."""
-
-    @property
-    def words(self) -> int:
-        """Words needed, at least one."""
-
-    def move(self, host: torch.Tensor) -> None:
-        """Write to ``host`` from now on, int64 ``[slots + 1, words]``, and bring the held values along."""
-
-    def find(self, device: torch.Tensor, start: int) -> None:
-        """Read from ``device`` from now on, int64 ``[slots + 1, all words]``, starting at word ``start`` of each
-        row."""
-
-
-class HasSlots(Protocol):
-    """Rows whose values can be read: :class:`lpkit.Rows`."""
-
-    _gathered: Gathered | None
-
-    @property
-    def slots(self) -> torch.Tensor:
-        """``[n]`` int64."""
-
-
 class Gathered:
-    """The values of some rows, of all parts of a memory, in one copy; each value read is a view of that copy.
+    """The values of some rows, of all columns of an arena, in one copy; each column read is a view of that copy.
 
     Attributes:
-        memory: holds the values; a processor may read another memory at the same rows.
-        layout: the memory's layout number; it changes when a part needs other room.
-        words: ``[n, words]`` by type; empty until the first read.
-        given: items already read. Each is read once, because the author may edit the result.
+        source: the memory that was read.
+        words: ``[n, words]`` by type.
+        given: columns already read. Each is read once, because the author may edit the result.
     """
 
-    def __init__(self, memory: Memory) -> None:
-        self.memory = memory
-        self.layout = memory.layout
-        self.words: dict[torch.dtype, torch.Tensor] = {}
+    def __init__(self, source: torch.Tensor, slots: torch.Tensor) -> None:
+        self.source = source
+        self.words: dict[torch.dtype, torch.Tensor] = {torch.int64: source.index_select(0, slots)}
         self.given: set[object] = set()
 
 
-class Always:
-    """Refers to a part like a weak reference, but keeps it alive. Unlike a weak reference, it can be copied with the
-    part."""
-
-    def __init__(self, part: Part) -> None:
-        self._part = part
-
-    def __call__(self) -> Part:
-        return self._part
-
-
-class Memory:
-    """A row of words for each slot, on the host and on the device. Its parts belong to one processor or to several.
+class Arena:
+    """All columns of one processor: a row of words for each slot, on the host and on the device.
 
     Args:
+        declared: columns by name.
         slots: how many requests can hold a slot; one more slot keeps the defaults.
-        device: where values are read.
+        device: where processors read the columns.
+        vocab_size: of the engine, for columns that hold sets of tokens.
 
     Attributes:
-        changed: slots that were written since the last flush.
-        layout: how often the parts have moved.
+        columns: by name.
+        changed: slots written since the last flush.
+        dirty: True if a column with its own memory was written since then.
+        version: number of flushes that sent anything.
     """
 
-    def __init__(self, slots: int, device: torch.device) -> None:
+    def __init__(
+        self, declared: Mapping[str, Declaration[Any]], slots: int, device: torch.device, vocab_size: int = 0
+    ) -> None:
         self.changed: list[int] = []
-        self.layout = 0
+        self.dirty = True
+        self.version = 0
         self._slots = slots + 1
-        self._where = device
-        self._one_memory = device.type == "cpu"
-        self._parts: list[tuple[Callable[[], Part | None], int]] = []  # each part and its least width
-        self._sizes: list[int] = []  # words of each
-        self._least = 0
+        self._device = device
+        self._on_host = device.type == "cpu"
+        separate = {name: item.separate(slots, vocab_size, device, self) for name, item in declared.items()}
+        self._separate = {name: bound for name, bound in separate.items() if bound is not None}
+        inside = {name: item.inside(slots, self) for name, item in declared.items() if name not in self._separate}
+        self.columns: dict[str, Column] = {**self._separate, **inside}
+        # Wide items first: this keeps every view aligned without padding.
+        self._inside = sorted(inside.values(), key=lambda item: -item._dtype.itemsize)
+        self._forgetful = [item for item in self.columns.values() if item.forgets]
         self._roomy = 0
-
-    def add(self, part: Part, *, alone: bool) -> None:
-        """Make room for a part. It can be read after the next flush; other parts stay readable until then.
-
-        Args:
-            part: kept alive by its owner, unless it is alone.
-            alone: True if no other part will be added.
-        """
-        self._parts.append((Always(part) if alone else weakref.ref(part), part.words))
         self.lay_out()
+        self._least = self._words
+
+    @property
+    def _needed(self) -> int:
+        return max(1, -(-sum(item._needed * item._dtype.itemsize for item in self._inside) // WORD))
 
     def lay_out(self) -> None:
-        """Give each part the words that it needs; held values move along."""
-        self._parts = [(refer, least) for refer, least in self._parts if refer() is not None]
-        parts = list(self._alive())
-        self._sizes = [part.words for part in parts]
-        self._words, self._least = sum(self._sizes), sum(least for _, least in self._parts)
+        """Give each column the room that it needs; held values move along. The device follows at the next flush."""
+        self._words = self._needed
         # On the CPU the host memory is also read: nothing is copied.
         self._host = torch.zeros(self._slots, self._words, dtype=torch.int64)
-        for part, host in zip(parts, torch.split(self._host, self._sizes, 1), strict=True):
-            part.move(host)
+        raw = self._host.numpy().view(np.uint8)
+        self._starts, start = [], 0
+        for item in self._inside:
+            stop = start + item._needed * item._dtype.itemsize
+            item._place(raw[:, start:stop].view(NUMPY_TYPES[item._dtype]))
+            self._starts.append(start)
+            start = stop
+        # A slot's row as one element, so that one assignment resets all of its columns.
+        self._rows = raw.view(np.dtype((np.void, raw.shape[1])))[:, 0]
+        self._default_row = self._rows[-1]
         self._moved = True
-        self.layout += 1
-        if self._one_memory:
+        if self._on_host:
             self._find()
+
+    def _find(self) -> None:
+        """Make the columns read the memory's new layout."""
+        self._values = self._host if self._on_host else torch.empty_like(self._host, device=self._device)
+        for item, start in zip(self._inside, self._starts, strict=True):
+            item._find(self._values.view(item._dtype), start // item._dtype.itemsize)
+
+    def reset(self, slot: int) -> None:
+        """Restore all defaults, so that the slot's next request sees nothing of its predecessor."""
+        for item in self._forgetful:
+            item._forget(slot)
+        self._rows[slot] = self._default_row
+        self.changed.append(slot)
 
     def gather(self, rows: HasSlots, item: object, dtype: torch.dtype) -> torch.Tensor:
         """``[n, words]``: all values of the rows, viewed as ``dtype``. Nobody else has seen this copy of ``item``."""
-        held = rows._gathered
-        if held is None or held.memory is not self or held.layout != self.layout or item in held.given:
-            held = rows._gathered = Gathered(self)
+        held: Gathered | None = rows._gathered
+        if held is None or held.source is not self._values or item in held.given:
+            held = rows._gathered = Gathered(self._values, rows.slots)
         held.given.add(item)
         words = held.words.get(dtype)
         if words is None:
-            if not held.words:
-                held.words[torch.int64] = self._values.index_select(0, rows.slots)
             words = held.words[dtype] = held.words[torch.int64].view(dtype)
         return words
 
     def flush(self) -> None:
-        """Copy the written values, if there are any."""
+        """Copy staged values, if there are any."""
+        if not (self.dirty or self.changed or self._moved):
+            return
+        self.version += 1
+        if self.dirty:
+            self.dirty = False
+            for item in self._separate.values():
+                item.flush()
         if not self.changed and not self._moved:
             return
         if self._words > self._least:
             self._give_up_room()
-        if not self._one_memory:
+        if not self._on_host:
             self._send()
         self.changed.clear()
         self._moved = False
 
-    def _find(self) -> None:
-        """Tell the parts where to read."""
-        self._values = self._host if self._one_memory else torch.empty_like(self._host, device=self._where)
-        start = 0
-        for (refer, _), size in zip(self._parts, self._sizes, strict=True):
-            if (part := refer()) is not None:
-                part.find(self._values, start)
-            start += size
-
-    def _alive(self) -> Iterator[Part]:
-        return (part for refer, _ in self._parts if (part := refer()) is not None)
-
     def _give_up_room(self) -> None:
         """Narrow rows that long lists left wide, because every step reads them."""
-        needed = sum(part.words for part in self._alive())
-        self._roomy = self._roomy + 1 if self._words > ROOMY * needed + 1 else 0
+        self._roomy = self._roomy + 1 if self._words > ROOMY * self._needed + 1 else 0
         if self._roomy == PATIENCE:
             self._roomy = 0
             self.lay_out()
@@ -167,7 +146,7 @@ class Memory:
     def _send(self) -> None:
         # Pinned memory is fresh per flush: the caching host allocator keeps it until the copy is done. So a step in
         # flight never sees the next step's values.
-        pin = self._where.type == "cuda"
+        pin = self._device.type == "cuda"
         if self._moved or self._host.nbytes <= SMALL:
             if self._moved:
                 self._find()
@@ -183,5 +162,5 @@ class Memory:
         packed = torch.empty(len(slots), 1 + self._words, dtype=torch.int64, pin_memory=pin)
         packed[:, 0] = torch.from_numpy(slots)
         packed[:, 1:] = self._host[packed[:, 0]]
-        sent = packed.to(self._where, non_blocking=True)
+        sent = packed.to(self._device, non_blocking=True)
         self._values.index_copy_(0, sent[:, 0], sent[:, 1:])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Set
 
 import torch
 
-from lpkit.columns.column import Arena, Column, Declaration, Scalar
+from lpkit.columns.column import Column, Declaration, Memory, Scalar
 from lpkit.columns.widths import padded
 
 
@@ -21,7 +21,7 @@ class RaggedColumn(Column):
     the device, each row padded with the fill. ``W`` is a power of two, at least the longest list held.
     """
 
-    def __init__(self, declared: ragged, slots: int, arena: Arena) -> None:
+    def __init__(self, declared: ragged, slots: int, arena: Memory) -> None:
         super().__init__(declared, arena)
         self._scalar = False
         self._limit = declared.limit
@@ -111,5 +111,5 @@ class ragged(Declaration[RaggedColumn]):  # noqa: N801 - used as a declaration, 
             raise ValueError(f"limit must be at least 1, got {limit}")
         self.limit = limit
 
-    def shared(self, slots: int, arena: Arena) -> RaggedColumn:
+    def inside(self, slots: int, arena: Memory) -> RaggedColumn:
         return RaggedColumn(self, slots, arena)

@@ -10,8 +10,7 @@ import torch
 
 from lpkit import kernels
 from lpkit.columns.buffer import Table
-from lpkit.columns.column import Arena, Column, Declaration, Scalar
-from lpkit.columns.memory import HasSlots
+from lpkit.columns.column import Column, Declaration, HasSlots, Memory, Scalar
 from lpkit.columns.widths import padded
 from lpkit.kernels import fused
 
@@ -25,7 +24,7 @@ class TokenSetColumn(Column):
     ``column[request.slot] = ids`` stages a set on the host; ``column[rows]`` is bool ``[n, vocab]`` on the device.
     """
 
-    def __init__(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> None:
+    def __init__(self, slots: int, vocab_size: int, device: torch.device, arena: Memory) -> None:
         self._vocab_size = vocab_size
         self._arena = arena
         size = -(-vocab_size // 8)
@@ -108,6 +107,12 @@ class TokenSetColumn(Column):
         """``[sets, bytes]`` uint8 on the device: bit ``t % 8`` of byte ``t // 8`` is token ``t``."""
         return self._masks.device
 
+    @property
+    def short_lists(self) -> torch.Tensor | None:
+        """The sets as lists, int64 ``[slots + 1, W]`` on the device, padded with -1; None if a set is long."""
+        longest = int(self._lengths.max())
+        return self._ids.device[:, : padded(longest)] if longest <= SHORT else None
+
     def _indices_of(self, rows: HasSlots) -> torch.Tensor:
         return self._index_of.device[:, 0].index_select(0, rows.slots)
 
@@ -134,9 +139,9 @@ class TokenSetColumn(Column):
         Returns:
             ``logits``. A row is unchanged if its set is empty, or if no token would be left.
         """
-        longest = int(self._lengths.max())
-        if longest <= SHORT:
-            return kernels.keep_ids_(logits, self._ids.device[:, : padded(longest)].index_select(0, rows.slots))
+        lists = self.short_lists
+        if lists is not None:
+            return kernels.keep_ids_(logits, lists.index_select(0, rows.slots))
         indices = self._indices_of(rows)
         memory = (torch.float32, torch.float32)
         spare: torch.Tensor | None = None
@@ -177,5 +182,5 @@ class token_set(Declaration[TokenSetColumn]):  # noqa: N801
     def __init__(self) -> None:
         super().__init__(torch.uint8, 0)
 
-    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Arena) -> TokenSetColumn:
+    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Memory) -> TokenSetColumn:
         return TokenSetColumn(slots, vocab_size, device, arena)

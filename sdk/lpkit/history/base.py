@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
-
-ResultT = TypeVar("ResultT")
 
 SHORTEST = 64
 """Least width of :attr:`History.tokens`, however short the texts are."""
@@ -22,26 +19,6 @@ class HistoryParts(NamedTuple):
     total_len: torch.Tensor
     tokens: torch.Tensor
     is_output: torch.Tensor
-
-
-class Originals:
-    """Tensors that several readers share. It notices if a reader changed any of them in place by torch's operations."""
-
-    def __init__(self) -> None:
-        self._versions: list[tuple[torch.Tensor, int]] = []
-
-    def made(self, make: Callable[[], ResultT]) -> ResultT:
-        """Call ``make`` and watch the tensors in its result. Torch counts in-place changes except in inference mode."""
-        with torch.inference_mode(False):
-            made = make()
-        parts = made if isinstance(made, tuple) else (made,)
-        self._versions += [(part, part._version) for part in parts if isinstance(part, torch.Tensor)]
-        return made
-
-    @property
-    def untouched(self) -> bool:
-        """True if no tensor has changed."""
-        return all(part._version == version for part, version in self._versions)
 
 
 class History(ABC):

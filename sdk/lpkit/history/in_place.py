@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial, wraps
 from typing import TYPE_CHECKING
 
 import torch
 
 from lpkit.columns.widths import padded
-from lpkit.history.base import SHORTEST, History, HistoryParts, Originals, ResultT
+from lpkit.history.base import SHORTEST, History, HistoryParts
 from lpkit.kernels import fused
 
 if TYPE_CHECKING:
     from lpkit.v2 import LogitsContext, LogitsProcRequestState
-
-
-def _shared(find: Callable[[V2History], ResultT]) -> Callable[[V2History], ResultT]:
-    """Watch the result of ``find`` for edits if other processors read it."""
-
-    @wraps(find)
-    def finding(history: V2History) -> ResultT:
-        originals = history.originals
-        return find(history) if originals is None else originals.made(partial(find, history))
-
-    return finding
 
 
 class V2History(History):
@@ -38,7 +25,6 @@ class V2History(History):
         slots: int64 ``[n]``, slots of their requests.
         width: host upper bound of the longest visible history.
         keep_tokens: False when only lengths are read.
-        originals: watch for edits, shared with other readers; None without other readers.
     """
 
     def __init__(
@@ -49,7 +35,6 @@ class V2History(History):
         slots: torch.Tensor,
         width: int,
         keep_tokens: bool,
-        originals: Originals | None = None,
     ) -> None:
         self._states = states
         self._index = index
@@ -58,9 +43,7 @@ class V2History(History):
         self._inputs = ctx.input_ids
         self._drafts = ctx.pos.shape[0] != ctx.idx_mapping_np.shape[0]
         self._width = min(padded(width, SHORTEST), states.all_token_ids.gpu.shape[1]) if keep_tokens else 0
-        self.originals = originals
 
-    @_shared
     def _find_all(self) -> HistoryParts | None:
         held = self._states.all_token_ids.gpu
         few = fused.few_for(held)
@@ -69,12 +52,10 @@ class V2History(History):
         prompts = self._states.prompt_len.gpu
         return HistoryParts(*few.engine_history(held, self._slots, self._index, prompts, self._positions, self._width))
 
-    @_shared
     def _find_lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
         prompt = self._states.prompt_len.gpu[self._slots].to(torch.int64)
         return prompt, self._positions[self._index].to(torch.int64) + 1
 
-    @_shared
     def _find_tokens(self) -> torch.Tensor:
         visible = self.lengths[1].unsqueeze(1)
         held = self._states.all_token_ids.gpu[:, : self._width].index_select(0, self._slots).to(torch.int64)
@@ -87,7 +68,3 @@ class V2History(History):
             held = torch.where(position < committed, held, drafted)
         tokens: torch.Tensor = held.masked_fill_(position >= visible, -1)
         return tokens
-
-    @_shared
-    def _find_output(self) -> torch.Tensor:
-        return super()._find_output()

@@ -11,10 +11,10 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from lpkit.columns.column import Column
-from lpkit.columns.memory import Gathered
 from lpkit.kernels import fused
 
 if TYPE_CHECKING:
+    from lpkit.columns.memory import Gathered
     from lpkit.history.base import History
 
 HistoryUse = Literal["none", "length", "tokens"]
@@ -31,9 +31,7 @@ class Rows:
     """The logits rows of the requests that a processor admitted, in batch order.
 
     Under speculative decoding a request has one row per draft token, and a row may be listed twice: the result must not
-    depend on how often a row is processed. The history tensors may be shared with the engine's other processors. lpkit
-    notices in-place edits by torch's operations and reads the history again for the next processor. It does not notice
-    edits through ``.data``, a view of another dtype, ``numpy()`` or a custom kernel: copy first.
+    depend on how often a row is processed.
 
     Attributes:
         n: number of rows.
@@ -50,7 +48,6 @@ class Rows:
         declared: HistoryUse,
         temperature: Column,
         whole: bool = False,
-        gathered: Gathered | None = None,
     ) -> None:
         self.n = slots.shape[0]
         self.index = index
@@ -59,7 +56,7 @@ class Rows:
         self._declared = declared
         self._temperature = temperature
         self.whole = whole
-        self._gathered = gathered
+        self._gathered: Gathered | None = None  # the columns, once read
 
     @cached_property
     def temperature(self) -> torch.Tensor:

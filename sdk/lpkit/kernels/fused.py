@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import torch
+
+from lpkit.kernels.recording import Recorder
 
 logger = logging.getLogger("lpkit")
 
@@ -90,11 +93,9 @@ def _try_whole_rows(
 
 def _go_over(found: ModuleType, logits: torch.Tensor) -> None:
     ones = torch.ones(len(logits), 1, device=logits.device)
-    masks = (found.mask_below_, found.mask_above_, found.mask_far_below_top_)
-    for function in (*masks, found.log_sum_exp, found.log_sum_exp_and_entropy, found.least_from):
+    for function in (found.mask_below_, found.mask_far_below_top_, found.log_sum_exp_and_entropy):
         function(logits, ones)
     found.mask_far_below_top_(logits, ones, ones)
-    found.top_and_deviation(logits)
     found.dynamic_temperature_(logits, *(ones,) * 6)
     found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
     found.tournament_(logits, ones, logits[0].clone(), ones.long() - 1)
@@ -111,7 +112,10 @@ def _try_few(_: ModuleType, device: torch.device) -> None:
         import_module(name).attempt(device)
 
 
-def fused_for(logits: torch.Tensor) -> ModuleType | None:
+def fused_for(logits: Any) -> Any:
+    """Return the kernels of :func:`prepare` if they suit ``logits``; a recorder stands for its kernels."""
+    if type(logits) is Recorder:
+        return logits
     found = prepare(logits.device)
     return found if found is not None and found.suits(logits) and not differentiated(logits) else None
 

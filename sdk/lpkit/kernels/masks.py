@@ -57,8 +57,6 @@ def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tens
     Returns:
         ``logits``. A row may have nothing left.
     """
-    if (fused := fused_for(logits)) is not None:
-        return fused.mask_above_(logits, highest)  # type: ignore[no-any-return]
     if plain(logits):
         return logits.masked_fill_(logits > highest, -math.inf)
     if scratch is not None:
@@ -111,8 +109,6 @@ def least_from(
     Returns:
         float32 ``[n, 1]``; +inf for a row with all logits below.
     """
-    if (fused := fused_for(logits)) is not None:
-        return fused.least_from(logits, lowest)  # type: ignore[no-any-return]
     if plain(logits):
         return torch.where(logits < lowest, math.inf, logits).amin(dim=1, keepdim=True)
     if scratch is None or other is None:
@@ -135,8 +131,6 @@ def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.
     Returns:
         float32 ``[n, 1]``; NaN for a fully masked row.
     """
-    if (fused := fused_for(logits)) is not None:
-        return fused.log_sum_exp(logits, temperature)  # type: ignore[no-any-return]
     if not plain(logits) and scratch is None:
         found = [log_sum_exp(*some) for some in blocks(logits, temperature, scratch=(torch.float32,))]
         return torch.cat(found)
@@ -160,8 +154,6 @@ def top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor | None = None)
         float32 ``[n, 1]`` and float64 ``[n, 1]``. The deviation is the population's (divided by the count): 0 for a row
         with one token left, NaN for a fully masked row.
     """
-    if (fused := fused_for(logits)) is not None:
-        return fused.top_and_deviation(logits)  # type: ignore[no-any-return]
     if not plain(logits) and scratch is None:
         found = [top_and_deviation(*some) for some in blocks(logits, scratch=(torch.float32,))]
         return torch.cat([top for top, _ in found]), torch.cat([deviation for _, deviation in found])

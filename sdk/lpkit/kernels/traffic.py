@@ -73,7 +73,6 @@ PASSES = {
     "least_likely": Pass(reads=1.0, near=True),
     "drop": Pass(reads=1.0, near=True, near_writes=1.0),
     "mask": Pass(reads=1.0, writes=1.0),
-    "least": Pass(reads=1.0),
     "exponentials": Pass(reads=1.0),
     "moments": Pass(reads=1.0),
     "add_hashed": Pass(reads=1.0, writes=1.0),
@@ -81,19 +80,15 @@ PASSES = {
     "retemper": Pass(reads=1.0, writes=1.0),
     "keep": Pass(writes=1.0),
     **dict.fromkeys(("kept", "read", "write", "history", "counts", "penalize", "matches", "mix", "context"), Pass()),
-    **dict.fromkeys(("sum", "entropy", "deviation"), Pass()),
+    **dict.fromkeys(("entropy",), Pass()),
 }
 """Passes by name of the kernel, as a profiler shows it. Kernels of a few logits per row move too little to count. A
 tournament's kernels are missing: they read their bits more often than the logits."""
 
 FUNCTIONS = {
     "mask_below_": ("mask",),
-    "mask_above_": ("mask",),
     "mask_far_below_top_": ("tops", "mask_below_top"),
-    "least_from": ("least",),
-    "log_sum_exp": ("exponentials", "sum"),
     "log_sum_exp_and_entropy": ("shares", "entropy"),
-    "top_and_deviation": ("moments", "deviation"),
     "dynamic_temperature_": ("shares", "retemper"),
     "mask_deviations_below_top_": ("moments", "mask_deviating"),
     "mask_unlikely_": ("shares", "mask_unlikely"),

@@ -12,7 +12,19 @@ import triton.language as tl
 from lpkit.kernels import triton_parts
 from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_parts import FAR, MOST_PARTS, of_entropy
-from lpkit.kernels.triton_rows import BLOCK, WARPS, _grid, _per_row, _row, _tile, _write, over_rows
+from lpkit.kernels.triton_rows import (
+    BLOCK,
+    WARPS,
+    Entries,
+    _entry,
+    _grid,
+    _per_row,
+    _row,
+    _tile,
+    _write,
+    by_row,
+    over_rows,
+)
 from lpkit.kernels.triton_spans import backwards, keep_tops, mask_spans, room_for_tops
 
 LEAST = tl.constexpr(1e-10)
@@ -22,10 +34,13 @@ LOWEST = tl.constexpr(-1e9)
 @over_rows
 def _shares(  # type: ignore[no-untyped-def]
     logits,
+    slots,
+    own,
     temperatures,
     found,
     tops,
     stride,
+    own_step,
     temperature_step,
     vocab,
     spans,
@@ -38,8 +53,10 @@ def _shares(  # type: ignore[no-untyped-def]
     """Store for each part of each row the input of :func:`lpkit.kernels.triton_parts.of_entropy`. ``TOPS``: store the
     highest logit of each span as well."""
     row, part = tl.program_id(0), tl.program_id(1)
-    scale = 1.0 / tl.load(temperatures + row * temperature_step)
+    slot, edited = _entry(slots, own, own_step, row)
+    scale = 1.0 / tl.load(temperatures + slot * temperature_step)
     start, begin, end = _row(logits, row, stride, vocab)
+    end = tl.where(edited, end, 0)
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     weighed = tl.zeros((BLOCK,), tl.float32)
@@ -69,6 +86,8 @@ def _shares(  # type: ignore[no-untyped-def]
 @over_rows
 def _retemper(  # type: ignore[no-untyped-def]
     logits,
+    slots,
+    own,
     found,
     temperatures,
     lows,
@@ -76,6 +95,7 @@ def _retemper(  # type: ignore[no-untyped-def]
     exponents,
     smoothings,
     curves,
+    own_step,
     temperature_step,
     low_step,
     high_step,
@@ -91,16 +111,18 @@ def _retemper(  # type: ignore[no-untyped-def]
 ):
     """Divide by each row's temperature, and bend the logits."""
     row, part = tl.program_id(0), tl.program_id(1)
-    temperature = tl.load(temperatures + row * temperature_step)
-    low = tl.load(lows + row * low_step)
-    smoothing, curve = tl.load(smoothings + row * smoothing_step), tl.load(curves + row * curve_step)
+    slot, edited = _entry(slots, own, own_step, row)
+    temperature = tl.load(temperatures + slot * temperature_step)
+    low = tl.load(lows + slot * low_step)
+    smoothing, curve = tl.load(smoothings + slot * smoothing_step), tl.load(curves + slot * curve_step)
     top, _, entropy, count = of_entropy(found + row * parts * 4, parts, 1.0 / temperature, PARTS)
     share = entropy / tl.maximum(tl.log(count), LEAST)  # one token: the entropy is 0
     share = tl.where(share > LEAST, tl.minimum(share, 1.0), LEAST)  # NaN too
-    power = tl.exp2(tl.load(exponents + row * exponent_step) * tl.log2(share))
-    by = low + (tl.load(highs + row * high_step) - low) * power
+    power = tl.exp2(tl.load(exponents + slot * exponent_step) * tl.log2(share))
+    by = low + (tl.load(highs + slot * high_step) - low) * power
     top = tl.maximum(top, LOWEST)
     start, begin, end = _row(logits, row, stride, vocab)
+    end = tl.where(edited, end, 0)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
         values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
         there = values > float("-inf")
@@ -114,12 +136,15 @@ def _retemper(  # type: ignore[no-untyped-def]
 @over_rows
 def _mask_unlikely(  # type: ignore[no-untyped-def]
     logits,
+    slots,
+    own,
     tops,
     found,
     temperatures,
     leasts,
     by_tops,
     by_entropies,
+    own_step,
     temperature_step,
     least_step,
     by_top_step,
@@ -135,46 +160,54 @@ def _mask_unlikely(  # type: ignore[no-untyped-def]
     """Mask tokens less likely than both limits of their row."""
     row, part = backwards()
     start, begin, end = _row(logits, row, stride, vocab)
-    temperature = tl.load(temperatures + row * temperature_step)
+    slot, edited = _entry(slots, own, own_step, row)
+    temperature = tl.load(temperatures + slot * temperature_step)
     top, total, entropy, _ = of_entropy(found + row * parts * 4, parts, 1.0 / temperature, PARTS)
-    least = tl.load(leasts + row * least_step) + tl.load(by_tops + row * by_top_step) * (top / temperature - total)
-    other = tl.load(by_entropies + row * by_entropy_step) - entropy
+    least = tl.load(leasts + slot * least_step) + tl.load(by_tops + slot * by_top_step) * (top / temperature - total)
+    other = tl.load(by_entropies + slot * by_entropy_step) - entropy
     limit = temperature * (total + tl.where(other < least, other, least))
     limit = tl.where(limit > top, top, limit)  # NaN, where there is a NaN in the row, stays
+    limit = tl.where(edited, limit, float("nan"))
     mask_spans(start, begin, end, tops + row.to(tl.int64) * spans, part * size, limit, size, SPAN)
 
 
 def log_sum_exp_and_entropy(logits: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """See :func:`lpkit.kernels.log_sum_exp_and_entropy`."""
-    temperature, _ = _per_row(temperature, logits)
-    return triton_parts.entropy(_parts(logits, temperature), temperature)
+    entries = by_row(logits)
+    temperature, _ = _per_row(temperature, entries)
+    return triton_parts.entropy(_parts(logits, temperature, entries), temperature)
 
 
-def dynamic_temperature_(logits: torch.Tensor, *per_row: torch.Tensor) -> torch.Tensor:
+def dynamic_temperature_(logits: torch.Tensor, *per_row: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
     """See :func:`lpkit.kernels.dynamic_temperature_`."""
+    entries = entries or by_row(logits)
     grid, sizes = _grid(logits)
-    columns, steps = zip(*(_per_row(values, logits) for values in per_row), strict=True)
-    found = _parts(logits, columns[0])
-    _retemper[grid](logits, found, *columns, *steps, *sizes, PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS)
+    columns, steps = zip(*(_per_row(values, entries) for values in per_row), strict=True)
+    given = (logits, entries.slots, entries.own, _parts(logits, columns[0], entries))
+    _retemper[grid](*given, *columns, entries.step, *steps, *sizes, PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS)
     return logits
 
 
-def mask_unlikely_(logits: torch.Tensor, *per_row: torch.Tensor) -> torch.Tensor:
+def mask_unlikely_(logits: torch.Tensor, *per_row: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_unlikely_`."""
+    entries = entries or by_row(logits)
     grid, (stride, vocab, parts, size) = _grid(logits)
-    columns, steps = zip(*(_per_row(values, logits) for values in per_row), strict=True)
+    columns, steps = zip(*(_per_row(values, entries) for values in per_row), strict=True)
     tops = room_for_tops(logits)
-    found = _parts(logits, columns[0], tops)
-    sizes = (*steps, stride, vocab, tops.shape[1], parts, size)
-    _mask_unlikely[grid](logits, tops, found, *columns, *sizes, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    given = (logits, entries.slots, entries.own, tops, _parts(logits, columns[0], entries, tops))
+    sizes = (entries.step, *steps, stride, vocab, tops.shape[1], parts, size)
+    _mask_unlikely[grid](*given, *columns, *sizes, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
     return logits
 
 
-def _parts(logits: torch.Tensor, temperature: torch.Tensor, tops: torch.Tensor | None = None) -> torch.Tensor:
+def _parts(
+    logits: torch.Tensor, temperature: torch.Tensor, entries: Entries, tops: torch.Tensor | None = None
+) -> torch.Tensor:
     grid, (stride, vocab, parts, size) = _grid(logits)
     result = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
     found, spans = (result, 0) if tops is None else (tops, tops.shape[1])
-    given = (logits, temperature, result, found, stride, temperature.stride(0), vocab, spans, parts, size)
+    given = (logits, entries.slots, entries.own, temperature, result, found)
+    sizes = (stride, entries.step, temperature.stride(0), vocab, spans, parts, size)
     # Half a tile: it keeps four numbers for each logit of one.
-    _shares[grid](*given, TOPS=tops is not None, SPAN=SPAN, BLOCK=BLOCK // 2, num_warps=WARPS)
+    _shares[grid](*given, *sizes, TOPS=tops is not None, SPAN=SPAN, BLOCK=BLOCK // 2, num_warps=WARPS)
     return result

@@ -12,7 +12,19 @@ import triton.language as tl
 
 from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_parts import MOST_PARTS, of_moments, of_sums
-from lpkit.kernels.triton_rows import KEPT, WARPS, _grid, _per_row, _row, _tile, _write, over_rows
+from lpkit.kernels.triton_rows import (
+    KEPT,
+    WARPS,
+    Entries,
+    _entry,
+    _grid,
+    _per_row,
+    _row,
+    _tile,
+    _write,
+    by_row,
+    over_rows,
+)
 from lpkit.kernels.triton_spans import backwards, mask_spans, room_for_tops
 from lpkit.kernels.triton_statistics import exponentials, moments
 
@@ -26,10 +38,13 @@ def _last_before(flags, number, end):  # type: ignore[no-untyped-def]
 @over_rows
 def _mask_deviating(  # type: ignore[no-untyped-def]
     logits,
+    slots,
+    own,
     tops,
     found,
     deviations,
     stride,
+    own_step,
     deviations_step,
     vocab,
     spans,
@@ -41,8 +56,10 @@ def _mask_deviating(  # type: ignore[no-untyped-def]
     """Mask logits more than some standard deviations below their row's highest."""
     row, part = backwards()
     start, begin, end = _row(logits, row, stride, vocab)
+    slot, edited = _entry(slots, own, own_step, row)
     top, deviation = of_moments(found + row * parts * 4, parts, PARTS)
-    limit = top - (tl.load(deviations + row * deviations_step) * deviation).to(tl.float32)
+    limit = top - (tl.load(deviations + slot * deviations_step) * deviation).to(tl.float32)
+    limit = tl.where(edited, limit, float("nan"))
     mask_spans(start, begin, end, tops + row.to(tl.int64) * spans, part * size, limit, size, SPAN)
 
 
@@ -54,17 +71,16 @@ def _least_likely(  # type: ignore[no-untyped-def]
     sums,
     temperatures,
     thresholds,
-    where,
+    own,
     least,
     stride,
     temperatures_step,
     thresholds_step,
-    where_step,
+    own_step,
     vocab,
     spans,
     parts,
     size,
-    ALL: tl.constexpr,  # noqa: N803
     KEPT: tl.constexpr,  # noqa: N803
     PARTS: tl.constexpr,  # noqa: N803
     SPAN: tl.constexpr,  # noqa: N803
@@ -76,10 +92,7 @@ def _least_likely(  # type: ignore[no-untyped-def]
     total = of_sums(highest + row * parts, sums + row * parts, parts, 1.0 / temperature, PARTS)
     limit = temperature * (total + tl.load(thresholds + row * thresholds_step))
     best = tl.full((SPAN,), float("inf"), tl.float32)
-    wanted = limit < float("inf")  # not NaN
-    if not ALL:
-        wanted &= tl.load(where + row * where_step) != 0
-    if wanted:
+    if (limit < float("inf")) & (tl.load(own + row * own_step) != 0):  # not NaN
         last = min(part * size + size, end)
         number = tl.arange(0, KEPT)
         for first in range(part * size, last, KEPT * SPAN):
@@ -141,14 +154,18 @@ def _drop(  # type: ignore[no-untyped-def]
                     span = _last_before(above, which, span)
 
 
-def mask_deviations_below_top_(logits: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
+def mask_deviations_below_top_(
+    logits: torch.Tensor, deviations: torch.Tensor, entries: Entries | None = None
+) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_deviations_below_top_`."""
+    entries = entries or by_row(logits)
     grid, (stride, vocab, parts, size) = _grid(logits)
     tops = room_for_tops(logits)
-    found = moments(logits, tops)
-    deviations, step = _per_row(deviations, logits, torch.float64)
-    sizes = (stride, step, vocab, tops.shape[1], parts, size)
-    _mask_deviating[grid](logits, tops, found, deviations, *sizes, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    found = moments(logits, entries, tops)
+    deviations, step = _per_row(deviations, entries, torch.float64)
+    given = (logits, entries.slots, entries.own, tops, found, deviations)
+    sizes = (stride, entries.step, step, vocab, tops.shape[1], parts, size)
+    _mask_deviating[grid](*given, *sizes, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
     return logits
 
 
@@ -162,13 +179,14 @@ def exclude_top_choices_(
     """See :func:`lpkit.kernels.exclude_top_choices_`."""
     grid, (stride, vocab, parts, size) = _grid(logits)
     tops = room_for_tops(logits)
-    temperature, step = _per_row(temperature, logits)
-    threshold, threshold_step = _per_row(log_threshold, logits)
-    flags = threshold if where is None else where.expand(logits.shape[0], 1)
+    entries = by_row(logits, where)
+    temperature, step = _per_row(temperature, entries)
+    threshold, threshold_step = _per_row(log_threshold, entries)
     least = torch.empty(grid, dtype=torch.float32, device=logits.device)
-    given = (logits, tops, *exponentials(logits, temperature, tops), temperature, threshold, flags, least)
-    steps = (stride, step, threshold_step, flags.stride(0), vocab, tops.shape[1], parts, size)
-    _least_likely[grid](*given, *steps, ALL=where is None, KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    sums = exponentials(logits, temperature, entries, tops)
+    given = (logits, tops, *sums, temperature, threshold, entries.own, least)
+    steps = (stride, step, threshold_step, entries.step, vocab, tops.shape[1], parts, size)
+    _least_likely[grid](*given, *steps, KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
     keep = keep if keep.stride(1) == 1 else keep.contiguous()
     sizes = (stride, keep.stride(0), vocab, tops.shape[1], keep.shape[1], parts, size)
     _drop[grid](logits, tops, least, keep, *sizes, KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)

@@ -6,7 +6,21 @@ import torch
 import triton.language as tl
 
 from lpkit.kernels.hashes import FACTORS_32
-from lpkit.kernels.triton_rows import BLOCK, KEPT, WARPS, _any, _grid, _per_row, _row, _tile, _write, over_rows
+from lpkit.kernels.triton_rows import (
+    BLOCK,
+    KEPT,
+    WARPS,
+    Entries,
+    _any,
+    _entry,
+    _grid,
+    _per_row,
+    _row,
+    _tile,
+    _write,
+    by_row,
+    over_rows,
+)
 
 
 @over_rows
@@ -17,17 +31,16 @@ def _mask(  # type: ignore[no-untyped-def]
     limits_step,
     vocab,
     size,
-    ABOVE: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Mask logits beyond each row's limit."""
+    """Mask logits below each row's limit."""
     row, part = tl.program_id(0), tl.program_id(1)
     limit = tl.load(limits + row * limits_step)
-    if limit < float("inf") if ABOVE else limit > float("-inf"):
+    if limit > float("-inf"):
         start, begin, end = _row(logits, row, stride, vocab)
         for offset in range(part * size, min(part * size + size, end), BLOCK):
             values = _tile(start, offset, begin, end, 0.0, BLOCK)
-            beyond = values > limit if ABOVE else values < limit
+            beyond = values < limit
             if _any(beyond):
                 _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
 
@@ -68,32 +81,32 @@ def _add_hashed(  # type: ignore[no-untyped-def]
 def _kept(  # type: ignore[no-untyped-def]
     logits,
     ids,
-    where,
+    slots,
+    own,
     held,
     meant,
     stride,
     ids_stride,
-    where_stride,
+    own_step,
     vocab,
     k,
-    ALL: tl.constexpr,  # noqa: N803
     IDS: tl.constexpr,  # noqa: N803
 ):
     """Read the logits that a row keeps, and decide if only these are kept."""
     row = tl.program_id(0).to(tl.int64)
+    slot, wanted = _entry(slots, own, own_step, row)
+    ids += slot * ids_stride
     alive = tl.zeros((IDS,), tl.int32)
     broken = tl.zeros((IDS,), tl.int32)
     for offset in range(0, k, IDS):
         place = offset + tl.arange(0, IDS)
-        token = tl.load(ids + row * ids_stride + place, mask=place < k, other=-1)
+        token = tl.load(ids + place, mask=place < k, other=-1)
         real = (token >= 0) & (token < vocab)
         value = tl.load(logits + row * stride + token, mask=real, other=float("-inf"))
         tl.store(held + row * k + place, value, mask=place < k)
         alive |= (value > float("-inf")).to(tl.int32)
         broken |= (value != value).to(tl.int32)  # NaN is the highest of a row, and not above -inf
-    wanted = (tl.load(ids + row * ids_stride) >= 0) & (tl.max(alive, 0) > 0) & (tl.max(broken, 0) == 0)
-    if not ALL:
-        wanted &= tl.load(where + row * where_stride) != 0
+    wanted &= (tl.load(ids) >= 0) & (tl.max(alive, 0) > 0) & (tl.max(broken, 0) == 0)
     tl.store(meant + row, wanted.to(tl.int32))
 
 
@@ -101,6 +114,7 @@ def _kept(  # type: ignore[no-untyped-def]
 def _keep(  # type: ignore[no-untyped-def]
     logits,
     ids,
+    slots,
     held,
     meant,
     stride,
@@ -120,9 +134,10 @@ def _keep(  # type: ignore[no-untyped-def]
         for offset in range(first, last, BLOCK):
             _write(start, offset, begin, end, masked, masked < 0.0, BLOCK)
         tl.debug_barrier()  # other threads restore the kept logits
+        ids += tl.load(slots + row) * ids_stride
         for offset in range(0, k, IDS):
             item = offset + tl.arange(0, IDS)
-            token = tl.load(ids + row.to(tl.int64) * ids_stride + item, mask=item < k, other=-1)
+            token = tl.load(ids + item, mask=item < k, other=-1)
             place = token + begin
             here = (token >= 0) & (token < vocab) & (place >= first) & (place < last)
             value = tl.load(held + row.to(tl.int64) * k + item, mask=here, other=0.0)
@@ -131,12 +146,10 @@ def _keep(  # type: ignore[no-untyped-def]
 
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_below_`."""
-    return _masked(logits, lowest, above=False)
-
-
-def mask_above_(logits: torch.Tensor, highest: torch.Tensor) -> torch.Tensor:
-    """See :func:`lpkit.kernels.mask_above_`."""
-    return _masked(logits, highest, above=True)
+    grid, (stride, vocab, _, size) = _grid(logits)
+    lowest, step = _per_row(lowest, by_row(logits))
+    _mask[grid](logits, lowest, stride, step, vocab, size, BLOCK=BLOCK, num_warps=WARPS)
+    return logits
 
 
 def add_where_hashed_(
@@ -145,7 +158,8 @@ def add_where_hashed_(
     """See :func:`lpkit.kernels.add_where_hashed_`."""
     grid, (stride, vocab, _, size) = _grid(logits)
     first, second = (factor % 2**32 for factor in FACTORS_32)
-    given = (_per_row(seeds, logits, torch.int32), _per_row(limit, logits, torch.int32), _per_row(bias, logits))
+    entries = by_row(logits)
+    given = (_per_row(seeds, entries, torch.int32), _per_row(limit, entries, torch.int32), _per_row(bias, entries))
     columns, steps = zip(*given, strict=True)
     _add_hashed[grid](
         logits, *columns, stride, *steps, vocab, size, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS
@@ -153,21 +167,17 @@ def add_where_hashed_(
     return logits
 
 
-def keep_ids_(logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
+def keep_ids_(
+    logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None, entries: Entries | None = None
+) -> torch.Tensor:
     """See :func:`lpkit.kernels.keep_ids_`."""
+    slots, own, own_step, _ = entries or by_row(logits, where)
     grid, (stride, vocab, _, size) = _grid(logits)
     k, ids = ids.shape[1], ids if ids.stride(1) == 1 else ids.contiguous()
-    held = torch.empty(ids.shape, dtype=torch.float32, device=logits.device)
-    meant = torch.empty(ids.shape[0], dtype=torch.int32, device=logits.device)
-    flags = meant if where is None else where.expand(ids.shape[0], 1)
-    steps = (stride, ids.stride(0), flags.stride(0), vocab, k)
-    _kept[grid[:1]](logits, ids, flags, held, meant, *steps, ALL=where is None, IDS=KEPT, num_warps=1)
-    _keep[grid](logits, ids, held, meant, stride, ids.stride(0), vocab, k, size, IDS=KEPT, BLOCK=BLOCK, num_warps=WARPS)
-    return logits
-
-
-def _masked(logits: torch.Tensor, limits: torch.Tensor, above: bool) -> torch.Tensor:
-    grid, (stride, vocab, _, size) = _grid(logits)
-    limits, step = _per_row(limits, logits)
-    _mask[grid](logits, limits, stride, step, vocab, size, ABOVE=above, BLOCK=BLOCK, num_warps=WARPS)
+    held = torch.empty(grid[0], k, dtype=torch.float32, device=logits.device)
+    meant = torch.empty(grid[0], dtype=torch.int32, device=logits.device)
+    sizes = (stride, ids.stride(0), own_step, vocab, k)
+    _kept[grid[:1]](logits, ids, slots, own, held, meant, *sizes, IDS=KEPT, num_warps=1)
+    sizes = (stride, ids.stride(0), vocab, k, size)
+    _keep[grid](logits, ids, slots, held, meant, *sizes, IDS=KEPT, BLOCK=BLOCK, num_warps=WARPS)
     return logits

@@ -79,21 +79,6 @@ def _entropy(found, temperatures, results, temperature_step, parts, PARTS: tl.co
     tl.store(results + tl.num_programs(0) + row, entropy)
 
 
-@triton.jit(do_not_specialize=["highest", "sums", "temperatures", "results", "temperature_step", "parts"])  # type: ignore[untyped-decorator]
-def _sum(highest, sums, temperatures, results, temperature_step, parts, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    row = tl.program_id(0).to(tl.int64)
-    scale = 1.0 / tl.load(temperatures + row * temperature_step)
-    tl.store(results + row, of_sums(highest + row * parts, sums + row * parts, parts, scale, PARTS))
-
-
-@triton.jit(do_not_specialize=["found", "tops", "deviations", "parts"])  # type: ignore[untyped-decorator]
-def _deviation(found, tops, deviations, parts, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    row = tl.program_id(0).to(tl.int64)
-    top, deviation = of_moments(found + row * parts * 4, parts, PARTS)
-    tl.store(tops + row, top)
-    tl.store(deviations + row, deviation)
-
-
 def entropy(found: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (log of the sum of exponentials, entropy), ``[n, 1]`` each, from ``[n, parts, 4]``; see
     :func:`of_entropy`."""
@@ -102,22 +87,3 @@ def entropy(found: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tenso
     _entropy[(n,)](found, temperature, results, temperature.stride(0), parts, PARTS=MOST_PARTS, num_warps=1)
     total, of_rows = results.unbind()
     return total, of_rows
-
-
-def log_sum(highest: torch.Tensor, sums: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Compute the logarithm of the sum of exponentials, ``[n, 1]``, from the parts' highest logits and relative
-    sums."""
-    n, parts = sums.shape
-    results = torch.empty(n, 1, dtype=torch.float32, device=sums.device)
-    step = temperature.stride(0)
-    _sum[(n,)](highest, sums, temperature, results, step, parts, PARTS=MOST_PARTS, num_warps=1)
-    return results
-
-
-def deviation(found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (highest logit, standard deviation in float64), ``[n, 1]`` each; see :func:`of_moments` for ``found``."""
-    n, parts, _ = found.shape
-    tops = torch.empty(n, 1, dtype=torch.float32, device=found.device)
-    deviations = torch.empty(n, 1, dtype=torch.float64, device=found.device)
-    _deviation[(n,)](found, tops, deviations, parts, PARTS=MOST_PARTS, num_warps=1)
-    return tops, deviations

@@ -9,7 +9,8 @@ read. ``tests/engine/test_triton_kernels_ahead.py`` reads the compiled kernels, 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -46,6 +47,13 @@ def over_rows(function: Any) -> Any:
     """
     others = [name for name in inspect.signature(function).parameters if name not in ALIGNED and not name.isupper()]
     return triton.jit(do_not_specialize=others)(function)
+
+
+@triton.jit
+def _entry(slots, own, own_step, row):  # type: ignore[no-untyped-def]
+    """Return (entry of a row, True if the row is edited)."""
+    slot = tl.load(slots + row)
+    return slot, tl.load(own + slot * own_step) != 0
 
 
 @triton.jit
@@ -95,6 +103,7 @@ def suits(logits: torch.Tensor) -> bool:
     return logits.dtype == torch.float32 and logits.stride(1) == 1 and logits.numel() > 0
 
 
+@cache
 def split(rows: int, vocab: int) -> tuple[int, int]:
     """Return (parts of a row, tokens of a part)."""
     tiles = _ratio_up(vocab, BLOCK)
@@ -113,10 +122,39 @@ def _grid(logits: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int, int, i
     return (rows, parts), (logits.stride(0), vocab, parts, size)
 
 
-def _per_row(
-    values: torch.Tensor, logits: torch.Tensor, dtype: torch.dtype = torch.float32
-) -> tuple[torch.Tensor, int]:
-    """Return ``[n, 1]`` and the elements from one row to the next; columns are strided, and not copied."""
-    if values.dtype != dtype or values.shape != (logits.shape[0], 1):  # each comparison takes the host a while
-        values = values.to(dtype).expand(logits.shape[0], 1)
+class Entries(NamedTuple):
+    """The entry of each row in tensors of per-row values: its slot in columns, or its number.
+
+    Attributes:
+        slots: int64 ``[rows]``, contiguous.
+        own: bool, True for entries whose rows are edited.
+        step: elements from one entry of ``own`` to the next.
+        size: number of entries.
+    """
+
+    slots: torch.Tensor
+    own: torch.Tensor
+    step: int
+    size: int
+
+
+def by_row(logits: torch.Tensor, where: torch.Tensor | None = None) -> Entries:
+    """Return one entry for each row of ``logits``; ``where``, bool ``[n, 1]``, has the rows to edit."""
+    rows = logits.shape[0]
+    numbers, yes = _numbers(logits.device, max(1024, 1 << (rows - 1).bit_length()))
+    if where is None:
+        return Entries(numbers, yes, 0, rows)
+    where = where.expand(rows, 1)
+    return Entries(numbers, where, where.stride(0), rows)
+
+
+@cache
+def _numbers(device: torch.device, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.arange(count, device=device), torch.ones(1, dtype=torch.bool, device=device)
+
+
+def _per_row(values: torch.Tensor, entries: Entries, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, int]:
+    """Return ``[entries, 1]`` and the elements from one entry to the next; columns are strided, and not copied."""
+    if values.dtype != dtype or values.shape != (entries.size, 1):  # each comparison takes the host a while
+        values = values.to(dtype).expand(entries.size, 1)
     return values, values.stride(0)

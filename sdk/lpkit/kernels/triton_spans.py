@@ -18,13 +18,16 @@ from lpkit.kernels.triton_rows import (
     KEPT,
     WARPS,
     WORD,
+    Entries,
     _any,
+    _entry,
     _grid,
     _per_row,
     _ratio_up,
     _row,
     _tile,
     _write,
+    by_row,
     over_rows,
 )
 
@@ -59,28 +62,45 @@ def backwards():  # type: ignore[no-untyped-def]
 
 
 @over_rows
-def _tops(logits, tops, stride, vocab, spans, size, SPAN: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def _tops(  # type: ignore[no-untyped-def]
+    logits,
+    slots,
+    own,
+    tops,
+    stride,
+    own_step,
+    vocab,
+    spans,
+    size,
+    SPAN: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
     """Store the highest logit of each span of each row; a part with a NaN has a NaN among its own."""
     row, part = tl.program_id(0), tl.program_id(1)
-    start, begin, end = _row(logits, row, stride, vocab)
-    found = tops + row.to(tl.int64) * spans
-    broken = tl.zeros((BLOCK,), tl.int32)
-    for offset in range(part * size, min(part * size + size, end), BLOCK):
-        values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
-        broken |= (values != values).to(tl.int32)
-        keep_tops(values, found, offset, spans, SPAN, BLOCK)
-    if _any(broken):
-        tl.debug_barrier()  # other threads write the values that this replaces
-        tl.store(found + part * size // SPAN, float("nan"))
+    _, edited = _entry(slots, own, own_step, row)
+    if edited:
+        start, begin, end = _row(logits, row, stride, vocab)
+        found = tops + row.to(tl.int64) * spans
+        broken = tl.zeros((BLOCK,), tl.int32)
+        for offset in range(part * size, min(part * size + size, end), BLOCK):
+            values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
+            broken |= (values != values).to(tl.int32)
+            keep_tops(values, found, offset, spans, SPAN, BLOCK)
+        if _any(broken):
+            tl.debug_barrier()  # other threads write the values that this replaces
+            tl.store(found + part * size // SPAN, float("nan"))
 
 
 @over_rows
 def _mask_below_top(  # type: ignore[no-untyped-def]
     logits,
+    slots,
+    own,
     tops,
     distances,
     temperatures,
     stride,
+    own_step,
     distances_step,
     temperatures_step,
     vocab,
@@ -92,34 +112,43 @@ def _mask_below_top(  # type: ignore[no-untyped-def]
 ):
     """Mask logits more than a distance below their row's highest."""
     row, part = backwards()
-    found = tops + row.to(tl.int64) * spans
-    start, begin, end = _row(logits, row, stride, vocab)
-    best = tl.full((KEPT,), float("-inf"), tl.float32)
-    broken = tl.zeros((KEPT,), tl.int32)
-    for first in range(0, tl.cdiv(end, SPAN), KEPT):
-        place = first + tl.arange(0, KEPT)
-        some = tl.load(found + place, mask=place * SPAN < end, other=float("-inf"))
-        best = tl.maximum(best, some)
-        broken |= (some != some).to(tl.int32)
-    distance = tl.load(distances + row * distances_step)
-    if SCALED:
-        distance *= tl.load(temperatures + row * temperatures_step)
-    limit = tl.where(_any(broken), float("nan"), tl.max(best, 0) - distance)  # as torch's amax: NaN is the highest
-    mask_spans(start, begin, end, found, part * size, limit, size, SPAN)
+    slot, edited = _entry(slots, own, own_step, row)
+    if edited:
+        found = tops + row.to(tl.int64) * spans
+        start, begin, end = _row(logits, row, stride, vocab)
+        best = tl.full((KEPT,), float("-inf"), tl.float32)
+        broken = tl.zeros((KEPT,), tl.int32)
+        for first in range(0, tl.cdiv(end, SPAN), KEPT):
+            place = first + tl.arange(0, KEPT)
+            some = tl.load(found + place, mask=place * SPAN < end, other=float("-inf"))
+            best = tl.maximum(best, some)
+            broken |= (some != some).to(tl.int32)
+        distance = tl.load(distances + slot * distances_step)
+        if SCALED:
+            distance *= tl.load(temperatures + slot * temperatures_step)
+        limit = tl.where(_any(broken), float("nan"), tl.max(best, 0) - distance)  # as torch's amax: NaN is the highest
+        mask_spans(start, begin, end, found, part * size, limit, size, SPAN)
 
 
 def mask_far_below_top_(
-    logits: torch.Tensor, distance: torch.Tensor, temperature: torch.Tensor | None = None
+    logits: torch.Tensor,
+    distance: torch.Tensor,
+    temperature: torch.Tensor | None = None,
+    entries: Entries | None = None,
 ) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_far_below_top_`."""
+    entries = entries or by_row(logits)
+    slots, own, own_step, _ = entries
     grid, (stride, vocab, _, size) = _grid(logits)
     tops = room_for_tops(logits)
-    distance, far = _per_row(distance, logits)
-    factor, step = (distance, 0) if temperature is None else _per_row(temperature, logits)
-    _tops[grid](logits, tops, stride, vocab, tops.shape[1], size, SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
+    spans = tops.shape[1]
+    distance, far = _per_row(distance, entries)
+    factor, step = (distance, 0) if temperature is None else _per_row(temperature, entries)
+    sizes = (stride, own_step, vocab, spans, size)
+    _tops[grid](logits, slots, own, tops, *sizes, SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
     # Multiplying and subtracting in one instruction would round once where the operations of torch round twice.
     _mask_below_top[grid](
-        logits, tops, distance, factor, stride, far, step, vocab, tops.shape[1], size,
+        logits, slots, own, tops, distance, factor, stride, own_step, far, step, vocab, spans, size,
         SCALED=temperature is not None, SPAN=SPAN, KEPT=KEPT, num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
     return logits

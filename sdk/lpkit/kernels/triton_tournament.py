@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.triton_parts import MOST_PARTS
-from lpkit.kernels.triton_rows import _any, _grid, _per_row, _row, _tile, _write, over_rows
+from lpkit.kernels.triton_rows import _any, _grid, _per_row, _row, _tile, _write, by_row, over_rows
 
 BLOCK = 256
 WARPS = 4
@@ -175,7 +175,7 @@ def tournament_(
     tops = torch.empty(groups, *grid, dtype=torch.float32, device=logits.device)
     masses = torch.empty(groups, *grid, PATTERNS.value, dtype=torch.float32, device=logits.device)
     gains = torch.empty(grid[0], groups, PATTERNS.value, dtype=torch.float32, device=logits.device)
-    temperature, step = _per_row(temperature, logits)
+    temperature, step = _per_row(temperature, by_row(logits))
     given = (logits, temperature, bits, starts, tops, masses, gains, *sizes)
     steps = (step, *starts.stride(), starts.shape[1])
     for held in range(groups + 1):

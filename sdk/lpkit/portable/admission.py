@@ -6,14 +6,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from lpkit.columns.column import Arena, Declaration, column
+from lpkit.columns.column import Declaration, column
+from lpkit.columns.memory import Arena
 from lpkit.portable.words import Resolver, word_fields
 from lpkit.sampling_params import GREEDY_EPSILON
 
 if TYPE_CHECKING:
-    from lpkit.columns.memory import Memory
     from lpkit.portable.params import Params
     from lpkit.sampling_params import SamplingParams
 
@@ -23,6 +24,7 @@ Take = Callable[[int, Any, "SamplingParams", "list[int] | None"], bool]
 """(slot, params, sampling params, prompt ids) -> True if the processor takes the request."""
 
 _TEMPERATURE = "_lpkit_temperature"
+_OWN = "_lpkit_own"
 
 
 class AdmissionError(ValueError):
@@ -53,11 +55,11 @@ class Admission:
         take: decides about each request with valid parameters.
         divided: True if the engine divides by the temperature before the processor sees logits.
         vllm_config, slots, device, vocab_size: of the engine.
-        memory: shared with the columns of the engine's other processors; None: separate memory.
 
     Attributes:
         columns: by name.
         temperature: temperature by which the engine will still divide each request's logits.
+        own: True for slots of admitted requests.
         resolver: turns words into token ids; None without word parameters.
         required_keys: a request without any of these in its ``extra_args`` does not use the processor; None: any
             request may.
@@ -77,7 +79,6 @@ class Admission:
         slots: int,
         device: torch.device,
         vocab_size: int,
-        memory: Memory | None,
     ) -> None:
         self.owner = owner
         self.raises = False
@@ -85,10 +86,10 @@ class Admission:
         self._divided = divided
         self._take = take
         self._vocab_size = vocab_size
-        with_temperature = {**declared, _TEMPERATURE: column(torch.float32, default=1.0)}
-        self._arena = Arena(with_temperature, slots, device, vocab_size, memory)
+        own_columns = {_TEMPERATURE: column(torch.float32, default=1.0), _OWN: column(torch.bool)}
+        self._arena = Arena({**declared, **own_columns}, slots, device, vocab_size)
         self.columns = self._arena.columns
-        self.temperature = self.columns[_TEMPERATURE]
+        self.temperature, self.own = self.columns[_TEMPERATURE], self.columns[_OWN]
         self._parse = None if params is None else params.parse
         self.required_keys: frozenset[str] | None = None
         self._token_ids: dict[str, str] = {}  # key -> field, as Params.keys()
@@ -106,6 +107,20 @@ class Admission:
     def flush(self) -> None:
         """Send staged column values to the device, if there are any."""
         self._arena.flush()
+
+    @property
+    def admitted(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """:attr:`own` on the host, bool ``[slots + 1]``."""
+        return self.own._host
+
+    @property
+    def version(self) -> int:
+        """Number of times that columns were sent."""
+        return self._arena.version
+
+    def dismiss(self, slot: int) -> None:
+        """Record that the request in a slot is not admitted, or no more."""
+        self.own[slot] = False
 
     def asked_by(self, sampling_params: SamplingParams) -> bool:
         """True if the request has any of the required keys. A binding asks once, before :meth:`admit`."""
@@ -141,7 +156,9 @@ class Admission:
             self._arena.reset(slot)
             if not (greedy or self._divided):
                 self.temperature[slot] = sampling_params.temperature
-            return bool(self._take(slot, params, sampling_params, prompt_ids))
+            admitted = bool(self._take(slot, params, sampling_params, prompt_ids))
+            self.own[slot] = admitted
+            return admitted
         except Exception as error:
             if self.raises:
                 raise AdmissionError(self.owner, sampling_params, error) from error

@@ -14,7 +14,6 @@ from lpkit.portable.admission import Admission
 from lpkit.portable.on_v1 import V1Binding
 from lpkit.portable.on_v2 import V2Binding
 from lpkit.portable.params import Params as BaseParams
-from lpkit.portable.shared import Shared
 from lpkit.portable.spelling import one_of, refuse_misspelt
 from lpkit.sampling_params import SamplingParams
 
@@ -78,7 +77,6 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         else:
             self.max_num_reqs = vllm_config.scheduler_config.max_num_seqs
             self.vocab_size = vllm_config.model_config.get_vocab_size()
-        shared = Shared.among(device_or_states) if on_v2 else None
         sampling_only = self.is_argmax_invariant()
         self._admission = Admission(
             type(self).__qualname__,
@@ -91,17 +89,15 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             slots=self.max_num_reqs,
             device=self.device,
             vocab_size=self.vocab_size,
-            memory=shared.memory if shared is not None else None,
         )
         for name in self._declared_columns:  # not through vars(self), which would slow down every attribute read
             super().__setattr__(name, self._admission.columns[name])
         self._v1: V1Binding | None = None
         self._v2: V2Binding | None = None
-        if shared is not None:
-            self._v2 = V2Binding(self._admission, self._retire_slot, self.history, shared)
+        if on_v2:
+            self._v2 = V2Binding(self._admission, self._retire_slot, self.history, device_or_states)
         else:
-            slots, device = self.max_num_reqs, self.device
-            self._v1 = V1Binding(self._admission, self._retire_slot, self.history, vllm_config, slots, device)
+            self._v1 = V1Binding(self._admission, self._retire_slot, self.history, self.max_num_reqs, self.device)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in self._declared_columns:
@@ -175,6 +171,13 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         if rows is None:
             return logits
         return self._edit_rows(logits, rows)
+
+    def _slots(self, logits: torch.Tensor, ctx: v2.LogitsContext | None) -> torch.Tensor | None:
+        """Return the slot of each row, int64 on the device; None if no row uses the processor."""
+        if self._v1 is not None:
+            return self._v1.slots(logits.shape[0])
+        assert self._v2 is not None and ctx is not None
+        return self._v2.slots(ctx)
 
     # -- subclasses implement these --------------------------------------------------------------------------
 

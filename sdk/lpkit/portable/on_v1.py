@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -30,7 +29,6 @@ class V1Binding:
         admission: decides which requests the processor gets.
         retire: called with a slot whose request left.
         history: part of the history that the processor reads.
-        config: the engine's configuration; processors with the same object share histories.
         slots: the engine's ``max_num_seqs``.
         device: of the engine.
     """
@@ -40,7 +38,6 @@ class V1Binding:
         admission: Admission,
         retire: Callable[[int], None],
         history: HistoryUse,
-        config: object,
         slots: int,
         device: torch.device,
     ) -> None:
@@ -51,20 +48,18 @@ class V1Binding:
         self._ledger = Ledger(slots, self._release, admission.required_keys)
         self._history = None
         if history != "none":
-            self._history = V1History.among(self, config, slots, device, history == "tokens")
+            self._history = V1History(slots, device, history == "tokens")
         self._own: list[tuple[int, AdmittedRequest]] = []  # admitted requests, in row order
-        self._place_of: dict[int, int] = {}  # place of the history, by slot
-        self._places: list[int] = []  # the same, in row order
-        if self._history is not None:
-            weakref.finalize(self, give_back, self._history, self._place_of).atexit = False
-        self._index = self._slots = self._found = torch.zeros(0, dtype=torch.int64)
+        self._count = slots
+        # Sent when first read after a change: rows and slots of admitted requests, and the slot of each row.
+        self._located: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._by_row: torch.Tensor | None = None
         self._stale = False
         self._warned = False
 
     def _release(self, slot: int) -> None:
-        place = self._place_of.pop(slot, None)
-        if self._history is not None and place is not None:
-            self._history.leave(place)
+        if self._history is not None:
+            self._history.leave(slot)
         self._retire(slot)
 
     def update(self, update: BatchUpdate | None) -> None:
@@ -75,30 +70,48 @@ class V1Binding:
             self._stale = True
             self._admission.flush()
 
+    def slots(self, rows: int) -> torch.Tensor | None:
+        """Return the slot of each of the batch's rows, int64; None if no row uses the processor. Rows of other requests
+        have the slot that no request gets."""
+        if self._stale:
+            self._renew()
+        if not self._own:
+            return None
+        if self._by_row is None:
+            by_row = np.full(self._count, self._count, dtype=np.int64)
+            for row, entry in self._own:
+                by_row[row] = entry.slot
+            self._by_row = sent(torch.from_numpy(by_row), self._device)
+        return self._by_row[:rows]
+
     def rows(self, logits: torch.Tensor) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""
         if self._stale:
             self._renew()
         if not self._own:
             return None
-        index, slots, history = self._index, self._slots, None
+        if self._located is None:
+            rows_and_slots = [[row for row, _ in self._own], [entry.slot for _, entry in self._own]]
+            on_device = sent(torch.from_numpy(np.array(rows_and_slots, dtype=np.int64)), self._device)
+            self._located = on_device[0], on_device[1]
+        (index, slots), history = self._located, None
         if self._history is not None:
-            places, chosen = self._found, None
-            complete = self._history.sync(self._places, [entry for _, entry in self._own])
+            chosen = None
+            complete = self._history.sync([entry for _, entry in self._own])
             if not all(complete):
                 keep = [i for i, whole in enumerate(complete) if whole]
                 self._warn()
                 if not keep:
                     return None
                 chosen = sent(torch.tensor(keep), self._device)
-                index, slots, places = index[chosen], slots[chosen], places[chosen]
-            history = self._history.of(places, chosen)
+                index, slots = index[chosen], slots[chosen]
+            history = self._history.of(slots, chosen)
         whole = slots.shape[0] == logits.shape[0]  # both are in row order, so equal counts mean equal rows
         return Rows(index, slots, history, self._declared, self._admission.temperature, whole)
 
     def entries(self, rows: Rows) -> list[tuple[int, AdmittedRequest]]:
         """Return (row, admitted request) for ``rows``, in the same order. Host work, for request-level callables."""
-        if rows.index is self._index:
+        if self._located is not None and rows.index is self._located[0]:
             return self._own
         chosen = set(rows.index.tolist())
         return [item for item in self._own if item[0] in chosen]
@@ -106,21 +119,7 @@ class V1Binding:
     def _renew(self) -> None:
         self._stale = False
         self._own = sorted(self._ledger.rows.items(), key=itemgetter(0))
-        if not self._own:
-            return
-        columns = [[row for row, _ in self._own], [entry.slot for _, entry in self._own]]
-        if self._history is not None:
-            self._places = [self._place(self._history, entry) for _, entry in self._own]
-            columns.append(self._places)
-        on_device = sent(torch.from_numpy(np.array(columns, dtype=np.int64)), self._device)
-        self._index, self._slots, self._found = on_device[0], on_device[1], on_device[-1]
-
-    def _place(self, history: V1History, entry: AdmittedRequest) -> int:
-        """Return the place of an admitted request's history; reserve it at the request's first step."""
-        place = self._place_of.get(entry.slot)
-        if place is None:
-            place = self._place_of[entry.slot] = history.enter(entry)
-        return place
+        self._located = self._by_row = None
 
     def _warn(self) -> None:
         if self._warned:
@@ -132,9 +131,3 @@ class V1Binding:
             "with --no-async-scheduling.",
             self._admission.owner,
         )
-
-
-def give_back(history: V1History, places: dict[int, int]) -> None:
-    """Free the histories of a deleted processor; its requests may go on."""
-    for place in places.values():
-        history.leave(place)

@@ -6,13 +6,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from lpkit.columns.transfer import sent
+from lpkit.history.in_place import V2History
 from lpkit.history.rows import HistoryUse, Rows
-from lpkit.portable.shared import LocatedRows, Shared
 
 if TYPE_CHECKING:
     from lpkit.portable.admission import Admission
-    from lpkit.v2 import LogitsContext
+    from lpkit.v2 import LogitsContext, LogitsProcRequestState
+
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class V2Binding:
@@ -22,51 +26,101 @@ class V2Binding:
         admission: decides which requests the processor gets.
         retire: called with a slot whose request left.
         history: part of the history that the processor reads.
-        shared: data shared with the engine's other processors.
+        states: the engine's buffers.
     """
 
     def __init__(
-        self, admission: Admission, retire: Callable[[int], None], history: HistoryUse, shared: Shared
+        self,
+        admission: Admission,
+        retire: Callable[[int], None],
+        history: HistoryUse,
+        states: LogitsProcRequestState,
     ) -> None:
         self._admission = admission
         self._retire = retire
         self._declared = history
-        self._shared = shared
-        self._admitted = np.zeros(shared.states.max_num_reqs, dtype=np.bool_)
+        self._states = states
+        self._device = torch.device(states.device)
         self._held = 0  # slots of admitted requests, some of which may have left
-        if history != "none":
-            self._shared.will_read(self)
-        self._located: LocatedRows | None = None  # of the last call
+        # The requests of the last call with one row each, the chosen requests among them, and where they are: number in
+        # the batch and slot, on the host and on the device.
+        self._requests = b""
+        self._chosen = b""
+        self._numbers_and_slots = np.empty((2, 0), dtype=np.int64)
+        self._index = self._slots = torch.empty(0, dtype=torch.int64)
 
     def add(self, slot: int, sampling_params: Any) -> bool:
         """Take a request into ``slot``; True if it is admitted."""
-        if self._admitted[slot]:
+        before = bool(self._admission.admitted[slot])
+        if before:
             self._retire(slot)  # V2 does not say when a request leaves
         admitted = self._admission.asked_by(sampling_params) and self._admission.admit(slot, sampling_params, None)
-        self._held += admitted - int(self._admitted[slot])
-        self._admitted[slot] = admitted
+        if before and not admitted:
+            self._admission.dismiss(slot)
+        self._held += admitted - before
         return admitted
+
+    def slots(self, ctx: LogitsContext) -> torch.Tensor | None:
+        """Return the slot of each row of the call, int64; None if no request of the call uses the processor."""
+        if not self._held or not self._admission.admitted[ctx.idx_mapping_np].any():
+            return None
+        return ctx.expanded_idx_mapping.to(torch.int64)
 
     def rows(self, ctx: LogitsContext) -> Rows | None:
         """Return the call's rows that use the processor, except unfinished prefills; None without rows."""
         if not self._held:  # no request uses the processor
             return None
-        located = self._located = self._shared.locate(self, self._admitted, ctx)
-        if located is None:
+        requests = ctx.idx_mapping_np
+        lengths = ctx.seq_lens_upper_bound_np[: len(requests)]
+        chosen = self._admission.admitted[requests] & (lengths >= self._states.prefill_len.np[requests])
+        count = np.count_nonzero(chosen)
+        if not count:
             return None
+        self._find(requests, chosen, ctx)
         history = None
         if self._declared != "none":
-            history = self._shared.history(located, ctx, self._declared == "tokens")
-        whole = located.numbers_and_slots.shape[1] == len(located.chosen)
-        gathered = self._shared.gathered(located)
-        return Rows(located.index, located.slots, history, self._declared, self._admission.temperature, whole, gathered)
+            keep_tokens = self._declared == "tokens"
+            width = int(lengths[chosen].max()) if keep_tokens else 0
+            history = V2History(self._states, ctx, self._index, self._slots, width, keep_tokens)
+        whole = count == len(chosen)
+        return Rows(self._index, self._slots, history, self._declared, self._admission.temperature, whole)
 
     def entries(self, rows: Rows) -> list[tuple[int, int]]:
         """Return (row, slot) for the rows of the last :meth:`rows`, each row once. Used by request-level callables.
 
         With drafts it waits for the device, because only the device knows each request's number of drafts.
         """
-        assert self._located is not None
-        if self._located.one_each:
-            return list(zip(*self._located.numbers_and_slots.tolist(), strict=True))
+        if self._requests:
+            return list(zip(*self._numbers_and_slots.tolist(), strict=True))
         return list(dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True)).items())
+
+    def _find(self, requests: np.ndarray[Any, Any], chosen: Bools, ctx: LogitsContext) -> None:
+        """Find rows and slots of the chosen requests; with drafts, the device computes them."""
+        mapping = ctx.expanded_idx_mapping
+        if mapping.shape[0] != len(requests):
+            self._requests = b""
+            self._index = self._with_drafts(requests, chosen, mapping)
+            self._slots = mapping[self._index].to(torch.int64)
+            return
+        order, mine = requests.tobytes(), chosen.tobytes()
+        if (order, mine) == (self._requests, self._chosen):
+            return
+        self._requests, self._chosen = order, mine
+        numbers = np.flatnonzero(chosen)
+        self._numbers_and_slots = np.stack((numbers, requests[numbers].astype(np.int64)))
+        self._index, self._slots = sent(torch.from_numpy(self._numbers_and_slots), self._device).unbind()
+
+    def _with_drafts(self, requests: np.ndarray[Any, Any], chosen: Bools, mapping: torch.Tensor) -> torch.Tensor:
+        """Compute the rows of the chosen requests if a request has several rows. Only the device knows their number.
+
+        The host knows an upper bound, because every other request has at least one row. Unused entries repeat the first
+        chosen row.
+        """
+        if chosen.all():
+            return torch.arange(mapping.shape[0], device=mapping.device)
+        mine = np.zeros(self._states.max_num_reqs, dtype=np.bool_)
+        mine[requests[chosen]] = True
+        is_own = sent(torch.from_numpy(mine), mapping.device)[mapping]
+        bound = mapping.shape[0] - int((~chosen).sum())
+        order = torch.argsort(is_own, descending=True, stable=True)[:bound]
+        return torch.where(is_own[order], order, order[:1])

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import torch
 
-from lpkit import kernels
+from lpkit import kernels, v2
 from lpkit.history.rows import Rows, SparseLogits
+from lpkit.kernels import fused
 from lpkit.portable.base import PortableProcessor
+from lpkit.portable.by_slot import BySlot
 from lpkit.portable.spelling import refuse_misspelt
 
 if TYPE_CHECKING:
@@ -68,8 +70,12 @@ class LogitsProcessor(PortableProcessor):
         if type(self).process is LogitsProcessor.process and not self._sparse:
             raise TypeError(f"{type(self).__qualname__} must override process or edit")
         super().__init__(vllm_config, device_or_states, is_pin_memory)
+        self._by_slot: BySlot | None = None
         if not self._sparse:
             kernels.prepare(self.device, self.vocab_size)
+            module = fused.prepare(self.device)
+            if module is not None and self.history == "none":
+                self._by_slot = BySlot(type(self), self._admission, module)
         if self._sparse or self.history != "none":
             kernels.prepare_few(self.device)
 
@@ -110,6 +116,22 @@ class LogitsProcessor(PortableProcessor):
             rows: the requests behind the rows, and their histories.
         """
         raise NotImplementedError
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
+        """Edit the rows of admitted requests; by slot, where kernels do all of ``process``.
+
+        Args:
+            logits: float32 ``[rows, vocab]``.
+            ctx: the rows of the step on V2; None on V1.
+
+        Returns:
+            The edited logits. Without admitted requests, the same tensor, unchanged.
+        """
+        if self._by_slot is not None and self._by_slot.recorded:
+            slots = self._slots(logits, ctx)
+            if slots is None or self._by_slot.edit(logits, slots):
+                return logits
+        return super().apply(logits, ctx)
 
     def _take_slot(self, slot: int, params: Any, sampling_params: SamplingParams, prompt_ids: list[int] | None) -> bool:
         return self.admit(Request(slot, params, sampling_params, prompt_ids))

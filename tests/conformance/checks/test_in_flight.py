@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from lpkit.columns.memory import Memory
+from lpkit.columns.memory import Arena
 from lpkit_conformance.instruments.in_flight import DEVICE, InFlight
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.testing import compute_check
@@ -33,7 +33,7 @@ def test_one_block_for_all_steps_in_the_library_would_be_found(monkeypatch: pyte
         self.block.copy_(self._host)
         self._values.copy_(self.block, non_blocking=True)
 
-    monkeypatch.setattr(Memory, "_send", send)
+    monkeypatch.setattr(Arena, "_send", send)
     result = judged("PortableMinP")
     assert result.status == "failed"
 

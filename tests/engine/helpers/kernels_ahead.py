@@ -73,7 +73,8 @@ _POINTERS = {
     **dict.fromkeys(("seeds", "meant"), INTEGERS),
     "deviations": "*fp64",
     "ids": LONGS,
-    "where": FLAGS,
+    "slots": LONGS,
+    "own": FLAGS,
 }
 
 
@@ -89,22 +90,18 @@ _SPAN = {"SPAN": SPAN}
 _PLAIN, _TOPS, _LIMIT = {"TOPS": False, **_SPAN}, {"TOPS": True, **_SPAN}, {**_SPAN, **PARTS}
 _FAR = {"SCALED": True, "KEPT": rows.KEPT, **_SPAN}
 WHOLE_ROWS = (
-    _whole("mask_below_", masks._mask, {"ABOVE": False, **WHOLE}, writes=True),
-    _whole("mask_above_", masks._mask, {"ABOVE": True, **WHOLE}, writes=True),
+    _whole("mask_below_", masks._mask, WHOLE, writes=True),
     _whole("mask_far_below_top_, first", spans._tops, {**_SPAN, **WHOLE}),
     replace(_whole("mask_far_below_top_, second", spans._mask_below_top, _FAR, writes=True), fused=False),
-    _whole("mask_deviations_below_top_, first", statistics._moments, {**_TOPS, **HALF}),
+    _whole("mask_deviations_below_top_, first", statistics._moments, {**_SPAN, **HALF}),
     _whole("mask_deviations_below_top_, second", limits._mask_deviating, _LIMIT, writes=True),
     _whole("mask_unlikely_, first", entropy._shares, {**_TOPS, **HALF}),
     _whole("mask_unlikely_, second", entropy._mask_unlikely, _LIMIT, writes=True),
-    _whole("exclude_top_choices_, first", statistics._exponentials, {**_TOPS, **WHOLE}),
-    _whole("exclude_top_choices_, second", limits._least_likely, {"ALL": False, "KEPT": rows.KEPT, **_LIMIT}),
+    _whole("exclude_top_choices_, first", statistics._exponentials, {**_SPAN, **WHOLE}),
+    _whole("exclude_top_choices_, second", limits._least_likely, {"KEPT": rows.KEPT, **_LIMIT}),
     _whole("exclude_top_choices_, third", limits._drop, {"KEPT": rows.KEPT, **_LIMIT}, writes=True),
-    _whole("least_from", statistics._least, WHOLE),
-    _whole("log_sum_exp", statistics._exponentials, {**_PLAIN, **WHOLE}),
     _whole("log_sum_exp_and_entropy", entropy._shares, {**_PLAIN, **HALF}),
     _whole("dynamic_temperature_", entropy._retemper, {**PARTS, **WHOLE}, writes=True),
-    _whole("top_and_deviation", statistics._moments, {**_PLAIN, **HALF}),
     _whole("add_where_hashed_", masks._add_hashed, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True, limits=INTEGERS),
     _whole("keep_ids_, second", masks._keep, {"IDS": rows.KEPT, **WHOLE}, writes=True, reads=False),
 )
@@ -151,9 +148,8 @@ _PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presenc
 _KEYS = {"first": LONGS, "second": LONGS, "third": LONGS}
 _CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, "seeds": INTEGERS}
 _SUM = dict.fromkeys(("highest", "sums", "temperatures", "results"), FLOATS)
-_DEVIATION = {"found": FLOATS, "tops": FLOATS, "deviations": "*fp64"}
 FEW = (
-    replace(_whole("keep_ids_, first", masks._kept, {"IDS": rows.KEPT, "ALL": False}), whole=False, warps=1),
+    replace(_whole("keep_ids_, first", masks._kept, {"IDS": rows.KEPT}), whole=False, warps=1),
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
     _few("write", few._write, _WRITTEN, NUMBER=False),
     _few("write, one number", few._write, _WRITTEN, NUMBER=True),
@@ -171,9 +167,7 @@ FEW = (
     _few("begun", patterns._begun, _BEGUN, BLOCK=patterns.MARKED, warps=1),
     _few("next_in_loop", patterns._next_in_loop, _LOOPS, BLOCK=patterns.SPAN),
     _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
-    _few("log_sum_exp, parts", parts._sum, _SUM, warps=1, PARTS=parts.MOST_PARTS),
     _few("log_sum_exp_and_entropy, parts", parts._entropy, {**_SUM, "found": FLOATS}, warps=1, PARTS=parts.MOST_PARTS),
-    _few("top_and_deviation, parts", parts._deviation, _DEVIATION, warps=1, PARTS=parts.MOST_PARTS),
     _few("mix", hashes._mix, {**_KEYS, "found": LONGS}, BLOCK=hashes.BLOCK, DRAW=False),
     _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, BLOCK=hashes.BLOCK, DRAW=True),
     _few("context_seeds", hashes._context, _CONTEXTS, warps=1, BLOCK=hashes.AT_ONCE),

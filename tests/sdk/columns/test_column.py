@@ -8,7 +8,8 @@ from typing import Any
 import lpkit
 import pytest
 import torch
-from lpkit.columns.column import Arena, Declaration, column
+from lpkit.columns.column import Declaration, column
+from lpkit.columns.memory import Arena
 from lpkit_conformance.instruments.operations import CountOperations
 
 
@@ -205,7 +206,7 @@ class Sent:
 
     def __init__(self, made: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: list[list[int]] = []
-        self.words = made.memory._host.clone()
+        self.words = made._host.clone()
         monkeypatch.setattr(torch.Tensor, "index_copy_", lambda *given: self._note(*given))
         to = torch.Tensor.to
         monkeypatch.setattr(
@@ -232,7 +233,7 @@ def test_of_a_large_arena_the_changed_rows_are_sent(monkeypatch: pytest.MonkeyPa
     made.columns["wide"][3] = 2.5
     made.flush()
     assert sent.rows == [[3, 4711]]
-    assert torch.equal(sent.words, made.memory._host)
+    assert torch.equal(sent.words, made._host)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.complex64])

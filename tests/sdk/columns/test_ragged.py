@@ -11,7 +11,8 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from lpkit.columns import token_set
-from lpkit.columns.column import Arena, column
+from lpkit.columns.column import column
+from lpkit.columns.memory import Arena
 from machines import STEADY
 
 VOCAB = 21

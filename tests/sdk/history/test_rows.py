@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from lpkit.columns.column import Arena, column
+from lpkit.columns.column import column
+from lpkit.columns.memory import Arena
 from lpkit.history.rows import HistoryNotDeclaredError, Rows, SparseLogits
 from sdk_hosts import logits_of, recorded_ops
 

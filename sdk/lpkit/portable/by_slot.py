@@ -1,0 +1,154 @@
+"""Edits a whole batch by slot, without the author's code: for classes whose step only calls kernels with columns.
+
+Whenever a column changed, ``process`` is called once with stand-ins for the processor, the logits and the rows. If it
+only calls functions of :data:`lpkit.kernels.recording.BY_SLOT` with columns, each step repeats these calls, and the
+kernels find each row's values by its slot.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lpkit import kernels
+from lpkit.columns.column import Column
+from lpkit.columns.token_set import TokenSetColumn
+from lpkit.kernels import fused
+from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder
+
+if TYPE_CHECKING:
+    from lpkit.portable.admission import Admission
+
+_MODULES = frozenset({"lpkit", "lpkit.kernels", "math"})
+_BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "tuple", "zip"})
+_EFFECTS = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "DELETE_", "IMPORT_")
+"""Instructions by which a step could depend on earlier steps."""
+
+
+class BySlot:
+    """Repeats the calls of a processor's ``process``, recorded for the present columns.
+
+    Args:
+        owner: the processor's class.
+        admission: has the columns.
+        module: the kernels.
+    """
+
+    def __init__(self, owner: Any, admission: Admission, module: ModuleType) -> None:
+        self._owner = owner
+        self._admission = admission
+        self._module = module
+        self._version = -1
+        self._calls: list[tuple[Callable[..., Any], tuple[torch.Tensor | None, ...]]] = []
+        self._own: tuple[torch.Tensor, int, int]
+
+    @property
+    def recorded(self) -> bool:
+        """True if the step can be repeated with the present columns."""
+        version = self._admission.version
+        if version != self._version:
+            self._version = version
+            self._calls = [(getattr(self._module, name), columns) for name, columns in self._record()]
+            own = self._admission.own.all
+            self._own = own, own.stride(0), own.shape[0]
+        return bool(self._calls)
+
+    def edit(self, logits: torch.Tensor, slots: torch.Tensor) -> bool:
+        """Edit a batch with the slot of each row; False if the logits do not suit the kernels."""
+        if not self._module.suits(logits) or fused.differentiated(logits) or slots.shape[0] != logits.shape[0]:
+            return False
+        entries = self._module.Entries(slots, *self._own)
+        for function, columns in self._calls:
+            function(logits, *columns, entries=entries)
+        return True
+
+    def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...]]]:
+        recorder = Recorder()
+        try:
+            _check(self._owner.process)
+            result = self._owner.process(
+                _Processor(self._owner, self._admission.columns), recorder, _Rows(self._admission)
+            )
+        except Exception:  # anything that stand-ins cannot do: the step takes the general way
+            return []
+        return recorder.calls if result is recorder else []
+
+
+class _Rows:
+    """Stands for the rows of a batch; a column knows it by its class."""
+
+    def __init__(self, admission: Admission) -> None:
+        self.temperature = OfSlots(admission.temperature.all.unsqueeze(1))
+
+
+class _Processor:
+    """Stands for the processor: it has columns and methods, and cannot be written to."""
+
+    __slots__ = ("_columns", "_owner")
+
+    def __init__(self, owner: type, columns: dict[str, Column]) -> None:
+        self._owner = owner
+        self._columns = columns
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._columns:
+            return _Column(self._columns[name])
+        method = inspect.getattr_static(self._owner, name)
+        _check(method)
+        return MethodType(method, self)
+
+
+class _Column:
+    """Stands for a column."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+        self.used = column.used
+
+    def __getitem__(self, rows: _Rows) -> OfSlots:
+        if isinstance(self._column, TokenSetColumn):
+            raise NotRecordableError("a set as a mask")
+        return OfSlots(self._column.all)
+
+    def keep_only_(self, logits: torch.Tensor, rows: _Rows) -> torch.Tensor:
+        ids = self._column.short_lists if isinstance(self._column, TokenSetColumn) else None
+        if ids is None:
+            raise NotRecordableError("keep_only_")
+        return kernels.keep_ids_(logits, OfSlots(ids))  # type: ignore[arg-type]
+
+
+@cache
+def _check(function: Any) -> None:
+    """Refuse a function that could do anything but compute its result from its arguments.
+
+    Raises:
+        NotRecordableError: it reads or writes something else.
+    """
+    if not isinstance(function, FunctionType) or function.__code__.co_freevars:
+        raise NotRecordableError(function)
+    for code in _codes(function.__code__):
+        for instruction in dis.get_instructions(code):
+            if instruction.opname.startswith(_EFFECTS):
+                raise NotRecordableError(instruction.opname)
+            if instruction.opname == "LOAD_GLOBAL" and not _constant(function, instruction.argval):
+                raise NotRecordableError(instruction.argval)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _constant(function: FunctionType, name: str) -> bool:
+    if name not in function.__globals__:
+        return name in _BUILTINS
+    value = function.__globals__[name]
+    return value.__name__ in _MODULES if isinstance(value, ModuleType) else isinstance(value, bool | int | float | str)

@@ -1,0 +1,115 @@
+"""Steps by slot give the bits of the same kernels on the rows alone; here under Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from interpreted import interpret
+
+# Requests come, leave, swap rows and take over slots; some of a batch's do not use the plugin.
+CODE = """
+import math, random, sys
+from unittest import mock
+import torch
+from lpkit import v1
+from lpkit.kernels import fused
+from lpkit.runtime import Request, V2Row, V2Slots, make_config, make_context
+from lpkit.sampling_params import SamplingParams
+from plugins_here import FOLDERS, announced
+
+SLOTS, VOCAB, CPU = 5, 2100, torch.device("cpu")
+name = sys.argv[1]
+cls, case = next(announced(folder) for folder in FOLDERS if folder.name == name)
+kernels = fused.together(fused.WHOLE_ROWS)
+config = make_config(max_num_seqs=SLOTS, vocab_size=VOCAB, max_model_len=64)
+generator, chance = torch.Generator().manual_seed(3), random.Random(3)
+
+def made(*given):
+    with mock.patch.object(fused, "prepare", lambda device: kernels):
+        by_slot = cls(*given)
+    assert by_slot._by_slot is not None
+    general = cls(*given)
+    assert general._by_slot is None
+    return by_slot, general
+
+changed = [False]
+
+def same(by_slot, general, context, rows):
+    wide = torch.randn(rows, VOCAB + 3, generator=generator) * 4
+    wide[0, : VOCAB // 2] = -math.inf
+    wide[rows - 1, 7] = math.nan
+    for given in (wide[:, :VOCAB], wide[:, :VOCAB].contiguous()):
+        logits = given.clone(memory_format=torch.preserve_format)
+        with mock.patch.object(fused, "prepare", lambda device: kernels):
+            expected = general.apply(logits.clone(), *context)
+        assert by_slot._by_slot.recorded
+        with mock.patch.object(cls, "process", None):  # nothing of the author's runs
+            found = by_slot.apply(logits, *context)
+        assert found is logits
+        assert torch.equal(found.contiguous().view(torch.int32), expected.contiguous().view(torch.int32))
+        changed[0] |= not torch.equal(found, given)
+
+def params(uses):
+    extra = {**case["extra_args"]} if uses else {}
+    for key, value in extra.items():
+        if isinstance(value, float):
+            extra[key] = value * chance.choice([0.5, 0.75, 1.0])
+        elif key == "target_token":
+            extra[key] = chance.randrange(VOCAB)
+        elif key == "allowed_tokens":
+            extra[key] = chance.sample(range(VOCAB), chance.randrange(1, 9))
+    return SamplingParams(temperature=chance.choice([0.7, 1.3]), extra_args=extra)
+
+with torch.inference_mode():
+    pair, rows = made(config, CPU, False), []
+    for turn in range(8):
+        removed, moved = [], []
+        if rows and chance.random() < 0.3:
+            removed = [len(rows) - 1]
+            rows.pop()
+        added = []
+        if len(rows) < SLOTS and chance.random() < 0.8:
+            rows.append(chance.random() < 0.7)
+            added.append((len(rows) - 1, params(rows[-1]), [1, 2], []))
+        if len(rows) > 1 and chance.random() < 0.4:
+            moved.append((0, len(rows) - 1, v1.MoveDirectionality.SWAP))
+        for processor in pair:
+            processor.update_state(v1.BatchUpdate(len(rows), [i for i in removed if i >= len(rows)], added, moved))
+        if rows:
+            same(*pair, (), len(rows))
+
+    slots = V2Slots(SLOTS, 64, CPU, vocab_size=VOCAB)
+    pair, held = made(config, slots.state), {}
+    for turn in range(8):
+        gone = [request_id for request_id in held if chance.random() < 0.3]
+        for request_id in gone:
+            del held[request_id]
+        come = []
+        if len(held) < SLOTS:
+            request = Request(f"r{turn}", params(chance.random() < 0.7), [1, 2, 3], 9)
+            come.append(request)
+        for request, slot in slots.change(gone, come):
+            held[request.request_id] = slot
+            assert len({processor.add_request(slot, request.params) for processor in pair}) == 1
+        for processor in pair:
+            processor.apply_staged_writes()
+        order = chance.sample(sorted(held.values()), len(held))
+        drafts = chance.choice([0, 0, 2])
+        positions = [V2Row(slot, 2 + n, 3) for slot in order for n in range(1 + drafts)]
+        if positions:
+            same(*pair, (make_context(positions, CPU),), len(positions))
+assert changed[0]
+"""
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+RULES = ("allowed-tokens", "min-p", "target-token", "temperature", "top-n-sigma", "truncation")
+
+
+def test_by_slot_a_batch_gets_what_its_rows_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
+    monkeypatch.setenv("PYTHONPATH", path)
+    interpret(CODE, *((f"lpkit-{rule}",) for rule in RULES))

@@ -1,0 +1,175 @@
+"""Which steps are repeated by slot, without the author's code, and when they are recorded again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import lpkit
+import pytest
+import torch
+from lpkit import kernels
+from lpkit.columns import token_set
+from lpkit.runtime import make_config
+from lpkit.sampling_params import SamplingParams
+from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
+
+FACTOR = 2.0
+SEEN: list[int] = []
+
+
+class Base(lpkit.LogitsProcessor):
+    class Params(lpkit.Params):
+        ids: tuple[int, ...] = ()
+        far: float = 0.0
+
+    ids = lpkit.ragged(torch.int64)
+    far = lpkit.column(torch.float32)
+    chosen = lpkit.token_set()
+
+    def admit(self, request: lpkit.Request[Any]) -> bool:
+        self.ids[request.slot] = request.params.ids
+        self.chosen[request.slot] = request.params.ids
+        self.far[request.slot] = request.params.far
+        return True
+
+
+class Far(Base):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1), rows.temperature)
+
+
+class Helped(Base):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        if self.far.used:
+            self.mask(logits, rows)
+        return kernels.keep_ids_(logits, self.ids[rows])
+
+    def mask(self, logits: torch.Tensor, rows: lpkit.Rows) -> None:
+        kernels.mask_far_below_top_(logits, *(column[rows].unsqueeze(1) for column in (self.far,)))
+
+
+class Chosen(Base):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return self.chosen.keep_only_(logits, rows)
+
+
+class Counts(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        self.calls = 1
+        return super().process(logits, rows)
+
+
+class Appends(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        SEEN.append(1)
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
+
+
+class Prints(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        print(FACTOR)
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
+
+
+class Branches(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits if rows.n > 3 else kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
+
+
+class Computes(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1) * FACTOR)
+
+
+class Remembers(Far):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.factor = 2.0
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1) if self.factor else rows.temperature)
+
+
+class ByTemperature(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return kernels.keep_ids_(logits, self.ids[rows], rows.temperature > 1)
+
+
+class Declines(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits
+
+
+class OtherKernel(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return kernels.mask_below_(logits, self.far[rows].unsqueeze(1))
+
+
+@pytest.fixture(autouse=True)
+def kernels_that_only_count() -> Iterator[None]:
+    with fused_on_meta():
+        yield
+
+
+def made(cls: type[lpkit.LogitsProcessor]) -> Any:
+    return cls(make_config(max_num_seqs=4, vocab_size=64), META, False)
+
+
+def enter(processor: Any, row: int, **wanted: Any) -> None:
+    update = lpkit.v1.BatchUpdate(row + 1, [], [(row, SamplingParams(extra_args=wanted), [1], [])], [])
+    processor.update_state(update)
+
+
+def calls(processor: Any) -> list[str]:
+    assert processor._by_slot.recorded
+    return [name.__name__ for name, _ in processor._by_slot._calls]
+
+
+@pytest.mark.parametrize("cls", [Far, Helped, Chosen])
+def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProcessor]) -> None:
+    assert made(cls)._by_slot.recorded
+
+
+@pytest.mark.parametrize(
+    "cls", [Counts, Appends, Prints, Branches, Computes, Remembers, ByTemperature, Declines, OtherKernel]
+)
+def test_a_step_that_does_more_is_not_recorded(cls: type[lpkit.LogitsProcessor]) -> None:
+    assert not made(cls)._by_slot.recorded
+    assert SEEN == []
+
+
+def test_columns_that_change_are_recorded_again() -> None:
+    processor = made(Helped)
+    enter(processor, 0, ids=[1], far=0.0)
+    assert calls(processor) == ["keep_ids_"]
+    enter(processor, 1, ids=[1, 2, 3], far=2.0)
+    assert calls(processor) == ["mask_far_below_top_", "keep_ids_"]
+    (distance, _), (ids, _) = (columns for _, columns in processor._by_slot._calls)
+    assert (distance.shape, ids.shape) == ((5, 1), (5, 4))
+
+
+def test_sets_too_long_for_lists_take_the_general_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_set, "SHORT", 4)
+    processor = made(Chosen)
+    enter(processor, 0, ids=[1, 2])
+    assert calls(processor) == ["keep_ids_"]
+    enter(processor, 1, ids=list(range(9)))
+    assert not processor._by_slot.recorded
+
+
+def test_rows_have_the_slots_of_their_requests_and_others_the_slot_of_nobody() -> None:
+    class Asked(Far):
+        class Params(lpkit.Params):
+            far: float
+            ids: tuple[int, ...] = ()
+
+    processor = Asked(make_config(max_num_seqs=4, vocab_size=64), torch.device("cpu"), False)
+    assert processor._v1.slots(2) is None
+    enter(processor, 0, far=1.0)
+    enter(processor, 1)
+    enter(processor, 2, far=2.0)
+    slots = processor._v1.slots(3)
+    assert slots[1] == 4
+    assert processor._admission.own.all[slots].tolist() == [True, False, True]
+    assert processor.far.all[slots][[0, 2]].tolist() == [1.0, 2.0]
