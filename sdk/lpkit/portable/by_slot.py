@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MODULES = frozenset({"lpkit", "lpkit.kernels", "math"})
 _BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "tuple", "zip"})
+# Read from the code, since a call with stand-ins takes one path of it, and the source may not be there.
 _EFFECTS = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "DELETE_", "IMPORT_")
 """Instructions by which a step could depend on earlier steps."""
 
