@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from lpkit.loading import resolve_target
-from lpkit_conformance.checks import lp6_environment
 from lpkit_conformance.checks.lp6_environment import LP604
+from lpkit_conformance.expectation import rank_process
 from lpkit_conformance.expectation.rank_process import answer, ask, second_rank
 from lpkit_conformance.expectation.ranks import OWN, choices, parting
 from lpkit_conformance.processes.supervise import Child
@@ -61,7 +61,7 @@ def test_the_check_takes_the_process_that_was_started_ahead_and_ends_it(
         started.append(second_rank())
         return started[-1]
 
-    monkeypatch.setattr(lp6_environment, "second_rank", start)
+    monkeypatch.setattr(rank_process, "second_rank", start)
     assert LP604.compares_processes
     session = Session(TARGET, SUBJECT.plugin.cls, Plan(cases=(CASE,)), second=start() if early else None)
     assert session.compute(LP604, "").status == "passed"
