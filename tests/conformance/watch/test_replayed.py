@@ -114,7 +114,7 @@ def test_the_arguments_of_the_server_are_the_case_if_they_were_kept(probes: Any,
 def test_in_a_real_engine_the_checks_of_served_requests_judge_the_trace(probes: Any, tmp_path: Path) -> None:
     trace = saved(probes.Neighbour, "v2", tmp_path)
     plan = run.with_trace(run.plan_for(run.Options(), None), run.Options(engine="vllm"), trace)
-    assert (plan.hosts, plan.select, plan.trace) == (("v2",), run.SERVED, (str(trace), "recorded"))
+    assert (plan.hosts, plan.select, plan.trace) == (("v2",), ("LP901", "LP902", "LP903"), (str(trace), "recorded"))
 
 
 def test_lpkit_replay_plays_a_trace_on_the_processor_that_it_names(

@@ -1,4 +1,4 @@
-"""Which steps are repeated by slot, without the author's code, and when they are recorded again."""
+"""Steps that are repeated by slot, without the author's code, and when they are recorded again."""
 
 from __future__ import annotations
 
