@@ -71,8 +71,8 @@ class ReleaseRules:
         """Describe the omitted hosts in a sentence."""
         facts = []
         for since, fact in _FACTS.items():
-            codes = [check.code for check in all_checks() if check.since == since]
             if is_before(self.release, since):
+                codes = [check.code for check in all_checks() if check.since == since]
                 facts.append(f"{fact.format(in_full(since))} ({', '.join(codes)})")
         if not self.v2:
             facts.insert(0, f"V2 loads no custom processors before {in_full(V2_PROCESSORS_SINCE)}")

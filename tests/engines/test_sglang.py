@@ -188,7 +188,7 @@ def test_overlap_scheduling_changes_no_token(server: Any) -> None:
 
 
 def test_requests_that_use_no_plugin_leave_the_batch_as_it_was(server: Any) -> None:
-    for_sglang._SERVED.pop(Penalties)  # none of its arguments is required: it is asked about every request
+    for_sglang._SERVED.pop(Penalties)  # without required arguments it would be called for every request
     info = batch_of([Request("a", [1]), Request("b", [2], {"unrelated": 1})])
     assert info.has_custom_logit_processor is False
     assert info.custom_params is None

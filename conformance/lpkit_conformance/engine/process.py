@@ -4,10 +4,9 @@
         print(engine.info["runner_class"])
         answers = engine.generate([Ask("a", (1, 2, 3), {"max_tokens": 5, "extra_args": {...}}, logits=True)])
 
-The child is a :class:`lpkit_conformance.processes.supervise.Child` that is prepared before anything of vLLM is imported
-there. Unlike others it is asked while it lives: each job is a call and its event the answer. Arguments and answers are
-pickled, because they are dataclasses, arrays of logits and classes of plugins, which JSON has no form for; so an answer
-is to be trusted as far as the plugin that ran there.
+The child is a :class:`lpkit_conformance.processes.supervise.Child`, prepared before it imports anything of vLLM. Each
+job is a call of a function. Arguments and answers are pickled inside the JSON: they hold arrays of logits and classes
+of plugins, which JSON has no form for. So trust an answer no more than the plugin that ran there.
 """
 
 from __future__ import annotations

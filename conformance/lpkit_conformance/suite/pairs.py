@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar
 
 from lpkit_conformance.activity.admission import keys_read
@@ -31,7 +32,6 @@ class PairSession(Session):
 
     def __init__(self, first: Session, second: Session, plan: Plan) -> None:
         self._alone = (first, second)
-        self._pairs: dict[str, Pair] = {}
         super().__init__(f"{first.target} + {second.target}", first.cls, plan)
         self.interfaces = first.interfaces & second.interfaces
 
@@ -47,20 +47,19 @@ class PairSession(Session):
 
         def judged() -> CheckResult:
             with settings_kept():
-                return judge(check, host, lambda: check().run(self.pair(host or self.hosts[0])))
+                return judge(check, host, lambda: check().run(self._pairs[host or self.hosts[0]]))
 
         result = guarded(check, host, judged)
         return replace(result, seconds=round(time.perf_counter() - begun, 4))
 
-    def pair(self, host: str) -> Pair:
-        """The two on a runner; all checks share it."""
-        if host not in self._pairs:
-            first, second = (
-                PairedPlugin(name, each.cls, self._two_cases(each))
-                for name, each in zip(short_names(*(each.target for each in self._alone)), self._alone, strict=True)
-            )
-            self._pairs = {name: Pair.made((first, second), self._alone[0].subjects(name)[0]) for name in self.hosts}
-        return self._pairs[host]
+    @cached_property
+    def _pairs(self) -> dict[str, Pair]:
+        """The pair on each runner; all checks share it."""
+        first, second = (
+            PairedPlugin(name, each.cls, self._two_cases(each))
+            for name, each in zip(short_names(*(each.target for each in self._alone)), self._alone, strict=True)
+        )
+        return {host: Pair.made((first, second), self._alone[0].subjects(host)[0]) for host in self.hosts}
 
     def hint(self) -> str:
         """Explain why each of the two did nothing, and what to try."""

@@ -17,7 +17,7 @@ BOTH = pytest.mark.parametrize("runner", ["v1", "v2"])
 
 
 @BOTH
-def test_a_request_gets_the_same_logits_and_tokens_whoever_its_neighbours_are(
+def test_a_request_gets_the_same_logits_and_tokens_next_to_any_neighbours(
     runner: str, make_request: Callable[..., Request]
 ) -> None:
     options: list[dict[str, Any]] = [
