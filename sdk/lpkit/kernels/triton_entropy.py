@@ -10,6 +10,7 @@ import torch
 import triton.language as tl
 
 from lpkit.kernels import triton_parts
+from lpkit.kernels.launching import launch
 from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_parts import FAR, MOST_PARTS, of_entropy
 from lpkit.kernels.triton_rows import (
@@ -184,7 +185,8 @@ def dynamic_temperature_(logits: torch.Tensor, *per_row: torch.Tensor, entries: 
     grid, sizes = _grid(logits)
     columns, steps = zip(*(_per_row(values, entries) for values in per_row), strict=True)
     given = (logits, entries.slots, entries.own, _parts(logits, columns[0], entries))
-    _retemper[grid](*given, *columns, entries.step, *steps, *sizes, PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS)
+    args = (*given, *columns, entries.step, *steps, *sizes)
+    launch(_retemper, grid, args, PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS)
     return logits
 
 
@@ -196,7 +198,7 @@ def mask_unlikely_(logits: torch.Tensor, *per_row: torch.Tensor, entries: Entrie
     tops = room_for_tops(logits)
     given = (logits, entries.slots, entries.own, tops, _parts(logits, columns[0], entries, tops))
     sizes = (entries.step, *steps, stride, vocab, tops.shape[1], parts, size)
-    _mask_unlikely[grid](*given, *columns, *sizes, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    launch(_mask_unlikely, grid, (*given, *columns, *sizes), PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
     return logits
 
 
@@ -209,5 +211,5 @@ def _parts(
     given = (logits, entries.slots, entries.own, temperature, result, found)
     sizes = (stride, entries.step, temperature.stride(0), vocab, spans, parts, size)
     # Half a tile: it keeps four numbers for each logit of one.
-    _shares[grid](*given, *sizes, TOPS=tops is not None, SPAN=SPAN, BLOCK=BLOCK // 2, num_warps=WARPS)
+    launch(_shares, grid, (*given, *sizes), TOPS=tops is not None, SPAN=SPAN, BLOCK=BLOCK // 2, num_warps=WARPS)
     return result

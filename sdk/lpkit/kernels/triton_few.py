@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels.launching import launch
+
 BLOCK = 256
 """Elements of a row that a program reads, writes or computes."""
 
@@ -229,9 +231,8 @@ def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.T
     found = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
     if found.numel():
         strides = (*logits.stride(), rows.stride(0), *ids.stride())
-        _read[_grid(ids)](
-            logits, rows, ids, found, *strides, ids.shape[1], logits.shape[1] - 1, BLOCK=BLOCK, num_warps=WARPS
-        )
+        args = (logits, rows, ids, found, *strides, ids.shape[1], logits.shape[1] - 1)
+        launch(_read, _grid(ids), args, BLOCK=BLOCK, num_warps=WARPS)
     return found
 
 
@@ -244,7 +245,8 @@ def write(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, values: t
     strides = (*logits.stride(), rows.stride(0), *ids.stride(), *spread.stride())
     sizes = (ids.shape[1], logits.shape[1] - 1)
     one = float(values) if number else 0.0
-    _write[_grid(ids)](logits, rows, ids, spread, one, *strides, *sizes, NUMBER=number, BLOCK=BLOCK, num_warps=WARPS)
+    args = (logits, rows, ids, spread, one, *strides, *sizes)
+    launch(_write, _grid(ids), args, NUMBER=number, BLOCK=BLOCK, num_warps=WARPS)
 
 
 def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -252,7 +254,7 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     if ids.numel():
         held = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
         sizes = (*logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1] - 1)
-        _mask_ids[(ids.shape[0],)](logits, ids, held, *sizes, BLOCK=LOOKED_AT, num_warps=WARPS)
+        launch(_mask_ids, (ids.shape[0],), (logits, ids, held, *sizes), BLOCK=LOOKED_AT, num_warps=WARPS)
     return logits
 
 
@@ -262,7 +264,7 @@ def contains(masks: torch.Tensor, sets: torch.Tensor, slots: torch.Tensor, ids: 
     if found.numel():
         steps = (masks.stride(0), sets.stride(0), slots.stride(0), *ids.stride())
         sizes = (ids.shape[1], masks.shape[1])
-        _contains[_grid(ids)](masks, sets, slots, ids, found, *steps, *sizes, BLOCK=BLOCK, num_warps=WARPS)
+        launch(_contains, _grid(ids), (masks, sets, slots, ids, found, *steps, *sizes), BLOCK=BLOCK, num_warps=WARPS)
     return found
 
 
@@ -273,9 +275,8 @@ def staged_history(
     tokens, outputs = _tokens_and_outputs(slots, width)
     steps = (held.stride(0), slots.stride(0), slots.stride(0), width)
     lengths = (prompt_len, total_len)
-    _history[_grid(tokens)](
-        held, slots, slots, *lengths, tokens, outputs, *lengths, *steps, KNOWN=True, BLOCK=BLOCK, num_warps=WARPS
-    )
+    args = (held, slots, slots, *lengths, tokens, outputs, *lengths, *steps)
+    launch(_history, _grid(tokens), args, KNOWN=True, BLOCK=BLOCK, num_warps=WARPS)
     return tokens, outputs
 
 
@@ -293,7 +294,7 @@ def engine_history(
     steps = (held.stride(0), slots.stride(0), rows.stride(0), width)
     given = (held, slots, rows, prompts, positions)
     results = (tokens, outputs, prompt_len, total_len)
-    _history[_grid(tokens)](*given, *results, *steps, KNOWN=False, BLOCK=BLOCK, num_warps=WARPS)
+    launch(_history, _grid(tokens), (*given, *results, *steps), KNOWN=False, BLOCK=BLOCK, num_warps=WARPS)
     return prompt_len, total_len, tokens, outputs
 
 
@@ -306,10 +307,8 @@ def penalized(
         per_row = (repetition, presence, frequency)
         steps = tuple(item.stride(0) for item in per_row)
         # Multiplying and adding in one instruction would round once where the operations of torch round twice.
-        _penalize[_grid(values)](
-            values.contiguous(), count.contiguous(), *per_row, found, *steps, values.shape[1],
-            BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False,
-        )  # fmt: skip
+        args = (values.contiguous(), count.contiguous(), *per_row, found, *steps, values.shape[1])
+        launch(_penalize, _grid(values), args, BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False)
     return found
 
 

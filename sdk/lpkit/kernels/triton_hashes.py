@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels import hashes
+from lpkit.kernels.launching import launch
 
 BLOCK = 256
 """Numbers that a program hashes."""
@@ -122,7 +123,7 @@ def context_seeds(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tens
     if n:
         per_row = [item.expand(n) for item in (lengths, count, key)]
         steps = (*tokens.stride(), *(item.stride(0) for item in per_row))
-        _context[(n,)](tokens, *per_row, seeds, *steps, BLOCK=AT_ONCE, num_warps=1)
+        launch(_context, (n,), (tokens, *per_row, seeds, *steps), BLOCK=AT_ONCE, num_warps=1)
     return seeds
 
 
@@ -145,7 +146,6 @@ def _of_keys(keys: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tensor
         rows, width = flat[0].shape
         three = (flat * MOST_KEYS)[:MOST_KEYS]
         strides = [step for item in three for step in item.stride()]
-        _mix[(rows, triton.cdiv(width, BLOCK))](
-            *three, found, *strides, len(keys), width, DRAW=dtype == torch.float32, BLOCK=BLOCK, num_warps=WARPS
-        )
+        args = (*three, found, *strides, len(keys), width)
+        launch(_mix, (rows, triton.cdiv(width, BLOCK)), args, DRAW=dtype == torch.float32, BLOCK=BLOCK, num_warps=WARPS)
     return found

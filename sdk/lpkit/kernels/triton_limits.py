@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels.launching import launch
 from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_parts import MOST_PARTS, of_moments, of_sums
 from lpkit.kernels.triton_rows import (
@@ -165,7 +166,7 @@ def mask_deviations_below_top_(
     deviations, step = _per_row(deviations, entries, torch.float64)
     given = (logits, entries.slots, entries.own, tops, found, deviations)
     sizes = (stride, entries.step, step, vocab, tops.shape[1], parts, size)
-    _mask_deviating[grid](*given, *sizes, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    launch(_mask_deviating, grid, (*given, *sizes), PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
     return logits
 
 
@@ -186,8 +187,8 @@ def exclude_top_choices_(
     sums = exponentials(logits, temperature, entries, tops)
     given = (logits, tops, *sums, temperature, threshold, entries.own, least)
     steps = (stride, step, threshold_step, entries.step, vocab, tops.shape[1], parts, size)
-    _least_likely[grid](*given, *steps, KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    launch(_least_likely, grid, (*given, *steps), KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
     keep = keep if keep.stride(1) == 1 else keep.contiguous()
     sizes = (stride, keep.stride(0), vocab, tops.shape[1], keep.shape[1], parts, size)
-    _drop[grid](logits, tops, least, keep, *sizes, KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
+    launch(_drop, grid, (logits, tops, least, keep, *sizes), KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
     return logits

@@ -6,6 +6,7 @@ import torch
 import triton.language as tl
 
 from lpkit.kernels.hashes import FACTORS_32
+from lpkit.kernels.launching import launch
 from lpkit.kernels.triton_rows import (
     BLOCK,
     KEPT,
@@ -148,7 +149,7 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_below_`."""
     grid, (stride, vocab, _, size) = _grid(logits)
     lowest, step = _per_row(lowest, by_row(logits))
-    _mask[grid](logits, lowest, stride, step, vocab, size, BLOCK=BLOCK, num_warps=WARPS)
+    launch(_mask, grid, (logits, lowest, stride, step, vocab, size), BLOCK=BLOCK, num_warps=WARPS)
     return logits
 
 
@@ -161,9 +162,8 @@ def add_where_hashed_(
     entries = by_row(logits)
     given = (_per_row(seeds, entries, torch.int32), _per_row(limit, entries, torch.int32), _per_row(bias, entries))
     columns, steps = zip(*given, strict=True)
-    _add_hashed[grid](
-        logits, *columns, stride, *steps, vocab, size, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS
-    )
+    args = (logits, *columns, stride, *steps, vocab, size)
+    launch(_add_hashed, grid, args, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS)
     return logits
 
 
@@ -177,7 +177,7 @@ def keep_ids_(
     held = torch.empty(grid[0], k, dtype=torch.float32, device=logits.device)
     meant = torch.empty(grid[0], dtype=torch.int32, device=logits.device)
     sizes = (stride, ids.stride(0), own_step, vocab, k)
-    _kept[grid[:1]](logits, ids, slots, own, held, meant, *sizes, IDS=KEPT, num_warps=1)
+    launch(_kept, grid[:1], (logits, ids, slots, own, held, meant, *sizes), IDS=KEPT, num_warps=1)
     sizes = (stride, ids.stride(0), vocab, k, size)
-    _keep[grid](logits, ids, slots, held, meant, *sizes, IDS=KEPT, BLOCK=BLOCK, num_warps=WARPS)
+    launch(_keep, grid, (logits, ids, slots, held, meant, *sizes), IDS=KEPT, BLOCK=BLOCK, num_warps=WARPS)
     return logits

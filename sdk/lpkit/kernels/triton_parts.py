@@ -9,6 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels.launching import launch
+
 MOST_PARTS = 64
 """Most parts of a row."""
 
@@ -84,6 +86,6 @@ def entropy(found: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tenso
     :func:`of_entropy`."""
     n, parts, _ = found.shape
     results = torch.empty(2, n, 1, dtype=torch.float32, device=found.device)
-    _entropy[(n,)](found, temperature, results, temperature.stride(0), parts, PARTS=MOST_PARTS, num_warps=1)
+    launch(_entropy, (n,), (found, temperature, results, temperature.stride(0), parts), PARTS=MOST_PARTS, num_warps=1)
     total, of_rows = results.unbind()
     return total, of_rows

@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels.launching import launch
 from lpkit.kernels.triton_sequences import match_lengths
 
 WARPS = 4
@@ -145,7 +146,7 @@ def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
     found = torch.empty(tokens.shape[0], dtype=torch.int64, device=tokens.device)
     if found.numel():
         sizes = (*tokens.stride(), *pattern.stride(), tokens.shape[1], pattern.shape[1])
-        _end[(tokens.shape[0],)](tokens, pattern, found, *sizes, BLOCK=SPAN, num_warps=WARPS)
+        launch(_end, (tokens.shape[0],), (tokens, pattern, found, *sizes), BLOCK=SPAN, num_warps=WARPS)
     return found
 
 
@@ -154,9 +155,8 @@ def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, si
     found = torch.empty(tokens.shape[0], dtype=torch.int64, device=tokens.device)
     if found.numel():
         steps = (*tokens.stride(), lengths.stride(0), *pattern.stride(), since.stride(0))
-        _begun[(tokens.shape[0],)](
-            tokens, lengths, pattern, since, found, *steps, pattern.shape[1], BLOCK=MARKED, num_warps=1
-        )
+        args = (tokens, lengths, pattern, since, found, *steps, pattern.shape[1])
+        launch(_begun, (tokens.shape[0],), args, BLOCK=MARKED, num_warps=1)
     return found
 
 
@@ -172,9 +172,8 @@ def next_in_loop(
     if found.numel():
         matched = match_lengths(tokens, lengths, since)
         steps = (*tokens.stride(), lengths.stride(0), times.stride(0), least.stride(0), tokens.shape[1])
-        _next_in_loop[(tokens.shape[0],)](
-            tokens, lengths, times, least, matched, found, *steps, BLOCK=SPAN, num_warps=WARPS
-        )
+        args = (tokens, lengths, times, least, matched, found, *steps)
+        launch(_next_in_loop, (tokens.shape[0],), args, BLOCK=SPAN, num_warps=WARPS)
     return found
 
 

@@ -9,6 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels.launching import launch
+
 WARPS = 4
 
 COMPARED = 64
@@ -226,7 +228,7 @@ def _matched(
         # Programs of a row come one after the other, because they read the same tokens.
         grid = (triton.cdiv(width, POSITIONS), n)
         asking = {"ASKED": asked, "SINCE": since is not None}
-        _matches[grid](*given, found, *steps, **asking, **SIZES, num_warps=WARPS)
+        launch(_matches, grid, (*given, found, *steps), **asking, **SIZES, num_warps=WARPS)
     return found
 
 
@@ -236,7 +238,7 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
     if found.numel():
         grid = (tokens.shape[0], triton.cdiv(tokens.shape[1], COMPARED))
         strides = (*tokens.stride(), *among.stride())
-        _counts[grid](tokens, among, found, *strides, tokens.shape[1], BLOCK=COMPARED, num_warps=WARPS)
+        launch(_counts, grid, (tokens, among, found, *strides, tokens.shape[1]), BLOCK=COMPARED, num_warps=WARPS)
     return found
 
 
@@ -246,7 +248,7 @@ def largest_per_id(ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tenso
     if found.numel():
         grid = (ids.shape[0], triton.cdiv(ids.shape[1], COMPARED_TWICE))
         sizes = (*ids.stride(), *values.stride(), ids.shape[1])
-        _largest[grid](ids, values, found, *sizes, BLOCK=COMPARED_TWICE, num_warps=WARPS)
+        launch(_largest, grid, (ids, values, found, *sizes), BLOCK=COMPARED_TWICE, num_warps=WARPS)
     return found, values
 
 

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels.launching import launch
 from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_rows import (
     BLOCK,
@@ -145,12 +146,11 @@ def mask_far_below_top_(
     distance, far = _per_row(distance, entries)
     factor, step = (distance, 0) if temperature is None else _per_row(temperature, entries)
     sizes = (stride, own_step, vocab, spans, size)
-    _tops[grid](logits, slots, own, tops, *sizes, SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
+    launch(_tops, grid, (logits, slots, own, tops, *sizes), SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
     # Multiplying and subtracting in one instruction would round once where the operations of torch round twice.
-    _mask_below_top[grid](
-        logits, slots, own, tops, distance, factor, stride, own_step, far, step, vocab, spans, size,
-        SCALED=temperature is not None, SPAN=SPAN, KEPT=KEPT, num_warps=WARPS, enable_fp_fusion=False,
-    )  # fmt: skip
+    args = (logits, slots, own, tops, distance, factor, stride, own_step, far, step, vocab, spans, size)
+    options = {"SCALED": temperature is not None, "SPAN": SPAN, "KEPT": KEPT}
+    launch(_mask_below_top, grid, args, **options, num_warps=WARPS, enable_fp_fusion=False)
     return logits
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import triton.language as tl
 
+from lpkit.kernels.launching import launch
 from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_rows import BLOCK, WARPS, Entries, _entry, _grid, _row, _tile, over_rows
 from lpkit.kernels.triton_spans import keep_tops
@@ -107,7 +108,7 @@ def exponentials(
     highest, sums = torch.empty(2, *grid, dtype=torch.float32, device=logits.device)
     given = (logits, entries.slots, entries.own, temperature, highest, sums, tops)
     sizes = (stride, entries.step, temperature.stride(0), vocab, tops.shape[1], parts, size)
-    _exponentials[grid](*given, *sizes, SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
+    launch(_exponentials, grid, (*given, *sizes), SPAN=SPAN, BLOCK=BLOCK, num_warps=WARPS)
     return highest, sums
 
 
@@ -118,5 +119,5 @@ def moments(logits: torch.Tensor, entries: Entries, tops: torch.Tensor) -> torch
     result = torch.empty(*grid, 4, dtype=torch.float32, device=logits.device)
     given = (logits, entries.slots, entries.own, result, tops, stride, entries.step, vocab, tops.shape[1], parts, size)
     # Half a tile: it keeps four numbers per logit.
-    _moments[grid](*given, SPAN=SPAN, BLOCK=BLOCK // 2, num_warps=WARPS)
+    launch(_moments, grid, given, SPAN=SPAN, BLOCK=BLOCK // 2, num_warps=WARPS)
     return result

@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels.launching import launch
 from lpkit.kernels.triton_parts import MOST_PARTS
 from lpkit.kernels.triton_rows import _any, _grid, _per_row, _row, _tile, _write, by_row, over_rows
 
@@ -180,5 +181,5 @@ def tournament_(
     steps = (step, *starts.stride(), starts.shape[1])
     for held in range(groups + 1):
         kernel = _enter if held < groups else _win
-        kernel[grid](*given, *steps, held, groups, grid[0], PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS)
+        launch(kernel, grid, (*given, *steps, held, groups, grid[0]), PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS)
     return logits
