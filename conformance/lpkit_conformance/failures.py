@@ -51,7 +51,8 @@ OPTIONAL = frozenset({"lpkit", "manner", "program", "trace", "pattern", "repeats
 WORDS = {str: "a string", int: "a whole number", dict: "an object", bool: "true or false"}
 
 
-Outcome = Literal["fixed", "failing", "unknown"]
+Outcome = Literal["fixed", "failing", "silent", "unknown"]
+"""``silent``: the operations ran and did not reproduce the failure, which proves no fix."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,6 @@ def rerun(failure: Failure, limit: float | None = None) -> TargetResult:
     """
     spec, path = whereabouts(failure)
     result = check_target(spec, failure.plan, path, limit=limit or CALL_SECONDS)
-    # Only an intermediate defect may be fixed; a plugin that acts in none of these operations no longer fails.
     silent = bool(result.checks) and all(check.never_active for check in result.checks)
     return replace(result, target=failure.target, error="" if silent else result.error)
 
@@ -298,7 +298,7 @@ def _owner(target: str) -> Project | None:
     return run.owner(target, projects.find(Path.cwd()))
 
 
-OUTCOMES: dict[Status, Outcome] = {"passed": "fixed", "skipped": "fixed", "failed": "failing", "advice": "failing"}
+OUTCOMES: dict[Status, Outcome] = {"passed": "fixed", "skipped": "silent", "failed": "failing", "advice": "failing"}
 
 
 def outcome(failure: Failure, result: TargetResult) -> Outcome:
@@ -306,7 +306,7 @@ def outcome(failure: Failure, result: TargetResult) -> Outcome:
     for check in result.checks:
         if (check.code, check.host) == (failure.code, failure.host) and not result.error:
             found = OUTCOMES.get(check.status, "unknown")
-            return "unknown" if found == "fixed" and not failure.repeats else found
+            return "silent" if found == "fixed" and not failure.repeats else found
     return "unknown"
 
 
@@ -314,6 +314,7 @@ def outcome_on_engine(result: TargetResult) -> Outcome:
     """State if the failure occurs in a real engine."""
     if any(check.status == "failed" for check in result.checks):
         return "failing"
-    if result.error or not any(check.status == "passed" and check.code == LP902.code for check in result.checks):
+    if result.error:
         return "unknown"
-    return "fixed"
+    acted = any(check.status == "passed" and check.code == LP902.code for check in result.checks)
+    return "fixed" if acted else "silent"

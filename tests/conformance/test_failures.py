@@ -243,7 +243,7 @@ def test_the_same_operations_give_the_same_finding(saved: Path, failed: CheckRes
     ("target", "repeats", "expected"),
     [
         (GOOD, True, "fixed"),
-        (GOOD, False, "unknown"),  # passing what failed only after earlier runs is no proof
+        (GOOD, False, "silent"),  # passing what failed only after earlier runs is no proof
         (TARGET, False, "failing"),
         ("no_module:X", True, "unknown"),
     ],
@@ -256,16 +256,19 @@ def test_a_plugin_that_passes_these_operations_is_fixed(
     assert failures.outcome(failure, result) == expected
     if target == GOOD and not repeats:
         last = list(lines(failure, result, expected))[-1]
-        assert last.startswith("CANNOT TELL") and "run `lpkit check` again" in last
+        assert last.startswith("DID NOT REPRODUCE") and "run `lpkit check`" in last
     assert ("no module" in result.error) == (target == "no_module:X")
 
 
-def test_operations_in_which_the_mended_plugin_has_nothing_to_do_are_fixed(saved: Path) -> None:
+def test_operations_in_which_the_plugin_never_acts_do_not_reproduce_the_failure(saved: Path) -> None:
     failure = failures.load(saved)
     idle = replace(failure, plan=replace(failure.plan, program=Program("", (Arrive("a", None), Step()))))
     result = failures.rerun(idle)
     assert [check.status for check in result.checks] == ["skipped"]
-    assert failures.outcome(idle, result) == "fixed"
+    assert failures.outcome(idle, result) == "silent"
+    assert list(lines(idle, result, "silent"))[-1].startswith(
+        "DID NOT REPRODUCE  LP202[v1] passes, which proves nothing: "
+    )
 
 
 def test_a_failure_on_a_recorded_trace_is_saved_and_fails_again_on_that_trace_alone(tmp_path: Path) -> None:

@@ -53,6 +53,19 @@ def test_a_saved_failure_still_fails(folder: Path, name: str) -> None:
     assert done.stdout.splitlines()[-1] == f"STILL FAILING  {failure['check']}[{failure['host']}]"
 
 
+def test_operations_in_which_the_plugin_never_acts_are_exit_code_4(folder: Path) -> None:
+    failure = json.loads((FOLDER / "failures" / "program.json").read_text(encoding="utf-8"))
+    operations = [
+        operation | {"variant": None} if "variant" in operation else operation
+        for operation in failure["program"]["operations"]
+    ]
+    failure["program"]["operations"] = operations
+    (folder / "saved.json").write_text(json.dumps(failure), encoding="utf-8")
+    done = lpkit("replay", "saved.json", cwd=folder)
+    assert (done.returncode, done.stderr) == (4, "")
+    assert done.stdout.splitlines()[-1].startswith("DID NOT REPRODUCE")
+
+
 @pytest.mark.parametrize(
     "wrong", [{"schema": "lpkit.failure/9"}, {"check": "LP999"}, {"host": "v3"}, {"target": "nowhere.py:Plugin"}]
 )

@@ -11,7 +11,7 @@ import typer
 from lpkit_cli.commands.options import EngineChoice
 from lpkit_cli.console import write
 
-EXIT_CODES = {"fixed": 0, "failing": 1, "unknown": 2}
+EXIT_CODES = {"fixed": 0, "failing": 1, "unknown": 2, "silent": 4}
 
 
 def replay(
@@ -46,7 +46,8 @@ def replay(
     engine decides on preemptions, swaps, the order of rows, and drafts unless a trace has them. For a trace, the report
     counts the reproduced events.
 
-    Exit code 0: the plugin passes now; 1: it still fails; 2: could not run.
+    Exit code 0: the plugin passes now; 1: it still fails; 2: could not run; 4: did not reproduce, for example because
+    the plugin never acted.
     """
     from lpkit.interfaces import lookup
 

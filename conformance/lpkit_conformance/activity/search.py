@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from lpkit_conformance import traces
 from lpkit_conformance.activity.acting import Activity, activity
 from lpkit_conformance.errors import CaseError
 from lpkit_conformance.settings.cases import MOST_GENERATED, Case
-from lpkit_conformance.settings.derived import derived_cases
+from lpkit_conformance.settings.derived import derived_cases, guessed_cases
 from lpkit_conformance.subject.subject import Subject
 
 SOON = 4
@@ -65,6 +66,8 @@ def search(subject: Subject) -> Found | None:
         for candidates, plenty in ((_plain(derived), PLENTY), (_switched_on(subject, derived), 0)):
             if best is None or best.soon < ENOUGH:
                 best = _best(subject, candidates, best, plenty)
+        if best is None and subject.setup.trace is not None:
+            best = _best(subject, _traced(subject, subject.setup.trace[0]))
     return None if best is None or best.case == subject.setup.case else best
 
 
@@ -89,6 +92,16 @@ def _given(subject: Subject) -> Iterator[Found]:
     yield Found(subject.setup.case, "")
     yield from _written_out(subject.setup.case)
     yield from _triggered(subject, "")
+
+
+def _traced(subject: Subject, path: str) -> Iterator[Found]:
+    """With the arguments of a server's requests: a trace that hides their values has their names and types."""
+    watch = traces.load(path).settings.get("watch", {"arguments": {}})
+    for arguments in dict.fromkeys(tuple(given.items()) for given in watch["arguments"].values()):
+        types = [str(kind).strip("<>") for _, kind in arguments]
+        for case in guessed_cases([key for key, _ in arguments], types):
+            if subject.plugin.accepts(case.params()):
+                yield Found(case, "derived from the arguments in the trace")
 
 
 def _written_out(case: Case) -> Iterator[Found]:

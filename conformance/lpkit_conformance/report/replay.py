@@ -9,6 +9,7 @@ from lpkit_conformance.failures import Failure, Outcome
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.report.text import check_lines, headline
 from lpkit_conformance.results import TargetResult
+from lpkit_conformance.traces.patterns import RECORDED
 
 
 def lines(failure: Failure, result: TargetResult, outcome: Outcome, on_engine: bool = False) -> Iterator[str]:
@@ -22,13 +23,15 @@ def lines(failure: Failure, result: TargetResult, outcome: Outcome, on_engine: b
         yield f"PASSED  the requests of {label} get the same logits in a real engine's batch as alone"
         return
     if outcome == "fixed":
-        yield f"FIXED  {label} passes these operations now; `lpkit check` runs all of them"
+        more = "`lpkit check` runs all of them"
+        if failure.plan.trace is not None and failure.plan.trace[1] == RECORDED:
+            more = "the trace has no tokens of the server's requests: if they matter, give them as a case"
+        yield f"FIXED  {label} passes these operations now; {more}"
         return
-    if outcome == "unknown" and not (failure.repeats or result.error or on_engine):
-        yield (
-            f"CANNOT TELL  {label} passes these operations, but they did not fail each time when they were saved: "
-            "run `lpkit check` again"
-        )
+    if outcome == "silent":
+        reasons = [one_line(check.message) for check in result.checks if check.status == "skipped"]
+        why = "; ".join(dict.fromkeys(reasons)) or "these operations did not fail each time when they were saved"
+        yield f"DID NOT REPRODUCE  {label} passes, which proves nothing: {why}. Give --case, or run `lpkit check`"
         return
     for check in result.checks:
         if on_engine and check.status != "failed":

@@ -111,15 +111,8 @@ class Case:
     @property
     def text(self) -> str:
         """The case as JSON."""
-        whole: dict[str, Any] = dict(self.fields)
-        for key in OWN_KEYS:
-            if getattr(self, key):
-                whole[key] = list(getattr(self, key))
-        if self.generated:
-            whole[GENERATED] = self.generated
-        if self.reasoning:
-            whole[REASONING] = {name: list(ids) for name, ids in self.reasoning.items()}
-        return json.dumps(whole, default=str)
+        own = {key: getattr(self, key) for key in (*OWN_KEYS, GENERATED, REASONING)}
+        return json.dumps({**self.fields, **{key: value for key, value in own.items() if value}}, default=str)
 
     def to_json(self) -> dict[str, Any]:
         """The case as JSON values, which :meth:`parse` reads."""

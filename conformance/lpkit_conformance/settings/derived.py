@@ -22,6 +22,11 @@ RANKS = 3
 
 MOST_CASES = 12
 
+GUESSES: tuple[Any, ...] = (1, 0.5, True, 2.5, [5], [5, 9], "a", {"5": 1.0})
+"""Values for an argument of which only the name is known."""
+
+MOST_GUESSED = 100
+
 
 def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[Case]:
     """Return cases that a class with declared ``Params`` accepts; empty for any other class.
@@ -54,6 +59,15 @@ def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[C
         if len(cases) == MOST_CASES:
             break
     return cases
+
+
+def guessed_cases(keys: Sequence[str], types: Sequence[str] = ()) -> Iterator[Case]:
+    """Yield cases with these arguments, and values of these types if given: equal values, then different ones."""
+    fitting = [[v for v in GUESSES if not types or type(v).__name__ == types[nth]] for nth in range(len(keys))]
+    alike = [(value,) * len(keys) for value in GUESSES if set(types) <= {type(value).__name__}]
+    mixed = itertools.islice(itertools.product(*fitting), MOST_GUESSED)
+    for each in (*alike, *mixed) if keys else ():
+        yield Case({"extra_args": dict(zip(keys, each, strict=True))})
 
 
 def _arguments(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[dict[str, Any]]:

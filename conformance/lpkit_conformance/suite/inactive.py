@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from lpkit._nearest import did_you_mean
 
@@ -16,13 +14,8 @@ from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import MOST_GENERATED, Case
-from lpkit_conformance.settings.derived import derived_cases
+from lpkit_conformance.settings.derived import derived_cases, guessed_cases
 from lpkit_conformance.subject.subject import Subject
-
-GUESSES: tuple[Any, ...] = (1, 0.5, True, 2.5, [5], [5, 9], "a", {"5": 1.0})
-"""Values for an argument of which only the name is known."""
-
-MOST_GUESSED = 100
 
 
 def why_inactive(subjects: Sequence[Subject]) -> str:
@@ -85,8 +78,4 @@ def suggested(subject: Subject, keys: Sequence[str]) -> Case | None:
 
 def _thinkable(subject: Subject, keys: Sequence[str]) -> Iterator[Case]:
     yield from derived_cases(subject.plugin.cls, subject.plugin.accepts)
-    if keys:
-        alike = [(value,) * len(keys) for value in GUESSES]
-        mixed = itertools.islice(itertools.product(GUESSES, repeat=len(keys)), MOST_GUESSED)
-        for values in (*alike, *mixed):
-            yield Case({"extra_args": dict(zip(keys, values, strict=True))})
+    yield from guessed_cases(keys)

@@ -13,17 +13,22 @@ from lpkit_conformance.traces.placeholders import placeholders
 
 
 class ServedRequest:
-    """A request in the batch.
+    """A request in the batch, from its entry until it leaves; one that resumes is another object.
 
-    ``prompt_len`` counts its prompt's tokens; on V2, all tokens that it entered with. ``outputs`` is V1's live list.
+    ``prompt_len`` counts its prompt's tokens, ``had`` the outputs that it entered with. ``outputs`` is V1's live list.
     """
 
-    __slots__ = ("opted_out", "outputs", "params", "prompt_len")
+    __slots__ = ("had", "opted_out", "outputs", "params", "prompt_len")
 
-    def __init__(self, params: Any, prompt_len: int, outputs: list[int] | None = None) -> None:
-        self.params, self.prompt_len, self.outputs = params, prompt_len, outputs
+    def __init__(self, params: Any, prompt_len: int, had: int = 0, outputs: list[int] | None = None) -> None:
+        self.params, self.prompt_len, self.had, self.outputs = params, prompt_len, had, outputs
         self.opted_out: dict[int, bool] = {}
         """By the processor's number: True if the processor must leave the request's rows unchanged."""
+
+    @property
+    def entered(self) -> int:
+        """The tokens that it entered with."""
+        return self.prompt_len + self.had
 
     def arguments(self, values: bool) -> dict[str, Any]:
         """Return its ``extra_args``: the names, with their values if ``values``, else with their types."""
@@ -87,7 +92,7 @@ class V1Follower:
         entered: list[ServedRequest] = []
 
         def enter(params: Any, prompt: list[int] | None, outputs: list[int]) -> ServedRequest:
-            entered.append(ServedRequest(params, len(prompt) if prompt is not None else 1, outputs))
+            entered.append(ServedRequest(params, len(prompt) if prompt is not None else 1, len(outputs), outputs))
             return entered[-1]
 
         process_dict_updates(self._by_row, update, enter)
@@ -147,9 +152,9 @@ class V2Follower:
         self._most = steps
         self._entering: list[tuple[int, ServedRequest]] = []
 
-    def add(self, slot: int, params: Any, filled: int) -> None:
+    def add(self, slot: int, params: Any, prompt_len: int, filled: int) -> None:
         """Give ``slot`` to a request with ``filled`` tokens: its prompt, and the outputs that it resumes with."""
-        request = ServedRequest(params, max(filled, 1))
+        request = ServedRequest(params, max(prompt_len, 1), max(filled - prompt_len, 0))
         self.slots[slot] = request
         self._entering.append((slot, request))
 

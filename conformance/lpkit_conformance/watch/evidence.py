@@ -1,12 +1,13 @@
 """Turns the last steps before a violation into a trace (``lpkit.trace/1``), which ``lpkit check --trace`` replays.
 
-A trace holds no token of a user: its token ids are made up. Lengths, rows, slots and updates are the server's. On V1,
-the first step stands for all steps before the kept ones.
+A trace holds no token of a user: its token ids are made up. Lengths, rows, slots and updates are the server's. The
+first steps stand for all steps before the kept ones: they give requests the outputs that they had by then, and requests
+that resume later the outputs that they resume with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,10 +87,10 @@ def to_trace(
     v1: tuple[V1Step, ...] = ()
     v2: tuple[V2Step, ...] = ()
     if isinstance(kept, list):
-        v1, prompts = _v1(kept, names)
+        v1, prompts = _v1(kept, names, server.settings["max_num_seqs"])
     else:
         steps, base = kept
-        v2, prompts = _v2(steps, base, names)
+        v2, prompts = _v2(steps, base, names, server.settings["max_num_seqs"])
     watch = {
         **violation,
         "request": None if culprit is None else names.by_request.get(culprit),
@@ -115,73 +116,68 @@ def to_trace(
     return trace
 
 
-def _v1(steps: Sequence[KeptV1Step], names: _Names) -> tuple[tuple[V1Step, ...], dict[str, int]]:
+def _v1(steps: Sequence[KeptV1Step], names: _Names, max_num_seqs: int) -> tuple[tuple[V1Step, ...], dict[str, int]]:
     if not steps:
         raise TraceError("no step was kept")
     traced: list[V1Step] = []
     have: dict[str, int] = {}
     prompts: dict[str, int] = {}
 
-    def enter(row: int, request: ServedRequest, outputs: int) -> Added:
+    def enter(row: int, request: ServedRequest) -> Added:
         name = names.of(request)
-        # The outputs that a request resumes with count as prompt: its earlier steps may not be kept.
-        prompts[name] = request.prompt_len + outputs
-        have[name] = 0
-        return Added(row, name, 0)
+        prompts[name] = request.prompt_len
+        return Added(row, name, have.setdefault(name, 0))
 
-    def commit(request: ServedRequest, count: int) -> tuple[int, ...]:
-        name = names.of(request)
-        start = prompts[name] + have[name]
-        have[name] += count
-        return names.tokens(name, start, start + count)
+    def commit(made: Mapping[ServedRequest, int]) -> dict[str, tuple[int, ...]]:
+        tokens = {}
+        for request, count in made.items():
+            name = names.of(request)
+            if count > 0:
+                start = prompts[name] + have[name]
+                have[name] += count
+                tokens[name] = names.tokens(name, start, start + count)
+        return tokens
 
-    def unknown(step: KeptV1Step) -> dict[str, int]:
-        # Outputs that a request came with count as prompt.
-        counts = {names.of(r): min(count, have[names.of(r)]) for r, count in step.unknown.items()}
-        return {name: count for name, count in counts.items() if count}
+    def serve(made: Mapping[ServedRequest, int], before: int) -> None:
+        """Add a step whose requests replace the previous ``before`` rows, and which commits these tokens."""
+        added = tuple(enter(row, request) for row, request in enumerate(made))
+        update = Update(len(added), tuple(range(before - 1, len(added) - 1, -1)), added, ())
+        rows, tokens = tuple(map(names.of, made)), commit(made)
+        discarded = frozenset(rows) - set(tokens) if tokens else frozenset()
+        traced.append(V1Step(len(traced), update, rows, bool(tokens), discarded, tokens))
 
     first = steps[0]
-    added = tuple(enter(row, request, 0) for row, request in enumerate(first.rows))
-    traced.append(V1Step(0, Update(len(added), (), added, ()), tuple(map(names.of, first.rows)), any(first.before)))
-    if any(first.before):
-        start = dict(zip(first.rows, first.before, strict=True))
-        traced[0] = replace(
-            traced[0],
-            tokens={names.of(r): commit(r, count) for r, count in start.items() if count},
-            discarded=frozenset(names.of(r) for r, count in start.items() if not count),
-        )
+    resumed = {request: request.had for step in steps[1:] for _, request in step.added if request.had}
+    rows = 0
+    for group in _groups(list(resumed), max_num_seqs):
+        serve({request: resumed[request] for request in group}, rows)
+        rows = len(group)
+    serve(dict(zip(first.rows, first.before, strict=True)), rows)
     for number, step in enumerate(steps):
         update = None
         if step.updated and number:
-            lengths = dict(zip(step.rows, step.before, strict=True))
-            update = Update(
-                len(step.rows),
-                step.removed,
-                tuple(enter(row, request, lengths.get(request, 0)) for row, request in step.added),
-                step.moved,
-            )
-        line = V1Step(len(traced), update, tuple(map(names.of, step.rows)), step.applied, placeholders=unknown(step))
+            added = tuple(enter(row, request) for row, request in step.added)
+            update = Update(len(step.rows), step.removed, added, step.moved)
+        unknown = {names.of(request): count for request, count in step.unknown.items()}
+        line = V1Step(len(traced), update, tuple(map(names.of, step.rows)), step.applied, placeholders=unknown)
         if step.applied:
             # The tokens of the last step do not exist yet: assume one per row.
             after = [count + 1 for count in step.before] if step.after is None else step.after
-            made = {r: now - then for r, then, now in zip(step.rows, step.before, after, strict=True)}
-            line = replace(
-                line,
-                tokens={names.of(r): commit(r, count) for r, count in made.items() if count > 0},
-                discarded=frozenset(names.of(r) for r, count in made.items() if count <= 0),
-            )
+            tokens = commit({r: now - then for r, then, now in zip(step.rows, step.before, after, strict=True)})
+            line = replace(line, tokens=tokens, discarded=frozenset(line.rows) - set(tokens))
         traced.append(line)
     return tuple(traced), prompts
 
 
+def _groups(requests: list[ServedRequest], size: int) -> Iterator[list[ServedRequest]]:
+    """Yield the requests in groups that fit into a batch."""
+    yield from (requests[start : start + size] for start in range(0, len(requests), size))
+
+
 def _v2(
-    steps: Sequence[KeptV2Step], base: Mapping[int, ServedRequest], names: _Names
+    steps: Sequence[KeptV2Step], base: Mapping[int, ServedRequest], names: _Names, max_num_seqs: int
 ) -> tuple[tuple[V2Step, ...], dict[str, int]]:
     lengths: dict[ServedRequest, list[int]] = {}  # the visible lengths of each request's rows, in order
-    for step in steps:
-        for call in step.calls:
-            if call is None:
-                raise TraceError("with rows of drafts, only the device knows how many rows a request has")
     # Requests of the base that are in no call have left.
     slots = dict(base)
     calls: list[list[tuple[list[ServedRequest], list[int]]]] = []
@@ -189,43 +185,73 @@ def _v2(
         slots.update(step.added)
         calls.append([])
         for call in step.calls:
-            assert call is not None
+            if call is None:
+                raise TraceError("with rows of drafts, only the device knows how many rows a request has")
             owners = [slots[slot] for slot in call[0].tolist()]
             bounds = call[1].tolist()
             calls[-1].append((owners, bounds))
             for request, bound in zip(owners, bounds, strict=True):
                 lengths.setdefault(request, []).append(bound)
-    # A request enters with the length at its first complete row: tokens of steps without `apply` count as prompt.
+    before = {request: slot for slot, request in base.items() if request in lengths}
     prompts: dict[ServedRequest, int] = {}
+    earlier: dict[ServedRequest, int] = {}  # outputs from before a request's first row
     for request, bounds in lengths.items():
-        whole = [bound for bound in bounds if bound >= request.prompt_len]
-        prompts[request] = whole[0] if len(whole) == len(bounds) else request.prompt_len
+        prompts[request], earlier[request] = request.prompt_len, request.had
+        if bounds[0] > request.entered:
+            # Tokens of steps without `apply` count as prompt if the request has come with a prompt only.
+            if request.had or request in before:
+                earlier[request] = bounds[0] - request.prompt_len
+            else:
+                prompts[request] = bounds[0]
+    prefills = {request: prompts[request] + earlier[request] for request in lengths}
+    staying = {request: slot for request, slot in before.items() if lengths[request][0] > request.entered}
     traced: list[V2Step] = []
     owner: dict[int, ServedRequest] = {}
-    entered = {request: slot for slot, request in base.items()}
+
+    def place(entering: Mapping[ServedRequest, int], prefills: Mapping[ServedRequest, int]) -> tuple[Any, Any]:
+        freed = tuple(names.of(owner.pop(slot)) for slot in entering.values() if slot in owner)
+        added = tuple(Placement(names.of(r), slot, prompts[r], prefills[r]) for r, slot in entering.items())
+        owner.update((slot, request) for request, slot in entering.items())
+        return freed, added
+
+    def serve(entering: Mapping[ServedRequest, int]) -> None:
+        """Add a step in which requests enter with their prompts and commit their earlier outputs."""
+        freed, added = place(entering, prompts)
+        requests = list(entering)
+        call = _call(requests, [prompts[request] for request in requests], prompts, names)
+        tokens = {names.of(r): names.tokens(names.of(r), prompts[r], prefills[r]) for r in requests}
+        traced.append(V2Step(len(traced), freed, added, True, (call,), tokens))
+
+    for group in _groups([r for r in lengths if earlier[r] and r not in staying], max_num_seqs):
+        serve({request: slot for slot, request in enumerate(group)})
+    left = tuple(names.of(request) for request in owner.values())
+    owner.clear()
+    if staying:
+        serve(staying)
+        traced[-1] = replace(traced[-1], freed=left)
+        left = ()
     for number, step in enumerate(steps):
-        entering = [(slot, request) for request, slot in entered.items() if request in lengths] if number == 0 else []
+        entering = [] if number else [(slot, r) for r, slot in before.items() if r not in staying]
         entering += [(slot, request) for slot, request in step.added if request in lengths]
-        freed = [names.of(owner.pop(slot)) for slot, _ in entering if slot in owner]
-        added = []
-        for slot, request in entering:
-            if slot in owner:
-                raise TraceError("a slot was taken twice in one step")
-            owner[slot] = request
-            added.append(Placement(names.of(request), slot, prompts[request], prompts[request]))
+        if len({slot for slot, _ in entering}) < len(entering):
+            raise TraceError("a slot was taken twice in one step")
+        freed, added = place({request: slot for slot, request in entering}, prefills)
         applies, tokens = [], {}
         for owners, bounds in calls[number]:
-            applies.append(_call(owners, bounds, prompts, names))
+            applies.append(_call(owners, bounds, prefills, names))
             for request, bound in zip(owners, bounds, strict=True):
                 lengths[request].pop(0)
-                if bound >= prompts[request]:
+                if bound >= prefills[request]:
                     after = lengths[request][0] if lengths[request] else bound + 1
                     tokens[names.of(request)] = names.tokens(names.of(request), bound, after)
-        traced.append(V2Step(number, tuple(freed), tuple(added), True, tuple(applies), tokens))
+        traced.append(V2Step(len(traced), left + freed, added, True, tuple(applies), tokens))
+        left = ()
     return tuple(traced), {names.of(request): length for request, length in prompts.items()}
 
 
-def _call(owners: list[ServedRequest], bounds: list[int], prompts: Mapping[ServedRequest, int], names: _Names) -> Apply:
+def _call(
+    owners: list[ServedRequest], bounds: list[int], prefills: Mapping[ServedRequest, int], names: _Names
+) -> Apply:
     rows = tuple(map(names.of, owners))
     return Apply(
         rows=rows,
@@ -233,5 +259,5 @@ def _call(owners: list[ServedRequest], bounds: list[int], prompts: Mapping[Serve
         local=(0,) * len(rows),
         inputs=tuple(names.token(name, bound - 1) for name, bound in zip(rows, bounds, strict=True)),
         bounds=tuple(bounds),
-        discarded=frozenset(names.of(r) for r, bound in zip(owners, bounds, strict=True) if bound < prompts[r]),
+        discarded=frozenset(names.of(r) for r, bound in zip(owners, bounds, strict=True) if bound < prefills[r]),
     )

@@ -121,7 +121,7 @@ class Watcher:
 
         def discarded(slot: int, position: int) -> bool:
             request = owner(0, slot)
-            return request is not None and position + 1 < request.prompt_len
+            return request is not None and position + 1 < request.entered
 
         for kind, position, slot in broken(sample, got, opted_out, discarded):
             if self._counted(watched, kind) > max(self._settings.traces, 1):
@@ -192,7 +192,7 @@ def wrap_v2(processor: Any, watcher: Watcher, watched: WatchedProcessor, leads: 
     assert isinstance(batch, V2Follower)
 
     def enter(slot: int, params: Any) -> None:
-        batch.add(slot, params, int(states.prefill_len.np[slot]))
+        batch.add(slot, params, int(states.prompt_len.np[slot]), int(states.prefill_len.np[slot]))
 
     def begin() -> None:
         watcher.begin_step()

@@ -25,10 +25,13 @@ RUNNERS = pytest.mark.parametrize("runner", ["v1", "v2"])
 ENGINES = {"v1": V1Engine, "v2": V2Engine}
 
 
-def saved(cls: Any, runner: Runner, folder: Path, values: bool = False, engine: Any = None, **of_engine: Any) -> Path:
-    """Return the first trace that a watched engine saves for this class."""
+def saved(
+    cls: Any, runner: Runner, folder: Path, values: bool = False, engine: Any = None, blocks: int = 0, **of_engine: Any
+) -> Path:
+    """Return the first trace that a watched engine saves for this class; few ``blocks`` make it preempt requests."""
     folder.mkdir(exist_ok=True)
-    settings = WatchSettings(budget=1.0, traces=1, values=values)
+    keys = {f"{cls.__module__}:{cls.__name__}": ["push"]}
+    settings = WatchSettings(budget=1.0, traces=1, values=values, arguments=keys)
     tallies = []
 
     def factory(config: Any, *rest: Any) -> Any:
@@ -36,8 +39,9 @@ def saved(cls: Any, runner: Runner, folder: Path, values: bool = False, engine: 
         tallies.append(watch(runner, [processor], config, rest[0], settings, folder, "0.0.0"))
         return processor
 
-    scheduler = Scheduler((engine or ENGINES[runner])([factory], vocab_size=128, device="cpu", **of_engine))
-    for number in range(4):
+    made = (engine or ENGINES[runner])([factory], vocab_size=128, device="cpu", **of_engine)
+    scheduler = Scheduler(made, num_blocks=blocks, block_size=2) if blocks else Scheduler(made)
+    for number in range(9 if blocks else 4):
         params = SamplingParams(temperature=0.0, extra_args={"push": 7.5} if number % 2 else None)
         scheduler.submit(Request(f"q{number}", params, [1, 2], 5), number)
     scheduler.run()
@@ -76,6 +80,17 @@ def test_a_saved_trace_reproduces_what_the_server_saw(name: str, runner: Runner,
     assert {"step", "request"} <= set(result.finding.where)
     again = failures.load(Path(failures.save_check(f"{PROBES}:{name}", result, tmp_path / "f").finding.saved))  # type: ignore[union-attr]
     assert again.plan.trace == (str(trace), "recorded")
+
+
+@RUNNERS
+def test_a_request_that_resumes_is_replayed_with_the_outputs_that_it_resumes_with(
+    runner: Runner, probes: Any, tmp_path: Path
+) -> None:
+    """A trace with its outputs as part of its prompt clears the plugin: it tells the two apart."""
+    name = f"Keeps{runner.upper()}"
+    file = saved(getattr(probes, name), runner, tmp_path, blocks=5, max_num_seqs=3)
+    assert traces.load(file).settings["watch"]["kind"] == "touched"
+    assert check(name, file).status == "failed"  # with a case from the names and types of the trace's arguments
 
 
 def test_a_trace_of_an_asynchronous_server_says_so_and_which_tokens_were_unknown(probes: Any, tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def test_a_trace_tells_the_last_steps_and_who_used_the_processor(runner: Runner,
     watched.run(*TRAFFIC * 2)
     until(lambda: watched.tally.violations)
     trace = traces.load(watched.tally.violations[0].trace)
-    assert len(trace.steps) == 6 + (runner == "v1")  # on V1 the first stands for what came before
+    assert len(trace.steps) == 6 + 1  # the first stands for what came before
     told = trace.settings["watch"]
     assert told["request"] in trace.requests
     assert set(told["uses"].values()) == {True, False}
