@@ -20,7 +20,7 @@ from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
-from lpkit_conformance.watch import SWITCH
+from lpkit_conformance.watch import QUARANTINE, SWITCH
 from lpkit_conformance.watch.run_directory import RUN, read_numbers
 from serving import LONGEST, PROBES, VOCAB, Made, Server, never_ending, write_metadata_of_vllm, write_tokenizer
 
@@ -159,12 +159,14 @@ def test_the_servers_own_routes_are_as_they_were(servers: dict[str, Server], run
     assert servers[runner].metric("vllm:iteration_tokens_total_count") > 0
 
 
-def start(made: Made, folder: Path, processor: str, runner: str = "v1") -> EngineProcess:
+def start(
+    made: Made, folder: Path, processor: str, runner: str = "v1", env: dict[str, str] | None = None
+) -> EngineProcess:
     return EngineProcess(
         EngineSettings(runner),  # type: ignore[arg-type]
         [processor],
         sys_path=[PROBES, made.site],
-        env={SWITCH: str(made.home / "watch.toml"), RUN: str(folder)},
+        env={SWITCH: str(made.home / "watch.toml"), RUN: str(folder), **(env or {})},
     )
 
 
@@ -223,10 +225,33 @@ def test_a_trace_of_a_server_fails_again_in_a_real_engine_and_a_correct_plugin_p
         assert met >= wanted / 2 > 0, batches
 
 
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_with_a_quarantine_the_engine_goes_on_without_the_processor_for_the_request_at_fault(
+    made: Made, tmp_path: Path, runner: str
+) -> None:
+    def answers(processor: str, odd: dict[str, Any] | None, folder: Path) -> list[list[int]]:
+        folder.mkdir()
+        asks = [
+            Ask(
+                f"q{n}", (n + 3, 5), {"max_tokens": 5, "temperature": 0.0, "extra_args": odd if n == 3 else extra}, at=n
+            )
+            for n, extra in enumerate(({"push": 3.0}, None) * 4)
+        ]
+        with start(made, folder, processor, runner, {QUARANTINE: "1"}) as engine:
+            return [list(answer.token_ids) for answer in engine.generate(asks).values()]
+
+    said = answers("watch_probes:Trips", {"push": 13.0}, tmp_path / "wrong")
+    assert said == answers(PUSH, None, tmp_path / "right")
+    until(lambda: list((tmp_path / "wrong").glob("*.jsonl")), "no trace was saved")
+    (found,) = read_numbers(tmp_path / "wrong").values()
+    counted = found["processors"]["watch_probes:Trips"]
+    assert (counted["exceptions"], counted["quarantined"], counted["off"]) == (1, 1, False)
+
+
 def test_an_exception_that_ends_the_engine_has_left_its_evidence(made: Made, tmp_path: Path) -> None:
     with start(made, tmp_path, "watch_probes:Breaks") as engine, pytest.raises(RemoteError, match="a lookup failed"):
         engine.generate(requests(9, 6))
     (found,) = read_numbers(tmp_path).values()
     (violation,) = found["violations"]
-    assert violation["got"] == "apply raised RuntimeError: a lookup failed"
+    assert re.fullmatch(r"apply raised RuntimeError at watch_probes.py:\d+", violation["got"])
     assert len(traces.load(violation["trace"]).v1_steps[-1].rows) == 3

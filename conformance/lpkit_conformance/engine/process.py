@@ -25,6 +25,7 @@ from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.processes.child import Parent, resolve
 from lpkit_conformance.processes.supervise import Child, Lost, import_path
 from lpkit_conformance.vllm_api.runners import Runner
+from lpkit_conformance.watch import QUARANTINE, SWITCH
 
 START_TIMEOUT = 300.0
 CLOSE_TIMEOUT = 20.0
@@ -76,7 +77,8 @@ class Worker:
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
     ) -> None:
-        self._child = Child(f"{__name__}:serve", env, log)
+        # A server's watcher and quarantine have no part in a check.
+        self._child = Child(f"{__name__}:serve", {SWITCH: "", QUARANTINE: "", **(env or {})}, log)
         try:
             self._ask([*(str(path) for path in sys_path), *import_path()], START_TIMEOUT)
             self.call(prepare, runner)

@@ -14,6 +14,7 @@ from lpkit.portable.base import may_use
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 from lpkit_conformance.watch.evidence import ServerFacts
 from lpkit_conformance.watch.numbers import ProcessCounts, ProcessorCounts
+from lpkit_conformance.watch.quarantine import QUARANTINES
 from lpkit_conformance.watch.reporter import Reporter, logger
 from lpkit_conformance.watch.routes import Routes
 from lpkit_conformance.watch.run_directory import of_this_run
@@ -25,6 +26,12 @@ BUILDERS: Mapping[Runner, tuple[str, str]] = {
     V2: ("vllm.v1.worker.gpu.sample.logits_processor.loader", "build_custom_logits_processors"),
 }
 """By runner, vLLM's function that constructs the processors."""
+
+CONSTRUCTOR_ARGUMENTS: Mapping[Runner, tuple[str, ...]] = {
+    V1: ("vllm_config", "device", "is_pin_memory"),
+    V2: ("vllm_config", "req_states"),
+}
+"""The first parameters of these functions: the arguments of the processors' constructors."""
 
 ENDPOINT_PLUGINS = ("vllm.plugins", "load_endpoint_plugins")
 """vLLM's function that returns the plugins with HTTP routes.
@@ -47,10 +54,13 @@ SPECULATION = ("method", "num_speculative_tokens", "prompt_lookup_min", "prompt_
 _MARK = "_lpkit_watch"
 
 
-def install(value: str) -> None:
-    """Prepare this process for a value of ``LPKIT_WATCH``. A problem is logged, and leaves the server unwatched."""
+def install(value: str, quarantine: bool = False) -> None:
+    """Prepare this process for a value of ``LPKIT_WATCH``. A problem is logged, and leaves the server unwatched.
+
+    Without a value, no rows are compared: a ``quarantine`` of processors that raise needs the numbers and traces.
+    """
     try:
-        settings = read(value)
+        settings = read(value) if value else WatchSettings(budget=0.0)
     except WatchSettingsError as error:
         logger.error("lpkit watch is off: %s", error)
         return
@@ -60,7 +70,7 @@ def install(value: str) -> None:
         logger.warning("lpkit watch writes no files, and its numbers are only in the log: %s", error)
         folder = None
     for runner, function in BUILDERS.items():
-        _after_call(*function, functools.partial(_watch_built, runner, settings, folder))
+        _after_call(*function, functools.partial(_watch_built, runner, settings, folder, quarantine))
     if folder is not None and settings.routes:
         routes = Routes(folder)
         _after_call(*ENDPOINT_PLUGINS, lambda plugins, *_, **__: plugins.append(routes))
@@ -93,30 +103,37 @@ def _after_call(module_name: str, name: str, then: Callable[..., None]) -> None:
 
 
 def _watch_built(
-    runner: Runner, settings: WatchSettings, folder: Path | None, built: Any, *args: Any, **kwargs: Any
+    runner: Runner,
+    settings: WatchSettings,
+    folder: Path | None,
+    quarantine: bool,
+    built: Any,
+    *args: Any,
+    **kwargs: Any,
 ) -> None:
-    config = kwargs.get("vllm_config", args[0] if args else None)
-    states = kwargs.get("req_states", args[1] if len(args) > 1 else None)
+    given = dict(zip(CONSTRUCTOR_ARGUMENTS[runner], args, strict=False)) | kwargs
+    made_with = [given[name] for name in CONSTRUCTOR_ARGUMENTS[runner]]
     instances = built.all if runner == V1 else built
     custom = [processor for processor in instances if not type(processor).__module__.startswith(BUILT_IN)]
-    watch(runner, custom, config, states, settings, folder, str(sys.modules["vllm"].__version__))
+    watch(runner, custom, made_with, settings, folder, str(sys.modules["vllm"].__version__), quarantine)
 
 
 def watch(
     runner: Runner,
     processors: Sequence[Any],
-    config: Any,
-    states: Any,
+    made_with: Sequence[Any],
     settings: WatchSettings,
     folder: Path | None,
     version: str,
+    quarantine: bool = False,
 ) -> ProcessCounts:
     """Wrap the processors, without vLLM's own, in the order in which the engine calls them.
 
     Args:
-        states: V2's request states.
+        made_with: the arguments of their constructors: the engine's configuration first, on V2 its request states next.
         folder: of this run; None: no files are written.
         version: vLLM's.
+        quarantine: keep exceptions of the processors from the engine.
 
     Returns:
         The numbers of this process; the watcher updates them.
@@ -125,28 +142,37 @@ def watch(
     if not processors:
         return counts
     reporter = Reporter(settings, counts, folder)
-    server = ServerFacts(version, RUNNER_CLASSES[runner], _engine_settings(config))
+    server = ServerFacts(version, RUNNER_CLASSES[runner], _engine_settings(made_with[0]))
     watcher = Watcher(settings, runner, server, counts, reporter)
     leads = True
     for number, processor in enumerate(processors):
-        cls = type(processor)
+        cls: Any = type(processor)
         name = f"{cls.__module__}:{cls.__qualname__}"
         # Two instances of a class share their counts.
         shared = counts.processors.get(name, ProcessorCounts())
         watched = WatchedProcessor(name, number, _opt_in(processor, settings.arguments.get(name)), shared)
         try:
+            if quarantine:
+                build = functools.partial(cls, *made_with)
+                report = functools.partial(_quarantined, watcher, watched)
+                QUARANTINES[runner](build, settings.quarantine_after, shared, report).install(processor)
             if runner == V1:
                 wrap_v1(processor, watcher, watched, leads)
             else:
-                wrap_v2(processor, watcher, watched, leads, states)
+                wrap_v2(processor, watcher, watched, leads, made_with[1])
         except AttributeError as error:
             logger.warning("lpkit watch cannot watch %s: its methods cannot be replaced: %s", name, error)
             continue
         counts.processors[name] = shared
         leads = False
     reporter.start()
-    logger.info("lpkit watch is on for %s; files: %s", ", ".join(counts.processors), folder or "none")
+    on = "watch and quarantine are" if quarantine else "watch is"
+    logger.info("lpkit %s on for %s; files: %s", on, ", ".join(counts.processors), folder or "none")
     return counts
+
+
+def _quarantined(watcher: Watcher, watched: WatchedProcessor, method: str, params: Any, error: Exception) -> None:
+    watcher.guarded(lambda: watcher.raised(watched, method, params, error, quarantined=True))
 
 
 def _opt_in(processor: Any, keys: Sequence[str] | None) -> OptIn:

@@ -32,11 +32,17 @@ class CallTimes:
 
 @dataclass
 class ProcessorCounts:
-    """Counts of one processor: its calls by method, rows compared, and violations by kind."""
+    """Counts of one processor: its calls by method, rows compared, and violations by kind.
+
+    With ``LPKIT_QUARANTINE``: its exceptions, and the requests served without it. ``off``: it is off for good.
+    """
 
     calls: dict[str, CallTimes] = field(default_factory=dict)
     rows: int = 0
     violations: dict[str, int] = field(default_factory=dict)
+    exceptions: int = 0
+    quarantined: int = 0
+    off: bool = False
 
 
 @dataclass
@@ -51,6 +57,7 @@ class Violation:
     arguments: dict[str, Any]
     expected: str
     got: str
+    then: str = ""
     time: float = field(default_factory=time.time)
     trace: str = ""
     note: str = ""
@@ -60,6 +67,7 @@ class Violation:
             f"{self.processor} broke a rule on {self.runner.upper()}, step {self.step}: {self.rule}",
             f"expected {self.expected}; got {self.got}",
             f"arguments: {self.arguments or 'none'}",
+            self.then,
             f"evidence: {self.trace}" if self.trace else self.note,
         ]
         return "; ".join(filter(None, parts))
@@ -153,6 +161,13 @@ _CALL_METRICS = (
 )
 
 
+_PROCESSOR_METRICS = (
+    ("lpkit_watch_rows_total", "counter", "Rows compared before and after a processor", "rows"),
+    ("lpkit_watch_quarantined_total", "counter", "Requests served without a processor that raised", "quarantined"),
+    ("lpkit_watch_off", "gauge", "1 after a processor was turned off for good", "off"),
+)
+
+
 def prometheus(numbers: Numbers) -> str:
     """Return the numbers in Prometheus' text format."""
     return "".join(f"{line}\n" for line in _lines(numbers))
@@ -168,9 +183,10 @@ def _lines(numbers: Numbers) -> Iterator[str]:
         for labels, processor in _processors(numbers):
             for method, calls in processor["calls"].items():
                 yield f"{name}{_labels(**labels, method=method)} {_number(calls[key])}"
-    yield from _head("lpkit_watch_rows_total", "counter", "Rows compared before and after a processor")
-    for labels, processor in _processors(numbers):
-        yield f"lpkit_watch_rows_total{_labels(**labels)} {processor['rows']}"
+    for name, kind, text, key in _PROCESSOR_METRICS:
+        yield from _head(name, kind, text)
+        for labels, processor in _processors(numbers):
+            yield f"{name}{_labels(**labels)} {_number(processor[key])}"
     yield from _head("lpkit_watch_violations_total", "counter", "Rules that a processor broke")
     for labels, processor in _processors(numbers):
         for rule, count in processor["violations"].items():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -116,6 +118,13 @@ def broken(
         elif changed and opted_out(row, slot):
             kinds.append((TOUCHED, position, slot))
     return kinds
+
+
+def described(error: BaseException, text: bool) -> str:
+    """Return an exception's type and the line that raised it; its ``text`` too if asked: it may quote users."""
+    frames = traceback.extract_tb(error.__traceback__)
+    line = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return type(error).__name__ + line + (f": {str(error)[:300]}" if text else "")
 
 
 def not_logits(given: torch.Tensor, got: Any) -> tuple[str, str, str] | None:

@@ -33,8 +33,9 @@ class WatchSettings(pydantic.BaseModel, frozen=True, strict=True, extra="forbid"
         directory: the folder for all runs; empty: a folder in the system's temporary folder.
         max_bytes: the limit for all files of a run.
         traces: files per processor and kind of violation.
-        values: show the values of requests' arguments in logs and files.
+        values: show the values of requests' arguments and the texts of exceptions in logs and files.
         routes: add the HTTP routes to the server.
+        quarantine_after: with ``LPKIT_QUARANTINE``, exceptions of a processor after which it is off for good.
         interval: seconds between writes of the numbers that the routes show.
         log_every: seconds between log lines with the same numbers.
         arguments: by class (``module:Class``), the ``extra_args`` that switch it on. A request with none of them does
@@ -49,6 +50,7 @@ class WatchSettings(pydantic.BaseModel, frozen=True, strict=True, extra="forbid"
     max_bytes: int = Field(default=64 * 2**20, ge=0, le=2**40)
     traces: int = Field(default=2, ge=0, le=1000)
     values: bool = False
+    quarantine_after: int = Field(default=10, ge=1, le=2**31)
     routes: bool = True
     interval: float = Field(default=5.0, ge=0.1, le=3600)
     log_every: float = Field(default=600.0, ge=1, le=86400)

@@ -18,7 +18,7 @@ from lpkit_conformance.watch.batches import ServedRequest, V1Follower, V2Followe
 from lpkit_conformance.watch.budget import StepBudget
 from lpkit_conformance.watch.numbers import CallTimes, ProcessCounts, ProcessorCounts, Violation
 from lpkit_conformance.watch.reporter import Reporter, logger
-from lpkit_conformance.watch.rules import EXCEPTION, RULES, RowSample, broken, not_logits
+from lpkit_conformance.watch.rules import EXCEPTION, RULES, RowSample, broken, described, not_logits
 from lpkit_conformance.watch.settings import WatchSettings
 
 MOST_ERRORS = 3
@@ -71,15 +71,15 @@ class Watcher:
         start = perf_counter()
         try:
             return work()
-        except Exception:
+        except Exception as error:
             self._counts.errors += 1
             self._errors += 1
             if self._errors >= MOST_ERRORS:
                 self.active = self._counts.active = False
             logger.warning(
-                "lpkit watch: an error of the watcher itself%s; serving is unaffected",
+                "lpkit watch: an error of the watcher itself%s; serving is unaffected: %s",
                 "" if self.active else ", which is off from now on",
-                exc_info=True,
+                described(error, self._settings.values),
             )
             return None
         finally:
@@ -103,7 +103,8 @@ class Watcher:
         """Judge the result of ``apply``."""
         if wrong := not_logits(given, got):
             kind, expected, shown = wrong
-            self.violated(watched, kind, None, expected, shown)
+            if self._counted(watched, kind) <= max(self._settings.traces, 1):
+                self._report(watched, kind, None, expected, shown)
             return
         if sample is None:
             return
@@ -130,17 +131,20 @@ class Watcher:
             where = f"row {row.row}, token {row.column}"
             self._report(watched, kind, owner(row.row, slot), row.expected, f"{row.got} at {where}")
 
-    def violated(self, watched: WatchedProcessor, kind: str, params: Any, expected: str, got: str) -> None:
-        """Count a violation by a whole call, and report the first ones."""
-        if self._counted(watched, kind) <= max(self._settings.traces, 1):
+    def raised(
+        self, watched: WatchedProcessor, method: str, params: Any, error: Exception, quarantined: bool = False
+    ) -> None:
+        """Report an exception of a processor. Unless it is ``quarantined``, it ends the engine: write at once."""
+        then = ""
+        if quarantined:
+            without = "this request is" if params is not None else "this step is"
+            then = "the processor is off from now on" if watched.counts.off else f"{without} served without it"
+        if self._counted(watched, EXCEPTION) <= max(self._settings.traces, 1) or watched.counts.off:
             request = None if params is None else ServedRequest(params, 1)
-            self._report(watched, kind, request, expected, got)
-
-    def raised(self, watched: WatchedProcessor, method: str, params: Any, error: Exception) -> None:
-        """Report an exception of a processor. It ends the engine, so write everything at once."""
-        text = f"{method} raised {type(error).__name__}: {str(error)[:300]}"
-        self.violated(watched, EXCEPTION, params, "no exception", text)
-        self._reporter.flush()
+            got = f"{method} raised {described(error, self._settings.values)}"
+            self._report(watched, EXCEPTION, request, "no exception", got, then)
+        if not quarantined:
+            self._reporter.flush()
 
     def _counted(self, watched: WatchedProcessor, kind: str) -> int:
         by_kind = watched.counts.violations
@@ -148,7 +152,13 @@ class Watcher:
         return by_kind[kind]
 
     def _report(
-        self, watched: WatchedProcessor, kind: str, request: ServedRequest | None, expected: str, got: str
+        self,
+        watched: WatchedProcessor,
+        kind: str,
+        request: ServedRequest | None,
+        expected: str,
+        got: str,
+        then: str = "",
     ) -> None:
         number = watched.counts.violations[kind]
         violation = Violation(
@@ -160,6 +170,7 @@ class Watcher:
             arguments={} if request is None else request.arguments(self._settings.values),
             expected=expected,
             got=got,
+            then=then,
         )
         make = partial(
             evidence.to_trace,
@@ -170,7 +181,9 @@ class Watcher:
             {"processor": watched.name, "kind": kind, "expected": expected, "got": got},
             self._settings.values,
         )
-        self._reporter.violation(violation, make if number <= self._settings.traces else None, number == 1)
+        self._reporter.violation(
+            violation, make if number <= self._settings.traces else None, number == 1 or watched.counts.off
+        )
 
 
 def wrap_v1(processor: Any, watcher: Watcher, watched: WatchedProcessor, leads: bool) -> None:

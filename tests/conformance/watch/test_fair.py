@@ -36,7 +36,7 @@ def watched(specimen: Specimen, runner: str, seed: int) -> Any:
     def factory(config: Any, *rest: Any) -> Any:
         processor = specimen.target(config, *rest)
         settings = WatchSettings(budget=1.0, interval=60.0)
-        tallies.append(watch(runner, [processor], config, rest[0], settings, None, "0.0.0"))  # type: ignore[arg-type]
+        tallies.append(watch(runner, [processor], (config, *rest), settings, None, "0.0.0"))  # type: ignore[arg-type]
         return processor
 
     engine = {"v1": V1Engine, "v2": V2Engine}[runner]

@@ -36,7 +36,7 @@ def saved(
 
     def factory(config: Any, *rest: Any) -> Any:
         processor = cls(config, *rest)
-        tallies.append(watch(runner, [processor], config, rest[0], settings, folder, "0.0.0"))
+        tallies.append(watch(runner, [processor], (config, *rest), settings, folder, "0.0.0"))
         return processor
 
     made = (engine or ENGINES[runner])([factory], vocab_size=128, device="cpu", **of_engine)

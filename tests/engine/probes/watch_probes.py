@@ -7,6 +7,7 @@ from typing import Any
 import lpkit
 import lpkit.v1
 import lpkit.v2
+import torch
 
 
 class Push(lpkit.LogitsProcessor):
@@ -53,6 +54,22 @@ class Breaks(Push):
         if logits.shape[0] == 3:
             raise RuntimeError("a lookup failed")
         return super().apply(logits, ctx)
+
+
+class Trips(Push):
+    """Wrong: it raises for the argument 13, after it has spoilt all rows."""
+
+    value = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request[Push.Params]) -> bool:
+        self.value[request.slot] = request.params.push
+        return True
+
+    def process(self, logits: Any, rows: lpkit.Rows) -> Any:
+        if (self.value[rows] == 13.0).any():
+            logits[:] = 0.0
+            raise RuntimeError("a lookup failed")
+        return super().process(logits, rows)
 
 
 class KeepsV1(lpkit.v1.LogitsProcessor):
