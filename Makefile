@@ -36,7 +36,7 @@ PINNED = sed '/^torch==/d' constraints.txt >
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test quick deep golden test-vllm test-engines test-gpu measure-gpu lint format layers types site site-check docs-check build release-check record canary certify matrix mutation clean
+.PHONY: help venv install demo test quick broad deep golden test-vllm test-engines test-gpu measure-gpu lint format layers types site site-check docs-check build release-check record canary certify matrix mutation clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -106,7 +106,10 @@ demo: ## scaffold a plugin, install it, check it, list it
 	@echo "Done. The plugin is yours to edit: demo/my-proc. Its README says how to serve it."
 
 test: $(VENV)/.installed ## run the suite without vLLM and without a GPU
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not deep and not gpu and not engine" $(PYTEST_OPTIONS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not broad and not deep and not gpu and not engine" $(PYTEST_OPTIONS)
+
+broad: $(VENV)/.installed ## run what `make test` leaves to .ci/run: all specimens by the long checks, pages followed word by word
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "broad and not deep" $(PYTEST_OPTIONS)
 
 quick: $(VENV)/.installed ## run the tests that a change can reach, nearest first, for a minute; QUICK names files, or --seconds
 	OMP_NUM_THREADS=1 $(TOOL) quick $(QUICK)

@@ -9,13 +9,14 @@ from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
+from zoo.registry import run_check
 
 CHECKS = {check.code: check for check in all_checks()}
 SEEDS = range(20)
 FEW_SEEDS = range(1, 4)
 EACH_INTERFACE = ("v1+v2-TwoFaced", "portable-PortableMinP", "adapter-AdapterReplays")
-LONG = ("LP208", "LP219", "LP220", "LP603")
-"""Half of the time of a whole run; `make deep` has them judge every correct processor."""
+LONG = ("LP219", "LP220", "LP221", "LP603", "LP808")
+"""Two thirds of the time of a whole run; `make broad` has them judge every correct processor."""
 WHOLE = {
     "adapter-AdapterReplays",
     "portable-Between",
@@ -35,6 +36,9 @@ WHOLE = {
 """Of each style the sparse and the dense, with and without history, and those that keep the most state."""
 
 
+EACH_DEFECT = pytest.mark.parametrize("defect", zoo.DEFECTS, ids=lambda item: f"{item.code}-{item.id}")
+
+
 def explain(results: list[CheckResult]) -> str:
     """Describe a result for the reader of a failed test."""
     return "\n".join(
@@ -44,30 +48,41 @@ def explain(results: list[CheckResult]) -> str:
     )
 
 
-def detected(defect: zoo.Defect, seed: int = 0) -> tuple[bool, str]:
-    results = zoo.run_all(defect, select=(defect.code,), seed=seed)
+def caught(defect: zoo.Defect, results: list[CheckResult]) -> bool:
     wanted = "advice" if CHECKS[defect.code].tier == "advice" else "failed"
-    blocked = {f"needs {code}" for code in defect.also}
-    caught = any(
-        result.status == wanted or result.message in blocked for result in results if result.code == defect.code
-    )
-    return caught, explain(results)
+    return wanted in zoo.outcome(results, defect.code)
 
 
 def blamed(results: list[CheckResult]) -> list[CheckResult]:
     return [result for result in results if result.status in ("failed", "blocked", "error")]
 
 
-@pytest.mark.parametrize("defect", zoo.DEFECTS, ids=lambda item: f"{item.code}-{item.id}")
+@EACH_DEFECT
 def test_the_named_check_catches_the_defect(defect: zoo.Defect) -> None:
-    caught, why = detected(defect)
-    assert caught, f"{defect.what}\n{why}"
+    results = run_check(defect, defect.code)
+    assert caught(defect, results), f"{defect.what}\n{explain(results)}"
+
+
+@pytest.mark.broad
+@EACH_DEFECT
+def test_no_required_check_hides_the_named_check(defect: zoo.Defect) -> None:
+    results = zoo.run_all(defect, select=(defect.code,))
+    blocking = {f"needs {code}" for code in defect.also}
+    hidden = any(result.code == defect.code and result.message in blocking for result in results)
+    assert caught(defect, results) or hidden, f"{defect.what}\n{explain(results)}"
 
 
 @pytest.mark.parametrize("specimen", zoo.CORRECT, ids=lambda item: item.id)
 def test_no_check_fails_a_correct_processor(specimen: zoo.Specimen) -> None:
     # LP604 starts a process, and LP606 looks for some; a sample of each style has to do.
     results = zoo.run_all(specimen, ignore=("LP604", "LP606", *(LONG if specimen.id not in WHOLE else ())))
+    assert not blamed(results), explain(blamed(results))
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("specimen", [item for item in zoo.CORRECT if item.id not in WHOLE], ids=lambda item: item.id)
+def test_no_long_check_fails_a_correct_processor(specimen: zoo.Specimen) -> None:
+    results = [result for code in LONG for result in run_check(specimen, code)]
     assert not blamed(results), explain(blamed(results))
 
 
@@ -131,7 +146,8 @@ def test_no_check_fails_a_correct_processor_under_any_seed(specimen: zoo.Specime
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("defect", zoo.DEFECTS, ids=lambda item: f"{item.code}-{item.id}")
+@EACH_DEFECT
 def test_the_named_check_catches_the_defect_under_other_seeds(defect: zoo.Defect) -> None:
-    results = {seed: detected(defect, seed) for seed in FEW_SEEDS}
-    assert all(caught for caught, _ in results.values()), f"{defect.what}\n{results}"
+    for seed in FEW_SEEDS:
+        results = run_check(defect, defect.code, seed=seed)
+        assert caught(defect, results), f"{defect.what}\nseed {seed}: {explain(results)}"

@@ -34,6 +34,7 @@ def test_each_style_gives_the_same_files(tmp_path: Path) -> None:
     hold("baked_files", found)
 
 
+@pytest.mark.broad
 def test_the_report_of_every_check(project: Path) -> None:
     done = lpkit("check", "--json", "-", cwd=project)
     document = report(json.loads(done.stdout))

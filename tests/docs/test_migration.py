@@ -25,6 +25,7 @@ def test_both_ways_are_shown_for_each_kind() -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the commands are for bash")
+@pytest.mark.broad
 @pytest.mark.parametrize("every_check", [False, pytest.param(True, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_guide_works_as_written(section: str, every_check: bool, selected: list[str], tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def test_every_mark_is_one_that_the_walk_knows() -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the tutorial's commands are for bash")
+@pytest.mark.broad
 @pytest.mark.parametrize("every_check", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_the_tutorial_works_as_written(every_check: bool, selected: list[str], tmp_path: Path) -> None:
     Walk(tmp_path, PAGE, () if every_check else selected).through(BLOCKS)
