@@ -38,6 +38,9 @@ PASSING_AT_ONCE = 30
 BLOCKS = 40
 """Measurements of growing state before it counts as growth: caches and windows of a few thousand entries fill up."""
 
+ENOUGH = 8
+"""Measurements of state that grows, when only the reason is asked for."""
+
 
 class LP601(Check):
     """Two instances give the same logits.
@@ -155,7 +158,7 @@ class LP603(Check):
         if not _grows(sizes):
             self._judge_resident(subject)
             return None
-        whose, fix = KEPT["requests" if _grows(self._sizes(subject)) else "arguments"]
+        whose, fix = KEPT["requests" if _grows(self._sizes(subject, most=ENOUGH)) else "arguments"]
         raise Failed(
             f"the instance keeps data of every {whose}",
             {"objects held": " -> ".join(map(str, sizes[-3:])), "requests": f"{CHURN} between two measurements"},
@@ -191,12 +194,12 @@ class LP603(Check):
                 )
 
     @staticmethod
-    def _sizes(subject: Subject, other_arguments: bool = False) -> list[int]:
-        """Measure the state after each block of requests: three blocks, and more while it grows."""
+    def _sizes(subject: Subject, other_arguments: bool = False, most: int = BLOCKS) -> list[int]:
+        """Measure the state after each block of requests: three blocks, and up to ``most`` while it grows."""
         subject.plugin.restore_modules()  # what is cached already would not grow
         host = parts.default_host(subject, AT_ONCE)
         sizes: list[int] = []
-        while len(sizes) < 3 or (len(sizes) < BLOCKS and _grows(sizes)):
+        while len(sizes) < 3 or (len(sizes) < most and _grows(sizes)):
             start = len(sizes) * CHURN
             numbers = range(start + 1, start + CHURN + 1)
             if other_arguments:
