@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.lazily import Subject, declined, odd_arguments, parts, requests, runtime, stand, torch
-from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, is_before
+from lpkit_conformance.checks.lazily import (
+    Subject,
+    declined,
+    findings,
+    odd_arguments,
+    parts,
+    requests,
+    runtime,
+    stand,
+    torch,
+)
+from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, VALIDATED_SINCE, is_before
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.author_lines import location_of
 from lpkit_conformance.programs.generate import Arrive
@@ -32,7 +43,7 @@ class LP111(Check):
 
     def run(self, subject: Subject) -> str | None:
         judged = 0
-        for served in odd_arguments.serve_odd(subject):
+        for served in odd_arguments.odd_served(subject):
             for before, after in served.rows:
                 judged += 1
                 problem = invalid(before, after)
@@ -87,21 +98,25 @@ class LP112(Check):
 
     def run(self, subject: Subject) -> str | None:
         tried = 0
-        for served in odd_arguments.serve_odd(subject):
+        for served in odd_arguments.odd_served(subject):
             tried += bool(served.rows)
             if served.disturbed:
-                how = "switched-off" if served.difference == "lost" else "reached"
-                raise Failed(
-                    f"with {served.argument} in the batch, {served.disturbed} gets different logits than alone",
-                    {"argument": served.argument},
-                    "the same logits as alone",
-                    "different logits",
-                    cause=advice.cause(how, self.code),
-                    fix=advice.fix(how, self.code),
-                )
+                raise _disturbed(served, f"with {served.argument} in the batch")
         if not tried:
             raise Skipped("validate_params accepted none of the odd values")
         return f"{tried} odd values accepted"
+
+
+def _disturbed(served: odd_arguments.Served, when: str) -> Failed:
+    how = "switched-off" if served.difference == "lost" else "reached"
+    return Failed(
+        f"{when}, {served.disturbed} gets different logits than alone",
+        {"argument": served.argument},
+        "the same logits as alone",
+        "different logits",
+        cause=advice.cause(how, LP112.code),
+        fix=advice.fix(how, LP112.code),
+    )
 
 
 class LP113(Check):
@@ -131,7 +146,7 @@ class LP113(Check):
             last = request.request_id
             for error in errors:
                 raise _declined(kind, error)
-        for served in odd_arguments.serve_odd(subject):
+        for served in odd_arguments.odd_served(subject):
             tried += served.refusal is None
             if served.declined and (served.too_long or not isinstance(served.declined, ValueError)):
                 fix = LIMIT_IT if served.too_long else ""
@@ -171,3 +186,38 @@ def _declined(kind: str, error: BaseException, fix: str = "") -> Failed:
         fix=fix,
         location=location_of(error),
     )
+
+
+class LP114(Check):
+    """Refused arguments do no harm if they arrive all the same.
+
+    Arguments that `validate_params` refuses raise no exception in the methods that add and serve requests, and other
+    requests get the same logits as alone. Advice, because vLLM's Python front end asks `validate_params` about every
+    request. Its Rust front end (`VLLM_USE_RUST_FRONTEND=1`) does not: null, booleans, nested objects and mixed lists
+    arrive.
+
+    Why: an exception in ``update_state`` or ``add_request`` stops the engine for all requests.
+
+    Fix: read the arguments in one function that `validate_params` and the method that adds a request share. Where that
+    method catches its ``ValueError``, it serves the request without the plugin.
+    """
+
+    code, name, tier, method = "LP114", "refused-arguments-harmless", "advice", STATE
+    prevented = "they read the arguments again when a request arrives, and decline it."
+    requires = ("LP101", "LP301", "LP103", "LP104", "LP112", "LP113")
+    since = VALIDATED_SINCE
+
+    def run(self, subject: Subject) -> str | None:
+        refused = odd_arguments.refused_served(subject)
+        for served in refused:
+            though = f"validate_params refuses {served.argument}; where the engine does not ask it"
+            if served.error is not None:
+                finding = findings.raised(subject.plugin.cls, served.error)
+                summary = f"{though}, {served.error.method} {served.error.summary}"
+                where = {**finding.where, "argument": served.argument}
+                raise Failed(replace(finding, summary=summary, where=where, cause="", fix="")) from served.error
+            if served.disturbed:
+                raise _disturbed(served, f"{though}, with it in the batch")
+        if not refused:
+            raise Skipped("validate_params refuses none of the odd values")
+        return f"{len(refused)} refused values"

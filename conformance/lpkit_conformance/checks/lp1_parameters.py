@@ -132,7 +132,7 @@ class LP104(Check):
 
     def run(self, subject: Subject) -> str | None:
         tried = 0
-        for served in odd_arguments.serve_odd(subject):
+        for served in odd_arguments.odd_served(subject):
             tried += served.refusal is None
             if served.error is not None:
                 finding, error = findings.raised(subject.plugin.cls, served.error), served.error
@@ -185,7 +185,7 @@ class LP105(Check):
                     expected=f"extra_args {before[1]!r}",
                     got=f"extra_args {dict(params.extra_args or {})!r}",
                 )
-        for served in odd_arguments.serve_odd(subject):
+        for served in odd_arguments.odd_served(subject):
             if served.changed is not None:
                 raise Failed(
                     f"the plugin changed the request's SamplingParams, with {served.argument}",

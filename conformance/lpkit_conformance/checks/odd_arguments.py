@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,7 @@ ODD_VALUES: tuple[Any, ...] = (
     ["x"],
     [-1],
     [[1]],
+    [1, "x", None, {"a": [True]}],
     list(range(100)),
     {},
     {"a": 1},
@@ -146,7 +147,7 @@ class Served:
 
     Attributes:
         argument: key and value, for a report.
-        refusal: the exception of ``validate_params``; a refused request has no further results.
+        refusal: the exception of ``validate_params``.
         error: the plugin's exception after admission.
         changed: the request's ``extra_args`` before, if the plugin changed them.
         declined: the exception of ``admit``, which made the SDK decline the request.
@@ -172,9 +173,27 @@ class Served:
 
 
 @fact
-def serve_odd(subject: Subject) -> tuple[Served, ...]:
-    """Serve every odd request of a subject, among good ones."""
-    return tuple(_Table(subject).serve())
+def odd_served(subject: Subject) -> tuple[Served, ...]:
+    """Ask about every odd request of a subject, and serve the accepted requests among good ones."""
+    asked = _asked(subject)
+    _Table(subject).serve(served for served in asked if served.refusal is None)
+    return asked
+
+
+@fact
+def refused_served(subject: Subject) -> tuple[Served, ...]:
+    """Serve every odd request that the plugin refuses among good ones, like a front end that does not ask."""
+    refused = tuple(served for served in _asked(subject) if served.refusal is not None)
+    _Table(subject).serve(refused)
+    return refused
+
+
+def _asked(subject: Subject) -> tuple[Served, ...]:
+    """Ask about every odd request in a process without an instance, such as a front end."""
+    return tuple(
+        Served(f"{key}={reprlib.repr(value)}", params, subject.plugin.refusal(params))
+        for key, value, params in odd_requests(subject)
+    )
 
 
 class _Table:
@@ -187,19 +206,13 @@ class _Table:
         self._driver: Driver | None = None
         self._requests: list[Request] = []
 
-    def serve(self) -> list[Served]:
-        found = []
-        for key, value, params in odd_requests(self._subject):
-            served = Served(f"{key}={reprlib.repr(value)}", params)
+    def serve(self, odd: Iterable[Served]) -> None:
+        for served in odd:
+            params = self._subject.completed(served.params)
             before = copy.deepcopy(dict(params.extra_args or {}))
-            served.refusal = self._subject.plugin.refusal(params)
-            if served.refusal is None:
-                self._subject.completed(params)
-                self._serve(served)
-            if served.refusal is None and repr(dict(params.extra_args or {})) != repr(before):
+            self._serve(served)
+            if repr(dict(params.extra_args or {})) != repr(before):
                 served.changed = before
-            found.append(served)
-        return found
 
     def _serve(self, served: Served) -> None:
         try:

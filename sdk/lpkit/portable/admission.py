@@ -139,20 +139,15 @@ class Admission:
                 return False
             params = None
             if self._parse is not None:
-                params = self._parse(sampling_params.extra_args)
+                try:
+                    params = self._params(self._parse(sampling_params.extra_args))
+                except ValueError as reason:  # the client's arguments are wrong, not the plugin
+                    if self.raises:
+                        raise
+                    logger.warning("%s declined a request: %s", self.owner, reason)
+                    return False
                 if params is None:
                     return False
-                if self.resolver is not None:
-                    try:
-                        params = self.resolver.resolve(params)
-                    except ValueError as reason:  # the client's words are wrong, not the plugin
-                        if self.raises:
-                            raise
-                        logger.warning("%s declined a request: %s", self.owner, reason)
-                        return False
-                if self._token_ids:
-                    for key, name in self._token_ids.items():
-                        check_ids(key, getattr(params, name), self._vocab_size)
             self._arena.reset(slot)
             if not (greedy or self._divided):
                 self.temperature[slot] = sampling_params.temperature
@@ -164,6 +159,15 @@ class Admission:
                 raise AdmissionError(self.owner, sampling_params, error) from error
             logger.exception("%s declined a request that it could not admit", self.owner)
             return False
+
+    def _params(self, params: Params | None) -> Params | None:
+        """Resolve words, and compare token ids with the vocabulary. Raises ValueError."""
+        if params is not None and self.resolver is not None:
+            params = self.resolver.resolve(params)
+        if params is not None and self._token_ids:
+            for key, name in self._token_ids.items():
+                check_ids(key, getattr(params, name), self._vocab_size)
+        return params
 
 
 def check_ids(key: str, value: Any, vocab_size: int) -> None:
