@@ -37,6 +37,7 @@ KEYS: dict[str, type] = {
     "check": str,
     "host": str,
     "case": dict,
+    "others": list,
     "seed": int,
     "vocab_size": int,
     "max_num_seqs": int,
@@ -47,8 +48,8 @@ KEYS: dict[str, type] = {
     "repeats": bool,
     "found": dict,
 }
-OPTIONAL = frozenset({"lpkit", "manner", "program", "trace", "pattern", "repeats", "found"})
-WORDS = {str: "a string", int: "a whole number", dict: "an object", bool: "true or false"}
+OPTIONAL = frozenset({"lpkit", "others", "manner", "program", "trace", "pattern", "repeats", "found"})
+WORDS = {str: "a string", int: "a whole number", dict: "an object", list: "a list", bool: "true or false"}
 
 
 Outcome = Literal["fixed", "failing", "silent", "unknown"]

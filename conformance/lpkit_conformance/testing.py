@@ -302,7 +302,9 @@ def parametrize_with_checks(target: str, cases: Iterable[Any] | None = None, **s
     return pytest.mark.parametrize("check", found, ids=[repr(check).replace(" ", "-") for check in found])
 
 
-def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, **settings: Any) -> CheckResult:
+def compute_check(
+    code: str, target: Any, *, host: str = "", case: Any = None, others: Iterable[Any] = (), **settings: Any
+) -> CheckResult:
     """Return the result of one check on one plugin, without running the checks that it requires.
 
         assert compute_check("LP203", MyProcessor, case={"extra_args": {"bias": 2.0}}).status == "passed"
@@ -312,6 +314,7 @@ def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, *
         target: the class, or a target as for :func:`checks`.
         host: ``v1`` or ``v2``; by default the first that the check judges and the class has an interface for.
         case: a case object; by default an empty case.
+        others: further case objects, whose requests share batches with those of the case.
         settings: of ``seed``, ``vocab_size``, ``max_num_seqs`` and ``device``; ``program``: run only this program;
             ``trace``: replay only this recorded trace, given as its name and a pattern.
 
@@ -331,6 +334,7 @@ def compute_check(code: str, target: Any, *, host: str = "", case: Any = None, *
 
         plan = Plan(
             cases=(case if isinstance(case, Case) else Case.parse(case or {}),),
+            others=tuple(map(Case.parse, others)),
             hosts=(host,) if host else None,
             select=(known_code(code, "reference"),),
             standin=judged_with.startswith(choose.STANDIN),

@@ -37,7 +37,7 @@ class Activity:
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self.seen: dict[int, list[tuple[int, Shape]]] = {i: [] for i in range(len(subject.cases))}
+        self.seen: dict[int, list[tuple[int, Shape]]] = {i: [] for i in subject.variants}
         self.raises = False
         for look in (self._run, self._climb):
             try:

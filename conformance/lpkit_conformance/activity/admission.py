@@ -71,7 +71,7 @@ def _served(subject: Subject, args: dict[str, Any] | None) -> PluginError | None
 def keys_read(subject: Subject) -> frozenset[str]:
     """Return the keys of ``extra_args`` that the plugin reads in validation and in the first steps on its host."""
     read: set[str] = set()
-    variants = [variant for variant in (None, *range(len(subject.cases))) for _ in subject.foreign]
+    variants = [variant for variant in (None, *subject.variants) for _ in subject.foreign]
     watched = [subject.params(variant, salt=salt) for salt, variant in enumerate(variants)]
     for params in watched:
         params.extra_args = WatchedArgs(params.extra_args, read) if params.extra_args is not None else None

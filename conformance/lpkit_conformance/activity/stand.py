@@ -64,7 +64,7 @@ class Stance:
 @fact
 def forbids(subject: Subject) -> bool:
     """Return True if the plugin masks tokens that the model wants, in a run of all its requests."""
-    host = parts_of(subject.setup.host).host(subject, max(subject.setup.max_num_seqs, len(subject.cases)))
+    host = parts_of(subject.setup.host).host(subject, max(subject.setup.max_num_seqs, len(subject.variants)))
     with contextlib.suppress(PluginError, Blocked, StandinError):
         for _ in host.run([*arrivals(subject), Step(RUN_STEPS)]):
             pass
@@ -76,7 +76,7 @@ def forbids(subject: Subject) -> bool:
 
 def arrivals(subject: Subject) -> list[Op]:
     """Return a request of each variant."""
-    return [Arrive(f"v{i}", i, character=f"variant {i}") for i in range(len(subject.cases))]
+    return [Arrive(f"v{i}", i, character=f"variant {i}") for i in subject.variants]
 
 
 class Histories:

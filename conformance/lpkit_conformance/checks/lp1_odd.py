@@ -155,7 +155,7 @@ class LP113(Check):
 
     @staticmethod
     def _requests(subject: Subject) -> Iterator[tuple[str, runtime.Request]]:
-        variants = [None, *(n for n, case in enumerate(subject.cases) if subject.plugin.accepts(case.params()))]
+        variants = [None, *(n for n in subject.variants if subject.plugin.accepts(subject.cases[n].params()))]
         for variant in variants:
             use = "without the plugin's arguments" if variant is None else f"with {subject.cases[variant].text}"
             for greedy in (False, True):

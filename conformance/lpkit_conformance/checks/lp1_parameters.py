@@ -165,7 +165,7 @@ class LP105(Check):
 
     def run(self, subject: Subject) -> str | None:
         requests: list[tuple[int | None, SamplingParams]] = [
-            *((variant, subject.asked(variant)) for variant in range(len(subject.cases))),
+            *((variant, subject.asked(variant)) for variant in subject.variants),
             *((None, subject.asked(None, salt=salt)) for salt in range(4)),
         ]
         for variant, params in requests:

@@ -13,10 +13,11 @@ from lpkit_conformance.vllm_api.runners import V1
 class LP201(LadderCheck):
     """Requests do not influence each other.
 
-    A request gets the same logits in any batch as it gets alone.
+    A request gets the same logits in any batch as it gets alone: next to requests with other arguments, with arguments
+    that differ in one value or in the order of a list, and with the arguments of the other cases.
 
     Why: with a reduction over the whole batch, or arguments looked up by the wrong row, one user's request changes
-    another user's output.
+    another user's output. So does a cache whose key leaves an argument out.
 
     Fix: compute per row; look a row's arguments up by its own row (V1) or slot (V2).
     """
@@ -36,6 +37,8 @@ class LP201(LadderCheck):
             [Arrive("a", 0), Arrive("b", 0), Arrive("c", 0), Arrive("d", 0), Step()],
             [Arrive("x", None), Arrive("y", 1), Step(), Finish("y"), Step(), Finish("x"), Step()],
         )
+        alike = [Arrive(f"n{i}", variant) for i, variant in enumerate((0, *subject.neighbours))]
+        yield program("differ in one thing", alike, Step(3), max_num_seqs=max(len(alike), 8))
 
 
 class LP202(LadderCheck):
@@ -73,7 +76,7 @@ class LP202(LadderCheck):
             Step(),
             *[[Finish(f"r{i}"), Arrive(f"n{i}", None), Step()] for i in range(4)],
         )
-        visitors = [None, *range(len(subject.cases))]
+        visitors = [None, *subject.variants]
         yield program(
             "each after every other in one row",
             [Arrive("other", 1), Arrive("t", 0)],

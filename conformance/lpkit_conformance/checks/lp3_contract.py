@@ -226,7 +226,7 @@ class LP306(ContractCheck):
     def standings(self, subject: Subject) -> Iterator[stand.Standing]:
         yield from super().standings(subject)
         # A request that leaves an argument out is NaN alone and in the batch alike: no comparison shows that.
-        yield stand.stand_after(subject, [Arrive(f"v{i}", i) for i in range(len(subject.cases))])
+        yield stand.stand_after(subject, [Arrive(f"v{i}", i) for i in subject.variants])
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         for label, rows in adversarial(logits).items():

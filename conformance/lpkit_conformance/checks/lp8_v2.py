@@ -76,7 +76,7 @@ class LP801(HostileCheck):
     requires = ("LP101", "LP301", "LP201", "LP202", "LP219")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
-        variants = [*range(len(subject.cases)), None]
+        variants = [*subject.variants, None]
         pairs = [variant for old in variants for new in variants for variant in (old, new)]
         ops: list[Op] = [Arrive("other 0", 0, character="other")]
         for i, variant in enumerate(pairs):

@@ -177,7 +177,8 @@ def make_workload() -> Workload:
 
     if _session().plan.trace is not None:
         _session().acting_cases()
-    cases = [case for row in _turns([subject.cases for subject in _subjects()]) for case in row]
+    usual = [[subject.cases[n] for n in subject.variants] for subject in _subjects()]
+    cases = [case for row in _turns(usual) for case in row]
     asked = parts_of(_state.runner).driver.asks_claim
     invariant = asked and drive(_subjects()[0]).invariant
     plan = _session().plan

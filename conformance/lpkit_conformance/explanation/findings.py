@@ -64,6 +64,7 @@ def settings_of(subject: Subject) -> dict[str, Any]:
     """The part of a scenario that does not depend on what is run."""
     return {
         "case": subject.setup.case.to_json(),
+        **({"others": [case.to_json() for case in subject.setup.others]} if subject.setup.others else {}),
         "seed": subject.setup.seed,
         "vocab_size": subject.setup.vocab_size,
         "max_num_seqs": subject.setup.max_num_seqs,

@@ -52,6 +52,7 @@ def script(failure: Failure, result: CheckResult | None, spec: str, import_path:
     given = {
         "host": failure.host,
         "case": json.loads(plan.cases[0].text),
+        **({"others": [case.to_json() for case in plan.others]} if plan.others else {}),
         "seed": plan.seed,
         "vocab_size": plan.vocab_size,
         "max_num_seqs": plan.max_num_seqs,

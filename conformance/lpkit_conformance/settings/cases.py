@@ -27,6 +27,12 @@ MOST_GENERATED = 320
 VARIANTS = 4
 """Number of requests with different arguments that a case gives; equal requests would hide a swap."""
 
+MOST_NEIGHBOURS = 10
+"""Relatives that differ in one thing."""
+
+STANDARD = ("max_tokens", "min_tokens", "seed", "stop_token_ids", "temperature")
+"""Fields of vLLM's that differ between the relatives of a case that gives them."""
+
 
 Foreign = tuple[dict[str, Any] | None, ...]
 
@@ -203,16 +209,35 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
     Up to four cases with fewer arguments follow, for the checks that try every combination of requests in one position.
     """
     found = [case]
+    extra, own = case.fields.get("extra_args"), {name: case.fields[name] for name in STANDARD if case.fields.get(name)}
     for step in (1, 2, 3):
-        relative = replace(
-            case,
-            fields={**case.fields, "extra_args": _shift(case.fields.get("extra_args"), step, vocab_size)}
-            if case.fields.get("extra_args")
-            else {**_shift(case.fields, step, vocab_size)},
-        )
-        if relative.fields != case.fields and _usable(relative, accepts):
-            found.append(relative)
+        shifted = {"extra_args": _shift(extra, step, vocab_size)} if extra else _shift(case.fields, step, vocab_size)
+        for standard in (_shift(own, step, vocab_size), {}):
+            relative = replace(case, fields={**case.fields, **shifted, **standard})
+            if relative not in found and _usable(relative, accepts):
+                found.append(relative)
+                break
     return [*found[:VARIANTS], *_shorter(case, accepts)]
+
+
+def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int) -> list[Case]:
+    """Return relatives that differ from the case in an argument, or in the order, an item or the length of a list."""
+    extra = case.fields.get("extra_args") or {}
+    shifted = _shift(extra, 1, vocab_size)
+    changes = [{key: shifted[key]} for key in extra] if len(extra) > 1 else []
+    for key, value in extra.items():
+        if isinstance(value, list) and len(value) > 1:
+            changes += [{key: value[::-1]}, {key: [*value, shifted[key][0]]}]
+            if all(type(item) is int for item in value):  # with the same sum
+                changes.append({key: [value[0] + 1, *value[1:-1], value[-1] - 1]})
+            if len(value) > 2:
+                changes.append({key: [value[0], *shifted[key][1:-1], value[-1]]})
+    found: list[Case] = []
+    for change in changes[:MOST_NEIGHBOURS]:
+        relative = replace(case, fields={**case.fields, "extra_args": {**extra, **change}})
+        if relative not in (case, *found) and _usable(relative, accepts):
+            found.append(relative)
+    return found
 
 
 def distinct(

@@ -23,6 +23,7 @@ class Plan:
         first: codes of checks to run before the others.
         alone: run the selection without the checks that it requires.
         requests: requests of the checks, where an earlier process of this run has found them.
+        others: cases that share batches with the only case.
         program: run only this program, in the single selected check.
         trace: replay only this recorded trace, in this pattern, in the single selected check.
         release: apply the rules of this release of vLLM; None: of the newest.
@@ -41,6 +42,7 @@ class Plan:
     first: tuple[str, ...] = ()
     alone: bool = False
     requests: Requests | None = None
+    others: tuple[Case, ...] = ()
     program: Program | None = field(default=None, metadata={"form": (program_to_json, program_from_json)})
     trace: tuple[str, str] | None = None
     release: Release | None = None

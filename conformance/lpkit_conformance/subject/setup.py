@@ -39,6 +39,7 @@ class Setup:
         world: the engine's configuration.
         vocabulary: words that have their own tokens; None: the words that the case names.
         turn: the number of this case, and the number of cases.
+        others: further given cases, which share batches with this case.
         program: run only this program, in checks that run programs.
         trace: replay only this recorded trace, in this pattern.
         bystanders: child processes that the plugin did not start.
@@ -55,6 +56,7 @@ class Setup:
     world: World = USUAL
     vocabulary: tuple[str, ...] | None = None
     turn: tuple[int, int] = (0, 1)
+    others: tuple[Case, ...] = ()
     program: Program | None = None
     trace: tuple[str, str] | None = None
     bystanders: frozenset[int] = frozenset()

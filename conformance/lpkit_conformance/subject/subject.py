@@ -13,7 +13,7 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.discovery.releases import Release
 from lpkit_conformance.instruments.module_state import ModuleState
-from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case, Foreign, make_params, variants
+from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case, Foreign, make_params, neighbours, variants
 from lpkit_conformance.subject.memo import Memo
 from lpkit_conformance.subject.model import Model
 from lpkit_conformance.subject.plugin import Plugin
@@ -67,17 +67,40 @@ class Subject:
     # The plugin's validation is asked only when a check needs it: it may hang, and that check is then to blame.
     @cached_property
     def cases(self) -> Sequence[Case]:
-        """The case and its relatives; ``variant`` is an index into them."""
+        """The case and its relatives; ``variant`` is an index into them. The neighbours come last."""
+        return (*self._usual, *self._neighbours)
+
+    @property
+    def variants(self) -> range:
+        """The case and its usual relatives, for checks that serve all of them."""
+        return range(len(self._usual))
+
+    @property
+    def neighbours(self) -> range:
+        """Relatives that differ from the case in one thing, and the other given cases."""
+        return range(len(self._usual), len(self.cases))
+
+    @cached_property
+    def _usual(self) -> Sequence[Case]:
         if self.relatives is not None:
             return self.relatives
         with self.as_imported():
             return tuple(variants(self.setup.case, self.plugin.accepts, self.setup.vocab_size))
 
+    @cached_property
+    def _neighbours(self) -> Sequence[Case]:
+        if self.relatives is not None:
+            return ()
+        case, others = self.setup.case, self.setup.others
+        with self.as_imported():
+            found = neighbours(case, self.plugin.accepts, self.setup.vocab_size)
+        return (*found, *(other for other in others if other.reasoning == case.reasoning))
+
     @property
     def with_less(self) -> list[int]:
         """The variants that lack one of the case's ``extra_args``."""
         count = len(self.setup.case.fields.get("extra_args") or ())
-        return [n for n, case in enumerate(self.cases) if len(case.fields.get("extra_args") or ()) < count]
+        return [n for n in self.variants if len(self.cases[n].fields.get("extra_args") or ()) < count]
 
     @cached_property
     def model(self) -> Model:

@@ -216,6 +216,7 @@ class Session:
                     plan.standin,
                     vocabulary=self.words,
                     turn=(nth, len(requests.cases)),
+                    others=(*requests.cases[:nth], *requests.cases[nth + 1 :], *plan.others),
                     program=plan.program,
                     trace=plan.trace,
                     bystanders=self._bystanders | started,

@@ -9,12 +9,12 @@ import lpkit
 import torch
 from lpkit.v1 import BatchUpdate
 
-from zoo.arguments import INF, REPETITION, number, token
+from zoo.arguments import INF, REPETITION, number, token, tokens
 from zoo.bases import Dense, Relative, Simple
 from zoo.correct.portable import PortableRepetition
 from zoo.correct.portable_odd import Between, Chance
 from zoo.correct.v1 import Bias, DenseMinP, V1Base
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP201", "a conversation is known by the beginning of its prompt")
@@ -201,3 +201,122 @@ class CallablePerAmount(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         self.made = dict(list(self.made.items())[-255:])
         return self.made.setdefault(amount, Alternating(amount))
+
+
+class Ranked(V1Base):
+    """Raises the ids of a list, the first most; the sound version. It keeps the lists that it has read."""
+
+    CASE = {"extra_args": {"ranked": [5, 9, 11]}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.made: dict[Any, list[int]] = {}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return tokens(params, "ranked")
+
+    def key(self, ids: list[int]) -> Any:
+        return tuple(ids)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        ids = self.read(params)
+        if len(self.made) >= 64:
+            self.made.clear()
+        return None if ids is None else self.made.setdefault(self.key(ids), ids)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, ids in self.rows.items():
+            for rank, where in enumerate(ids):
+                logits[row, where] += 3.0 / (1 + rank)
+        return logits
+
+
+sound("keeps what it makes of a list, in its order")(Ranked)
+
+
+@defect("LP201", "lists with the same ids in another order share their weights")
+class ByIds(Ranked):
+    def key(self, ids: list[int]) -> Any:
+        return frozenset(ids)
+
+
+@defect("LP201", "lists of equal length and sum share their weights")
+class BySum(Ranked):
+    def key(self, ids: list[int]) -> Any:
+        return len(ids), sum(ids)
+
+
+@defect("LP201", "lists with the same ends share their weights")
+class ByEnds(Ranked):
+    def key(self, ids: list[int]) -> Any:
+        return ids[0], ids[-1]
+
+
+@defect("LP201", "requests for the same token share the amount of the first")
+class ByToken(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.known: dict[int, Any] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        if len(self.known) >= 64:
+            self.known.clear()
+        return None if state is None else self.known.setdefault(state[0], state)
+
+
+@defect(
+    "LP201",
+    "the way of the last request is that of the batch",
+    case={"extra_args": {"way": "up"}},
+    others=[{"extra_args": {"way": "down"}}],
+)
+class LastWay(V1Base):
+    way = ""
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        way = (params.extra_args or {}).get("way")
+        if way not in (None, "up", "down"):
+            raise ValueError("way must be up or down")
+        return way
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        way = self.read(params)
+        self.way = way or self.way
+        return way
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row in self.rows:
+            logits[row, 5] += 2.0 if self.way == "up" else -2.0
+        return logits
+
+
+@defect("LP201", "the last request's limit", case={"extra_args": {"bias": 2.5}, "max_tokens": 40})
+class LastMaxTokens(V1Base):
+    longest = 1
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        if bias is None:
+            return None
+        self.longest = params.max_tokens
+        return bias, outputs
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, outputs) in self.rows.items():
+            logits[row, 5] += bias * len(outputs) / self.longest
+        return logits
+
+
+@sound("each request's own limit", case={"extra_args": {"bias": 2.5}, "max_tokens": 40})
+class OwnMaxTokens(LastMaxTokens):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        return None if bias is None else (bias / params.max_tokens, outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, outputs) in self.rows.items():
+            logits[row, 5] += bias * len(outputs)
+        return logits
