@@ -334,7 +334,7 @@ def compute_check(
 
         plan = Plan(
             cases=(case if isinstance(case, Case) else Case.parse(case or {}),),
-            others=tuple(map(Case.parse, others)),
+            others=tuple(item if isinstance(item, Case) else Case.parse(item) for item in others),
             hosts=(host,) if host else None,
             select=(known_code(code, "reference"),),
             standin=judged_with.startswith(choose.STANDIN),

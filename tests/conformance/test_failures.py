@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zoo
 from lpkit.loading import resolve_target
 from lpkit_conformance import failures
 from lpkit_conformance.errors import FailureFileError
@@ -258,6 +259,15 @@ def test_a_plugin_that_passes_these_operations_is_fixed(
         last = list(lines(failure, result, expected))[-1]
         assert last.startswith("DID NOT REPRODUCE") and "run `lpkit check`" in last
     assert ("no module" in result.error) == (target == "no_module:X")
+
+
+def test_a_failure_next_to_a_request_of_another_case_is_saved_with_that_case() -> None:
+    way = zoo.specimen("v1-LastWay")
+    result = compute_check("LP201", way.target, case=way.case, others=way.others)
+    failure = failures.from_json(json.loads(failures.to_text("way", result)))
+    assert failure.plan.others == way.others
+    again = Session("way", way.target, replace(failure.plan, alone=True)).result("LP201[v1]")
+    assert (again.status, again.message) == ("failed", result.message)
 
 
 def test_operations_in_which_the_plugin_never_acts_do_not_reproduce_the_failure(saved: Path) -> None:

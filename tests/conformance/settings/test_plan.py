@@ -23,6 +23,7 @@ FULL = Plan(
     first=("LP205",),
     alone=True,
     requests=Requests((CASE,), (None, {"other_plugin_key": 1})),
+    others=(Case({"top_p": 0.5}),),
     program=Program("p", (Arrive("a", 0), Step(2)), 4),
     trace=("v1_churn", "alone"),
     release=(0, 30),
