@@ -212,7 +212,7 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
     extra, own = case.fields.get("extra_args"), {name: case.fields[name] for name in STANDARD if case.fields.get(name)}
     for step in (1, 2, 3):
         shifted = {"extra_args": _shift(extra, step, vocab_size)} if extra else _shift(case.fields, step, vocab_size)
-        for standard in (_shift(own, step, vocab_size), {}):
+        for standard in (_shift(own, step, vocab_size), dict[str, Any]()):
             relative = replace(case, fields={**case.fields, **shifted, **standard})
             if relative not in found and _usable(relative, accepts):
                 found.append(relative)
