@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import reprlib
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
+from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
@@ -105,12 +107,14 @@ class Params(BaseModel):
         if prefix and len(given) < len(extra_args):
             for key in extra_args:
                 if key not in facts.inputs and isinstance(key, str) and key.startswith(prefix):
-                    raise ValueError(f"unknown parameter {key!r}; {suggest(key, facts.inputs)}")
+                    raise ValueError(f"unknown parameter {_shown(key)}; {suggest(key[:_LONGEST_SHOWN], facts.inputs)}")
         if not facts.required <= given.keys():
             if not given:
                 return None
             missing = [key for key in facts.inputs if key in facts.required and key not in given]
             raise ValueError(f"{', '.join(sorted(given))} given without {', '.join(missing)}")
+        for key, value in given.items():
+            _refuse_long(key, value, facts.inputs[key].most)
         try:
             # JSON distinguishes values as validation does: 1, 1.0 and true; 0.0 and -0.0.
             text = to_json(given, inf_nan_mode="constants")
@@ -120,6 +124,10 @@ class Params(BaseModel):
             plain = from_json(text, allow_inf_nan=True)
         except (ValueError, TypeError):
             raise _not_json(given) from None
+        if len(text) > _MOST_BYTES:
+            raise ValueError(
+                f"{', '.join(given)}: {len(text)} bytes of JSON, more than the {_MOST_BYTES} that are read"
+            )
         params = cls._validated(plain, facts.inputs)
         if len(text) <= _LONGEST:
             facts.remember(text, params)
@@ -132,15 +140,42 @@ class Params(BaseModel):
             # Strict mode reads JSON as the REST layer sends it: a list may fill a tuple, True is not an int.
             params = cls.model_validate_json(to_json(values), strict=True)
         except pydantic.ValidationError as error:
+            if error.error_count() > _MOST_ERRORS:
+                raise ValueError(cls._first_mistakes(values, error.error_count())) from None
             raise ValueError(_explain(error, cls)) from None
         params.check_together()
         return params
+
+    @classmethod
+    def _first_mistakes(cls, values: Mapping[str, Any], count: int) -> str:
+        try:
+            cls.model_validate_json(to_json(_head(values)), strict=True)
+        except pydantic.ValidationError as error:
+            return f"{count} values are wrong: {_explain(error, cls)}"
+        return f"{count} values of {', '.join(values)} are wrong"
 
 
 _NUMBERS = frozenset({bool, int, float})
 _REMEMBERED = 256
 _LONGEST = 4096
 """Longest JSON, in bytes, whose parameters are remembered."""
+
+
+_MOST_ITEMS = 2**18
+"""Most items of a list: more than any vocabulary has. The server waits while it reads them."""
+
+_MOST_BYTES = 2**22
+"""Longest JSON that is read."""
+
+_MOST_ERRORS = 100
+"""Most mistakes that are looked at one by one."""
+
+_MOST_SHOWN = 10
+_LONGEST_SHOWN = 100
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 8
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _LONGEST_SHOWN
+_shown = _SHORT.repr  # a long value would be repeated in the answer and in the log
 
 
 Bools = Literal["none", "one", "many"]
@@ -152,6 +187,7 @@ class _Input(typing.NamedTuple):
 
     name: str  # as pydantic takes it
     bools: Bools
+    most: int  # items
 
 
 @dataclass(slots=True)
@@ -177,10 +213,32 @@ _FACTS: dict[type[Params], _ParsingFacts] = {}
 
 def _facts_of(cls: type[Params]) -> _ParsingFacts:
     fields, keys = cls.model_fields, cls.keys()
-    inputs = {key: _Input(fields[name].alias or name, _bools(fields[name].annotation)) for key, name in keys.items()}
+    inputs = {
+        key: _Input(fields[name].alias or name, _bools(fields[name].annotation), _most(fields[name].metadata))
+        for key, name in keys.items()
+    }
     required = frozenset(key for key, name in keys.items() if fields[name].is_required())
     _FACTS[cls] = facts = _ParsingFacts(inputs, required, {})
     return facts
+
+
+def _most(metadata: Iterable[Any]) -> int:
+    """Return the most items that a field's declaration admits."""
+    return min((item.max_length for item in metadata if isinstance(item, MaxLen)), default=_MOST_ITEMS)
+
+
+def _refuse_long(key: str, value: Any, most: int) -> None:
+    """Refuse a long value before it is read."""
+    if isinstance(value, list | tuple | dict | str) and len(value) > most:
+        items = "characters" if isinstance(value, str) else "items"
+        raise ValueError(f"{key} should have at most {most} {items}, not {len(value)} (got {_shown(value)})")
+
+
+def _head(value: Any) -> Any:
+    """Return a value with the first items of its lists."""
+    if isinstance(value, dict):
+        return {key: _head(item) for key, item in value.items()}
+    return [_head(item) for item in value[:_MOST_SHOWN]] if isinstance(value, list) else value
 
 
 def _unwrap(annotation: Any) -> Any:
@@ -227,7 +285,7 @@ def _as_bool(value: Any) -> Any:
 def _refuse_wide_ints(key: str, value: Any) -> None:
     if isinstance(value, int):
         if not INT64_MIN <= value <= INT64_MAX:
-            raise ValueError(f"{key}: {value} does not fit in a signed 64-bit integer")
+            raise ValueError(f"{key}: {_shown(value)} does not fit in a signed 64-bit integer")
     elif isinstance(value, list | dict):
         for item in value if isinstance(value, list) else value.values():
             _refuse_wide_ints(key, item)
@@ -244,9 +302,10 @@ def _explain(error: pydantic.ValidationError, cls: type[Params]) -> str:
         if where:
             where[0] = names.get(where[0], where[0])
         prefix = f"{'.'.join(where)}: " if where else ""
-        got = f" (got {item['input']!r})" if where else ""
+        got = f" (got {_shown(item['input'])})" if where else ""
         parts.append(f"{prefix}{item['msg']}{got}")
-    return "; ".join(parts)
+    more = f"; and {len(parts) - _MOST_SHOWN} more" if len(parts) > _MOST_SHOWN else ""
+    return "; ".join(parts[:_MOST_SHOWN]) + more
 
 
 def _lies_in(outer: tuple[int | str, ...], inner: tuple[int | str, ...]) -> bool:

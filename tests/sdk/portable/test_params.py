@@ -201,6 +201,42 @@ def test_constraints_and_literals_name_key_value_and_rule() -> None:
     refused(Bias, {"bias_strength": 1.0, "bias_token": -1}, "bias_token: .*greater than or equal to 0")
 
 
+class Ids(lpkit.Params):
+    few: list[lpkit.TokenId] = lpkit.Field([], max_length=4)
+    many: list[Any] = []
+    ids: list[lpkit.TokenId] = []
+
+
+@pytest.mark.parametrize(
+    ("extra_args", "match"),
+    [
+        ({"few": list(range(10**6))}, r"few should have at most 4 items, not 1000000 \(got \[0, 1, "),
+        ({"many": list(range(10**6))}, r"many should have at most 262144 items, not 1000000 \(got \[0, 1, "),
+        ({"many": [[100] * 2**10] * 2**10}, "many: 4196362 bytes of JSON, more than the 4194304 that are read"),
+        (
+            {"ids": [-1] * 2**16},
+            r"65536 values are wrong: ids\.0: Input should be greater than or equal to 0 \(got -1\)",
+        ),
+        ({"ids": [1] * 50 + [-1] * 2**16}, "65536 values of ids are wrong"),
+        ({"ids": "a" * 10**6}, r"ids should have at most 262144 characters, not 1000000"),
+        ({"ids": [-1] * 50}, r"\(got -1\); and 40 more$"),
+        ({"ids": 10**4000}, r"ids: 10+\.\.\.0+ does not fit"),
+    ],
+)
+def test_a_refusal_is_short_however_long_the_value(extra_args: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match) as refusal:
+        Ids.parse(extra_args)
+    assert len(str(refusal.value)) < 1000
+
+
+def test_a_list_that_is_too_long_is_refused_before_its_items_are_read() -> None:
+    class Unread(list[int]):
+        def __iter__(self) -> Any:
+            raise AssertionError("it was read")
+
+    refused(Ids, {"few": Unread(range(5))}, "at most 4 items")
+
+
 def test_several_mistakes_are_reported_together() -> None:
     refused(Bias, {"bias_strength": "x", "bias_decay": -1}, "bias_strength: .*; bias_decay: ")
 
