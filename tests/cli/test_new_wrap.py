@@ -149,6 +149,7 @@ def own_tests(project: Path, old: dict[str, str], *what: str) -> subprocess.Comp
 
 
 # With every check a class is run in tests/packaging.
+@pytest.mark.broad
 @pytest.mark.parametrize("every_check", [False, pytest.param(True, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("name", TARGETS[1:])
 def test_as_written_it_passes_its_own_tests(new, old, tmp_path: Path, name: str, every_check: bool) -> None:

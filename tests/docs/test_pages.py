@@ -51,6 +51,7 @@ def test_settings_on_the_pages_are_accepted(name: str, tmp_path: Path) -> None:
             assert {item.code for item in found.expected} <= {check.code for check in all_checks()}
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize(("name", "block"), PROCESSORS, ids=[f"{name}:{block.line}" for name, block in PROCESSORS])
 def test_processors_on_the_pages_are_conformant(
     name: str, block: Block, few_checks: tuple[str, ...], tmp_path: Path

@@ -124,6 +124,7 @@ def test_a_bridge_depends_on_what_it_wraps(plugins: Path) -> None:
 
 
 # The workflow's steps test a project of the style "processor"; `make types` types the others.
+@pytest.mark.broad
 @pytest.mark.parametrize("name", ["my-req", "my-bridge"])
 def test_it_passes_its_own_tests_with_every_check(name: str, plugins: Path, installed: Installed) -> None:
     own_tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")

@@ -99,6 +99,7 @@ def run(script: str, project: Path, runner: Path, **more: str) -> str:
     return done.stdout
 
 
+@pytest.mark.broad
 def test_ci_is_green_on_the_first_push(project: Path, runner: Path) -> None:
     installed, *rest = scripts(project, "ci")
     assert "Processing ./wheelhouse/vllm_lpkit-" in run(installed, project, runner).replace(f"{project}/", "./")
@@ -128,6 +129,7 @@ bypass-selection = true
 """
 
 
+@pytest.mark.broad
 def test_the_install_takes_lpkit_from_the_commit_that_was_chosen(runner: Path, tmp_path: Path) -> None:
     source = tmp_path / "lpkit"
     source.mkdir()
@@ -143,6 +145,7 @@ def test_the_install_takes_lpkit_from_the_commit_that_was_chosen(runner: Path, t
     assert "vllm-lpkit-9.9" in run(install, tmp_path / "my-proc", runner, PIP_DRY_RUN="1").splitlines()[-1]
 
 
+@pytest.mark.broad
 def test_a_release_is_built_from_its_tag_only(project: Path, runner: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(project, tmp_path / "my-proc", ignore=shutil.ignore_patterns("dist", ".lpkit")))
     version, distributions = scripts(copy, "release")[1:]
