@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from lpkit.kernels import launching
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
@@ -160,6 +161,7 @@ class CountLaunches(MeasureOperations):  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> CountLaunches:
         self._patches = ExitStack()
+        self._patches.enter_context(launching.by_triton())
         runtime = getattr(sys.modules.get("triton"), "runtime", None)
         for kind in (Kernel, *([runtime.JITFunction] if runtime is not None else [])):
             self._patches.enter_context(mock.patch.object(kind, "run", self._counted(kind.run)))

@@ -43,6 +43,7 @@ def install(library: Path, triton: Path | None = None) -> ctypes.CDLL:
         from triton.runtime import driver as active
 
         assert active.active.get_current_target().backend == "cuda"
+    vars(torch)["empty"] = _zeros(torch.empty)
     from lpkit.kernels import fused
 
     cpu = torch.device("cpu")
@@ -53,3 +54,15 @@ def install(library: Path, triton: Path | None = None) -> ctypes.CDLL:
 
     vars(fused).update(prepare=prepared(whole, fused.prepare), prepare_few=prepared(few, fused.prepare_few))
     return driver
+
+
+def _zeros(empty: Any) -> Any:
+    """Return ``torch.empty`` with zeros in small tensors, because no kernel writes the lengths that index others."""
+
+    def zeros(*shape: Any, **options: Any) -> Any:
+        made = empty(*shape, **options)
+        if made.numel() <= 4096 and made.device.type == "cpu":
+            ctypes.memset(made.data_ptr(), 0, made.nbytes)
+        return made
+
+    return zeros

@@ -31,12 +31,16 @@ ANSWER(cuCtxGetCurrent, Handle, (Handle)1)
 ANSWER(cuDevicePrimaryCtxRetain, Handle, (Handle)1)
 ANSWER(cuCtxGetLimit, size_t, 0)
 ANSWER(cuModuleLoadData, Handle, (Handle)0x100)
-ANSWER(cuModuleGetFunction, Handle, (Handle)0x200)
 ANSWER(cuFuncGetAttribute, int, attribute == 0 ? 1024 : 0, int attribute)
 ANSWER(cuOccupancyMaxActiveClusters, int, 1)
 ANSWER(cuOccupancyMaxActiveBlocksPerMultiprocessor, int, 1)
 ANSWER(cuPointerGetAttribute, uint64_t, address, int attribute, uint64_t address)
 
+int cuModuleGetFunction(Handle *found, Handle module, const char *name) {
+    static Handle next = (Handle)0x200;
+    *found = next++;
+    return 0;
+}
 int cuStreamIsCapturing(Handle stream, int *found) { *found = 0; return 0; }
 int cuGetErrorString(int error, const char **text) { *text = "an error"; return 0; }
 int cuPointerGetAttributes(unsigned count, int *attributes, void **found, uint64_t address) {
@@ -56,8 +60,8 @@ int cuDeviceGetAttribute(int *found, int attribute, int device) {
     return 0;
 }
 
-// The number of launches, and the last of them: its grid, block, shared memory and stream, its function, and 8 bytes of
-// each of its parameters.
+// The number of launches, and the last of the watched function: its grid, block, shared memory and stream, and 8 bytes
+// of each of its parameters.
 typedef struct {
     unsigned grid[3], block[3], shared;
     Handle stream, attributes;
@@ -66,13 +70,14 @@ typedef struct {
 long launches;
 unsigned parameters;
 Config config;
-Handle function;
+Handle watched;
 uint64_t values[64];
 
 int cuLaunchKernelEx(const Config *given, Handle of, void **cells, void **extra) {
     launches++;
+    if (of != watched)
+        return 0;
     config = *given;
-    function = of;
     for (unsigned i = 0; i < parameters; i++)
         values[i] = *(uint64_t *)cells[i];
     return 0;

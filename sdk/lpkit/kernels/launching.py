@@ -1,8 +1,9 @@
 """The one place that launches Triton kernels, and repeats a step's launches with other addresses.
 
 Half of the host's time of a launch is Triton's Python. A :class:`Plan` has what the driver needs, prepared once, and
-calls ``cuLaunchKernelEx``, which has been stable since CUDA 11.8. It launches by Triton where it cannot do that: while
-hooks watch launches, on other devices than NVIDIA's, under Triton's interpreter, and for kernels with unusual demands.
+calls ``cuLaunchKernelEx``, which has been stable since CUDA 11.8; :func:`launch` does so for kernels that it knows.
+Triton launches where that cannot be done: while hooks watch launches, on other devices than NVIDIA's, under Triton's
+interpreter, and for kernels with unusual demands.
 """
 
 from __future__ import annotations
@@ -27,11 +28,18 @@ class Launch(NamedTuple):
     compiled: Any
 
 
-class _Recording(threading.local):
-    launches: list[Launch] | None = None
+class _Thread(threading.local):
+    """Of each thread: another one may launch between the writing of parameters and their launch."""
+
+    def __init__(self) -> None:
+        self.recording: list[Launch] | None = None
+        self.known: dict[Any, _Bound | None] = {}
 
 
-_recording = _Recording()
+_thread = _Thread()
+
+MOST_KNOWN = 1024
+"""Most launches that a thread remembers."""
 
 
 def launch(kernel: Any, grid: tuple[int, ...], args: tuple[Any, ...], **options: Any) -> None:
@@ -44,20 +52,85 @@ def launch(kernel: Any, grid: tuple[int, ...], args: tuple[Any, ...], **options:
         args: of the kernel, tensors and numbers, in order.
         options: the kernel's ``constexpr`` arguments, and Triton's options such as ``num_warps``.
     """
+    driver, recording = _driver(), _thread.recording
+    if recording is not None:
+        recording.append(Launch(kernel, grid, args, options, kernel[grid](*args, **options)))
+        return
+    special = _specialized(kernel)
+    if driver is None or special is None or driver.watched() or 0 in grid:
+        kernel[grid](*args, **options)
+        return
+    device, stream = driver.place()
+    key, values = _key(args, special)
+    key += id(kernel), device, *options.values()
+    known = _thread.known
+    bound = known.get(key)
+    if bound is not None:
+        bound.config.grid[: len(grid)] = grid
+        bound.config.stream = stream
+        for cell, value in zip(bound.cells, values):  # noqa: B905 - this is every launch's path
+            cell.value = value
+        driver.launch(bound)
+        return
     compiled = kernel[grid](*args, **options)
-    if _recording.launches is not None:
-        _recording.launches.append(Launch(kernel, grid, args, options, compiled))
+    if key not in known and len(known) < MOST_KNOWN:
+        known[key] = driver.bind(Launch(kernel, grid, args, options, compiled), {})
+
+
+def _key(args: tuple[Any, ...], specialized: tuple[bool, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+    """Return what Triton compiles a kernel for, and its parameters: addresses and numbers."""
+    found: list[Any] = []
+    values: list[Any] = []
+    for arg, special in zip(args, specialized):  # noqa: B905
+        kind = type(arg)
+        if kind is int:
+            values.append(arg)
+            found.append(arg if special else -(2**31) <= arg < 2**31)
+        elif kind is float or kind is bool:
+            values.append(arg)
+            found.append(kind)
+        else:
+            address = arg.data_ptr()
+            values.append(address)
+            found.append((arg.dtype, address & 15) if special else arg.dtype)
+    return tuple(found), values
+
+
+def _specialized(kernel: Any) -> tuple[bool, ...] | None:
+    """Tell for each argument if Triton compiles for its value or alignment; None for what stands in for a kernel."""
+    found = _special.get(id(kernel))  # a kernel's own hash takes a lock
+    if found is None:
+        params = getattr(kernel, "params", None)
+        found = kernel, None if params is None else tuple(not item.do_not_specialize for item in params)
+        _special[id(kernel)] = found
+    return found[1]
+
+
+_special: dict[int, tuple[Any, tuple[bool, ...] | None]] = {}
+
+
+@contextmanager
+def by_triton() -> Iterator[None]:
+    """Let Triton launch everything, in all threads, for those who observe its functions."""
+    _observers.append(None)
+    try:
+        yield
+    finally:
+        _observers.pop()
+
+
+_observers: list[None] = []
 
 
 @contextmanager
 def recorded() -> Iterator[list[Launch]]:
     """Record this thread's launches."""
     launches: list[Launch] = []
-    _recording.launches = launches
+    _thread.recording = launches
     try:
         yield launches
     finally:
-        _recording.launches = None
+        _thread.recording = None
 
 
 def place() -> tuple[int, int]:
@@ -89,10 +162,15 @@ class Plan:
                 raise ValueError(f"{item.kernel.__name__} reads a moving tensor through another tensor")
             self._launches.append((item, moved))
         self._cells = [ctypes.c_uint64() for _ in moving]
-        driver = _driver()
-        bound = [] if driver is None else [driver.bind(item, moved, self._cells) for item, moved in self._launches]
-        self._driver = None if None in bound else driver
-        self._bound = [item for item in bound if item is not None]
+        self._bound: list[_Bound] = []
+        self._driver = _driver()
+        for item, moved in self._launches:
+            cells = {at: self._cells[number] for at, number in moved.items()}
+            bound = None if self._driver is None else self._driver.bind(item, cells)
+            if bound is None:
+                self._driver = None
+                break
+            self._bound.append(bound)
 
     def run(self, *tensors: torch.Tensor) -> None:
         """Launch with the addresses of ``tensors``, given in the order of the moving ones.
@@ -108,10 +186,8 @@ class Plan:
             return
         for cell, tensor in zip(self._cells, tensors):  # noqa: B905 - this is every step's path
             cell.value = tensor.data_ptr()
-        call = driver.call
-        for config, function, cells, null, _ in self._bound:
-            if error := call(config, function, cells, null):
-                raise RuntimeError(f"the CUDA driver could not launch a kernel: error {error}")
+        for bound in self._bound:
+            driver.launch(bound)
 
 
 class _Config(ctypes.Structure):
@@ -125,6 +201,20 @@ class _Config(ctypes.Structure):
         ("attributes", ctypes.c_void_p),
         ("count", ctypes.c_uint),
     )
+
+
+class _Bound(NamedTuple):
+    """A launch as the driver takes it.
+
+    Attributes:
+        config: grid, block, memory and stream.
+        given: the arguments of ``cuLaunchKernelEx``.
+        cells: memory of each argument.
+    """
+
+    config: _Config
+    given: tuple[Any, ...]
+    cells: list[Any]
 
 
 _NUMBERS = {"i1": ctypes.c_bool, "i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
@@ -151,24 +241,34 @@ class _Driver:
         self._stream: Callable[[int], int] = active.get_current_stream
         self._runtime = runtime
         self._hooks = runtime.launch_enter_hook, runtime.launch_exit_hook
-        self.call = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+        self._call = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
 
     def place(self) -> tuple[int, int]:
         device = self._device()
         return device, self._stream(device)
 
     def watched(self) -> bool:
-        """True if a hook wants to see launches."""
+        """True if a hook, or an observer of Triton's functions, wants to see launches."""
         enter, leave = self._hooks
         runtime = self._runtime
         if runtime.launch_enter_hook is not enter or runtime.launch_exit_hook is not leave:
             return True
-        return bool(enter.calls or leave.calls)
+        return bool(enter.calls or leave.calls or _observers)
 
-    def bind(self, item: Launch, moved: dict[int, int], moving: list[ctypes.c_uint64]) -> Any:
-        """Return what the driver needs for a launch; None if this launch needs more than a plan knows of."""
+    def launch(self, bound: _Bound) -> None:
+        """Launch with the present values of the cells.
+
+        Raises:
+            RuntimeError: the driver refuses.
+        """
+        if error := self._call(*bound.given):
+            raise RuntimeError(f"the CUDA driver could not launch a kernel: error {error}")
+
+    def bind(self, item: Launch, moving: dict[int, Any]) -> _Bound | None:
+        """Return a launch on the current stream as the driver takes it, with the cells of ``moving`` for arguments at
+        these positions; None if it needs more than grid, block and parameters."""
         kernel, compiled = item.kernel, item.compiled
-        if compiled is None or kernel.pre_run_hooks:
+        if compiled is None or kernel.pre_run_hooks or 0 in item.grid:
             return None
         signature, metadata = compiled.src.signature, compiled.metadata
         if any(getattr(metadata, name, None) != value for name, value in _UNUSUAL.items()):
@@ -176,22 +276,25 @@ class _Driver:
         if metadata.shared > _MOST_SHARED or [*signature] != [*kernel.arg_names]:
             return None
         cells: list[Any] = []
+        parameters: list[Any] = []
         for at, (kind, arg) in enumerate(zip(signature.values(), item.args, strict=False)):
-            if kind == "constexpr":
-                continue
-            if kind.startswith("*"):
-                cells.append(moving[moved[at]] if at in moved else ctypes.c_uint64(arg.data_ptr()))
-            elif kind in _NUMBERS:
-                cells.append(_NUMBERS[kind](arg))
-            else:
+            pointer = kind.startswith("*")
+            if not pointer and kind not in (*_NUMBERS, "constexpr"):
                 return None
-        cells += [ctypes.c_uint64(), ctypes.c_uint64()]  # Triton's scratch memory, which these kernels do not use
-        addresses = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
+            cell = (
+                moving[at] if at in moving else _NUMBERS.get(kind, ctypes.c_uint64)(arg.data_ptr() if pointer else arg)
+            )
+            cells.append(cell)
+            if kind != "constexpr":  # the kernel was compiled for this number
+                parameters.append(cells[-1])
+        spare = ctypes.c_uint64()  # for Triton's scratch memory, which these kernels do not use
+        addresses = [ctypes.addressof(cell) for cell in (*parameters, spare, spare)]
         config = _Config(shared=metadata.shared, stream=self.place()[1])
         config.grid[:] = (*item.grid, 1, 1)[:3]
         config.block[:] = (32 * metadata.num_warps, 1, 1)
-        given = (ctypes.byref(config), ctypes.c_void_p(compiled.function), addresses, None)
-        return *given, cells
+        array = (ctypes.c_void_p * len(addresses))(*addresses)
+        given = (ctypes.byref(config), ctypes.c_void_p(compiled.function), array, None)
+        return _Bound(config, given, [*cells, spare])
 
 
 @cache

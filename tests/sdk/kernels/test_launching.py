@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from lpkit.kernels import launching
-from lpkit.kernels.launching import Plan, launch, place, recorded
+from lpkit.kernels.launching import Plan, by_triton, launch, place, recorded
 
 STREAM = 7
 
@@ -19,6 +19,7 @@ class Kernel:
     """Stands for a kernel of Triton's: adds a number to a tensor, and into a second one."""
 
     __name__ = "add"
+    params = tuple(SimpleNamespace(do_not_specialize=n != 1) for n in range(5))
     arg_names = ("values", "kept", "number", "one", "SIZE")
     pre_run_hooks: tuple[Any, ...] = ()
 
@@ -48,7 +49,7 @@ class Driver(launching._Driver):
         self._runtime, self._hooks = hooks, (hooks.launch_enter_hook, hooks.launch_exit_hook)
         self.configs: list[list[int]] = []
         self.error = 0
-        self.call = self.launched  # type: ignore[assignment]
+        self._call = self.launched  # type: ignore[assignment]
 
     def launched(self, config: Any, function: Any, cells: Any, _: None) -> int:
         given = config._obj
@@ -139,6 +140,45 @@ def test_a_view_of_a_moving_tensor_would_keep_its_old_address() -> None:
     moving = torch.zeros(2)
     with pytest.raises(ValueError, match="add reads a moving tensor through another"):
         planned(Kernel(), moving, moving[1:])
+
+
+def test_a_known_launch_goes_to_the_driver_with_all_its_values(driver: Driver) -> None:
+    kernel, (first, second, kept) = Kernel(), tensors(3)
+    for values, number, grid in ((first, 2.5, (2, 3)), (second, 4.0, (5, 1))):
+        launch(kernel, grid, (values, kept, number, 1), SIZE=64)
+    assert (first.item(), second.item(), kept.item()) == (2.5, 4.0, 6.5)
+    assert kernel.calls == 1
+    assert driver.configs == [[5, 1, 1, 128, 1, 1, 256, STREAM, 99, 5]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"SIZE": 32}, {"values": torch.zeros(1, dtype=torch.float64)}, {"kept": torch.zeros(8)[1:]}, {"one": 2**31}],
+    ids=lambda other: next(iter(other)),
+)
+def test_triton_launches_what_it_compiles_otherwise(driver: Driver, other: dict[str, Any]) -> None:
+    """Another constant, type, or alignment, or a number that needs 64 bits."""
+    kernel = Kernel()
+    for given in ({}, other):
+        usual = {"values": torch.zeros(1), "kept": torch.zeros(8), "one": 1, "SIZE": 64, **given}
+        launch(kernel, (1,), (usual["values"], usual["kept"], 2.5, usual["one"]), SIZE=usual["SIZE"])
+    assert (kernel.calls, driver.configs) == (2, [])
+
+
+def test_observers_see_all_launches_by_triton(driver: Driver) -> None:
+    kernel, moving = Kernel(), torch.zeros(1)
+    plan = planned(kernel, moving, torch.zeros(1))
+    with by_triton():
+        plan.run(moving)
+        launch(kernel, (1,), (moving, moving, 1.0, 1), SIZE=64)
+    assert (kernel.calls, driver.configs) == (3, [])
+
+
+def test_no_programs_are_no_launch_for_the_driver(driver: Driver) -> None:
+    kernel, (values, kept) = Kernel(), tensors(2)
+    for grid in ((1,), (0,)):
+        launch(kernel, grid, (values, kept, 1.0, 1), SIZE=64)
+    assert (kernel.calls, driver.configs) == (2, [])
 
 
 def test_threads_record_their_own_launches() -> None:
