@@ -47,6 +47,7 @@ class StepBudget:
             if self._recent_steps > MEMORY:
                 self._recent_steps /= 2
                 self._recent_own /= 2
+                self._cost /= 2  # a first sample that was slow must not be the last one
         self._last = now
         self.steps += 1
         left = self._share * self._recent_steps - self._recent_own

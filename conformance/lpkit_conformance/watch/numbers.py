@@ -115,6 +115,13 @@ class ProcessCounts:
         }
 
 
+SEEN = 300
+"""Rows to compare until a defect that shows in 1 % of them was met with a probability of 95 %."""
+
+STALL = 600.0
+"""Seconds of steps without a sample after which sampling has stalled."""
+
+
 def summary(process: Mapping[str, Any]) -> str:
     """Return the numbers of one process as one line."""
     share = process["own_seconds"] / process["step_seconds"] if process["step_seconds"] else 0.0
@@ -124,9 +131,13 @@ def summary(process: Mapping[str, Any]) -> str:
         for kind, count in counts["violations"].items()
     ]
     rows = sum(counts["rows"] for counts in process["processors"].values())
+    meets = "nothing is met"
+    if rows:  # of all processors
+        seconds = SEEN * process["step_seconds"] * len(process["processors"]) / rows
+        meets = f"a defect in 1 % of the rows is met within {seconds:.0f} s of steps"
     return (
         f"{process['steps']} steps, {process['sampled_steps']} sampled, {rows} rows compared, "
-        f"{100 * share:.2f} % of step time; "
+        f"{100 * share:.2f} % of step time; at this rate, {meets}; "
         + (f"violations: {', '.join(violations)}" if violations else "no violations")
     )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lpkit_conformance.traces import Trace, TraceError, dumps
-from lpkit_conformance.watch.numbers import ProcessCounts, Violation, summary
+from lpkit_conformance.watch.numbers import STALL, ProcessCounts, Violation, summary
 from lpkit_conformance.watch.run_directory import used, write, write_numbers
 from lpkit_conformance.watch.settings import WatchSettings
 
@@ -34,6 +34,7 @@ class Reporter:
         self._thread: threading.Thread | None = None
         self._logged = time.monotonic()
         self._warned = False
+        self._sampled = 0, 0.0  # sampled steps, and step time when their number last changed
         self._written = 0
 
     def start(self) -> None:
@@ -75,12 +76,33 @@ class Reporter:
             try:
                 with contextlib.suppress(queue.Empty):
                     self._queue.get(timeout=self._settings.interval)()
-                self._write()
-                if time.monotonic() - self._logged >= self._settings.log_every:
-                    self._logged = time.monotonic()
-                    logger.info("lpkit watch: %s", summary(self._counts.as_json()))
+                self.tick()
             except Exception as error:  # the next report may succeed
                 self._failed(f"a report could not be written: {error!r}")
+
+    def tick(self) -> None:
+        """Write the numbers, and log what is due."""
+        self._write()
+        self._stall()
+        if time.monotonic() - self._logged >= self._settings.log_every:
+            self._logged = time.monotonic()
+            logger.info("lpkit watch: %s", summary(self._counts.as_json()))
+
+    def _stall(self) -> None:
+        """Warn once each time that no step was sampled for long."""
+        counts, (sampled, since) = self._counts, self._sampled
+        if counts.sampled != sampled or not counts.step_seconds:
+            self._sampled = counts.sampled, counts.step_seconds
+        elif self._settings.budget and self._settings.rate and counts.step_seconds - since > STALL:
+            self._sampled = counts.sampled, float("inf")
+            share = counts.own_seconds / counts.step_seconds
+            logger.warning(
+                "lpkit watch: no step was sampled in %.0f s of steps, so no row is compared; the watcher takes %.2f %% "
+                "of step time, and may take %.2f %%: raise budget",
+                STALL,
+                100 * share,
+                100 * self._settings.budget,
+            )
 
     def _write(self) -> None:
         if self._folder is None:

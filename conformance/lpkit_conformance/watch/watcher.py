@@ -29,10 +29,17 @@ OptIn = Callable[[Any], "bool | None"]
 
 
 class WatchedProcessor:
-    """A processor. ``number``: its position among the watched processors; ``opt_in``: decides if a request uses it."""
+    """A processor.
+
+    Attributes:
+        number: its position among the watched processors.
+        opt_in: decides if a request uses it.
+        reported: by kind of violation, the steps with a report.
+    """
 
     def __init__(self, name: str, number: int, opt_in: OptIn, counts: ProcessorCounts) -> None:
         self.name, self.number, self.opt_in, self.counts = name, number, opt_in, counts
+        self.reported: dict[str, list[int]] = {}
 
     def opted_out(self, request: ServedRequest) -> bool:
         """Return True if the request's rows must stay unchanged; False if that is not known."""
@@ -103,7 +110,7 @@ class Watcher:
         """Judge the result of ``apply``."""
         if wrong := not_logits(given, got):
             kind, expected, shown = wrong
-            if self._counted(watched, kind) <= max(self._settings.traces, 1):
+            if self._counted(watched, kind):
                 self._report(watched, kind, None, expected, shown)
             return
         if sample is None:
@@ -125,7 +132,7 @@ class Watcher:
             return request is not None and position + 1 < request.entered
 
         for kind, position, slot in broken(sample, got, opted_out, discarded):
-            if self._counted(watched, kind) > max(self._settings.traces, 1):
+            if not self._counted(watched, kind):
                 continue
             row = sample.broken_row(kind, position, got)
             where = f"row {row.row}, token {row.column}"
@@ -139,17 +146,21 @@ class Watcher:
         if quarantined:
             without = "this request is" if params is not None else "this step is"
             then = "the processor is off from now on" if watched.counts.off else f"{without} served without it"
-        if self._counted(watched, EXCEPTION) <= max(self._settings.traces, 1) or watched.counts.off:
+        if self._counted(watched, EXCEPTION) or watched.counts.off:
             request = None if params is None else ServedRequest(params, 1)
             got = f"{method} raised {described(error, self._settings.values)}"
             self._report(watched, EXCEPTION, request, "no exception", got, then)
         if not quarantined:
             self._reporter.flush()
 
-    def _counted(self, watched: WatchedProcessor, kind: str) -> int:
-        by_kind = watched.counts.violations
-        by_kind[kind] = by_kind.get(kind, 0) + 1
-        return by_kind[kind]
+    def _counted(self, watched: WatchedProcessor, kind: str) -> bool:
+        """Count a violation; True if it is to be reported: the first of its step, and one of the first steps."""
+        counts, steps = watched.counts.violations, watched.reported.setdefault(kind, [])
+        counts[kind] = counts.get(kind, 0) + 1
+        if self.budget.steps in steps or len(steps) >= max(self._settings.traces, 1):
+            return False
+        steps.append(self.budget.steps)
+        return True
 
     def _report(
         self,
@@ -160,7 +171,7 @@ class Watcher:
         got: str,
         then: str = "",
     ) -> None:
-        number = watched.counts.violations[kind]
+        number = len(watched.reported[kind])
         violation = Violation(
             processor=watched.name,
             kind=kind,

@@ -30,6 +30,16 @@ def test_it_keeps_to_its_share_whatever_a_sample_costs(clock: list[float]) -> No
     assert budget.own_seconds / budget.step_seconds <= 0.0105
 
 
+def test_a_first_sample_that_is_slow_does_not_end_sampling(clock: list[float]) -> None:
+    """A sample may cost more than the budget ever saves up, for example where a kernel is compiled."""
+    budget = StepBudget(0.01, 1.0)
+    steps(budget, clock, 100, 0.010, 0.0)
+    steps(budget, clock, 1, 0.010, 5.0)
+    before = budget.sampled
+    steps(budget, clock, 40_000, 0.010, 0.001)
+    assert budget.sampled - before > 1000
+
+
 def test_an_idle_server_earns_no_time(clock: list[float]) -> None:
     budget = StepBudget(0.01, 1.0)
     budget.begin()

@@ -9,8 +9,19 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.watch import run_directory
-from lpkit_conformance.watch.numbers import CallTimes, ProcessCounts, ProcessorCounts, Violation, prometheus, violations
+from lpkit_conformance.watch.numbers import (
+    SEEN,
+    CallTimes,
+    ProcessCounts,
+    ProcessorCounts,
+    Violation,
+    prometheus,
+    summary,
+    violations,
+)
+from lpkit_conformance.watch.reporter import Reporter
 from lpkit_conformance.watch.run_directory import RUN, latest, of_this_run, read_numbers, write_numbers
+from lpkit_conformance.watch.settings import WatchSettings
 
 
 def numbers() -> dict[str, Any]:
@@ -31,6 +42,30 @@ def test_every_line_is_of_the_exposition_format_and_every_metric_is_declared() -
         assert line.startswith("# ") or sample.fullmatch(line), line
     assert declared == {match[1] for line in text.splitlines() if (match := sample.fullmatch(line))}
     assert 'lpkit_watch_violations_total{process="12",processor="a:\\"B\\"",kind="nan"} 2' in text
+
+
+def test_the_summary_states_when_a_rare_defect_is_met() -> None:
+    counted = numbers() | {"step_seconds": 30.0}
+    counted["processors"]['a:"B"']["rows"] = 100
+    assert "at this rate, a defect in 1 % of the rows is met within 90 s of steps" in summary(counted)
+    assert pytest.approx(0.95, abs=0.01) == 1 - 0.99**SEEN
+    counted["processors"]['a:"B"']["rows"] = 0
+    assert "at this rate, nothing is met" in summary(counted)
+
+
+def test_a_stall_of_sampling_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    counts = ProcessCounts()
+    reporter = Reporter(WatchSettings(interval=0.1), counts, None)
+    for seconds in (100.0, 500.0, 701.0, 900.0):
+        counts.step_seconds = seconds
+        reporter.tick()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "no step was sampled in 600 s of steps" in line
+    counts.sampled = 1
+    for seconds in (1000.0, 1700.0):
+        counts.step_seconds = seconds
+        reporter.tick()
+    assert len(caplog.records) == 2
 
 
 def test_violations_of_all_processes_are_added_up() -> None:

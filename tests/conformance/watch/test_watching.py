@@ -191,6 +191,16 @@ def test_each_broken_rule_is_counted_by_its_kind_and_its_evidence_is_kept(
     assert trace.settings["watch"]["step"] == len(trace.steps) - 1
 
 
+@RUNNERS
+def test_the_rows_of_one_step_are_one_report(runner: Runner, tmp_path: Path) -> None:
+    watched = make(Nan, runner, folder=tmp_path)
+    watched.run(ON, ON, ON, ON)
+    until(lambda: len(watched.tally.violations) == 2)
+    first, second = watched.tally.violations
+    assert first.step < second.step
+    assert found(watched)["nan"] > 2
+
+
 class Raises(Ban):
     def apply(self, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
         raise KeyError("row 0")
