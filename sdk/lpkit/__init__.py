@@ -77,12 +77,12 @@ __all__ = [
 ]
 
 
-_ROOMS = ("export", "train")
-"""Packages that ``lpkit.NAME`` imports on first use, e.g. ``lpkit.export.transformers``."""
+_MODULES = ("export", "kernels", "rng", "sequences", "train")
+"""Modules that ``lpkit.NAME`` imports on first use, e.g. ``lpkit.export.transformers``."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _MODULES:
         return importlib.import_module(f"lpkit.{name}")
     try:
         home = _HOME[name]
