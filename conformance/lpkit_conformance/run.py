@@ -71,22 +71,25 @@ class Options:
 
 
 def known_code(code: str, engine: Engine | None = None) -> str:
-    """Return ``code`` if it is a check's code or a prefix, among the checks that run on ``engine``, if given.
+    """Return the code that a check's name, its code or a prefix of codes stands for.
+
+    Args:
+        code: as the user wrote it.
+        engine: on which the check must run, if given.
 
     Raises:
         UsageError: with the nearest match.
     """
-    codes = list(by_code())
-    if code.upper().startswith("LP") and any(known.startswith(code.upper()) for known in codes):
-        engines = {check.engine for check in all_checks(None) if check.code.startswith(code.upper())}
+    names = {check.name: check.code for check in all_checks(None)}
+    wanted = names.get(code.lower(), code.upper())
+    engines = {check.engine for check in all_checks(None) if check.code.startswith(wanted)}
+    if wanted.startswith("LP") and engines:
         if engine is not None and engine not in engines:
             if engines == {TOGETHER}:
                 raise UsageError(f"{code} is about two plugins", "add --together")
             raise UsageError(f"{code} does not run with --{'together' if engine == TOGETHER else f'engine {engine}'}")
-        return code.upper()
-    named = [check for check in all_checks(None) if check.name == code.lower()]
-    remedy = f"Did you mean {named[0].code}, which is named {code.lower()}?" if named else did_you_mean(code, codes)
-    raise UsageError(f"there is no check {code}", remedy or "see `lpkit explain`")
+        return wanted
+    raise UsageError(f"there is no check {code}", did_you_mean(code, [*by_code(), *names]) or "see `lpkit explain`")
 
 
 def wanted(options: Options, failed: Sequence[str] = ()) -> list[type[Rule]]:

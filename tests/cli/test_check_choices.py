@@ -61,7 +61,7 @@ def test_all_checks_are_listed_with_their_rules() -> None:
         (("--host", "v1,v3"), "there is no host 'v3'"),
         (("--select", "LP202,LP999"), "there is no check LP999"),
         (("--select", "LP2O2"), "there is no check LP2O2; did you mean 'LP2"),
-        (("--select", "replace-on-add"), "Did you mean LP202, which is named replace-on-add?"),
+        (("--select", "replace-on-ad"), "there is no check replace-on-ad; did you mean 'replace-on-add'?"),
         (("-k", "swpa"), "no check is left to run with these options; did you mean 'swap'?"),
         (("-k", "swap and"), "it ends too early"),
         (("--select", "LP202", "--ignore", "LP2"), "no check is left to run"),

@@ -29,6 +29,10 @@ def test_a_check_is_explained_by_its_rule_the_reason_and_the_fix() -> None:
         assert len(line) > 20, f"{check.code} has no {label}"
 
 
+def test_a_check_is_found_by_its_name() -> None:
+    assert explain(CHECKS[-1].name.upper()).stdout == explain(CHECKS[-1].code).stdout
+
+
 def test_a_family_is_explained_check_by_check() -> None:
     done = explain("LP0")
     heads = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("LP0")]

@@ -12,7 +12,10 @@ from lpkit_cli.commands.options import completed_codes
 def explain(
     code: Annotated[
         str | None,
-        typer.Argument(help="A check's code, such as LP202; without one, list all.", autocompletion=completed_codes),
+        typer.Argument(
+            help="A check's code, such as LP202, its name, or a family such as LP2; without it, list all.",
+            autocompletion=completed_codes,
+        ),
     ] = None,
 ) -> None:
     """Explain a check: the rule, why it matters, how to fix a failure, and what ignoring it hides."""
