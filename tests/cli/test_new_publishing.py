@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from command import python
 from lpkit_cli.scaffold import git, origin
 from lpkit_cli.scaffold.origin import Origin
 from lpkit_conformance.errors import UsageError
+from lpkit_conformance.testing import compute_check
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -267,6 +269,18 @@ class TestBare:
         done = python(*quiet, *tests, cwd=tmp_path, path=tuple(project / "src" for project in projects))
         assert done.returncode == 0, done.stdout
         assert done.stdout.count("write the rule in processor.py") >= 2
+
+    @pytest.mark.parametrize("style", ["processor", "request"])
+    def test_the_rule_in_its_comment_works(self, new, tmp_path: Path, style: str) -> None:
+        shown = new(f"bare-{style}", "--style", style, "--bare").stdout
+        file = tmp_path / f"bare-{style}/src/bare_{style}/processor.py"
+        assert f"Next: write the rule in {file.relative_to(tmp_path)}" in shown
+        rule = re.sub(r"# (ids|logits)", r"\1", file.read_text(encoding="utf-8"))
+        file.write_text(rule, encoding="utf-8")
+        done = compute_check(
+            "LP201", f"{file}:Bare{style.title()}", case={"extra_args": {f"bare_{style}_strength": 1.0}}
+        )
+        assert done.status == "passed", done
 
     def test_what_is_wrapped_has_its_rule(self, new) -> None:
         assert "exclude each other" in new("my-proc", "--bare", "--wrap", "json:loads", code=2).stderr

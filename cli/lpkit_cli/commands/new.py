@@ -119,7 +119,7 @@ def new(
     if not no_git and not git.inside(output):
         problem = git.start(project)
         notes += [problem[0].upper() + problem[1:] + "."] if problem else []
-    typer.echo("\n".join(report.lines(output / name, names.package, names.class_name, notes)))
+    typer.echo("\n".join(report.lines(output / name, names.package, names.class_name, notes, bare)))
 
 
 def _origin(given: str | None, asked: bool) -> Origin:

@@ -10,17 +10,22 @@ if TYPE_CHECKING:
     from lpkit_conformance.discovery.bridgeable import Bridgeable
 
 
-def lines(project: Path, package: str, class_name: str, notes: Iterable[str]) -> Iterator[str]:
-    """List what was made, and the next steps."""
+def lines(project: Path, package: str, class_name: str, notes: Iterable[str], bare: bool) -> Iterator[str]:
+    """List what was made, and the next steps; a bare project needs a rule before it can be checked."""
+    processor = project / "src" / package / "processor.py"
     folder = f'"{project}"' if " " in str(project) else str(project)
     yield f"Created {project}: {class_name}, a logits processor for both of vLLM's runners."
     yield ""
-    yield f"  processor   {project / 'src' / package / 'processor.py'}"
+    yield f"  processor   {processor}"
     yield f"  tests       {project / 'tests'}"
     yield f"  settings    {project / 'pyproject.toml'}"
     for note in notes:
         yield from ("", f"Note: {note}")
-    yield from ("", "Next:", "", f"  cd {folder}", "  pip install -e .", "  lpkit check")
+    if bare:
+        yield from ("", f"Next: write the rule in {processor} (a comment shows an example), then:")
+    else:
+        yield from ("", "Next:")
+    yield from ("", f"  cd {folder}", "  pip install -e .", "  lpkit check")
 
 
 def with_wheel(name: str) -> str:

@@ -27,4 +27,6 @@ class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         """Called at every step, with the admitted requests only. Must not wait for the device."""
-        # The rule goes here. This would raise token 7: logits[7] = logits[7] + self.strength[rows].unsqueeze(1)
+        # The rule goes here. This would raise token 7:
+        # ids = torch.full((rows.n, 1), 7, device=self.device)
+        # logits[ids] = logits[ids] + self.strength[rows].unsqueeze(1)

@@ -27,7 +27,8 @@ class {{ cookiecutter.class_name }}(lpkit.AdapterLogitsProcessor):
 
         def process(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
             """Called at every step with the output so far and this request's logits, `[vocab]`."""
-            # The rule goes here. This would raise token 7: logits[7] += settings.strength
+            # The rule goes here. This would raise token 7:
+            # logits[7] += settings.strength
             return logits
 
         return process
