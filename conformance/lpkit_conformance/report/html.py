@@ -47,9 +47,8 @@ def _target(target: TargetResult, prefix: str) -> Values:
     }
     interface = target.interface.replace("v", "V") + " interface" if target.interface else ""
     facts = (interface, target.judged_with, *(line.strip() for line in text.settings_lines(target)))
-    checks = [_check(check, anchors) for check in target.checks]
     families = (
-        {"title": title, "squares": [check for check in checks if check["code"].startswith(family)]}
+        (title, [_check(check, anchors) for check in target.checks if check.code.startswith(family)])
         for family, title in FAMILIES.items()
     )
     counts = (
@@ -63,9 +62,9 @@ def _target(target: TargetResult, prefix: str) -> Values:
         "facts": " · ".join(filter(None, facts)),
         "error": target.error,
         "notes": list(target.notes),
-        "checks": {"total": len(checks), "rows": checks} if checks else None,
+        "checks": bool(target.checks),
         "counts": [item for item in counts if item["count"]],
-        "families": [family for family in families if family["squares"]],
+        "families": [{"title": title, "squares": checks, "rows": checks} for title, checks in families if checks],
         "findings": [_finding(entry, anchors[entry.check.label]) for entry in entries],
     }
 
@@ -143,10 +142,10 @@ def _logits(logits: Mapping[str, Any]) -> Values:
             return "6" if value < 0 else f"{WIDTH - 6:g}"
         return f"{18 + (WIDTH - 36) * ((value - low) / (high - low) if high > low else 0.5):g}"
 
-    caption = f"Logits of {len(tokens)} of the {logits['differ']} tokens that differ, of {logits['of']}"
+    caption = f"Logits of {len(tokens)} of the {logits['differ']} tokens that differ (of {logits['of']})"
     if len(tokens) == logits["differ"]:
         differ = "token that differs" if len(tokens) == 1 else "tokens that differ"
-        caption = f"Logits of the {differ}, of {logits['of']}"
+        caption = f"Logits of the {differ} (of {logits['of']})"
     rows = [
         {
             "token": item["token"],
