@@ -54,16 +54,16 @@ def server(request: pytest.FixtureRequest, servers: dict[str, Server]) -> Server
 
 # What the requests must say
 
-# Far more than logits differ by: from the first token past the limit on, the raised token wins.
+# Far more than logits differ by: from the second token on, the raised token wins.
 SURE = 100.0
 # Each prompt goes with the arguments below it; None: the request gives none.
 PROMPTS = ("w9 w31 w300", "w17", "w40 w41 w42 w43 w44 w45", "w294 w436", "w133")
 ARGUMENTS: tuple[dict[str, Any] | None, ...] = (
-    {"wrap_up_token": 7, "wrap_up_after": 3, "wrap_up_step": SURE},
+    {"wrap_up_token": 7, "wrap_up_step": SURE},
     None,
     {"wrap_up_token": 0, "wrap_up_step": SURE},
-    {"wrap_up_token": 300, "wrap_up_after": 10, "wrap_up_step": SURE},
-    {"wrap_up_token": 8, "wrap_up_after": 3, "wrap_up_step": SURE},
+    {"wrap_up_token": 300, "wrap_up_step": SURE},
+    {"wrap_up_token": 8, "wrap_up_step": SURE},
 )
 TOGETHER = list(zip(PROMPTS, ARGUMENTS, strict=True))
 # Tokens per reply, by runner: long enough to overlap; Triton's interpreter makes V2 slow.
@@ -87,8 +87,7 @@ def plain(engines: Callable[..., Any], made: Made) -> dict[str, Tokens]:
 def must_say(plain: Tokens, arguments: dict[str, Any] | None, length: int) -> Tokens:
     if arguments is None:
         return plain[:length]
-    own = arguments.get("wrap_up_after", 0) + 1
-    return (plain[:own] + [arguments["wrap_up_token"]] * length)[:length]
+    return (plain[:1] + [arguments["wrap_up_token"]] * length)[:length]
 
 
 def body(prompt: str, arguments: dict[str, Any] | None, length: int) -> str:
@@ -166,16 +165,15 @@ def test_requests_in_one_batch_each_get_their_own_arguments(server: Server, plai
 
 # Each with the name that the refusal must give.
 INVALID: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"wrap_up_token": 7, "wrap_up_after": -3}, "wrap_up_after"),
-    ({"wrap_up_token": 7, "wrap_up_after": 1.5}, "wrap_up_after"),
-    ({"wrap_up_token": 7, "wrap_up_after": 2**63}, "wrap_up_after"),
+    ({"wrap_up_token": -1}, "wrap_up_token"),
+    ({"wrap_up_token": 1.5}, "wrap_up_token"),
+    ({"wrap_up_token": 2**63}, "wrap_up_token"),
     ({"wrap_up_token": 7, "wrap_up_step": "fast"}, "wrap_up_step"),
     ({"wrap_up_token": 7, "wrap_up_step": 0}, "wrap_up_step"),
-    ({"wrap_up_token": -1}, "wrap_up_token"),
     ({"wrap_up_token": [7]}, "wrap_up_token"),
     ({"wrap_up_token": None}, "wrap_up_token"),  # this one by vLLM, which takes no null
-    ({"wrap_up_after": 3}, "wrap_up_after"),
-    ({"wrap_up_token": 7, "wrap_up_aftr": 3}, "wrap_up_aftr"),
+    ({"wrap_up_step": 3}, "wrap_up_step"),
+    ({"wrap_up_token": 7, "wrap_up_stepp": 3}, "wrap_up_stepp"),
 )
 
 
@@ -186,7 +184,7 @@ def test_invalid_arguments_are_answered_with_400_and_the_name_and_serving_goes_o
         status, reply = server.curl(body(PROMPTS[0], arguments, 4))
         assert status == 400, (arguments, reply)
         assert name in reply["error"]["message"], (arguments, reply)
-    with client(server) as openai_client, pytest.raises(openai.BadRequestError, match="wrap_up_after: Input should be"):
+    with client(server) as openai_client, pytest.raises(openai.BadRequestError, match="wrap_up_token: Input should be"):
         openai_client.completions.create(model="MODEL", prompt="w9", extra_body={"vllm_xargs": INVALID[0][0]})
     status, reply = server.curl(body(*TOGETHER[0], 16))
     assert status == 200

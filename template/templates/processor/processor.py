@@ -1,8 +1,8 @@
-"""Wrap-up: a reply that grows too long is nudged to end, instead of being cut off.
+"""Wrap-up: a long reply is nudged to end, instead of being cut off.
 
 `max_tokens` stops in the middle of a sentence. This processor raises the score of a token of your choice (the
-end-of-sequence token, a newline, a closing brace) a little more with every token past a soft limit, so that the
-model ends where ending fits.
+end-of-sequence token, a newline, a closing brace) a little more with every token, so that the model ends where ending
+fits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 
 class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
-    """Raise the logit of `wrap_up_token` by `wrap_up_step` for each output token past `wrap_up_after`."""
+    """Raise the logit of `wrap_up_token` by `wrap_up_step` for each output token."""
 
     stage = "logits"  # before penalties and temperature; "sampling" would come after them and skip greedy requests
     history = "length"  # the part of past tokens that it reads: "none", "length" or "tokens"
@@ -21,23 +21,21 @@ class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
         """A request's settings: keys of `SamplingParams.extra_args`, or of `vllm_xargs` over HTTP."""
 
         token: lpkit.TokenId  # no default: a request without it is unaffected
-        after: int = lpkit.Field(0, ge=0)
-        step: float = lpkit.Field(1.0, gt=0.0, le=100.0)
+        step: float = lpkit.Field(0.1, gt=0.0, le=100.0)
 
     # One value per request, kept on the device. lpkit moves them with the request; you never see a batch change.
     token = lpkit.column(torch.int64)
-    after = lpkit.column(torch.int64)
     step = lpkit.column(torch.float32)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         """Called once, when a request enters. False: it does not use the plugin, at no cost."""
         self.token[request.slot] = request.params.token
-        self.after[request.slot] = request.params.after
         self.step[request.slot] = request.params.step
         return True
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         """Called at every step, with the admitted requests only. Must not wait for the device."""
         ids = self.token[rows].unsqueeze(1)  # [n, 1]
-        excess = (rows.output_len - self.after[rows]).clamp(min=0)  # [n]
-        logits[ids] = logits[ids] + (excess * self.step[rows]).unsqueeze(1)
+        step = self.step[rows].unsqueeze(1)
+        length = rows.output_len.unsqueeze(1)
+        logits[ids] = torch.addcmul(logits[ids], step, length)  # logits[ids] + step * length, in one operation

@@ -1,4 +1,4 @@
-"""The rule: past `wrap_up_after` output tokens, each further one raises `wrap_up_token` by `wrap_up_step`.
+"""The rule: each output token raises the logit of `wrap_up_token` by `wrap_up_step`.
 
 Engines of `lpkit.runtime` call the processor as vLLM's two runners do, without a model.
 """
@@ -37,21 +37,14 @@ def change(engine: Any, extra_args: dict[str, Any], written: list[int]) -> torch
     return changes["mine"]
 
 
-def test_nothing_changes_up_to_the_limit(engine: Any) -> None:
-    assert not change(engine, {"wrap_up_token": 7, "wrap_up_after": 3}, written=[4, 5, 6]).any()
+def test_nothing_changes_before_the_first_output_token(engine: Any) -> None:
+    assert not change(engine, {"wrap_up_token": 7}, written=[]).any()
 
 
-def test_the_token_rises_by_one_step_per_token_past_the_limit(engine: Any) -> None:
-    args = {"wrap_up_token": 7, "wrap_up_after": 3, "wrap_up_step": 0.5}
+def test_the_token_rises_by_one_step_per_output_token(engine: Any) -> None:
     expected = torch.zeros(VOCAB)
-    expected[7] = 2 * 0.5
-    torch.testing.assert_close(change(engine, args, written=[4, 5, 6, 4, 5]), expected)
-
-
-def test_without_a_limit_it_rises_from_the_first_token_on(engine: Any) -> None:
-    expected = torch.zeros(VOCAB)
-    expected[0] = 2.0  # token 0 is a token like any other
-    torch.testing.assert_close(change(engine, {"wrap_up_token": 0}, written=[4, 5]), expected)
+    expected[0] = 2 * 0.5  # token 0 is a token like any other
+    torch.testing.assert_close(change(engine, {"wrap_up_token": 0, "wrap_up_step": 0.5}, written=[4, 5]), expected)
 
 
 def test_a_request_that_does_not_ask_is_unaffected(engine: Any) -> None:
@@ -63,7 +56,7 @@ def test_a_request_that_does_not_ask_is_unaffected(engine: Any) -> None:
     [
         {"wrap_up_token": -1},
         {"wrap_up_token": "seven"},
-        {"wrap_up_after": 3},
+        {"wrap_up_step": 3},
         {"wrap_up_token": 7, "wrap_up_step": 0},
         {"wrap_up_tokens": 7},
     ],

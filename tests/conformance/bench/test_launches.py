@@ -130,6 +130,15 @@ def test_the_budgets_are_those_of_the_plainest_rules() -> None:
     assert steady(*FOUND["lpkit-min-p"], "v2").launches == DENSE - 1, "by slot, no columns are gathered"
 
 
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_the_rule_of_lpkit_new_keeps_its_budget(runner: str, tmp_path: Path) -> None:
+    rule = (PLUGINS.parent / "template/templates/processor/processor.py").read_text(encoding="utf-8")
+    file = tmp_path / "processor.py"
+    file.write_text(rule.replace("{{ cookiecutter.class_name }}", "WrapUp"), encoding="utf-8")
+    cls = resolve_target(f"{file}:WrapUp").cls
+    assert steady(cls, {"extra_args": {"wrap_up_token": 7}}, runner).launches <= budget(cls)
+
+
 @pytest.mark.parametrize(("cls", "case"), EACH_CASE)
 def test_the_number_does_not_depend_on_the_batch(cls: Any, case: dict[str, Any]) -> None:
     few, many = (steady(cls, case, "v2", batch=batch) for batch in (1, 50))

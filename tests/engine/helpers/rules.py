@@ -110,8 +110,7 @@ def ruled(row: np.ndarray, args: dict[str, Any], prompt: list[int], output: list
         for token in {after for before, after in itertools.pairwise(prompt) if before == text[-1]}:
             row[token] += args["cite_next_boost"]
     if "wrap_up_token" in args:
-        excess = max(0, len(output) - args.get("wrap_up_after", 0))
-        row[args["wrap_up_token"]] += excess * args.get("wrap_up_step", 1.0)
+        row[args["wrap_up_token"]] += len(output) * args.get("wrap_up_step", 0.1)
     if "recent_penalty" in args:
         row[list({*output[-args.get("recent_window", 16) :]})] -= args["recent_penalty"]
     if "count" in args:
