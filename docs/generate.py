@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import enum
 import inspect
+import logging
 import re
 import shutil
 import sys
 import typing
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,18 +28,14 @@ for _folder in ("sdk", "conformance", "conformance/tools", "cli"):
 import typer  # noqa: E402
 from lpkit_cli import app as command  # noqa: E402
 from lpkit_conformance import examples  # noqa: E402
-from lpkit_conformance.catalogue import FAMILIES, all_checks, turning_off  # noqa: E402
+from lpkit_conformance.catalogue import FAMILIES, all_checks, by_code, turning_off  # noqa: E402
 from lpkit_conformance.checks.base import Rule  # noqa: E402
-from lpkit_conformance.checks.ladder import LadderCheck  # noqa: E402
-from lpkit_conformance.explanation.picture import record_frames  # noqa: E402
-from lpkit_conformance.explanation.timeline import timeline  # noqa: E402
-from lpkit_conformance.programs.generate import Idle, Speculate, Step  # noqa: E402
-from lpkit_conformance.programs.shrink import single_steps  # noqa: E402
+from lpkit_conformance.errors import UsageError  # noqa: E402
 from lpkit_conformance.report.drawing import svg_file  # noqa: E402
 from lpkit_conformance.report.explain import notes, prevented  # noqa: E402
-from lpkit_conformance.settings.cases import Case  # noqa: E402
-from lpkit_conformance.settings.hosts import HOSTS, in_words  # noqa: E402
-from lpkit_conformance.subject.subject import Subject  # noqa: E402
+from lpkit_conformance.report.text import check_lines  # noqa: E402
+from lpkit_conformance.settings.hosts import in_words  # noqa: E402
+from lpkit_conformance.testing import compute_check  # noqa: E402
 from vllm_canary import page as vllm_page  # noqa: E402
 
 FACTS = "conformance/lpkit_conformance/facts/vllm.toml"
@@ -44,19 +43,20 @@ FACTS = "conformance/lpkit_conformance/facts/vllm.toml"
 EXIT_CODES = re.compile(r"Exit codes?:? \d.*?\.(?: Notes do not count\.)?(?= |$)")
 """The exit codes in a command's help; the page links to the table of all of them instead."""
 
-MOST_STEPS = 10
-"""The most steps of a program that a drawing shows."""
-
 NOTICE = "<!-- Written by docs/generate.py (make site); edit {} instead. -->"
 
 
-def pages() -> dict[str, str]:
-    """Every generated page and picture, by its path below ``docs/``."""
+def pages(judged: bool = False) -> dict[str, str]:
+    """Every generated page and picture, by its path below ``docs/``.
+
+    Args:
+        judged: with the reports of the checks' wrong examples, which takes a minute.
+    """
     checks = all_checks(None)
-    drawn = [check for check in checks if has_batch(check)]
+    faults = {check.code: fault_of(check.code)[1] for check in checks if judged and examples.examples_of(check.code)}
     return {
-        **{f"checks/{check.code}.md": check_page(check) for check in checks},
-        **{f"checks/{check.code}.svg": svg_file(batch_of(check)[1], check.code) for check in drawn},
+        **{f"checks/{check.code}.md": check_page(check, judged) for check in checks},
+        **{f"checks/{code}.svg": svg_file(batch, code) for code, batch in faults.items() if batch and batch["steps"]},
         "checks/index.md": check_index(checks),
         "reference/cli.md": cli_page(),
         "evidence/vllm-releases.md": f"{NOTICE.format(FACTS)}\n\n{vllm_page.releases()}",
@@ -66,8 +66,8 @@ def pages() -> dict[str, str]:
 # -- checks ------------------------------------------------------------------------------------------------------
 
 
-def check_page(check: type[Rule]) -> str:
-    """The page of one check."""
+def check_page(check: type[Rule], judged: bool = False) -> str:
+    """The page of one check; ``judged``: with the report of its wrong example."""
     parts = check.sections()
     home = f"conformance/{check.__module__.replace('.', '/')}.py"
     requires = ", ".join(f"[{code}]({code}.md)" for code in check.requires) or "nothing"
@@ -88,16 +88,7 @@ def check_page(check: type[Rule]) -> str:
             lines += [f"## {title}", "", sentence(parts[key]), ""]
     for reason in prevented(check):
         lines += [reason, ""]
-    if has_batch(check):
-        name, _ = batch_of(check)
-        lines += [
-            "## In a batch",
-            "",
-            f"A program of this check, *{name}*: every request must come out as it does alone.",
-            "",
-        ]
-        lines += [f"![{name}, step by step]({check.code}.svg)", ""]
-    lines += example_section(check.code)
+    lines += example_section(check.code, judged)
     lines += ["## Turning it off", "", turning_off(check), ""]
     for note in notes(check):
         lines += [note, ""]
@@ -105,30 +96,35 @@ def check_page(check: type[Rule]) -> str:
     return "\n".join(lines)
 
 
-def has_batch(check: type[Rule]) -> bool:
-    """True for the bookkeeping checks: their pages show a drawing of their first program."""
-    return check.code.startswith(("LP2", "LP8")) and issubclass(check, LadderCheck)
-
-
 @cache
-def batch_of(check: type[LadderCheck]) -> tuple[str, dict[str, Any]]:
-    """The name of the check's first program, and a timeline of its first steps."""
-    host = check.hosts[0]
-    subject = Subject.of("", object, host, Case())
-    first = next(iter(check().programs(subject)))
-    ops = single_steps(first.ops)
-    ends = [number for number, op in enumerate(ops, 1) if isinstance(op, Step | Idle | Speculate)]
-    ops = ops[: ends[:MOST_STEPS][-1]]
-    frames, arguments = record_frames(subject, ops, first.max_num_seqs, check().host)
-    return first.name, timeline(frames, ops, arguments, HOSTS[host].position, None)
+def fault_of(code: str) -> tuple[str, dict[str, Any] | None]:
+    """What ``lpkit check`` reports about the wrong form of a check's first example: the text, and the batch to draw."""
+    example = examples.examples_of(code)[0]
+    with TemporaryDirectory() as folder:
+        file = Path(folder, f"{code.lower()}.py")
+        file.write_text(example.wrong, encoding="utf-8")
+        (name,) = re.findall(r"^class (\w+)", example.wrong, re.M)
+        for host in by_code()[code].hosts or ("",):
+            with suppress(UsageError):  # the example has another interface
+                result = compute_check(code, f"{file}:{name}", host=host, case=examples.CASES[example.module])
+                if result.finding:
+                    break
+        said = "\n".join(check_lines(result)).replace(f"{file.parent}/", "")
+    assert result.finding, f"{code}: its example is {result.status}"
+    return said, result.finding.timeline
 
 
-def example_section(code: str) -> list[str]:
-    """The check's examples, as diffs from wrong to right."""
-    lines = []
-    for example in examples.examples_of(code):
-        lines += [f"From wrong to right, on {example.bases}:", "", "```diff", example.diff, "```", ""]
-    return ["## Example", "", *lines] if lines else []
+def example_section(code: str, judged: bool) -> Iterator[str]:
+    """The check's examples, as diffs from wrong to right, and the report of the first one's wrong form, if judged."""
+    for number, example in enumerate(examples.examples_of(code)):
+        if not number:
+            yield from ("## Example", "")
+        yield from (f"From wrong to right, on {example.bases}:", "", "```diff", example.diff, "```", "")
+        if judged and not number:
+            said, timeline = fault_of(code)
+            yield from ("`lpkit check` reports the wrong form:", "", "```console", said, "```", "")
+            if timeline and timeline["steps"]:
+                yield from (f"![The batch in which it goes wrong, step by step]({code}.svg)", "")
 
 
 def check_index(checks: list[type[Rule]]) -> str:
@@ -144,15 +140,15 @@ def check_index(checks: list[type[Rule]]) -> str:
         "",
     ]
     for family, title in FAMILIES.items():
-        if not any(check.code.startswith(family) for check in checks):
+        members = [check for check in checks if check.code.startswith(family)]
+        if not members:
             continue
-        lines += [f"## {family} {title}", "", "| code | name | rule | runs on | tier |", "|---|---|---|---|---|"]
-        for check in checks:
-            if check.code.startswith(family):
-                rule = check.title()
-                row = (f"[{check.code}]({check.code}.md)", check.name, rule, runs_on(check), check.tier)
-                lines.append(f"| {' | '.join(row)} |")
-        lines.append("")
+        lines += [f"## {family} {title}", "", f":::{{dropdown}} {len(members)} checks"]
+        lines += ["| code | name | rule | runs on | tier |", "|---|---|---|---|---|"]
+        for check in members:
+            row = (f"[{check.code}]({check.code}.md)", check.name, check.title(), runs_on(check), check.tier)
+            lines.append(f"| {' | '.join(row)} |")
+        lines += [":::", ""]
     return "\n".join(lines)
 
 
@@ -252,8 +248,9 @@ def paragraphs(callback: Any) -> Iterator[str]:
 
 def main() -> None:
     """Write every page, and remove those of checks that no longer exist."""
+    logging.disable(logging.CRITICAL)  # wrong examples raise, and lpkit logs it
     shutil.rmtree(DOCS / "checks", ignore_errors=True)
-    for name, text in pages().items():
+    for name, text in pages(judged=True).items():
         path = DOCS / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

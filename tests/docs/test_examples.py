@@ -9,6 +9,7 @@ import pytest
 from lpkit_conformance import examples
 from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.report import explain
+from site_sources import module
 
 CHECKS = {check.code: check for check in all_checks(None)}
 
@@ -40,3 +41,10 @@ def test_a_hunk_that_does_not_fit_is_refused() -> None:
 
 def test_a_check_without_an_example_has_none() -> None:
     assert examples.examples_of("LP001") == []
+
+
+def test_the_page_of_a_check_shows_the_report_and_the_batch_of_its_wrong_form() -> None:
+    generate = module("generate.py")
+    page = generate.check_page(CHECKS["LP202"], judged=True)
+    assert "FAIL LP202[v1] replace-on-add" in page and "line        lp202.py:" in page
+    assert "](LP202.svg)" in page and generate.fault_of("LP202")[1]["differs"]

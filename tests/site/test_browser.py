@@ -97,7 +97,10 @@ def in_view(page: Page, selector: str) -> bool:
     return box is not None and box["x"] >= 0
 
 
-@pytest.mark.parametrize(("words", "expected"), [("update_state", "lpkit"), ("LP202", "LP202"), ("prefill", "oncepts")])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("update_state", "lpkit"), ("LP202", "LP202"), ("prefill", "oncepts"), ("force sequence", "Force a token")],
+)
 def test_search_finds(site: Site, words: str, expected: str) -> None:
     page = site.open().new_page()
     page.goto(f"{site.address}search/?q={words}")
