@@ -34,7 +34,7 @@ def users(pattern: str, settings: Any, names: list[str]) -> list[bool]:
 TELLING = ("mixed", "alternating")
 """The two patterns that together catch nearly everything that all patterns do, the better pattern first.
 
-docs/evidence/traces-value.md has the measurement.
+docs/explanation/traces.md has the measurement.
 """
 
 TELLING_TRACES = frozenset({"v1_swaps", "v1_async", "v1_sorted", "v1_big", "v2_async", "v2_chunked"})
