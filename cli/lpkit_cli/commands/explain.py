@@ -24,7 +24,7 @@ def explain(
     from lpkit_conformance.run import known_code
 
     if code is None:
-        typer.echo("\n".join(report.index()))
+        typer.echo("\n".join(report.index()).lstrip())
         return
     wanted = known_code(code)
     for check in all_checks(None):

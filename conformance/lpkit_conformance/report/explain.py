@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lpkit_conformance import examples
-from lpkit_conformance.catalogue import all_checks, turning_off
+from lpkit_conformance.catalogue import FAMILIES, all_checks, turning_off
 from lpkit_conformance.checks.base import Rule
 from lpkit_conformance.settings.hosts import in_words
 
@@ -14,11 +14,14 @@ ONLY_WITH = {"vllm": "--engine vllm", "together": "--together"}
 
 
 def index() -> Iterator[str]:
-    """Every check, a line each."""
-    for check in all_checks(None):
-        hosts = "/".join(check.hosts) or "-"
-        advice = "  (advice)" if check.tier == "advice" else ""
-        yield f"{check.code}  {hosts:12}  {check.name:26} {check.title()}{advice}"
+    """Every check, a line each, by family."""
+    for family, title in FAMILIES.items():
+        yield from ("", f"{family}  {title}")
+        for check in all_checks(None):
+            if check.code.startswith(family):
+                hosts = "/".join(check.hosts) or "-"
+                advice = "  (advice)" if check.tier == "advice" else ""
+                yield f"  {check.code}  {hosts:12}  {check.name:26} {check.title()}{advice}"
 
 
 def lines(check: type[Rule]) -> Iterator[str]:
