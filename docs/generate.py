@@ -98,7 +98,7 @@ def check_page(check: type[Rule], judged: bool = False) -> str:
 
 @cache
 def fault_of(code: str) -> tuple[str, dict[str, Any] | None]:
-    """What ``lpkit check`` reports about the wrong form of a check's first example: the text, and the batch to draw."""
+    """The report of ``lpkit check`` on the wrong form of a check's first example, and the batch to draw."""
     example = examples.examples_of(code)[0]
     with TemporaryDirectory() as folder:
         file = Path(folder, f"{code.lower()}.py")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from lpkit.loading import resolve_target
+from lpkit_conformance import examples
 from lpkit_conformance.catalogue import all_checks, inactive
 from lpkit_conformance.documentation import DOCUMENTATION
 from lpkit_conformance.settings import project as projects
@@ -88,6 +89,8 @@ def leads_somewhere(name: str, link: str, pages: dict[str, str]) -> bool:
         return True
     else:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
+    if target.endswith(".svg"):  # drawn for each check that has an example
+        return bool(examples.examples_of(posixpath.basename(target).removesuffix(".svg")))
     if target not in pages:
         # Below docs/ an earlier build may have left pages that a checkout lacks.
         return not anchor and not target.startswith("docs/") and (ROOT / target).exists()

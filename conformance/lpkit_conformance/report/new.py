@@ -21,11 +21,8 @@ def lines(project: Path, package: str, class_name: str, notes: Iterable[str], ba
     yield f"  settings    {project / 'pyproject.toml'}"
     for note in notes:
         yield from ("", f"Note: {note}")
-    if bare:
-        yield from ("", f"Next: write the rule in {processor} (a comment shows an example), then:")
-    else:
-        yield from ("", "Next:")
-    yield from ("", f"  cd {folder}", "  pip install -e .", "  lpkit check")
+    first = f" write the rule in {processor} (a comment shows an example), then:" if bare else ""
+    yield from ("", f"Next:{first}", "", f"  cd {folder}", "  pip install -e .", "  lpkit check")
 
 
 def with_wheel(name: str) -> str:
