@@ -69,7 +69,7 @@ def calls(work: torch.Tensor) -> Calls:
 
 
 def seconds(call: Callable[[], Any], logits: torch.Tensor, work: torch.Tensor) -> float:
-    """That a GPU works on a copy of the logits, which leaves as little in the cache as what an engine does before."""
+    """GPU time of a call on a copy of the logits; the copy leaves the cache as empty as an engine does."""
     clock, found = Clock(work.device), []
     for _ in range(ROUNDS):
         work.copy_(logits)

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def allow(extra: Mapping[str, Any]) -> None:
-    """Whatever these ``EngineSettings.extra`` need of it."""
+    """Allow the CPU build what these ``EngineSettings.extra`` ask for."""
     if extra.get("async_scheduling"):
         allow_async_scheduling()
     if extra.get("speculative_config"):
