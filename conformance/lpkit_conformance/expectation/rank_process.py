@@ -39,6 +39,7 @@ def ask(second: Child, target: str, subject: Subject) -> None:
     job = {
         "target": target,
         "case": setup.case.to_json(),
+        "others": [case.to_json() for case in setup.others],
         "vocab_size": setup.vocab_size,
         "max_num_seqs": setup.max_num_seqs,
         "seed": setup.seed,
@@ -105,5 +106,6 @@ def work(parent: Parent) -> None:
             seed=job["seed"],
             world=SECOND_RANK,
             vocabulary=tuple(job["words"]),
+            others=tuple(map(Case.parse, job["others"])),
         )
         parent.answer(choices(replace(subject, foreign=tuple(job["foreign"])), rank=1))
