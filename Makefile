@@ -137,12 +137,10 @@ test-gpu: $(VENV)/.installed ## run the tests that need CUDA
 # runs alone.
 measure-gpu: $(VENV)/.installed ## on a machine with a GPU: run its tests, and measure kernels and reference plugins, into build/gpu
 	@mkdir -p build/gpu
-	$(BIN)/python -m pytest tests/gpu/test_traffic.py -m gpu -q -rA $(PYTEST_OPTIONS) > build/gpu/traffic.txt; \
-		failed=$$?; tail -n 1 build/gpu/traffic.txt; \
-		$(BIN)/python benchmarks/kernels_on_gpu.py > build/gpu/kernels.md; \
+	$(BIN)/python benchmarks/kernels_on_gpu.py > build/gpu/kernels.md; failed=$$?; \
 		$(BIN)/python benchmarks/reference_set.py --device cuda --one-process --quick --batch $(GPU_BATCHES) --json build/gpu/bench.json > build/gpu/bench.md; \
 		$(BIN)/python benchmarks/several_plugins.py --device cuda > build/gpu/several.md; \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu -m gpu -q -n $(GPU_WORKERS) --ignore tests/gpu/test_traffic.py $(PYTEST_OPTIONS) > build/gpu/tests.txt \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu -m gpu -q -n $(GPU_WORKERS) $(PYTEST_OPTIONS) > build/gpu/tests.txt \
 		|| failed=$$?; tail -n 1 build/gpu/tests.txt; exit $$failed
 
 host-cost: $(VLLM_VENV)/.installed ## print the host's part of a step of all plugins and of vLLM's own processors: no GPU, but a C compiler

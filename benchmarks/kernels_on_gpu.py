@@ -2,10 +2,10 @@
 
     python benchmarks/kernels_on_gpu.py [--rows 8,64,256] [--vocab 151936]
 
-*Functions*: the GPU's work on each, on a copy of the same logits, as a rule calls it: the median of many turns, next to
-what its memory traffic takes by :mod:`lpkit.kernels.traffic` at the speed of a read and a write of the same logits, and
-the time of each of its kernels by torch's profiler. *Steps*: the GPU's own count of kernels, copies and fills in a step
-in which no request comes or goes, next to the count by what is dispatched, which ``make launches`` makes without a GPU.
+*Functions*: the GPU's work on each, on a copy of the same logits, as a rule calls it: the median of many turns, and the
+time of each of its kernels by torch's profiler, next to a read and a write of the same logits. *Steps*: the GPU's own
+count of kernels, copies and fills in a step in which no request comes or goes, next to the count by what is dispatched,
+which ``make launches`` makes without a GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from lpkit import kernels
-from lpkit.kernels.traffic import FUNCTIONS, LOGIT, PASSES, SPAN, traffic
 from lpkit_conformance.bench.candidates import Parameters
 from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.bench.launches import launches
@@ -44,7 +43,7 @@ def make(rows: int, vocab: int, device: torch.device) -> torch.Tensor:
 
 
 def calls(work: torch.Tensor) -> Calls:
-    """Each function of the model, as a rule calls it."""
+    """Each function as a rule calls it, and a read and a write of the logits."""
     rows, device = len(work), work.device
 
     def column(value: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -56,6 +55,8 @@ def calls(work: torch.Tensor) -> Calls:
     seeds, share = column(7, torch.int32), column(0, torch.int32)
     ids = torch.arange(3, device=device).expand(rows, 3).contiguous()
     return {
+        "(read)": lambda: work.amax(-1),
+        "(read and write)": lambda: work.mul_(1.0),
         "mask_below_": lambda: kernels.mask_below_(work, limit),
         "mask_far_below_top_": lambda: kernels.mask_far_below_top_(work, distance, ones),
         "log_sum_exp_and_entropy": lambda: kernels.log_sum_exp_and_entropy(work, ones),
@@ -77,25 +78,6 @@ def seconds(call: Callable[[], Any], logits: torch.Tensor, work: torch.Tensor) -
     return statistics.median(found)
 
 
-def share_near_the_top(logits: torch.Tensor) -> float:
-    """Of the spans: those that hold a logit that stays."""
-    rows, vocab = logits.shape
-    spans = torch.nn.functional.pad(logits, (0, -vocab % SPAN), value=-math.inf).view(rows, -1, SPAN).amax(2)
-    return (spans >= logits.amax(1, keepdim=True) - DISTANCE).double().mean().item()
-
-
-def expected(logits: torch.Tensor, work: torch.Tensor, cache: int) -> dict[str, float]:
-    """Seconds of each function by its traffic."""
-    read, both = seconds(lambda: work.amax(-1), logits, work), seconds(lambda: work.mul_(1.0), logits, work)
-    near, size = share_near_the_top(logits), logits.numel() * LOGIT
-    return {
-        name: traffic([PASSES[kernel] for kernel in of_it], *logits.shape, cache, near).seconds(
-            read / size, max(both - read, 0.0) / size
-        )
-        for name, of_it in FUNCTIONS.items()
-    }
-
-
 def on_device(call: Callable[[], Any]) -> list[tuple[str, float]]:
     """(name, microseconds) of what the GPU did, in order: kernels, copies, fills."""
     torch.cuda.synchronize()
@@ -109,14 +91,12 @@ def on_device(call: Callable[[], Any]) -> list[tuple[str, float]]:
 def show_functions(rows: int, vocab: int, device: torch.device) -> None:
     logits = make(rows, vocab, device)
     work = torch.empty_like(logits)
-    by_traffic = expected(logits, work, torch.cuda.get_device_properties(device).L2_cache_size)
-    print(f"\n{rows} x {vocab:,}\n\n| function | measured | by its traffic | kernels |\n|---|---:|---:|---|")
+    print(f"\n{rows} x {vocab:,}\n\n| function | measured | kernels |\n|---|---:|---|")
     for function, call in calls(work).items():
         took = seconds(call, logits, work)
         work.copy_(logits)
         kernels_of_it = ", ".join(f"`{name.strip('_')}` {time:.0f}" for name, time in on_device(call) if _ours(name))
-        cells = [f"`{function}`", *(f"{value * 1e6:.0f} us" for value in (took, by_traffic[function])), kernels_of_it]
-        print(f"| {' | '.join(cells)} |", flush=True)
+        print(f"| `{function}` | {took * 1e6:.0f} us | {kernels_of_it} |", flush=True)
 
 
 def _ours(name: str) -> bool:

@@ -11,7 +11,6 @@ MODULES = (
     "lpkit.dynamo",
     "lpkit.export",
     "lpkit.kernels",
-    "lpkit.kernels.traffic",
     "lpkit.loading",
     "lpkit.rng",
     "lpkit.runtime",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from kernels_ahead import CAPABILITIES, FEW, TOURNAMENT, WHOLE_ROWS, Kernel, compiled
-from lpkit.kernels.traffic import SPAN
+from lpkit.kernels.triton_rows import SPAN
 
 THREADS = 512
 """At once on a multiprocessor: with 8 to 16 logits each, 16 KiB at least are in flight, what an H100's memory takes."""

@@ -6,7 +6,6 @@ neither below nor above a limit. ``n`` may be 0. Up to the size of a block, the 
 ``n``; beyond it, it depends on the number of blocks.
 
 On CUDA these are fused Triton kernels where Triton works (``LPKIT_TRITON=0`` in the environment disables them).
-:mod:`lpkit.kernels.traffic` documents their memory traffic.
 
 ``scratch`` is memory lent by a block, for rules of several steps inside :func:`blocks`. Leave it out elsewhere.
 """

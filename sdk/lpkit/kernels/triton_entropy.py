@@ -11,10 +11,10 @@ import triton.language as tl
 
 from lpkit.kernels import triton_parts
 from lpkit.kernels.launching import launch
-from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_parts import FAR, MOST_PARTS, of_entropy
 from lpkit.kernels.triton_rows import (
     BLOCK,
+    SPAN,
     WARPS,
     Entries,
     _entry,

@@ -11,10 +11,10 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
-from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_parts import MOST_PARTS, of_moments, of_sums
 from lpkit.kernels.triton_rows import (
     KEPT,
+    SPAN,
     WARPS,
     Entries,
     _entry,

@@ -2,8 +2,7 @@
 
 A row is split over several programs while the batch is smaller than the GPU, so that a single request keeps all
 multiprocessors busy too. Tiles in which nothing changes are not written, and rows whose limit masks nothing are not
-read. ``tests/engine/test_triton_kernels_ahead.py`` reads the compiled kernels, without a GPU;
-:mod:`lpkit.kernels.traffic` says how much memory each of them moves.
+read. ``tests/engine/test_triton_kernels_ahead.py`` reads the compiled kernels, without a GPU.
 """
 
 from __future__ import annotations
@@ -30,6 +29,9 @@ word."""
 
 KEPT = 64
 """Values next to a row (ids, highest logits of spans) that are read at a time: each read waits for the memory."""
+
+SPAN = 1024
+"""Logits of a row that share a recorded highest logit: if that is masked, all are, without being read."""
 
 WORD = tl.constexpr(4)
 """Logits of one 128-bit word."""

@@ -1,6 +1,6 @@
 """Masks that read a row twice, as Triton kernels for CUDA: the second time only spans that need it.
 
-The first pass stores the highest logit of each span of :data:`lpkit.kernels.traffic.SPAN` logits. A span below the
+The first pass stores the highest logit of each span of :data:`lpkit.kernels.triton_rows.SPAN` logits. A span below the
 limit is masked without being read, or skipped in a search. So a row is read once and written once, in two passes. No
 program has to wait for others of its row, as it would to find the row in the L2 cache. The second pass begins with the
 logits that the first pass read last.
@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
-from lpkit.kernels.traffic import SPAN
 from lpkit.kernels.triton_rows import (
     BLOCK,
     KEPT,
+    SPAN,
     WARPS,
     WORD,
     Entries,

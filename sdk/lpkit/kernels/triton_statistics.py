@@ -6,8 +6,7 @@ import torch
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
-from lpkit.kernels.traffic import SPAN
-from lpkit.kernels.triton_rows import BLOCK, WARPS, Entries, _entry, _grid, _row, _tile, over_rows
+from lpkit.kernels.triton_rows import BLOCK, SPAN, WARPS, Entries, _entry, _grid, _row, _tile, over_rows
 from lpkit.kernels.triton_spans import keep_tops
 
 

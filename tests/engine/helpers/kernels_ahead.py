@@ -26,7 +26,6 @@ from lpkit.kernels import triton_sequences as sequences
 from lpkit.kernels import triton_spans as spans
 from lpkit.kernels import triton_statistics as statistics
 from lpkit.kernels import triton_tournament as tournament
-from lpkit.kernels.traffic import SPAN
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -86,7 +85,7 @@ def _whole(
     return Kernel(name, function, arguments, constants, writes, reads)
 
 
-_SPAN = {"SPAN": SPAN}
+_SPAN = {"SPAN": rows.SPAN}
 _PLAIN, _TOPS, _LIMIT = {"TOPS": False, **_SPAN}, {"TOPS": True, **_SPAN}, {**_SPAN, **PARTS}
 _FAR = {"SCALED": True, "KEPT": rows.KEPT, **_SPAN}
 WHOLE_ROWS = (
